@@ -1,0 +1,1 @@
+"""On the machine: carries out one attempt of a run."""

@@ -1,0 +1,1 @@
+"""Where machines come from: one protocol, one package a cloud."""

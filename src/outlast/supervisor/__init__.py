@@ -1,0 +1,1 @@
+"""Observe, plan, apply: the loop that keeps runs alive."""

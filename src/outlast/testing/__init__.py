@@ -1,0 +1,1 @@
+"""Shipped for tests: conformance suites that every implementation of a protocol must pass."""

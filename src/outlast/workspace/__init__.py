@@ -1,0 +1,1 @@
+"""What we remember: buckets, stories, blobs, bundles, checkpoints, logs, leases."""

@@ -1,0 +1,86 @@
+"""A bucket: named bodies of bytes, and one primitive that carries all correctness, create-only.
+
+Refuses to know what the bodies mean. Replace-if-match is left out on purpose: folders cannot do it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from outlast.errors import UsageError, WorkspaceError
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One object of a listing. `modified_at` is the store's own clock, the only one that ages are judged by."""
+
+    key: str
+    bytes: int
+    modified_at: float
+
+
+class Bucket(Protocol):
+    """Objects by key. Every call may be made from many threads, and may raise StoreUnreachable.
+
+    Keys are `/`-separated, relative, without `.` or `..`; no key may be a folder of another. A reader never sees
+    half a body. What `create` or `put(durable=True)` acknowledged survives a power cut.
+    """
+
+    url: str
+
+    def get(self, key: str) -> bytes:
+        """The body. Raises Missing."""
+
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+        """Create or replace; the answer carries the store's time of the write."""
+
+    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
+        """Create, or raise Exists and change nothing. The answer may be lost after the work was done."""
+
+    def upload(self, key: str, path: str) -> None:
+        """Create or replace from a file of any size."""
+
+    def download(self, key: str, path: str) -> None:
+        """Into a file; whole or not at all. Raises Missing."""
+
+    def head(self, key: str) -> Entry:
+        """Size and time. Raises Missing."""
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
+        """Every object whose key starts with the prefix (which ends in `/` or is empty), sorted by key, after `after`."""
+
+    def children(self, prefix: str) -> list[str]:
+        """The names directly below the prefix, sorted; one listing, however deep the tree is."""
+
+    def delete(self, key: str) -> None:
+        """Deleting what is not there is fine."""
+
+
+_PART = re.compile(r"^[^/\x00]{1,255}$")
+
+
+def check_key(key: str) -> str:
+    """The key, if every store can hold it."""
+    parts = key.split("/")
+    if any(part in ("", ".", "..") or not _PART.match(part) for part in parts) or len(key.encode()) > 1000:
+        raise WorkspaceError(f"`{key}` cannot be the name of an object")
+    return key
+
+
+def open_bucket(url: str) -> Bucket:
+    """The bucket behind a folder, `gs://…`, `s3://…` or `memory://` address."""
+    if url.startswith(("gs://", "s3://", "memory://")):
+        from outlast.workspace.objects import ObjectBucket
+
+        return ObjectBucket(url)
+    if "://" in url:
+        raise UsageError(
+            f"workspace `{url}`: no store is known by `{url.split('://')[0]}://`",
+            hint="use a folder, gs://BUCKET/PATH or s3://BUCKET/PATH",
+        )
+    from outlast.workspace.folder import FolderBucket
+
+    return FolderBucket(url)

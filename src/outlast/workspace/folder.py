@@ -1,0 +1,190 @@
+"""A bucket in a folder: plain files, so that people can look.
+
+Written with the operating system's calls and not through obstore, whose local store never calls fsync: a story that
+a power cut can shorten is no story.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
+from outlast.workspace.bucket import Entry, check_key
+
+# Bodies are prepared here, beside the objects and never among them: a listing cannot meet half of one.
+_STAGING = ".staging"
+
+
+@contextmanager
+def _told(key: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as problem:
+        raise Missing(f"`{key}` is not in the workspace") from problem
+    except PermissionError as problem:
+        raise WorkspaceError(
+            f"workspace: {problem.strerror}: {problem.filename}", hint="check who owns the folder, or use --workspace"
+        ) from problem
+    except OSError as problem:
+        hint = "make room on the disk of the workspace" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise StoreUnreachable(f"workspace: {problem.strerror}: {problem.filename or key}", hint=hint) from problem
+
+
+def _sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class FolderBucket:
+    """See `Bucket` for the contract."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(os.path.expanduser(root))
+        self.url = self.root
+        self._staging = os.path.join(self.root, _STAGING)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.root, check_key(key))
+
+    def _make_folders(self, path: str, *, durable: bool) -> None:
+        """Make the folder of a file. A new folder is itself an entry that a power cut can lose."""
+        folder = os.path.dirname(path)
+        if os.path.isdir(folder):
+            return
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        os.makedirs(missing[0], exist_ok=True)
+        if durable:
+            for made in missing:
+                _sync_folder(os.path.dirname(made))
+
+    def _stage(self, body: bytes, *, durable: bool) -> str:
+        os.makedirs(self._staging, exist_ok=True)
+        staged = os.path.join(self._staging, secrets.token_hex(12))
+        with open(staged, "wb") as file:
+            file.write(body)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        return staged
+
+    def get(self, key: str) -> bytes:
+        with _told(key), open(self._path(key), "rb") as file:
+            return file.read()
+
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+        path = self._path(key)
+        with _told(key):
+            staged = self._stage(body, durable=durable)
+            self._replace(staged, path, durable=durable)
+            return Entry(key, len(body), os.stat(path).st_mtime)
+
+    def _replace(self, staged: str, path: str, *, durable: bool) -> None:
+        try:
+            self._make_folders(path, durable=durable)
+            os.replace(staged, path)
+        except BaseException:
+            _forget(staged)
+            raise
+        if durable:
+            _sync_folder(os.path.dirname(path))
+
+    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
+        path = self._path(key)
+        with _told(key):
+            staged = self._stage(body, durable=durable)
+            try:
+                self._make_folders(path, durable=durable)
+                # A hard link is the create-only of file systems: it fails if the name is taken, and never shows half a body.
+                os.link(staged, path)
+            except FileExistsError:
+                raise Exists(f"`{key}` is there already") from None
+            finally:
+                _forget(staged)
+            if durable:
+                _sync_folder(os.path.dirname(path))
+
+    def upload(self, key: str, path: str) -> None:
+        target = self._path(key)
+        with _told(key):
+            os.makedirs(self._staging, exist_ok=True)
+            staged = os.path.join(self._staging, secrets.token_hex(12))
+            try:
+                shutil.copyfile(path, staged)
+                with open(staged, "rb") as file:
+                    os.fsync(file.fileno())
+            except BaseException:
+                _forget(staged)
+                raise
+            self._replace(staged, target, durable=True)
+
+    def download(self, key: str, path: str) -> None:
+        source = self._path(key)
+        with _told(key):
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            staged = f"{path}.{secrets.token_hex(4)}.part"
+            try:
+                shutil.copyfile(source, staged)
+                os.replace(staged, path)
+            except BaseException:
+                _forget(staged)
+                raise
+
+    def head(self, key: str) -> Entry:
+        with _told(key):
+            path = self._path(key)
+            info = os.stat(path)
+            if os.path.isdir(path):
+                raise Missing(f"`{key}` is not in the workspace")
+            return Entry(key, info.st_size, info.st_mtime)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
+        folder = os.path.join(self.root, prefix) if prefix else self.root
+        with _told(prefix):
+            yield from self._walk(folder.rstrip("/"), prefix, after)
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[Entry]:
+        try:
+            found = list(os.scandir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        # Sorted as keys, in which a folder's name goes on with `/`, so that every store lists in one order.
+        for entry in sorted(found, key=lambda e: e.name + "/" if e.is_dir() else e.name):
+            key = prefix + entry.name
+            if entry.is_dir():
+                if entry.name != _STAGING and (key + "/" >= after or after.startswith(key + "/")):
+                    yield from self._walk(entry.path, key + "/", after)
+            elif key > after:
+                try:
+                    info = entry.stat()
+                except FileNotFoundError:
+                    continue  # deleted while we looked: a listing is of a moment that is over
+                yield Entry(key, info.st_size, info.st_mtime)
+
+    def children(self, prefix: str) -> list[str]:  # type: ignore[valid-type]
+        with _told(prefix):
+            try:
+                return sorted(name for name in os.listdir(os.path.join(self.root, prefix)) if name != _STAGING)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def delete(self, key: str) -> None:
+        with _told(key):
+            _forget(self._path(key))
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass

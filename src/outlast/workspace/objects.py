@@ -1,0 +1,109 @@
+"""A bucket in GCS, S3 or memory, through obstore."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import obstore
+from obstore import exceptions
+from obstore.store import MemoryStore, from_url
+
+from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
+from outlast.workspace.bucket import Entry, check_key
+
+_REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+
+
+@contextmanager
+def _told(url: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    except exceptions.AlreadyExistsError as problem:
+        raise Exists(f"`{key}` is there already") from problem
+    except (exceptions.NotFoundError, FileNotFoundError) as problem:
+        raise Missing(f"`{key}` is not in the workspace") from problem
+    except _REFUSED as problem:
+        raise WorkspaceError(
+            f"workspace {url}: access denied: {_short(problem)}",
+            hint="check the credentials and that they may read and write the bucket",
+        ) from problem
+    except exceptions.BaseError as problem:
+        raise StoreUnreachable(f"workspace {url}: {_short(problem)}", hint="is the network up?") from problem
+
+
+def _short(problem: BaseException) -> str:
+    return str(problem).strip().splitlines()[0][:300]
+
+
+class ObjectBucket:
+    """See `Bucket` for the contract. All three stores acknowledge only what is durable."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/") if not url.startswith("memory://") else url
+        try:
+            self._store: Any = MemoryStore() if url.startswith("memory://") else from_url(self.url)
+        except (exceptions.BaseError, ValueError) as problem:
+            raise WorkspaceError(f"workspace {url}: {_short(problem)}") from problem
+
+    def get(self, key: str) -> bytes:
+        with _told(self.url, key):
+            return bytes(obstore.get(self._store, check_key(key)).bytes())
+
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+        with _told(self.url, key):
+            obstore.put(self._store, check_key(key), body)
+        return self.head(key)
+
+    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
+        with _told(self.url, key):
+            obstore.put(self._store, check_key(key), body, mode="create")
+
+    def upload(self, key: str, path: str) -> None:
+        with _told(self.url, key), open(path, "rb") as file:
+            obstore.put(self._store, check_key(key), file)
+
+    def download(self, key: str, path: str) -> None:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        staged = f"{path}.{secrets.token_hex(4)}.part"
+        try:
+            with _told(self.url, key), open(staged, "wb") as file:
+                for piece in obstore.get(self._store, check_key(key)):
+                    file.write(piece)
+            os.replace(staged, path)
+        except BaseException:
+            if os.path.exists(staged):
+                os.unlink(staged)
+            raise
+
+    def head(self, key: str) -> Entry:
+        with _told(self.url, key):
+            return _entry(obstore.head(self._store, check_key(key)))
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
+        with _told(self.url, prefix):
+            # The stores list by whole path segments; the memory store ignores the order that the others keep.
+            pages = obstore.list(self._store, prefix or None, offset=after or None)
+            found = [_entry(meta) for page in pages for meta in page]
+        yield from sorted((e for e in found if e.key > after), key=lambda e: e.key)
+
+    def children(self, prefix: str) -> list[str]:  # type: ignore[valid-type]
+        with _told(self.url, prefix):
+            found = obstore.list_with_delimiter(self._store, prefix or None)
+        names = [p.rstrip("/").rsplit("/", 1)[-1] for p in found["common_prefixes"]]
+        names += [meta["path"].rsplit("/", 1)[-1] for meta in found["objects"]]
+        return sorted(set(names))
+
+    def delete(self, key: str) -> None:
+        try:
+            with _told(self.url, key):
+                obstore.delete(self._store, check_key(key))
+        except Missing:
+            pass
+
+
+def _entry(meta: Any) -> Entry:
+    return Entry(meta["path"], meta["size"], meta["last_modified"].timestamp())
