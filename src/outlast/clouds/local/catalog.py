@@ -1,0 +1,111 @@
+"""What the local cloud offers: zones, types, prices. Made up, but near the real ones, so that plans look alike."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from outlast.clouds.cloud import Needs, Offer
+from outlast.errors import BadRequest
+
+CLOUD = "local"
+
+# Spot costs this part of the on-demand price: a little different in each zone, so that there is something to choose.
+ZONES = {"local1-a": 0.30, "local1-b": 0.31, "local1-c": 0.29, "local2-a": 0.32, "local2-b": 0.28}
+REGIONS = tuple(sorted({zone.rpartition("-")[0] for zone in ZONES}))
+
+_CPU_USD_PER_HOUR = 0.04
+_GPU_USD_PER_HOUR = {"": 0.0, "T4": 0.35, "V100": 2.48, "A100": 2.93}
+_MEMORY_GB_PER_CPU = 4.0
+
+
+class MachineType(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cpus: int
+    gpu: str = ""
+    gpus: int = 0
+
+    @property
+    def memory_gb(self) -> float:
+        return self.cpus * _MEMORY_GB_PER_CPU
+
+    @property
+    def on_demand_usd_per_hour(self) -> float:
+        return round(self.cpus * _CPU_USD_PER_HOUR + self.gpus * _GPU_USD_PER_HOUR[self.gpu], 6)
+
+
+_ALL_TYPES = [
+    *(MachineType(name=f"local-{cpus}", cpus=cpus) for cpus in (1, 2, 4, 8, 16, 32, 64)),
+    MachineType(name="local-4-t4", cpus=4, gpu="T4", gpus=1),
+    MachineType(name="local-8-v100", cpus=8, gpu="V100", gpus=1),
+    MachineType(name="local-12-a100", cpus=12, gpu="A100", gpus=1),
+    MachineType(name="local-96-a100", cpus=96, gpu="A100", gpus=8),
+]
+TYPES = {kind.name: kind for kind in _ALL_TYPES}
+
+
+def offers(needs: Needs) -> list[Offer]:
+    """Every offer that fits, cheapest first; equal prices in the order of their names."""
+    if needs.type:
+        check_type(needs.type)
+    for place in (*needs.zones, *needs.exclude_zones):
+        check_place(place)
+    fitting = [
+        _offer(kind, zone, spot=needs.spot) for zone in _zones(needs) for kind in _ALL_TYPES if _fits(kind, needs)
+    ]
+    return sorted(fitting, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type))
+
+
+def check_type(name: str) -> None:
+    if name not in TYPES:
+        raise unknown("machine type", name, TYPES)
+
+
+def check_place(name: str) -> None:
+    if name not in ZONES and name not in REGIONS:
+        raise unknown("zone", name, (*ZONES, *REGIONS))
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
+    """A refusal that names what is wrong, with what may have been meant."""
+    near = difflib.get_close_matches(name, list(known), n=4, cutoff=0.4) or sorted(known)
+    return BadRequest(
+        f"the local cloud has no {what} `{name}`", hint="did you mean " + ", ".join(f"`{n}`" for n in near)
+    )
+
+
+def _zones(needs: Needs) -> Iterator[str]:
+    for zone in ZONES:
+        names = {zone, zone.rpartition("-")[0]}
+        if (not needs.zones or names & set(needs.zones)) and not names & set(needs.exclude_zones):
+            yield zone
+
+
+def _fits(kind: MachineType, needs: Needs) -> bool:
+    if needs.type:
+        return kind.name == needs.type
+    if kind.cpus not in needs.cpus or kind.memory_gb not in needs.memory_gb:
+        return False
+    if not needs.gpu and not needs.gpus:
+        return not kind.gpu
+    right_gpu = kind.gpu != "" if not needs.gpu else kind.gpu.lower() == needs.gpu.lower()
+    return right_gpu and needs.gpus in (0, kind.gpus)
+
+
+def _offer(kind: MachineType, zone: str, *, spot: bool) -> Offer:
+    on_demand = kind.on_demand_usd_per_hour
+    return Offer(
+        cloud=CLOUD,
+        region=zone.rpartition("-")[0],
+        zone=zone,
+        type=kind.name,
+        cpus=float(kind.cpus),
+        memory_gb=kind.memory_gb,
+        gpu=kind.gpu,
+        gpus=kind.gpus,
+        spot=spot,
+        price_usd_per_hour=round(on_demand * ZONES[zone], 6) if spot else on_demand,
+        on_demand_usd_per_hour=on_demand,
+    )

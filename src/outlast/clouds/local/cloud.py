@@ -1,0 +1,281 @@
+"""The local cloud: machines out of this computer's own processes, behind the same protocol as the real clouds.
+
+There is no daemon. All state is files below the root, and each running machine has one keeper process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets as random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer
+from outlast.clouds.local import catalog, power, probe, secrets
+from outlast.clouds.local.files import remove_tree, wait_lock, write_json
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.service import ATTRIBUTE_TOKEN
+from outlast.clouds.local.settings import ZoneSettings
+from outlast.errors import BadRequest, CloudError, NotFound
+
+# The rules of GCE, so that what runs here runs there.
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+BASE_IMAGE = "base"
+
+
+class LocalCloud:
+    """A cloud in a folder. Any number of processes may use the same folder at once."""
+
+    name = catalog.CLOUD
+
+    def __init__(self, root: str | None = None, *, mode: str | None = None) -> None:
+        chosen = root or os.environ.get("OUTLAST_LOCAL_CLOUD") or "~/.outlast/local"
+        self.root = os.path.abspath(os.path.expanduser(chosen))
+        self._mode = mode or os.environ.get("OUTLAST_LOCAL_MODE") or ""
+        self._zones = ZoneSettings(self.root)
+
+    @property
+    def mode(self) -> str:
+        """How machines are isolated here: `pidns` or `plain`."""
+        if not self._mode:
+            self._mode = probe.best_mode(root=self.root)
+        return self._mode
+
+    def modes(self) -> dict[str, str]:
+        """Every mode, best first, with what stands against it on this computer; empty when it works."""
+        return {mode: probe.why_not(mode, root=self.root) for mode in probe.MODES}
+
+    def explain(self) -> str:
+        """Which mode is used, and why not a better one, for a reader."""
+        better = list(self.modes().items())[: probe.MODES.index(self.mode)]
+        failed = "; ".join(f"not `{mode}`: {why or 'it was not asked for'}" for mode, why in better)
+        return f"mode `{self.mode}`" + (f" ({failed})" if failed else "")
+
+    def offers(self, needs: Needs) -> Sequence[Offer]:
+        if needs.image:
+            self._check_image(needs.image)
+        return catalog.offers(needs)
+
+    def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        self._check_launch(offer, name, boot)
+        mode = self.mode
+        probe.why_not(mode, root=self.root)
+        # A second try for the case that the machine found was deleted before it could be described.
+        for _ in range(3):
+            folder = self._folder(name)
+            with self._locked():
+                lock = self._claim(folder, offer, boot, labels)
+            if lock is not None:
+                try:
+                    power.switch_on(folder, lock, mode=mode)
+                finally:
+                    os.close(lock)
+            if (machine := _describe(folder)) is not None:
+                return machine
+        raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
+
+    def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
+        try:
+            names = sorted(os.listdir(f"{self.root}/machines"))
+        except FileNotFoundError:
+            return []
+        found = (_describe(Folder(f"{self.root}/machines/{name}")) for name in names if not name.startswith("."))
+        wanted = set((labels or {}).items())
+        return [machine for machine in found if machine is not None and wanted <= set(machine.labels.items())]
+
+    def machine(self, name: str) -> Machine:
+        if (machine := _describe(self._folder(name))) is None:
+            raise NotFound(f"the local cloud has no machine `{name}`")
+        return machine
+
+    def stop(self, name: str) -> None:
+        if self.machine(name).status != "stopped" and (lock := power.switch_off(self._folder(name))) is not None:
+            os.close(lock)
+
+    def start(self, name: str) -> None:
+        machine, folder = self.machine(name), self._folder(name)
+        if machine.status in ("running", "pending"):
+            return
+        if machine.status == "broken":
+            raise BadRequest(f"machine `{name}` is broken: {machine.why}", hint="delete it and launch another")
+        with self._locked():
+            self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
+            # A machine that is just being stopped gives its lock away in a moment.
+            lock = folder.hold(patience_s=5.0)
+            if lock is None:
+                raise BadRequest(f"machine `{name}` is not stopped: it is {self.machine(name).status}")
+            folder.forget_requests()
+            folder.set_state(phase="starting", why="", stopped_at=0.0, keeper_pid=None)
+        try:
+            power.switch_on(folder, lock, mode=self.mode)
+        finally:
+            os.close(lock)
+
+    def delete(self, name: str) -> None:
+        folder = self._folder(name)
+        if folder.exists() and (lock := power.switch_off(folder)) is not None:
+            try:
+                remove_tree(folder.discard())
+            finally:
+                os.close(lock)
+        power.empty_trash(self.root)
+
+    def preempt(self, name: str, *, notice: bool = True) -> None:
+        machine = self.machine(name)
+        if not machine.spot:
+            raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
+        if machine.status not in ("running", "stopping"):
+            raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
+        self._folder(name).request("preempt", notice=notice)
+
+    def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
+        self.machine(name)
+        folder = self._folder(name)
+        with self._locked():
+            write_json(folder.metadata_path, {**folder.attributes(), **items})
+        folder.wake()
+
+    def serial(self, name: str) -> str:
+        self.machine(name)
+        try:
+            with open(self._folder(name).serial_path, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def images(self) -> Sequence[Image]:
+        try:
+            names = os.listdir(f"{self.root}/images")
+        except FileNotFoundError:
+            names = []
+        kept = sorted({BASE_IMAGE, *(name for name in names if not name.startswith("."))})
+        return [Image(name=name, cloud=self.name, created_at=_made_at(f"{self.root}/images/{name}")) for name in kept]
+
+    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
+        if not secrets.is_name(name):
+            raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
+        secrets.put(self.root, name, values)
+
+    def drop_secrets(self, name: str) -> None:
+        if secrets.is_name(name):
+            secrets.drop(self.root, name)
+
+    def metadata_host(self, name: str) -> str:
+        """`address:port` of the machine's metadata server, for this computer's own programs. Empty when it is off."""
+        state = self._folder(name).state() or {}
+        return f"{state['address']}:{state['port']}" if self.machine(name).status in ("running", "stopping") else ""
+
+    def disk_path(self, name: str) -> str:
+        """The folder that is the machine's boot disk."""
+        return self._folder(name).disk_path
+
+    def set_zone(self, zone: str, **changes: Any) -> None:
+        """Change the weather of a zone; see `settings.ZoneSettings.change` for what can be changed."""
+        with self._locked():
+            self._zones.change(zone, **changes)
+        for machine in self.machines():
+            if machine.zone == zone:
+                self._folder(machine.name).wake()
+
+    def zone_settings(self) -> dict[str, dict[str, Any]]:
+        """Every zone, with what was set for it."""
+        return self._zones.all()
+
+    def _folder(self, name: str) -> Folder:
+        if not _NAME.fullmatch(name):
+            raise BadRequest(
+                f"`{name}` cannot name a machine",
+                hint="lower-case letters, digits and `-`, at most 63, a letter first",
+            )
+        return Folder(f"{self.root}/machines/{name}")
+
+    def _claim(self, folder: Folder, offer: Offer, boot: Boot, labels: Mapping[str, str]) -> int | None:
+        """The lock of a machine that is ours to boot: a new one, or one that its launcher left half made."""
+        if folder.exists():
+            half_made = (folder.state() or {}).get("phase") == "created"
+            return folder.hold() if half_made else None
+        self._zones.check_allowed(offer.zone)
+        self._zones.check_capacity(offer.zone, self._counts(offer.zone), spot=offer.spot)
+        attributes = {ATTRIBUTE_TOKEN: random.token_urlsafe(24), **boot.metadata}
+        if boot.script:
+            attributes["startup-script"] = boot.script
+        return power.create(folder, _facts(folder.name, offer, boot, labels), attributes)
+
+    def _counts(self, zone: str) -> Iterator[None]:
+        """One item for each machine that takes up room in the zone; a generator, so that nobody counts in vain."""
+        for machine in self.machines():
+            if machine.zone == zone and machine.status in ("pending", "running", "stopping"):
+                yield None
+
+    def _check_launch(self, offer: Offer, name: str, boot: Boot) -> None:
+        self._folder(name)
+        if offer.cloud != self.name:
+            raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
+        catalog.check_type(offer.type)
+        if offer.zone not in catalog.ZONES:
+            raise catalog.unknown("zone", offer.zone, catalog.ZONES)
+        if boot.image:
+            self._check_image(boot.image)
+
+    def _check_image(self, name: str) -> None:
+        known = [image.name for image in self.images()]
+        if name not in known:
+            raise catalog.unknown("image", name, known)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone in this cloud, among threads and processes. Hold it for moments only."""
+        # Private: the tokens of the machines are in there, and their disks.
+        os.makedirs(f"{self.root}/machines", mode=0o700, exist_ok=True)
+        descriptor = wait_lock(f"{self.root}/cloud.lock")
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _facts(name: str, offer: Offer, boot: Boot, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "id": random.randbits(62),
+        "labels": dict(labels),
+        "zone": offer.zone,
+        "type": offer.type,
+        "spot": offer.spot,
+        "price_usd_per_hour": offer.price_usd_per_hour,
+        "created_at": time.time(),
+        "image": boot.image or BASE_IMAGE,
+        "life_max_s": boot.life_max_s,
+    }
+
+
+def _describe(folder: Folder) -> Machine | None:
+    """The machine as it is now; None when it is gone, also when it goes while we read."""
+    looked, facts = folder.look_at(), folder.facts()
+    if looked is None or facts is None:
+        return None
+    status, state = looked
+    return Machine(
+        name=folder.name,
+        cloud=catalog.CLOUD,
+        zone=facts["zone"],
+        type=facts["type"],
+        spot=facts["spot"],
+        status=status,  # type: ignore[arg-type]
+        labels=facts["labels"],
+        created_at=facts["created_at"],
+        price_usd_per_hour=facts["price_usd_per_hour"],
+        stopped_at=state.get("stopped_at", 0.0) if status == "stopped" else 0.0,
+        address=state.get("address", "") if status in ("running", "stopping") else "",
+        why=state.get("why", ""),
+    )
+
+
+def _made_at(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0

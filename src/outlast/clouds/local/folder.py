@@ -1,0 +1,153 @@
+"""The folder of one machine: its facts, its state, its lock. Decides what the files mean; starts and kills nothing.
+
+    machine.json     facts, written once          state.json   phase, why, boots, the keeper's pid, the address
+    metadata.json    attributes, may change       keeper.lock  held by the launcher, then by the keeper, while it lives
+    disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the keeper is asked to do
+
+The state has one writer at a time, whoever holds the lock. Whether a keeper lives is told by the lock alone, never
+by a pid, which may belong to somebody else by now.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from outlast.clouds.local.files import is_locked, read_json, try_lock, write_json
+
+# Phases are statuses, but for those before a keeper's first word: pending while it lives, broken once it does not.
+_ALIVE = {"created": "pending", "starting": "pending"}
+_WHY_BROKEN = {"created": "half created", "starting": "its boot was cut short"}
+
+
+class Folder:
+    """A machine as files. Any number of processes may hold such an object of the same machine."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lock_path = f"{path}/keeper.lock"
+        self.disk_path = f"{path}/disk"
+        self.serial_path = f"{path}/serial.log"
+        self.metadata_path = f"{path}/metadata.json"
+        self._facts: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    @property
+    def root(self) -> str:
+        """The folder of the whole cloud."""
+        return os.path.dirname(os.path.dirname(self.path))
+
+    def exists(self) -> bool:
+        return os.path.exists(f"{self.path}/machine.json")
+
+    def facts(self) -> dict[str, Any] | None:
+        """What never changes. None when there is no such machine (any more)."""
+        if self._facts is None:
+            self._facts = read_json(f"{self.path}/machine.json")
+        return self._facts
+
+    def state(self) -> dict[str, Any] | None:
+        return read_json(f"{self.path}/state.json")
+
+    def set_state(self, **changes: Any) -> None:
+        """Only for the holder of the lock."""
+        write_json(f"{self.path}/state.json", {**(self.state() or {}), **changes})
+
+    def attributes(self) -> dict[str, str]:
+        return read_json(self.metadata_path) or {}
+
+    def is_held(self) -> bool:
+        return is_locked(self.lock_path)
+
+    def look_at(self) -> tuple[str, dict[str, Any]] | None:
+        """Status and state that belong together. None when there is no such machine (any more)."""
+        while True:
+            state = self.state()
+            if state is None:
+                return None
+            phase = str(state.get("phase"))
+            if self.is_held():
+                return _ALIVE.get(phase, phase), state
+            # The keeper may have ended, or a new one begun, between the two looks.
+            if self.state() == state:
+                if phase in ("stopped", "broken"):
+                    return phase, state
+                return "broken", {**state, "why": _WHY_BROKEN.get(phase, "its keeper was killed")}
+
+    def hold(self, *, patience_s: float = 0.0) -> int | None:
+        """The lock, waiting for its holder to go. None when it stays, or the machine is gone."""
+        give_up_at = time.monotonic() + patience_s
+        pause_s = 0.001
+        while (descriptor := try_lock(self.lock_path)) is None:
+            if time.monotonic() >= give_up_at or not os.path.exists(self.lock_path):
+                return None
+            time.sleep(pause_s)
+            pause_s = min(0.02, pause_s * 1.3)
+        return descriptor
+
+    def request(self, what: str, **details: Any) -> None:
+        """Leave a wish for the keeper; `wake` makes it look at once, else it looks within a second."""
+        try:
+            write_json(f"{self.path}/{what}.request", details)
+        except FileNotFoundError:
+            return
+        self.wake()
+
+    def requested(self, what: str) -> dict[str, Any] | None:
+        return read_json(f"{self.path}/{what}.request")
+
+    def forget_requests(self) -> None:
+        for what in ("stop", "preempt"):
+            try:
+                os.unlink(f"{self.path}/{what}.request")
+            except FileNotFoundError:
+                pass
+
+    def wake(self) -> None:
+        """Tell the keeper to look at its folder now."""
+        self.signal_keeper(signal.SIGUSR1)
+
+    def signal_keeper(self, number: int) -> None:
+        """Signal the keeper if it lives, and never another process that got its pid meanwhile."""
+        pid = (self.state() or {}).get("keeper_pid")
+        if not isinstance(pid, int):
+            return
+        try:
+            if hasattr(os, "pidfd_open"):
+                self._signal_surely(pid, number)
+            elif self.is_held():
+                os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def _signal_surely(self, pid: int, number: int) -> None:
+        descriptor = os.pidfd_open(pid)
+        try:
+            # The lock still held, by the boot that wrote this pid, means that the descriptor is the keeper's.
+            if self.is_held() and (self.state() or {}).get("keeper_pid") == pid:
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+    def print_serial(self, line: str) -> None:
+        """Append a line of our own to the serial output."""
+        now_s = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1000) % 1000:03d}Z"
+        descriptor = os.open(self.serial_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, f"{stamp} outlast: {line}\n".encode())
+        finally:
+            os.close(descriptor)
+
+    def discard(self) -> str:
+        """Make the machine disappear in one step; answers where its remains are. Only for the holder of the lock."""
+        trash = f"{self.root}/trash"
+        os.makedirs(trash, exist_ok=True)
+        remains = f"{trash}/{self.name}.{time.time_ns()}.{os.getpid()}"
+        os.rename(self.path, remains)
+        return remains

@@ -1,0 +1,216 @@
+"""The process that is a machine's power supply: boots it, serves its metadata, ends it. Without it the machine dies.
+
+    python -m outlast.clouds.local.keeper FOLDER LOCK_DESCRIPTOR MODE
+
+The lock comes with the process, taken by the launcher: there is no instant at which a starting machine looks dead.
+Before init is forked only cheap modules are imported, because boot time is recovery time.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from typing import NamedTuple, NoReturn
+
+from outlast.clouds.local import init
+from outlast.clouds.local.files import remove_tree
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.isolation import isolation
+
+# How long a wish may lie unseen when its signal was lost.
+_LOOK_EVERY_S = 1.0
+
+
+class Ending(NamedTuple):
+    why: str
+    delete: bool = False
+
+
+class Keeper:
+    """One boot of one machine."""
+
+    def __init__(self, folder: Folder, mode: str) -> None:
+        self.folder = folder
+        self.facts = folder.facts() or {}
+        self.isolation = isolation(mode)
+        self.listener = _listen(int(self.facts["id"]))
+        self.address, self.port = self.listener.getsockname()[:2]
+        self.init_pid = 0
+        self.ending: Ending | None = None
+        self.kill_at: float | None = None
+
+    def boot(self) -> None:
+        """Bring up init; from here on the machine runs."""
+        if not os.path.isdir(self.folder.disk_path):
+            _copy_image(self.folder, str(self.facts["image"]))
+        init.prepare(self.folder, self.folder.attributes().get("startup-script", ""))
+        boots = int((self.folder.state() or {}).get("boots", 0)) + 1
+        self.folder.print_serial(f"boot {boots} of {self.folder.name}")
+        wake_reader, wake_writer = os.pipe()
+        _listen_to_signals(wake_writer)
+        self.wake_reader = wake_reader
+        host = f"{self.address}:{self.port}"
+        self.init_pid = self.isolation.boot(
+            self.folder.name,
+            lambda died, end: init.run(self.folder, host, keeper_died=died, at_the_end=end),
+        )
+        self.folder.set_state(
+            phase="running", why="", boots=boots, keeper_pid=os.getpid(), address=self.address, port=self.port
+        )
+
+    def run(self) -> Ending:
+        """Serve and watch until there is a reason to end."""
+        # Imported only now: the machine boots while we read these.
+        from outlast.clouds.local.fate import Fate
+        from outlast.clouds.local.service import MetadataService
+        from outlast.clouds.local.web import WebServer
+
+        self.fate = Fate(self.folder)
+        self.service = MetadataService(self.folder, self.address, self.delete_itself)
+        web = WebServer(self.listener, self.service.reply)
+        web.selector.register(self.wake_reader, selectors.EVENT_READ)
+        look_at = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_EVERY_S
+                self.look()
+                web.wake()
+            if self.kill_at is not None and now >= self.kill_at:
+                self.ending = self.ending or Ending("preempted")
+            if self.ending is not None:
+                break
+            due = [moment for moment in (self.kill_at, self.fate.next_at, web.next_deadline()) if moment is not None]
+            ready = web.serve(max(0.0, min([look_at, *due]) - now))
+            if self.wake_reader in ready:
+                os.read(self.wake_reader, 4096)
+            if ready or (self.fate.next_at is not None and time.monotonic() >= self.fate.next_at):
+                look_at = 0.0
+        # Whoever asked for the end is told that it comes.
+        web.flush()
+        return self.ending
+
+    def look(self) -> None:
+        """See what was asked for, what the zone is up to, and whether init still lives."""
+        self.reap()
+        if _told_to_end:
+            self.ending = Ending("its keeper was told to end")
+        if self.folder.requested("stop") is not None:
+            self.ending = Ending("stopped")
+        if (wish := self.folder.requested("preempt")) is not None:
+            self.preempt(notice=bool(wish.get("notice", True)))
+        verdict = self.fate.verdict()
+        if verdict == "life over":
+            self.ending = Ending("life over", delete=True)
+        elif verdict == "preempted":
+            self.preempt(notice=True)
+        self.service.refresh()
+
+    def preempt(self, *, notice: bool) -> None:
+        """Begin the machine's last seconds, or end them."""
+        if not notice:
+            self.kill_at = 0.0
+        elif self.kill_at is None:
+            grace_s = self.fate.weather.grace_s
+            self.kill_at = time.monotonic() + grace_s
+            self.folder.print_serial(f"notice: preempted, {grace_s:g} s left")
+            self.folder.set_state(phase="stopping", why="preempted")
+            self.service.preempted = True
+
+    def delete_itself(self) -> None:
+        """The machine asked for its own end, disk and all."""
+        self.ending = self.ending or Ending("deleted itself", delete=True)
+
+    def reap(self) -> None:
+        try:
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if reaped[0] == self.init_pid:
+                    off = os.waitstatus_to_exitcode(reaped[1]) == init.EXIT_POWERED_OFF
+                    self.ending = self.ending or Ending("powered off by itself" if off else "its init was killed")
+        except ChildProcessError:
+            pass
+
+    def end(self, ending: Ending) -> None:
+        """Cut the power. The lock goes last, with this process."""
+        if ending.delete:
+            self.folder.set_state(phase="stopping", why=ending.why)
+        if not self.isolation.kill():
+            self.folder.set_state(phase="broken", why="some of its processes could not be killed")
+            return
+        self.folder.print_serial(f"power is off: {ending.why}")
+        if ending.delete:
+            remove_tree(self.folder.discard())
+        else:
+            self.folder.set_state(phase="stopped", why=ending.why, stopped_at=time.time())
+
+
+_told_to_end = False
+
+
+def _listen_to_signals(wake_writer: int) -> None:
+    """Every signal that concerns us makes the keeper look around; none interrupts what it does."""
+
+    def remember(number: int, _frame: object) -> None:
+        global _told_to_end
+        _told_to_end = _told_to_end or number == signal.SIGTERM
+
+    os.set_blocking(wake_writer, False)
+    signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+    for number in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, remember)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _listen(machine_id: int) -> socket.socket:
+    """A socket on a loopback address of the machine's own where there is one, which is anywhere but on macOS."""
+    own = f"127.{machine_id % 253 + 1}.{machine_id // 253 % 254}.{machine_id // 65000 % 253 + 1}"
+    for address in (own, "127.0.0.1"):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.bind((address, 0))
+        except OSError:
+            listener.close()
+            continue
+        listener.listen(128)
+        return listener
+    raise OSError("no loopback address can be bound")
+
+
+def _copy_image(folder: Folder, image: str) -> None:
+    """Make the boot disk. It appears in one step, so a boot that was cut short begins it anew."""
+    source, draft = f"{folder.root}/images/{image}", f"{folder.path}/disk.draft"
+    remove_tree(draft)
+    if not os.path.isdir(source):
+        os.mkdir(draft)
+    else:
+        # `cp` shares the blocks where the file system can, which no module of Python does.
+        sharing = ["-a", "--reflink=auto"] if sys.platform == "linux" else ["-c", "-R", "-p"]
+        pid = os.posix_spawnp("cp", ["cp", *sharing, source, draft], os.environ)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
+            raise OSError(f"the image {image} could not be copied")
+    os.rename(draft, folder.disk_path)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    folder = Folder(arguments[0])
+    # The machine's processes must not hold the lock: they would keep a dead machine looking alive.
+    os.set_inheritable(int(arguments[1]), False)
+    try:
+        keeper = Keeper(folder, arguments[2])
+        keeper.boot()
+    except OSError as error:
+        folder.print_serial(f"boot failed: {error}")
+        folder.set_state(phase="broken", why=f"boot failed: {error}")
+        os._exit(1)
+    keeper.end(keeper.run())
+    # Nothing is left to tidy up, and a quick end is a quick `stop`.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,125 @@
+"""The metadata of a machine as GCE shows it: a tree of values, found by path, written as text or JSON. Speaks no HTTP.
+
+A dict or list is a directory, all else a value. In JSON the names become camelCase, but for attributes, whose names
+are the user's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+# The metadata of Google's own machines; nothing here opens a door.
+_PROJECT = "outlast-local"
+_PROJECT_NUMBER = 424242424242
+EMAIL = f"local@{_PROJECT}.iam.gserviceaccount.com"
+_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+
+
+class NoValue(KeyError):
+    """There is nothing at this path."""
+
+
+class List(list[Any]):
+    """A value of several lines, such as scopes: no directory, unlike a plain list."""
+
+
+def tree(facts: dict[str, Any], attributes: dict[str, str], *, address: str, preempted: bool) -> dict[str, Any]:
+    """Everything below `computeMetadata/v1/`."""
+    zone, spot = str(facts["zone"]), bool(facts["spot"])
+    account = {"aliases": List(["default"]), "email": EMAIL, "scopes": List(_SCOPES)}
+    place = f"projects/{_PROJECT_NUMBER}"
+    instance = {
+        "attributes": dict(attributes),
+        "cpu-platform": "Unknown CPU Platform",
+        "description": "",
+        "disks": [{"device-name": "boot", "index": 0, "interface": "SCSI", "mode": "READ_WRITE", "type": "PERSISTENT"}],
+        "hostname": f"{facts['name']}.{zone}.c.{_PROJECT}.internal",
+        "id": int(facts["id"]),
+        "image": f"projects/{_PROJECT}/global/images/{facts['image']}",
+        "machine-type": f"{place}/machineTypes/{facts['type']}",
+        "maintenance-event": "NONE",
+        "name": facts["name"],
+        "network-interfaces": [
+            {
+                "access-configs": [{"external-ip": "", "type": "ONE_TO_ONE_NAT"}],
+                "gateway": "127.0.0.1",
+                "ip": address,
+                "mac": "02:00:00:00:00:01",
+                "network": f"{place}/networks/default",
+                "subnetmask": "255.0.0.0",
+            }
+        ],
+        "preempted": "TRUE" if preempted else "FALSE",
+        "scheduling": {
+            "automatic-restart": "FALSE" if spot else "TRUE",
+            "on-host-maintenance": "TERMINATE" if spot else "MIGRATE",
+            "preemptible": "TRUE" if spot else "FALSE",
+        },
+        "service-accounts": {EMAIL: account, "default": account},
+        "tags": List(),
+        "zone": f"{place}/zones/{zone}",
+    }
+    project = {"attributes": {}, "numeric-project-id": _PROJECT_NUMBER, "project-id": _PROJECT}
+    return {"instance": instance, "project": project}
+
+
+def find(values: Any, path: str) -> Any:
+    """What is at a path such as `instance/disks/0/mode`. Raises NoValue."""
+    found = values
+    for part in filter(None, path.split("/")):
+        if isinstance(found, dict) and part in found:
+            found = found[part]
+        elif is_directory(found) and part.isascii() and part.isdigit() and int(part[:9]) < len(found):
+            found = found[int(part)] if isinstance(found, list) else _missing(path)
+        else:
+            _missing(path)
+    return found
+
+
+def _missing(path: str) -> Any:
+    raise NoValue(path)
+
+
+def is_directory(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and not isinstance(value, List))
+
+
+def as_listing(value: Any) -> str:
+    """The names in a directory, one a line; directories among them end with a slash."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return "".join(f"{name}{'/' if is_directory(inner) else ''}\n" for name, inner in items)
+
+
+def as_text(value: Any) -> str:
+    return "".join(f"{line}\n" for line in value) if isinstance(value, List) else str(value)
+
+
+def as_text_tree(value: Any, prefix: str = "") -> str:
+    """Every value below, one a line, its path first."""
+    if not is_directory(value):
+        return "".join(f"{prefix} {line}\n" for line in as_text(value).splitlines() or [""])
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return "".join(as_text_tree(inner, f"{prefix}/{name}" if prefix else str(name)) for name, inner in items)
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(_camel(value), separators=(",", ":"))
+
+
+def _camel(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_camel_name(name): inner if name == "attributes" else _camel(inner) for name, inner in value.items()}
+    return [_camel(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _camel_name(name: str) -> str:
+    if "@" in name:
+        return name
+    first, *rest = name.split("-")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def etag(body: str) -> str:
+    return hashlib.blake2b(body.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -1,0 +1,48 @@
+"""Mode `plain`: ordinary processes, for macOS and for Linux that allows no namespaces.
+
+On Linux keeper and init both adopt orphans, so no ordinary program escapes, whatever it does to its session, signals
+or environment; one that forks faster than it is killed might. Elsewhere: its process group, and the marker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from outlast.clouds.local import linux
+from outlast.clouds.local.isolation import InitProgram
+from outlast.clouds.local.processes import MARKER, kill_descendants, kill_marked
+
+
+class PlainProcesses:
+    def __init__(self) -> None:
+        self._init_pid = 0
+
+    def boot(self, hostname: str, program: InitProgram) -> int:
+        """Fork init. The hostname stays the computer's: there is no namespace to hold another."""
+        keeper_pid = os.getpid()
+        if linux.IS_LINUX:
+            linux.adopt_orphans()
+        self._init_pid = os.fork()
+        if self._init_pid == 0:
+            os.setsid()
+            os.closerange(3, 4096)
+            if linux.IS_LINUX:
+                linux.adopt_orphans()
+                linux.die_with_parent(signal.SIGTERM)
+            program(lambda: os.getppid() != keeper_pid, _kill_all)
+        return self._init_pid
+
+    def kill(self) -> bool:
+        if not linux.IS_LINUX and self._init_pid:
+            try:
+                os.killpg(self._init_pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        return _kill_all()
+
+
+def _kill_all() -> bool:
+    if linux.IS_LINUX:
+        return kill_descendants()
+    return kill_marked(os.environ[MARKER])

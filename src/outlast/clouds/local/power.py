@@ -1,0 +1,100 @@
+"""Making machines and switching them on and off, from outside: creates folders, starts keepers, ends them.
+
+The keeper inherits the machine's lock from whoever starts it, so that a machine is never seen without one between
+its creation and its end, and so that two launchers cannot both start one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from outlast.clouds.local.files import remove_tree, try_lock, write_json
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.init import marker
+from outlast.clouds.local.probe import keeper_environment
+from outlast.clouds.local.processes import MARKER, kill_marked
+from outlast.errors import CloudError
+
+# A keeper that is asked to stop does so in milliseconds; one that is stuck is killed, and its machine with it.
+_PATIENCE_S = 10.0
+
+
+def create(folder: Folder, facts: dict[str, Any], attributes: dict[str, str]) -> int:
+    """Make the folder of a new machine in one step; answers with its lock, held. Only under the cloud's lock."""
+    draft = Folder(f"{os.path.dirname(folder.path)}/.new-{folder.name}")
+    # Left over from a launcher that was killed: under the cloud's lock nobody else is at work here.
+    remove_tree(draft.path)
+    os.makedirs(draft.path)
+    write_json(f"{draft.path}/machine.json", facts)
+    write_json(draft.metadata_path, dict(attributes))
+    draft.set_state(phase="created", why="", boots=0)
+    for path in (draft.lock_path, draft.serial_path):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+    lock = try_lock(draft.lock_path)
+    assert lock is not None, "nobody knows this file yet"
+    os.rename(draft.path, folder.path)
+    return lock
+
+
+def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
+    """Start the keeper and hand it the lock. Raises CloudError when the keeper cannot be started."""
+    keeper = [sys.executable, "-m", "outlast.clouds.local.keeper", folder.path, str(lock), mode]
+    # The shell starts the keeper in the background and ends, so that the keeper is nobody's child: it outlives us, and
+    # leaves us no zombie.
+    command = ["/bin/sh", "-c", '"$@" &', "sh", *keeper]
+    variables = {**keeper_environment(), MARKER: marker(folder)}
+    with open(folder.serial_path, "ab") as serial:
+        try:
+            subprocess.run(
+                command,
+                env=variables,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=serial,
+                stderr=serial,
+                pass_fds=[lock],
+                start_new_session=True,
+                check=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise CloudError(f"could not start the keeper of `{folder.name}`: {error}") from error
+
+
+def switch_off(folder: Folder) -> int | None:
+    """End the machine and all its processes; answers with its lock, held. None when it is gone altogether."""
+    folder.request("stop")
+    lock = folder.hold(patience_s=_PATIENCE_S)
+    if lock is None and folder.exists():
+        import signal
+
+        folder.signal_keeper(signal.SIGKILL)
+        lock = folder.hold(patience_s=_PATIENCE_S)
+        if lock is None and folder.exists():
+            raise CloudError(f"machine `{folder.name}` does not end", hint="is its disk hanging?")
+    if lock is None:
+        return None
+    if (folder.state() or {}).get("phase") != "stopped":
+        _bury_leftovers(folder, lock)
+    return lock
+
+
+def _bury_leftovers(folder: Folder, lock: int) -> None:
+    """The keeper did not end in peace, so what it kept may still run."""
+    if not kill_marked(marker(folder)):
+        os.close(lock)
+        raise CloudError(f"machine `{folder.name}` has processes that cannot be killed", hint="do they belong to you?")
+    folder.set_state(phase="stopped", why="stopped", stopped_at=time.time())
+
+
+def empty_trash(root: str) -> None:
+    """Remove what deleters left behind that were killed at their work, and whatever else is in there."""
+    try:
+        remains = os.listdir(f"{root}/trash")
+    except FileNotFoundError:
+        return
+    for name in remains:
+        remove_tree(f"{root}/trash/{name}")

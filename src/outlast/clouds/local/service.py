@@ -1,0 +1,142 @@
+"""What the metadata server of a machine answers: GCE's protocol, and two doors of our own behind the machine's token.
+
+POST /outlast/v1/self/delete      the machine deletes itself, disk and all
+GET  /outlast/v1/secrets/<name>   the secrets that its attribute `outlast-secrets` names, as JSON
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from outlast.clouds.local import metadata, secrets
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.web import Reply, Request
+
+ATTRIBUTE_TOKEN = "outlast-self-token"
+ATTRIBUTE_SECRETS = "outlast-secrets"
+
+_PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
+_OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"}
+_PRIVATE = "/outlast/v1/"
+# As long as a client may leave a question open without a `timeout_sec` of its own.
+_WAIT_S_MAX = 24 * 3600.0
+
+
+class MetadataService:
+    def __init__(self, folder: Folder, address: str, delete_machine: Callable[[], None]) -> None:
+        self._folder = folder
+        self._address = address
+        self._delete_machine = delete_machine
+        self._attributes = folder.attributes()
+        self._seen: tuple[int, int] | None = None
+        self.preempted = False
+
+    def refresh(self) -> None:
+        """Read the attributes again if they were changed."""
+        try:
+            status = os.stat(self._folder.metadata_path)
+        except FileNotFoundError:
+            return
+        if self._seen != (status.st_mtime_ns, status.st_ino):
+            self._seen = (status.st_mtime_ns, status.st_ino)
+            self._attributes = self._folder.attributes()
+
+    def reply(self, request: Request) -> Reply:
+        if request.path in _OPEN:
+            return Reply(200, _OPEN[request.path], "application/text", metadata.etag(_OPEN[request.path]))
+        if request.headers.get("metadata-flavor", "").lower() != "google" or "x-forwarded-for" in request.headers:
+            return Reply(403, "Missing or wrong header: Metadata-Flavor: Google is required, X-Forwarded-For refused\n")
+        if request.path.startswith(_PRIVATE):
+            return self._private(request)
+        if request.method not in ("GET", "HEAD"):
+            return Reply(405)
+        for prefix in _PREFIXES:
+            if request.path.startswith(prefix):
+                return self._public(request, request.path.removeprefix(prefix))
+            if request.path == prefix.rstrip("/"):
+                return _redirect(request)
+        return Reply(404)
+
+    def _public(self, request: Request, path: str) -> Reply:
+        if path.startswith("instance/service-accounts/") and path.endswith("/token"):
+            return self._token(path)
+        values = metadata.tree(
+            self._folder.facts() or {}, self._attributes, address=self._address, preempted=self.preempted
+        )
+        try:
+            value = metadata.find(values, path)
+        except metadata.NoValue:
+            return Reply(404)
+        if metadata.is_directory(value) and path and not path.endswith("/"):
+            return _redirect(request)
+        if not metadata.is_directory(value) and path.endswith("/"):
+            return Reply(404)
+        body, content_type = _render(value, request)
+        etag = metadata.etag(body)
+        return Reply(200, body, content_type, etag, wait_s=_wait_s(request, etag))
+
+    def _token(self, path: str) -> Reply:
+        if path.split("/")[2:-1] not in (["default"], [metadata.EMAIL]):
+            return Reply(404)
+        token = {"access_token": f"local-{self._folder.name}", "expires_in": 3599, "token_type": "Bearer"}
+        body = json.dumps(token)
+        return Reply(200, body, "application/json", metadata.etag(body))
+
+    def _private(self, request: Request) -> Reply:
+        known = self._attributes.get(ATTRIBUTE_TOKEN, "")
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not known or not hmac.compare_digest(given.encode(), known.encode()):
+            return Reply(403, "wrong or missing header: Authorization: Bearer <attribute outlast-self-token>\n")
+        what = request.path.removeprefix(_PRIVATE)
+        if what == "self/delete":
+            if request.method != "POST":
+                return Reply(405)
+            self._delete_machine()
+            return Reply(200, "{}", "application/json")
+        if what.startswith("secrets/") and request.method == "GET":
+            return self._secrets(what.removeprefix("secrets/"))
+        return Reply(404)
+
+    def _secrets(self, name: str) -> Reply:
+        # The attribute may have been set a moment ago.
+        self.refresh()
+        if name != self._attributes.get(ATTRIBUTE_SECRETS):
+            return Reply(403, "this machine may not read these secrets\n")
+        values = secrets.read(self._folder.root, name)
+        return Reply(404) if values is None else Reply(200, json.dumps(values), "application/json")
+
+
+def _render(value: Any, request: Request) -> tuple[str, str]:
+    recursive = request.query.get("recursive", "").lower() == "true"
+    wanted = request.query.get("alt", "")
+    if metadata.is_directory(value) and not recursive:
+        return metadata.as_listing(value), "application/text"
+    if wanted == "json" or (recursive and metadata.is_directory(value) and wanted != "text"):
+        return metadata.as_json(value), "application/json"
+    if metadata.is_directory(value):
+        return metadata.as_text_tree(value), "application/text"
+    return metadata.as_text(value), "application/text"
+
+
+def _wait_s(request: Request, etag: str) -> float | None:
+    """How long the answer is held back: not at all when the client knows another etag than this one."""
+    if request.query.get("wait_for_change", "").lower() != "true":
+        return None
+    if request.query.get("last_etag", etag) != etag:
+        return None
+    try:
+        wait_s = float(request.query.get("timeout_sec", _WAIT_S_MAX))
+    except ValueError:
+        return None
+    return min(wait_s, _WAIT_S_MAX) if wait_s > 0 else None
+
+
+def _redirect(request: Request) -> Reply:
+    path, question, query = request.target.partition("?")
+    host = request.headers.get("host", "")
+    location = f"{path}/{question}{query}"
+    return Reply(301, location=f"http://{host}{location}" if host else location)

@@ -1,0 +1,79 @@
+"""The weather of the zones: capacity, lives, grace, outages. Holds the settings; takes no machine away itself."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from outlast.clouds.local.files import read_json
+
+GRACE_S = 30.0
+
+
+def settings_path(root: str) -> str:
+    return f"{root}/zones.json"
+
+
+def read_settings(root: str) -> dict[str, dict[str, Any]]:
+    """What was set for each zone. A zone that is not in there has endless capacity and lets machines live."""
+    return read_json(settings_path(root)) or {}
+
+
+class Weather:
+    """The settings of one zone, as the keeper of a machine asks for them."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+
+    @property
+    def grace_s(self) -> float:
+        return float(self.settings.get("grace_s", GRACE_S))
+
+    @property
+    def mean_life_s(self) -> float | None:
+        value = self.settings.get("mean_life_s")
+        return None if value is None else float(value)
+
+    def is_out(self, now: float) -> bool:
+        """Whether the recorded trace says that there is no spot capacity now."""
+        return self.outage_at(now) == now
+
+    def outage_at(self, now: float) -> float | None:
+        """When spot machines are next taken back: now, later, or never."""
+        trace = self.settings.get("trace")
+        if not trace:
+            return None
+        ticks, started_at = str(trace["ticks"]), float(trace["started_at"])
+        tick_s = float(trace["gap_s"]) / float(trace["speed_up"])
+        tick = max(0, int((now - started_at) / tick_s))
+        # A trace wraps around at its end, so twice in a row holds every future there is.
+        offset = tick % len(ticks)
+        found = (ticks + ticks).find("1", offset)
+        if found < 0:
+            return None
+        return now if found == offset else started_at + (tick + found - offset) * tick_s
+
+
+def draw_life_s(mean_life_s: float) -> float:
+    """An exponentially distributed life: however old a machine is, the next minute is as dangerous as the last."""
+    chance = (int.from_bytes(os.urandom(7), "big") + 1) / 2**56
+    return -math.log(chance) * mean_life_s
+
+
+def read_trace(path: str, *, window: str, speed_up: float, now: float) -> dict[str, Any]:
+    """A recorded trace as a setting, copied so that the file may go. Raises ValueError, OSError, KeyError."""
+    recorded = read_json(path)
+    if recorded is None:
+        raise FileNotFoundError(path)
+    ticks = str(recorded["windows"][window])
+    if not ticks or set(ticks) - {"0", "1"}:
+        raise ValueError(f"window {window} holds other ticks than 0 and 1, or none")
+    return {
+        "path": path,
+        "window": window,
+        "gap_s": float(recorded["gap_seconds"]),
+        "speed_up": speed_up,
+        "started_at": now,
+        "ticks": ticks,
+    }
