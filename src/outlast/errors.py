@@ -1,21 +1,21 @@
 """The one tree of errors. Each tells its own layer; the cause is chained; the hint is the next step.
 
-    OutlastError                     exit 1
-    ├── SpecError                    exit 2   what was asked is wrong; carries every problem at once
-    ├── UsageError                   exit 2   the command line is wrong
-    ├── NoSuchRun                    exit 3   no run by that name, or more than one
-    ├── WorkspaceError               exit 4   the workspace cannot be read or written
-    │   ├── Missing                           no object of that name
-    │   ├── Exists                            create-only, and somebody was first
-    │   └── StoreUnreachable                  passing: the same call may work later
-    ├── CloudError                   exit 5   a cloud said no
-    │   ├── NoCapacity                        not here, not now: try the next zone
-    │   ├── OverQuota                         not in this region
-    │   ├── Throttled, CloudUnreachable       passing: try again later
-    │   └── Denied, BadRequest, NotFound      permanent: told at once, never retried
-    ├── RunFailed                    exit 6   the run ended without success and without a code of its own
-    ├── RunCancelled                 exit 7
-    └── InvalidTransition            exit 70  our own bug: an event that the story does not allow
+OutlastError                     exit 1
+├── SpecError                    exit 2   what was asked is wrong; carries every problem at once
+├── UsageError                   exit 2   the command line is wrong
+├── NoSuchRun                    exit 3   no run by that name, or more than one
+├── WorkspaceError               exit 4   the workspace cannot be read or written
+│   ├── Missing                           no object of that name
+│   ├── Exists                            create-only, and somebody was first
+│   └── StoreUnreachable                  passing: the same call may work later
+├── CloudError                   exit 5   a cloud said no
+│   ├── NoCapacity                        not here, not now: try the next zone
+│   ├── OverQuota                         not in this region
+│   ├── Throttled, CloudUnreachable       passing: try again later
+│   └── Denied, BadRequest, NotFound      permanent: told at once, never retried
+├── RunFailed                    exit 6   the run ended without success and without a code of its own
+├── RunCancelled                 exit 7
+└── InvalidTransition            exit 70  our own bug: an event that the story does not allow
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from outlast.spec.needs import Needs as Needs
+from outlast.spec.needs import Range as Range
+
 # What a cloud says of a machine. `stopped` goes on billing for its disk; `broken` is a machine that is there but
 # cannot run (half created, or its host process was killed): it is deleted like any other.
 Status = Literal["pending", "running", "stopping", "stopped", "broken"]
@@ -19,31 +22,6 @@ Status = Literal["pending", "running", "stopping", "stopped", "broken"]
 LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
-
-
-class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """`8` is 8..8, `8+` is 8..∞, `8..16` is both ends included."""
-
-    low: float = 0.0
-    high: float | None = None
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value and (self.high is None or value <= self.high)
-
-
-class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run asks of a machine; a cloud answers with offers."""
-
-    cpus: Range = Range()
-    memory_gb: Range = Range()
-    gpu: str = ""
-    gpus: int = 0
-    disk_gb: float = 10.0
-    type: str = ""
-    image: str = ""
-    spot: bool = True
-    zones: tuple[str, ...] = ()
-    exclude_zones: tuple[str, ...] = ()
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

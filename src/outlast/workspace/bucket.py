@@ -6,7 +6,7 @@ Refuses to know what the bodies mean. Replace-if-match is left out on purpose: f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -52,7 +52,7 @@ class Bucket(Protocol):
     def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
         """Every object whose key starts with the prefix (which ends in `/` or is empty), sorted by key, after `after`."""
 
-    def children(self, prefix: str) -> list[str]:
+    def children(self, prefix: str) -> Sequence[str]:
         """The names directly below the prefix, sorted; one listing, however deep the tree is."""
 
     def delete(self, key: str) -> None:

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
@@ -171,7 +171,7 @@ class FolderBucket:
                     continue  # deleted while we looked: a listing is of a moment that is over
                 yield Entry(key, info.st_size, info.st_mtime)
 
-    def children(self, prefix: str) -> list[str]:  # type: ignore[valid-type]
+    def children(self, prefix: str) -> Sequence[str]:
         with _told(prefix):
             try:
                 return sorted(name for name in os.listdir(os.path.join(self.root, prefix)) if name != _STAGING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,7 +90,7 @@ class ObjectBucket:
             found = [_entry(meta) for page in pages for meta in page]
         yield from sorted((e for e in found if e.key > after), key=lambda e: e.key)
 
-    def children(self, prefix: str) -> list[str]:  # type: ignore[valid-type]
+    def children(self, prefix: str) -> Sequence[str]:
         with _told(self.url, prefix):
             found = obstore.list_with_delimiter(self._store, prefix or None)
         names = [p.rstrip("/").rsplit("/", 1)[-1] for p in found["common_prefixes"]]

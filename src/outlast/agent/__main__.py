@@ -1,0 +1,7 @@
+"""`python -m outlast.agent`: what the boot script of a machine starts."""
+
+import sys
+
+from outlast.agent.agent import main
+
+sys.exit(main())

@@ -1,0 +1,367 @@
+"""Carries out one attempt on one machine, from the boot to the last word. Everything it learns goes to the story."""
+
+from __future__ import annotations
+
+import os
+import secrets as dice
+import shutil
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from outlast.agent.attempt import Attempt, Verdict, verdict
+from outlast.agent.code import fetch_code
+from outlast.agent.data import fetch_data
+from outlast.agent.instance import GceInstance, Instance, Notice, patiently
+from outlast.agent.output import Mask, OutputPump
+from outlast.agent.patience import patient
+from outlast.agent.place import Place, environment_for, place_for
+from outlast.agent.process import Command
+from outlast.agent.save import Saver
+from outlast.agent.watch import Exited, Hung, Noticed, Over, Watch
+from outlast.errors import OutlastError, StoreUnreachable
+from outlast.spec.command import argv
+from outlast.workspace.bucket import open_bucket
+from outlast.workspace.checkpoints import restore
+from outlast.workspace.logs import write_piece
+from outlast.workspace.state import Checkpoint
+from outlast.workspace.workspace import Request, Workspace
+
+# Before the power goes: enough to say `Stopped`, so that the successor need not wait for the deadline.
+_RESERVE_S = 2.0
+# A command that was told to leave because it hung or the run is over gets so long before it is killed.
+_LEAVE_S = 10.0
+_IDLE_HANG_S = 3600.0
+_UNREACHABLE_S = 1800.0
+_LINGER_S = 30.0
+
+
+def say(text: str) -> None:
+    """To the serial console."""
+    print(f"outlast: {text}", file=sys.stderr, flush=True)
+
+
+class Ended(Exception):
+    """This attempt is over before its command could run; `result` is what the story shall say, None if nothing."""
+
+    def __init__(self, why: str, result: Verdict | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.result = result
+
+
+class Agent:
+    """One attempt's conductor."""
+
+    def __init__(self, workspace: Workspace, run: str, number: int, *, instance: Instance, home: str) -> None:
+        self.workspace = workspace
+        self.run = run
+        self.number = number
+        self.instance = instance
+        self.home = home
+        local_store = "://" not in workspace.url
+        self.beat_s = 1.0 if local_store else 10.0
+        self.flush_s = 0.2 if local_store else 2.0
+        self.attempt = self._pen()
+        self.watch = Watch(self._pen(), instance, beat_s=self.beat_s, unreachable_s=_UNREACHABLE_S)
+        self.request: Request
+        self.place: Place
+        self.noticed: Notice | None = None
+        self.noticed_at = 0.0
+
+    def _pen(self) -> Attempt:
+        return Attempt(
+            self.workspace,
+            self.run,
+            self.number,
+            clock=time.time,
+            ids=lambda: dice.token_hex(8),
+            persist=lambda act: patient(act, for_s=_UNREACHABLE_S, say=say),
+        )
+
+    def carry_out(self) -> None:
+        """The whole attempt. Returns when nothing is left to do on this machine."""
+        self.watch.start()
+        try:
+            self.request = patient(lambda: self.workspace.request(self.run), for_s=300.0, say=say)
+            self._check_turn()
+            saver, resumed, code = self._prepare()
+            self._run_command(saver, resumed, code)
+        except Ended as ended:
+            say(ended.why)
+            if ended.result is not None:
+                self.attempt.end(ended.result, exit_code=None)
+        finally:
+            self.watch.stop()
+
+    def _check_turn(self) -> None:
+        if self.attempt.turn() == "over":
+            mine = self.attempt.mine
+            if mine is not None and mine.phase in ("started", "noticed") and self.attempt.story.state.alive:
+                # The machine was stopped and started again under our feet: what ran here is gone.
+                raise Ended("this machine was restarted", Verdict(finished=False, outcome="killed", why="restarted"))
+            raise Ended(f"attempt {self.number} of {self.run} is not wanted: {self.attempt.over()}")
+
+    # Before the start
+
+    def _prepare(self) -> tuple[Saver, Checkpoint | None, str]:
+        self.place = place_for(self.request, self.home)
+        spec = self.request.spec
+        self.watch.phase = "fetching"
+        try:
+            shutil.rmtree(self.place.code, ignore_errors=True)
+            record = fetch_code(self.workspace.bucket, self.request.code, self.place.code)
+            self.place.make()
+            fetch_data(spec.data, destination=self.place.code, cache=self.place.cache, progress=self._note)
+        except (OutlastError, OSError) as problem:
+            message = problem.message if isinstance(problem, OutlastError) else str(problem)
+            raise Ended(message, Verdict(finished=False, outcome="broken", why=message)) from problem
+        saver = Saver(
+            self._pen(),
+            folder=self.place.checkpoints,
+            outputs=self.place.outputs,
+            every_s=spec.checkpoint.every_s,
+            keep=spec.checkpoint.keep,
+            say=say,
+        )
+        restored = self._restore(saver, None)
+        restored = self._await_turn(saver, restored)
+        return saver, restored, record.commit or record.sha256
+
+    def _note(self, text: str) -> None:
+        self.watch.note = text
+        say(text)
+
+    def _restore(self, saver: Saver, have: Checkpoint | None) -> Checkpoint | None:
+        """The newest good checkpoint into its folder, unless it is there already."""
+        candidates = self.attempt.checkpoints()
+        if not candidates or (have is not None and candidates[0].id == have.id):
+            return have
+        manifest, problems = patient(
+            lambda: restore(self.workspace.bucket, self.run, candidates, self.place.checkpoints), for_s=300.0, say=say
+        )
+        for problem in problems:
+            say(problem)
+        if manifest is None:
+            return have
+        saver.restored(manifest)
+        return next(c for c in candidates if c.id == manifest.checkpoint)
+
+    def _await_turn(self, saver: Saver, restored: Checkpoint | None) -> Checkpoint | None:
+        """Handoff: wait until the noticed predecessor has said its last word, or its time is up."""
+        self.watch.phase = "waiting"
+        while True:
+            self._check_happenings()
+            turn = self.attempt.turn()
+            if turn == "over":
+                raise Ended(self.attempt.over() or "not wanted any more")
+            if turn == "mine" or self.attempt.predecessor_deadline_passed():
+                return self._restore(saver, restored)
+            restored = self._restore(saver, restored)
+            time.sleep(0.05 if self.beat_s <= 1 else 1.0)
+
+    def _check_happenings(self) -> None:
+        while not self.watch.happenings.empty():
+            happening = self.watch.happenings.get()
+            if isinstance(happening, Noticed):
+                self.attempt.notice(happening.notice)
+                why = "preempted before it could start"
+                raise Ended(why, Verdict(finished=False, outcome="preempted", why=why))
+            if isinstance(happening, Over):
+                raise Ended(happening.why)
+
+    # The command
+
+    def _run_command(self, saver: Saver, resumed: Checkpoint | None, code: str) -> None:
+        spec = self.request.spec
+        secrets = self._secrets()
+        environment = environment_for(
+            self.request,
+            self.place,
+            attempt=self.number,
+            resumed=resumed is not None,
+            machine=os.environ,
+            secrets=secrets,
+            local=self.instance.attribute("outlast-cloud") == "local",
+        )
+        self._check_happenings()
+        if not self.attempt.start(resumed=resumed, code=code):
+            raise Ended(self.attempt.over() or "not wanted any more")
+        self.watch.phase = "running"
+        mask = Mask(secrets.values())
+        words = argv(spec.command, spec.params)
+        if spec.setup:
+            # One shell for both: a set-up that fails ends the attempt before the command runs.
+            setup = "set -e\n" + spec.setup
+            words = ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', setup, *words]
+        try:
+            command = Command(words, folder=self.place.code, environment=environment)
+        except OSError as problem:
+            why = f"cannot run `{words[0]}`: {problem.strerror}"
+            self._write_piece(1, f"outlast: {why}\n".encode())
+            self.attempt.end(Verdict(finished=False, outcome="crashed", why=why), exit_code=127)
+            return
+        pump = OutputPump(command.output, self._write_piece, mask=mask, every_s=self.flush_s)
+        saver.follow(command)
+        self.watch.progress = lambda: saver.step
+        self._watch_for_hang(command, pump, saver)
+        self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
+        self._until_exit(command, pump, saver)
+
+    def _secrets(self) -> dict[str, str]:
+        if not self.request.spec.secrets:
+            return {}
+        try:
+            return self.instance.secrets(self.instance.attribute("outlast-secrets"))
+        except OSError as problem:
+            why = f"secrets: {problem}"
+            raise Ended(why, Verdict(finished=False, outcome="broken", why=why)) from problem
+
+    def _write_piece(self, number: int, body: bytes) -> None:
+        patient(
+            lambda: write_piece(self.workspace.bucket, self.run, self.number, number, body),
+            for_s=_UNREACHABLE_S,
+            say=say,
+        )
+
+    def _watch_for_hang(self, command: Command, pump: OutputPump, saver: Saver) -> None:
+        limit_s = self.request.spec.limits.hang_after_s
+        if limit_s:
+            self.watch.watch_for_hang(lambda: (pump.last_output_at, saver.last_change_at), after_s=limit_s)
+        elif sys.platform == "linux":
+            # Nobody said how long silence is normal: then a program that still computes is not taken for a hung one.
+            signs: Callable[[], object] = lambda: (  # noqa: E731
+                pump.last_output_at,
+                saver.last_change_at,
+                round(command.processor_s()),
+            )
+            self.watch.watch_for_hang(signs, after_s=_IDLE_HANG_S)
+
+    def _until_exit(self, command: Command, pump: OutputPump, saver: Saver) -> None:
+        hung = ""
+        over = ""
+        kill_at = 0.0
+        while True:
+            happening = self._next_happening(kill_at)
+            if happening is None:
+                saver.suspect(command)
+                command.kill()
+                kill_at = 0.0
+            elif isinstance(happening, Exited):
+                break
+            elif isinstance(happening, Noticed):
+                kill_at = self._take_notice(happening.notice, command, saver)
+            elif isinstance(happening, Hung):
+                hung = happening.why
+                command.ask_to_leave()
+                kill_at = time.monotonic() + _LEAVE_S
+            elif isinstance(happening, Over):
+                over = happening.why
+                say(over)
+                command.ask_to_leave()
+                kill_at = time.monotonic() + _LEAVE_S
+        self._conclude(happening, command, pump, saver, hung=hung, over=over)
+
+    def _next_happening(self, kill_at: float) -> Exited | Noticed | Over | Hung | None:
+        import queue
+
+        if not kill_at:
+            return self.watch.happenings.get()
+        try:
+            return self.watch.happenings.get(timeout=max(0.0, kill_at - time.monotonic()))
+        except queue.Empty:
+            return None
+
+    def _take_notice(self, notice: Notice, command: Command, saver: Saver) -> float:
+        """Tell the command first: its seconds are the dearest. When to kill it, by the monotonic clock."""
+        self.noticed, self.noticed_at = notice, time.monotonic()
+        deadline = time.time() + notice.grace_s
+        body = msgspec.json.encode({"why": notice.why, "grace_s": notice.grace_s, "deadline": deadline})
+        with open(self.place.notice_file, "wb") as file:
+            file.write(body)
+        saver.suspect(command)
+        command.ask_to_leave()
+        self.attempt.notice(notice)
+        say(f"notice: {notice.why}, {notice.grace_s:.0f} s")
+        reserve_s = min(_RESERVE_S, notice.grace_s / 4)
+        return self.noticed_at + notice.grace_s - reserve_s
+
+    # After the command
+
+    def _conclude(
+        self, exited: Exited, command: Command, pump: OutputPump, saver: Saver, *, hung: str, over: str
+    ) -> None:
+        """The last checkpoint, the outputs, the last word; in this order, so that what is said is also there."""
+        self.watch.phase = "leaving"
+        pump.finish(within_s=self._time_left(60.0))
+        saver.stop()
+        if over:
+            return  # nothing that we could say would be heard
+        result = verdict(
+            exited.code,
+            noticed=self.noticed is not None,
+            done=os.path.exists(self.place.done_file),
+            hung=bool(hung),
+        )
+        by_signal = exited.code > 128
+        orderly = exited.code == 0 or (self.noticed is not None and not by_signal)
+        saver.commit_last(orderly=orderly, died_at=exited.at)
+        if hung:
+            result = msgspec.structs.replace(result, why=f"it hung: {hung}")
+        elif result.outcome in ("crashed", "killed") and not result.finished:
+            result = msgspec.structs.replace(result, why=result.why + self._circumstances())
+        outputs = self._send_outputs(saver)
+        keep_s = self.request.spec.limits.keep_on_failure_s if result.outcome in ("crashed", "killed", "hung") else 0.0
+        self.attempt.end(result, exit_code=exited.code, outputs=outputs, keep_s=0.0 if result.finished else keep_s)
+        say(f"ended: {'finished' if result.finished else result.why}")
+        self.watch.stop()
+        if keep_s and not result.finished:
+            say(f"kept for debugging for {keep_s:.0f} s")
+            time.sleep(keep_s)
+
+    def _time_left(self, otherwise_s: float) -> float:
+        if self.noticed is None:
+            return otherwise_s
+        return max(0.5, self.noticed_at + self.noticed.grace_s - time.monotonic() - 1.0)
+
+    def _circumstances(self) -> str:
+        """What about the machine may have caused it, so that the reason given is the honest one."""
+        try:
+            usage = shutil.disk_usage(self.place.code)
+        except OSError:
+            return ""
+        full = usage.free < max(16 << 20, usage.total // 1000)
+        return "; its disk is full: raise `[machine] disk`" if full else ""
+
+    def _send_outputs(self, saver: Saver) -> int:
+        try:
+            return patient(saver.send_outputs, for_s=self._time_left(300.0), say=say)
+        except (StoreUnreachable, OSError) as problem:
+            say(f"outputs could not be copied: {problem}")
+            return 0
+
+
+def main() -> int:
+    """The agent of this machine: who it is, it learns from the instance metadata."""
+    instance = GceInstance()
+    run = patiently(instance, "outlast-run")
+    number = int(instance.attribute("outlast-attempt"))
+    workspace = Workspace(open_bucket(instance.attribute("outlast-workspace")))
+    home = os.environ.get("HOME", "") or os.getcwd()
+    try:
+        Agent(workspace, run, number, instance=instance, home=home).carry_out()
+    except OutlastError as problem:
+        say(f"error: {problem.message}")
+    _linger(instance)
+    return 0
+
+
+def _linger(instance: Instance) -> None:
+    """The supervisor deletes this machine. If none does, it deletes itself: a stopped machine would go on billing."""
+    time.sleep(_LINGER_S)
+    try:
+        instance.delete_self()
+    except OSError as problem:
+        say(f"cannot delete this machine: {problem}")

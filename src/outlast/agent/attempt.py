@@ -1,0 +1,146 @@
+"""The state logic of one attempt: what the agent says to the story, and what it learns from it.
+
+Refuses threads, processes and the network of the machine, so that a simulation can run it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from outlast.agent.instance import Notice
+from outlast.workspace import events as ev
+from outlast.workspace.events import Event, Outcome
+from outlast.workspace.state import Attempt as AttemptState
+from outlast.workspace.state import Checkpoint
+from outlast.workspace.workspace import Workspace
+
+Turn = Literal["mine", "wait", "over"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """How the command ended, by the completion contract."""
+
+    finished: bool
+    outcome: Outcome = "stopped"
+    why: str = ""
+
+
+def verdict(exit_code: int, *, noticed: bool, done: bool, hung: bool = False) -> Verdict:
+    """Exit 0 alone is not success: several frameworks exit 0 on SIGTERM.
+
+    Finished = exit 0 and no notice, or the trainer said that it is done. A notice = preempted, whatever the code.
+    """
+    if done:
+        return Verdict(finished=True)
+    if noticed:
+        return Verdict(finished=False, outcome="preempted", why=f"preempted; the command exited with {exit_code}")
+    if hung:
+        return Verdict(finished=False, outcome="hung", why="it hung: no sign of progress")
+    if exit_code == 0:
+        return Verdict(finished=True)
+    if exit_code in (137, 143):
+        name = "SIGKILL" if exit_code == 137 else "SIGTERM"
+        return Verdict(finished=False, outcome="killed", why=f"killed by {name}, and there was no notice")
+    return Verdict(finished=False, outcome="crashed", why=f"the command exited with {exit_code}")
+
+
+class Attempt:
+    """One attempt's pen. Safe to use from one thread at a time; others make their own for the same attempt."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        run: str,
+        number: int,
+        *,
+        clock: Callable[[], float],
+        ids: Callable[[], str],
+        persist: Callable[[Callable[[], bool]], bool] = lambda act: act(),
+    ) -> None:
+        self.workspace = workspace
+        self.run = run
+        self.number = number
+        self.clock = clock
+        self.ids = ids
+        self.persist = persist
+        self.story = workspace.story(run)
+
+    @property
+    def mine(self) -> AttemptState | None:
+        attempts = self.story.state.attempts
+        return attempts[self.number - 1] if len(attempts) >= self.number else None
+
+    def turn(self) -> Turn:
+        """May this attempt start? Not while its predecessor may still commit and is about to leave by itself."""
+        state = self.story.refresh()
+        mine = self.mine
+        if not state.alive or mine is None or mine.phase != "placed":
+            return "over"
+        if any(a.phase != "over" for a in state.attempts[: self.number - 1]):
+            return "wait"
+        return "mine"
+
+    def predecessor_deadline_passed(self) -> bool:
+        """The noticed predecessor's grace is over, by the store's own clock."""
+        waiting = [a for a in self.story.state.attempts[: self.number - 1] if a.phase != "over"]
+        now = self.workspace.bucket.put(f"runs/{self.run}/clock", b"").modified_at
+        for attempt in waiting:
+            noticed = self.workspace.bucket.head(f"runs/{self.run}/story/{attempt.notice_event:08d}.json").modified_at
+            if now < noticed + attempt.grace_s:
+                return False
+        return True
+
+    def over(self) -> str:
+        """Why this attempt must stop working, read anew; empty while it may go on."""
+        state = self.story.refresh()
+        mine = self.mine
+        if state.ending:
+            return f"the run is {state.ending}"
+        if mine is None or mine.phase == "over":
+            return f"attempt {self.number} was given up: {mine.why if mine else 'it is unknown'}"
+        return ""
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Committed checkpoints, newest first."""
+        return list(reversed(self.story.refresh().checkpoints))
+
+    def start(self, *, resumed: Checkpoint | None, code: str) -> bool:
+        """Fence all before; False if this attempt may not start any more."""
+        return self._say(
+            ev.Started(
+                attempt=self.number,
+                resumed_from=resumed.id if resumed else "",
+                resumed_step=resumed.step if resumed else None,
+                code=code,
+            )
+        )
+
+    def notice(self, notice: Notice) -> bool:
+        said = self._say(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
+        self.workspace.ring(self.run)
+        return said
+
+    def saved(self, checkpoint: str, *, step: int | None, size: int) -> bool:
+        """The last word of a commit; False if somebody fenced us, and then the checkpoint never was."""
+        return self._say(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size))
+
+    def end(self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0) -> bool:
+        """Say how it ended and ring, so that the supervisor need not wait for silence."""
+        event: Event
+        if result.finished:
+            event = ev.Finished(attempt=self.number, exit_code=exit_code or 0, outputs=outputs)
+        else:
+            event = ev.Stopped(
+                attempt=self.number, outcome=result.outcome, exit_code=exit_code, why=result.why, keep_s=keep_s
+            )
+        said = self._say(event)
+        self.workspace.ring(self.run)
+        return said
+
+    def _say(self, event: Event) -> bool:
+        event = msgspec.structs.replace(event, at=self.clock(), by=f"attempt {self.number}")
+        nonce = self.ids()  # one for all retries: a repeated append recognises the first
+        return self.persist(lambda: self.story.append(event, nonce=nonce))

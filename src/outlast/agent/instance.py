@@ -1,0 +1,102 @@
+"""The machine as seen from inside: its metadata, its notice, its own end. Speaks GCE's protocol; no cloud SDK."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from typing import Protocol
+
+import msgspec
+
+# Google's own name; the local cloud and tests say where else it is.
+_HOST = "metadata.google.internal"
+_FLAVOR = {"Metadata-Flavor": "Google"}
+# How long a spot machine has after the notice, unless the cloud says otherwise in `outlast-grace-s`.
+_GRACE_S = 30.0
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The warning that this machine will soon be taken away."""
+
+    why: str
+    grace_s: float
+
+
+class Instance(Protocol):
+    """What the agent needs of the machine it is on."""
+
+    def attribute(self, name: str, default: str = "") -> str:
+        """Instance metadata. Raises OSError when the metadata server cannot be reached."""
+
+    def wait_for_notice(self, timeout_s: float) -> Notice | None:
+        """Block until the notice comes, or until the timeout. May raise OSError; ask again then."""
+
+    def secrets(self, name: str) -> dict[str, str]:
+        """The values kept under that name, for this machine alone."""
+
+    def delete_self(self) -> None:
+        """End this machine and its disks through the cloud's API. A shutdown alone would go on billing."""
+
+
+class GceInstance:
+    """A machine of Google's protocol: Compute Engine itself, or the local cloud."""
+
+    def __init__(self, host: str = "") -> None:
+        self.host = host or os.environ.get("GCE_METADATA_HOST", _HOST)
+        self._etag = ""
+
+    def attribute(self, name: str, default: str = "") -> str:
+        status, body, _ = self._ask("GET", f"/computeMetadata/v1/instance/attributes/{name}", timeout_s=5.0)
+        return body.decode() if status == 200 else default
+
+    def wait_for_notice(self, timeout_s: float) -> Notice | None:
+        path = f"/computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec={max(1, int(timeout_s))}"
+        if not self._etag:  # the first look must not wait: the notice may have come before we asked
+            path = "/computeMetadata/v1/instance/preempted"
+        else:
+            path += f"&last_etag={self._etag}"
+        status, body, etag = self._ask("GET", path, timeout_s=timeout_s + 10.0)
+        self._etag = etag
+        if status == 200 and body.strip() == b"TRUE":
+            grace = self.attribute("outlast-grace-s")
+            return Notice(why="preempted", grace_s=float(grace) if grace else _GRACE_S)
+        return None
+
+    def secrets(self, name: str) -> dict[str, str]:
+        status, body, _ = self._private("GET", f"/outlast/v1/secrets/{name}")
+        if status != 200:
+            raise OSError(f"the cloud has no secrets for this run ({status})")
+        return msgspec.json.decode(body, type=dict[str, str])
+
+    def delete_self(self) -> None:
+        self._private("POST", "/outlast/v1/self/delete")
+
+    def _private(self, method: str, path: str) -> tuple[int, bytes, str]:
+        token = self.attribute("outlast-self-token")
+        return self._ask(method, path, timeout_s=10.0, headers={"Authorization": f"Bearer {token}"})
+
+    def _ask(
+        self, method: str, path: str, *, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes, str]:
+        connection = http.client.HTTPConnection(self.host, timeout=timeout_s)
+        try:
+            connection.request(method, path, headers={**_FLAVOR, **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, answer.read(), answer.headers.get("ETag", "")
+        except http.client.HTTPException as problem:
+            raise OSError(f"metadata server: {problem!r}") from problem
+        finally:
+            connection.close()
+
+
+def patiently(instance: Instance, name: str, *, timeout_s: float = 30.0) -> str:
+    """An attribute at boot, when the network may not be up yet."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return instance.attribute(name)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

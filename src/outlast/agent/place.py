@@ -1,0 +1,106 @@
+"""Where an attempt lives on its machine: folders, and the environment that the command is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from outlast.spec.command import render_param
+from outlast.workspace.workspace import Request
+
+# Of the machine's own environment only this much reaches the command; the agent's settings are none of its business.
+_INHERITED = [
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "GCE_METADATA_HOST",
+    "GCE_METADATA_IP",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "SSL_CERT_FILE",
+    "OUTLAST_MACHINE",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The folders of one attempt."""
+
+    home: str
+    code: str
+    checkpoints: str
+    outputs: str
+    cache: str
+    notice_file: str
+    done_file: str
+
+    def make(self) -> None:
+        for folder in (self.code, self.checkpoints, self.outputs, self.cache):
+            os.makedirs(folder, exist_ok=True)
+        for file in (self.notice_file, self.done_file):
+            if os.path.exists(file):
+                os.unlink(file)
+
+
+def place_for(request: Request, home: str) -> Place:
+    code = os.path.join(home, "work")
+    checkpoint = request.spec.checkpoint.path
+    return Place(
+        home=home,
+        code=code,
+        checkpoints=os.path.join(code, checkpoint) if checkpoint else os.path.join(home, "checkpoints"),
+        outputs=os.path.join(code, request.spec.output_path),
+        cache=os.path.join(home, "cache"),
+        notice_file=os.path.join(home, "notice.json"),
+        done_file=os.path.join(home, "done.json"),
+    )
+
+
+def environment_for(
+    request: Request,
+    place: Place,
+    *,
+    attempt: int,
+    resumed: bool,
+    machine: Mapping[str, str],
+    secrets: Mapping[str, str],
+    local: bool,
+) -> dict[str, str]:
+    """What the command sees: the machine's basics, the user's `[env]`, the secrets, and outlast's own few variables."""
+    environment = {name: machine[name] for name in _INHERITED if name in machine}
+    if local and request.path:
+        # The local cloud's base image is the submitter's own computer: programs are found as the submitter finds them,
+        # but for the machine's own, which come first (`shutdown` must mean the machine).
+        own, _, rest = environment.get("PATH", "").partition(os.pathsep)
+        environment["PATH"] = os.pathsep.join(filter(None, (own, request.path, rest)))
+    environment["PYTHONUNBUFFERED"] = "1"  # or a preempted program takes its last words with it
+    environment.update(request.spec.env)
+    environment.update(secrets)
+    environment.update(
+        OUTLAST_RUN=request.run,
+        OUTLAST_ATTEMPT=str(attempt),
+        OUTLAST_CHECKPOINT_DIR=place.checkpoints,
+        OUTLAST_OUTPUT_DIR=place.outputs,
+        OUTLAST_RESUME="1" if resumed else "0",
+        OUTLAST_NOTICE_FILE=place.notice_file,
+        OUTLAST_DONE_FILE=place.done_file,
+        OUTLAST_PARAMS=msgspec.json.encode(request.spec.params).decode(),
+    )
+    for name, value in request.spec.params.items():
+        variable = "OUTLAST_PARAM_" + "".join(c if c.isalnum() else "_" for c in name).upper()
+        environment[variable] = render_param(value)
+    return environment

@@ -1,0 +1,107 @@
+"""When is a checkpoint folder whole? Rules for programs that know nothing of outlast.
+
+Known frameworks say it themselves by marker files. For all others: nobody has one of the files open for writing, and
+nothing changed for a moment; a program that never pauses is taken at a still instant between two writes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from outlast.workspace.checkpoints import files_of
+
+# Unchanged for this long: settled. A program that writes all the time is caught between two writes after a while.
+SETTLED_S = 0.5
+RESTLESS_S = 2.0
+_STILL_S = 0.02
+
+_UNFINISHED = re.compile(
+    r"(^|/)[^/]*(\.tmp|\.temp|\.part|\.partial|\.incomplete|\.swp|~|\.orbax-checkpoint-tmp[^/]*|\.lock)(/|$)"
+    r"|(^|/)(\.?tmp|temp)[-_.][^/]*(/|$)|(^|/)\.~"
+)
+_STEP = re.compile(r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d+)", re.IGNORECASE)
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a folder at one moment: path → size, time of change and inode."""
+
+    files: dict[str, tuple[int, int, int]]
+    changed_at: float = 0.0
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(self.files)
+
+
+def look(folder: str) -> Snapshot:
+    """What is there now, without what is plainly unfinished."""
+    found = files_of(folder)
+    unfinished = _unfinished_folders(found)
+    kept = {
+        path: info
+        for path, info in found.items()
+        if not _UNFINISHED.search(path) and not any(path.startswith(folder) for folder in unfinished)
+    }
+    return Snapshot(
+        files={path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()},
+        changed_at=max((info.st_mtime for info in kept.values()), default=0.0),
+    )
+
+
+def _unfinished_folders(found: Mapping[str, os.stat_result]) -> list[str]:
+    """Folders of frameworks whose marker says that they are not whole."""
+    unfinished = []
+    folders = {os.path.dirname(path) for path in found}
+    for folder in folders:
+        names = {os.path.basename(path) for path in found if os.path.dirname(path) == folder}
+        prefix = f"{folder}/" if folder else ""
+        # Hugging Face: whole is where the trainer's state is and the marker is not.
+        if "checkpoint-is-incomplete.txt" in names:
+            unfinished.append(prefix)
+        elif re.fullmatch(r"checkpoint-\d+", os.path.basename(folder)) and "trainer_state.json" not in names:
+            if any(n.startswith(("model", "pytorch_model", "optimizer", "training_args")) for n in names):
+                unfinished.append(prefix)
+        # PyTorch's distributed checkpoints write `.metadata` last.
+        elif any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
+            unfinished.append(prefix)
+    return [prefix for prefix in unfinished if prefix]
+
+
+def step_of(snapshot: Snapshot) -> int | None:
+    """The highest step that a file or folder name tells, for people."""
+    numbers = [int(n) for path in snapshot.files for n in _STEP.findall(path)]
+    return max(numbers, default=None)
+
+
+def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterable[int], folder: str) -> bool:
+    """May this snapshot be read as whole? `writers` are the processes that could be writing to it."""
+    if not snapshot.files:
+        return False
+    quiet_s = now - snapshot.changed_at
+    if quiet_s < SETTLED_S and (restless_s < RESTLESS_S or quiet_s < _STILL_S):
+        return False
+    return not open_for_writing(folder, writers)
+
+
+def open_for_writing(folder: str, processes: Iterable[int]) -> bool:
+    """Does one of the processes have a file below the folder open for writing? Linux tells; elsewhere nobody does."""
+    below = os.path.join(os.path.realpath(folder), "")
+    for pid in processes:
+        try:
+            handles = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for handle in handles:
+            try:
+                path = f"/proc/{pid}/fd/{handle}"
+                # The link's own mode bits say how the file was opened.
+                if os.readlink(path).startswith(below) and os.lstat(path).st_mode & stat.S_IWUSR:
+                    return True
+            except OSError:
+                continue  # closed while we looked
+    return False

@@ -1,0 +1,82 @@
+"""The command of a spec: parameters put into it, and a look at the script that it names. No IO."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+
+from outlast.spec.spec import ParamValue
+
+_PLACEHOLDER = re.compile(r"(?<!\$)\{(\{)?([A-Za-z_][A-Za-z0-9_.-]*)\}(\})?")
+_SHELL = re.compile(r"[&|;<>$`(){}*?\n]")
+_INTERPRETERS = re.compile(r"^(?:.*/)?(python[0-9.]*|bash|sh|zsh|node|perl|ruby|Rscript|julia)$")
+
+
+def render_param(value: ParamValue) -> str:
+    """A parameter as text: `true` and `false` in lower case, as flags are written."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def argv(command: str | tuple[str, ...], params: Mapping[str, ParamValue]) -> list[str]:
+    """What to execute. A text is a shell command, into which parameters go quoted; a list is taken word by word."""
+    if isinstance(command, str):
+        return ["/bin/bash", "-c", _substitute(command, params, quote=True)]
+    return [_substitute(word, params, quote=False) for word in command]
+
+
+def _substitute(text: str, params: Mapping[str, ParamValue], *, quote: bool) -> str:
+    if not params:
+        return text
+
+    def one(match: re.Match[str]) -> str:
+        if match.group(1) and match.group(3):
+            return "{" + match.group(2) + "}"  # doubled braces mean the braces themselves
+        if match.group(2) not in params:
+            return match.group(0)
+        value = render_param(params[match.group(2)])
+        return (match.group(1) or "") + (shlex.quote(value) if quote else value) + (match.group(3) or "")
+
+    return _PLACEHOLDER.sub(one, text)
+
+
+def check_placeholders(command: str | tuple[str, ...], params: Iterable[str]) -> list[str]:
+    """A sentence for each `{name}` that no parameter fills."""
+    known = list(params)
+    problems = []
+    for text in (command,) if isinstance(command, str) else command:
+        for doubled, name, closing in _PLACEHOLDER.findall(text):
+            if (doubled and closing) or name in known:
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean `{{{near[0]}}}`?" if near else f"; write {{{{{name}}}}} for the braces themselves"
+            problems.append(f"uses {{{name}}}, but [params] has no `{name}`{hint}")
+    return problems
+
+
+def script_of(command: str | tuple[str, ...]) -> str:
+    """The script file that a simple command runs, relative to the code folder; empty if that cannot be told."""
+    if isinstance(command, str):
+        if _SHELL.search(_PLACEHOLDER.sub("", command)):
+            return ""
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return ""
+    else:
+        words = list(command)
+    if not words:
+        return ""
+    if _INTERPRETERS.match(words[0]):
+        return _script_argument(words[1:])
+    return words[0] if words[0].startswith(("./", "../")) else ""
+
+
+def _script_argument(words: list[str]) -> str:
+    for word in words:
+        if word in ("-m", "-c", "-e", "-"):
+            return ""
+        if not word.startswith("-"):
+            return word if re.search(r"\.\w+$", word) or "/" in word else ""
+    return ""

@@ -1,0 +1,228 @@
+"""From the tables of `outlast.toml` to a `Spec`: every field checked, every problem reported. No IO."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from outlast.errors import SpecError
+from outlast.spec import quantity
+from outlast.spec.command import check_placeholders
+from outlast.spec.reader import Reader, amount, count, of, text, texts
+from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
+
+CLOUDS = ("local", "gcp", "aws")
+_NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_PARAM = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
+
+_NO_PARAM: ParamValue = ""
+_NO_COMMAND: str | tuple[str, ...] = ""
+
+
+def parse(table: Mapping[str, Any], *, source: str = "outlast.toml") -> Spec:
+    """The spec, or a SpecError that names everything that is wrong with it."""
+    reader = Reader(table)
+    spec = _read(reader)
+    if reader.problems:
+        raise SpecError(
+            reader.problems, source=source, hint="see docs/spec.md, or `outlast init` for a commented example"
+        )
+    return spec
+
+
+def _read(reader: Reader) -> Spec:
+    name = reader.take("name", _name, "run")
+    if "command" not in reader.table:
+        reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py", or after `--`')
+    command = reader.take("command", _command, _NO_COMMAND)
+    params = _params(reader.section_of("params"))
+    if params:
+        for problem in check_placeholders(command, params):
+            reader.wrong("command", problem)
+    spec = Spec(
+        name=name,
+        command=command,
+        setup=reader.take("setup", text, ""),
+        params=params,
+        env=_env(reader.section_of("env")),
+        secrets=_secrets(reader),
+        machine=_machine(reader.section_of("machine")),
+        code=_code(reader.section_of("code")),
+        data=_data(reader.section_of("data")),
+        checkpoint=_checkpoint(reader.section_of("checkpoint")),
+        output_path=_outputs(reader.section_of("outputs")),
+        limits=_limits(reader.section_of("limits")),
+    )
+    reader.take("workspace", text, "")
+    reader.finish()
+    return spec
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {value!r}")
+    if not _NAME.match(value):
+        raise ValueError(
+            f"{value!r} must be 1 to 40 lower-case letters, digits and `-`, begin with a letter and not end with `-`"
+        )
+    return value
+
+
+def _command(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, list):
+        words = tuple(of(str)(item) for item in value)
+        if not words or not words[0].strip():
+            raise ValueError("must not be empty")
+        return words
+    return text(value)
+
+
+def _params(reader: Reader) -> dict[str, ParamValue]:
+    params: dict[str, ParamValue] = {}
+    for field in reader.table:
+        params[field] = reader.take(field, _param, _NO_PARAM)
+        if not _PARAM.match(field):
+            reader.wrong(field, "a parameter's name is letters, digits, `_`, `-` and `.`")
+    return params
+
+
+def _param(value: Any) -> ParamValue:
+    if not isinstance(value, str | int | float | bool):
+        raise ValueError(f"expected text, a number or true/false, got {value!r}")
+    return value
+
+
+def _env(reader: Reader) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for field in reader.table:
+        value = reader.take(field, _param, _NO_PARAM)
+        env[field] = str(value).lower() if isinstance(value, bool) else str(value)
+        _check_variable(reader, field)
+    return env
+
+
+def _check_variable(reader: Reader, field: str) -> None:
+    if not _VARIABLE.match(field):
+        reader.wrong(field, "is no name of an environment variable")
+    elif field.startswith("OUTLAST_"):
+        reader.wrong(field, "names that begin with OUTLAST_ are set by outlast")
+
+
+def _secrets(reader: Reader) -> dict[str, str]:
+    """`secrets = ["TOKEN"]`, or `[secrets]` with `TOKEN = "NAME_HERE"` (`true`: the same name)."""
+    if isinstance(reader.table.get("secrets"), list):
+        names: tuple[str, ...] = reader.take("secrets", texts, ())
+        inner = Reader(dict.fromkeys(names, True), section="secrets", problems=reader.problems)
+    else:
+        inner = reader.section_of("secrets")
+    found: dict[str, str] = {}
+    for field in inner.table:
+        value = inner.take(field, _secret_source, "")
+        _check_variable(inner, field)
+        found[field] = value or field
+    return found
+
+
+def _secret_source(value: Any) -> str:
+    if value is True:
+        return ""
+    if isinstance(value, str) and _VARIABLE.match(value):
+        return value
+    # The value itself is not repeated: it may be the secret, written into the wrong place.
+    raise ValueError("name the variable that holds it here (or true for the same name); never the secret itself")
+
+
+def _machine(reader: Reader) -> MachineSpec:
+    gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
+    defaults = MachineSpec()
+    machine = MachineSpec(
+        cloud=reader.take("cloud", _cloud, defaults.cloud),
+        cpus=reader.take("cpus", quantity.number_range, defaults.cpus),
+        memory_gb=reader.take("memory", quantity.size_range_gb, defaults.memory_gb),
+        gpu=gpu,
+        gpus=gpus,
+        disk_gb=reader.take("disk", quantity.size_gb, defaults.disk_gb),
+        spot=reader.take("spot", of(bool), defaults.spot),
+        fallback=reader.take("fallback", of(bool), defaults.fallback),
+        type=reader.take("type", text, ""),
+        image=reader.take("image", text, ""),
+        zones=reader.take("zones", texts, ()),
+        exclude_zones=reader.take("exclude_zones", texts, ()),
+    )
+    reader.finish()
+    return machine
+
+
+def _cloud(value: Any) -> str:
+    if value not in CLOUDS:
+        raise ValueError(f"{value!r} is no cloud; known are {', '.join(CLOUDS)}")
+    return str(value)
+
+
+def _code(reader: Reader) -> CodeSpec:
+    if "git" in reader.table and "path" in reader.table:
+        reader.wrong("git", "give either `path` or `git`, not both")
+    if "ref" in reader.table and "git" not in reader.table:
+        reader.wrong("ref", "needs `git`")
+    code = CodeSpec(
+        path=reader.take("path", text, "."),
+        git=reader.take("git", text, ""),
+        ref=reader.take("ref", text, "HEAD"),
+        size_max_gb=reader.take("size_max", quantity.size_gb, CodeSpec().size_max_gb),
+    )
+    reader.finish()
+    return code
+
+
+def _inside(value: Any) -> str:
+    """A path that stays below the code folder."""
+    path = text(value).strip().rstrip("/") or "/"
+    if path.startswith(("/", "~")) or ".." in path.split("/"):
+        raise ValueError(f"{value!r} must be a path inside the code folder, without `..`")
+    return path
+
+
+def _data(reader: Reader) -> dict[str, str]:
+    data: dict[str, str] = {}
+    for field in reader.table:
+        source = reader.take(field, text, "")
+        try:
+            data[_inside(field)] = source
+        except ValueError as problem:
+            reader.wrong(field, str(problem))
+    return data
+
+
+def _checkpoint(reader: Reader) -> CheckpointSpec:
+    if reader.table and "path" not in reader.table:
+        reader.wrong("path", "missing; which folder does the program write its checkpoints to?")
+    checkpoint = CheckpointSpec(
+        path=reader.take("path", _inside, ""),
+        every_s=reader.take("every", quantity.duration_s, 0.0),
+        keep=reader.take("keep", count, CheckpointSpec().keep),
+    )
+    reader.finish()
+    return checkpoint
+
+
+def _outputs(reader: Reader) -> str:
+    path = reader.take("path", _inside, "outputs")
+    reader.finish()
+    return path
+
+
+def _limits(reader: Reader) -> LimitSpec:
+    defaults = LimitSpec()
+    limits = LimitSpec(
+        cost_usd=reader.take("cost_usd", amount, 0.0),
+        deadline_s=reader.take("deadline", quantity.duration_s, 0.0),
+        max_s=reader.take("max_hours", amount, 0.0) * 3600.0,
+        crashes=reader.take("crashes", count, defaults.crashes),
+        no_progress=reader.take("no_progress", count, defaults.no_progress),
+        hang_after_s=reader.take("hang_after", quantity.duration_s, 0.0),
+        keep_on_failure_s=reader.take("keep_on_failure", quantity.duration_s, 0.0),
+    )
+    reader.finish()
+    return limits

@@ -1,0 +1,98 @@
+"""What was asked, as frozen values: written once to the workspace, read by supervisor and agent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.spec.needs import Needs, Range
+
+ParamValue = str | int | float | bool
+
+
+class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[machine]`"""
+
+    cloud: str = "local"
+    cpus: Range = Range()
+    memory_gb: Range = Range()
+    gpu: str = ""
+    gpus: int = 0
+    disk_gb: float = 10.0
+    spot: bool = True
+    # Let it run on demand when no zone has a spot machine.
+    fallback: bool = False
+    type: str = ""
+    image: str = ""
+    zones: tuple[str, ...] = ()
+    exclude_zones: tuple[str, ...] = ()
+
+    def needs(self, *, spot: bool) -> Needs:
+        return Needs(
+            cpus=self.cpus,
+            memory_gb=self.memory_gb,
+            gpu=self.gpu,
+            gpus=self.gpus,
+            disk_gb=self.disk_gb,
+            type=self.type,
+            image=self.image,
+            spot=spot,
+            zones=self.zones,
+            exclude_zones=self.exclude_zones,
+        )
+
+
+class CodeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[code]`"""
+
+    path: str = "."
+    git: str = ""
+    ref: str = "HEAD"
+    size_max_gb: float = 0.1
+
+
+class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[checkpoint]`"""
+
+    path: str = ""
+    # The least time between two commits; 0 lets the agent choose from how long a commit takes.
+    every_s: float = 0.0
+    keep: int = 3
+
+
+class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[limits]`"""
+
+    cost_usd: float = 0.0
+    deadline_s: float = 0.0
+    max_s: float = 0.0
+    crashes: int = 3
+    no_progress: int = 8
+    # 0: an hour without output, files and processor time; a given value asks for output or files within it.
+    hang_after_s: float = 0.0
+    keep_on_failure_s: float = 0.0
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of `outlast.toml`, checked."""
+
+    name: str
+    command: str | tuple[str, ...]
+    setup: str = ""
+    params: dict[str, ParamValue] = {}
+    env: dict[str, str] = {}
+    # Variable on the machine → variable of the submitter. Names only; the values never come near a spec.
+    secrets: dict[str, str] = {}
+    machine: MachineSpec = MachineSpec()
+    code: CodeSpec = CodeSpec()
+    data: dict[str, str] = {}
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    output_path: str = "outputs"
+    limits: LimitSpec = LimitSpec()
+
+
+def encode(spec: Spec) -> bytes:
+    return msgspec.json.encode(spec)
+
+
+def decode(body: bytes) -> Spec:
+    return msgspec.json.decode(body, type=Spec)

@@ -1,0 +1,134 @@
+"""Carries out steps: one idempotent effect each, recorded as it turned out. Decides nothing; answers may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+import msgspec
+
+from outlast.clouds.cloud import Cloud
+from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
+from outlast.supervisor.boot import boot, labels
+from outlast.supervisor.choose import region_key
+from outlast.supervisor.observe import Observer
+from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, Step
+from outlast.workspace import events as ev
+from outlast.workspace.events import Event
+from outlast.workspace.workspace import Workspace
+
+# How long an offer rests after it was refused: doubled with each refusal.
+_REST_S = 5.0
+_REST_MAX_S = 300.0
+_REST_QUOTA_S = 1800.0
+
+
+class Applier:
+    """The hands of a supervisor. Steps of one run are applied one after the other."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        clouds: Mapping[str, Cloud],
+        observer: Observer,
+        *,
+        who: str,
+        clock: Callable[[], float],
+        ids: Callable[[], str],
+    ) -> None:
+        self.workspace = workspace
+        self.clouds = clouds
+        self.observer = observer
+        self.who = who
+        self.clock = clock
+        self.ids = ids
+
+    def apply(self, step: Step) -> None:
+        """Raises StoreUnreachable, Throttled and CloudUnreachable: passing troubles; the next round plans it again."""
+        match step:
+            case Place():
+                self._place(step)
+            case Launch():
+                self._launch(step)
+            case Lose():
+                event = ev.Lost(attempt=step.attempt, why=step.why, preempted=step.preempted, at=self.clock())
+                self._append(step.run, event)
+            case Release():
+                self._release(step)
+            case Reap():
+                self.clouds[step.cloud].delete(step.machine)
+            case Fail():
+                event_ = ev.Failed(why=step.why, hint=step.hint, exit_code=step.exit_code, at=self.clock())
+                self._append(step.run, event_)
+            case Hold():
+                self._append(step.run, ev.Held(why=step.why, until=step.until, at=self.clock()))
+            case Forget():
+                self._forget(step)
+            case _:
+                assert_never(step)
+
+    def _append(self, run: str, event: Event) -> bool:
+        story = self.observer.watched[run].story
+        return story.append(msgspec.structs.replace(event, by=self.who), nonce=self.ids())
+
+    def _place(self, step: Place) -> None:
+        offer = step.offer
+        self._append(
+            step.run,
+            ev.Placed(
+                attempt=step.attempt,
+                cloud=offer.cloud,
+                region=offer.region,
+                zone=offer.zone,
+                type=offer.type,
+                spot=offer.spot,
+                price_usd_per_hour=offer.price_usd_per_hour,
+                on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
+                machine=self.workspace.machine_name(step.run, step.attempt),
+                at=self.clock(),
+            ),
+        )
+
+    def _launch(self, step: Launch) -> None:
+        spec = self.observer.watched[step.run].spec
+        try:
+            self.clouds[step.offer.cloud].launch(
+                step.offer,
+                self.workspace.machine_name(step.run, step.attempt),
+                boot=boot(self.workspace, step.run, step.attempt, spec),
+                labels=labels(self.workspace, step.run, step.attempt),
+            )
+        except (NoCapacity, OverQuota) as problem:
+            self._refuse(step, problem)
+        except (Throttled, CloudUnreachable):
+            raise
+        except (Denied, BadRequest, NotFound) as problem:
+            # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.
+            why = f"could not launch {self.workspace.machine_name(step.run, step.attempt)}: {problem.message}"
+            self._append(step.run, ev.Failed(why=why, hint=problem.hint, at=self.clock()))
+
+    def _refuse(self, step: Launch, problem: CloudError) -> None:
+        quota = isinstance(problem, OverQuota)
+        rest_s = _REST_QUOTA_S if quota else min(_REST_MAX_S, _REST_S * 2**step.tries)
+        resting = (step.offer.key, region_key(step.offer)) if quota else (step.offer.key,)
+        self._append(
+            step.run,
+            ev.Refused(
+                attempt=step.attempt,
+                why=problem.message,
+                until=self.clock() + rest_s,
+                resting=resting,
+                at=self.clock(),
+            ),
+        )
+
+    def _release(self, step: Release) -> None:
+        self.clouds[step.cloud].delete(step.machine)
+        seconds = max(0.0, step.billed_until - step.billed_from)
+        cost = seconds * step.price_usd_per_hour / 3600.0
+        self._append(step.run, ev.Released(attempt=step.attempt, cost_usd=cost, seconds=seconds, at=self.clock()))
+
+    def _forget(self, step: Forget) -> None:
+        self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
+        self.workspace.bucket.delete(f"pulse/{step.run}")
+        self.observer.forget(step.run)

@@ -1,0 +1,54 @@
+"""What a machine of a run is born with: the boot script and the metadata that tell the agent who it is."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import msgspec
+
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot
+from outlast.spec.command import render_param
+from outlast.spec.spec import Spec
+from outlast.workspace.workspace import Workspace
+
+# The machine is switched off whatever the reason was that the agent ended: without one it does nothing but bill.
+_SCRIPT = """#!/bin/bash
+echo "outlast: starting the agent"
+{python} -P -m outlast.agent
+code=$?
+echo "outlast: the agent ended with $code; switching off"
+shutdown -h now
+"""
+
+LIFE_MAX_S = 7 * 86400.0
+
+
+def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
+    """The boot of one attempt. Nothing in it is a secret: secrets are fetched by the name of their place."""
+    metadata = {
+        "outlast-workspace": workspace.url,
+        "outlast-run": run,
+        "outlast-attempt": str(attempt),
+        "outlast-cloud": spec.machine.cloud,
+        "outlast-params": msgspec.json.encode(spec.params).decode(),
+        **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
+    }
+    if spec.secrets:
+        metadata["outlast-secrets"] = workspace.secrets_name(run)
+    return Boot(
+        script=_SCRIPT.format(python=shlex.quote(sys.executable)),
+        image=spec.machine.image,
+        metadata=metadata,
+        disk_gb=spec.machine.disk_gb,
+        life_max_s=_life_max_s(spec),
+    )
+
+
+def _life_max_s(spec: Spec) -> float:
+    limits = [limit for limit in (spec.limits.max_s, spec.limits.deadline_s) if limit]
+    return min(limits, default=LIFE_MAX_S) + 600.0 + spec.limits.keep_on_failure_s
+
+
+def labels(workspace: Workspace, run: str, attempt: int) -> dict[str, str]:
+    return {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)}

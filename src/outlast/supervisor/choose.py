@@ -1,0 +1,66 @@
+"""Where the next attempt goes: the cheapest offer that is not resting and not where it was just preempted. Pure."""
+
+from __future__ import annotations
+
+from outlast.clouds.cloud import Offer
+from outlast.supervisor.world import Fail, Hold, RunView, World
+
+# A zone that has just taken a machine back is likely to do it again soon.
+AVOID_S = 600.0
+
+
+def region_key(offer: Offer) -> str:
+    """What a quota applies to."""
+    return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
+
+
+def choose(world: World, view: RunView) -> Offer | Hold | Fail:
+    """An offer to take, or why there is none now."""
+    if view.impossible:
+        return Fail(run=view.run, why=view.impossible, hint=view.hint)
+    offers = view.spot_offers if view.spec.machine.spot else view.on_demand_offers
+    if not offers and not (view.spec.machine.fallback and view.on_demand_offers):
+        kind = "spot" if view.spec.machine.spot else "on-demand"
+        return Fail(
+            run=view.run,
+            why=f"no {kind} machine of {view.spec.machine.cloud} fits what `[machine]` asks for",
+            hint="ask for less, or name no zones",
+        )
+    free = _free(world, view, offers)
+    if not free and view.spec.machine.fallback:
+        offers = view.on_demand_offers
+        free = _free(world, view, offers)
+    if free:
+        return free[0]
+    return _hold(world, view, offers)
+
+
+def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:
+    """The offers that do not rest, best first."""
+    preferred = [zone for zone in view.spec.machine.zones if zone != "*"]
+    avoided = _avoided(world, view)
+
+    def rank(offer: Offer) -> tuple[bool, int, float]:
+        places = [preferred.index(p) for p in (offer.zone, offer.region) if p in preferred]
+        return offer.zone in avoided, min(places, default=len(preferred)), offer.price_usd_per_hour
+
+    awake = [o for o in offers if all(world.resting.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
+    return sorted(awake, key=rank)
+
+
+def _avoided(world: World, view: RunView) -> set[str]:
+    return {
+        a.zone
+        for a in view.state.attempts
+        if a.preempted and a.spot and world.now - max(a.noticed_at, a.over_at) < AVOID_S
+    }
+
+
+def _hold(world: World, view: RunView, offers: tuple[Offer, ...]) -> Hold:
+    """All are resting: say why, from the last refusal, and until when."""
+    zones = {o.zone for o in offers}
+    until = min(max(world.resting.get(o.key, 0.0), world.resting.get(region_key(o), 0.0)) for o in offers)
+    last = next((a for a in reversed(view.state.attempts) if a.outcome == "refused"), None)
+    why = last.why if last else "no capacity"
+    count = "1 zone" if len(zones) == 1 else f"{len(zones)} zones"
+    return Hold(run=view.run, why=f"no machine in {count}: {why}", until=until)

@@ -1,0 +1,108 @@
+"""The loop observe → plan → apply. Any number of supervisors may run it; losing one loses nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from outlast.clouds.cloud import Cloud
+from outlast.errors import CloudError, OutlastError, WorkspaceError
+from outlast.supervisor.apply import Applier
+from outlast.supervisor.observe import Observer
+from outlast.supervisor.plan import plan
+from outlast.supervisor.world import Reap, Step, World, describe
+from outlast.workspace.lease import Lease
+from outlast.workspace.workspace import Workspace
+
+_THREADS = 16
+# Between rounds: short while things happen, longer when nothing does; a bucket far away is asked less often.
+_QUICK_S, _CALM_S, _REMOTE_S = 0.1, 1.0, 2.0
+_LEASE_S = 6.0
+
+
+def name_of_this_process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Supervisor:
+    """One supervisor of one workspace."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        clouds: Mapping[str, Cloud],
+        *,
+        who: str = "",
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        ids: Callable[[], str] = lambda: secrets.token_hex(8),
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.workspace = workspace
+        self.clock = clock
+        self.say = say
+        who = who or name_of_this_process()
+        self.observer = Observer(workspace, clouds, monotonic=monotonic)
+        self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
+        self.lease = Lease(workspace.bucket, "supervisor", who=who, ttl_s=_LEASE_S)
+        self.world = World(now=clock(), workspace_id=workspace.id)
+
+    def round(self) -> tuple[Step, ...]:
+        """Observe, plan, apply, once; what was done. Passing troubles are said and planned again next time."""
+        self.world = self.observer.observe(self.clock())
+        steps = plan(self.world)
+        by_run: dict[str, list[Step]] = {}
+        for step in steps:
+            by_run.setdefault(step.machine if isinstance(step, Reap) else step.run, []).append(step)
+        if len(by_run) == 1:
+            self._apply_all(steps)
+        elif by_run:
+            with ThreadPoolExecutor(min(_THREADS, len(by_run))) as pool:
+                list(pool.map(self._apply_all, by_run.values()))
+        return steps
+
+    def _apply_all(self, steps: tuple[Step, ...] | list[Step]) -> None:
+        for step in steps:
+            self.say(describe(step))
+            try:
+                self.applier.apply(step)
+            except (CloudError, WorkspaceError) as problem:
+                self.say(f"could not {describe(step)}: {problem.message}")
+
+    def idle(self) -> bool:
+        """Nothing lives and nothing costs: the supervisor may go home."""
+        return not self.observer.watched and not any(
+            "outlast-run" in machine.labels for machine in self.world.machines.values()
+        )
+
+    def run(self, *, stop: threading.Event, until_idle: bool = False) -> None:
+        """Rounds until told to stop, or until there is nothing left to do."""
+        wait_s = _QUICK_S
+        try:
+            while not stop.is_set():
+                try:
+                    holding = self.lease.hold()
+                    steps = self.round() if holding else ()
+                    if holding and not steps and until_idle and self.idle():
+                        return
+                except OutlastError as problem:
+                    self.say(f"{problem.message}; trying again")
+                    holding, steps = False, ()
+                wait_s = 0.0 if steps and wait_s else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
+                if not self._local:
+                    wait_s = max(wait_s, _REMOTE_S if not steps else 0.2)
+                stop.wait(wait_s)
+        finally:
+            try:
+                self.lease.release()
+            except OutlastError:
+                pass  # it expires by itself
+
+    @property
+    def _local(self) -> bool:
+        return "://" not in self.workspace.url

@@ -1,0 +1,179 @@
+"""All the reading: workspace and clouds into a World. Decides nothing; what cannot be read is said to be unknown.
+
+One listing of pulses, one of bells and one of each cloud a round, however many runs there are; a story is read again
+only when somebody rang, when its pulse fell silent, or when this supervisor wrote to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
+from outlast.errors import BadRequest, CloudError, Denied, Missing, NoSuchRun, NotFound, WorkspaceError
+from outlast.spec.spec import MachineSpec, Spec
+from outlast.supervisor.world import RunView, World
+from outlast.workspace.bucket import Entry
+from outlast.workspace.state import RunState
+from outlast.workspace.story import Story
+from outlast.workspace.workspace import Pulse, Workspace
+
+# A bell for a run that has no story yet is from a submit that is still writing, or that died; it is kept this long.
+_STRAY_BELL_S = 600.0
+_WORRY_S = 3.0
+
+
+class _Watched(msgspec.Struct, kw_only=True):
+    """What this supervisor remembers of a run between rounds. Losing it loses nothing."""
+
+    story: Story
+    spec: Spec
+    pulse_at: float = 0.0
+    since: float = 0.0
+    read_at: float = 0.0
+
+
+class Observer:
+    """The memory of one supervisor between rounds: caches only."""
+
+    def __init__(self, workspace: Workspace, clouds: Mapping[str, Cloud], *, monotonic: Callable[[], float]) -> None:
+        self.workspace = workspace
+        self.clouds = clouds
+        self.monotonic = monotonic
+        self.watched: dict[str, _Watched] = {}
+        self.damaged: dict[str, str] = {}
+
+    def observe(self, now: float) -> World:
+        pulses = self.workspace.pulses()
+        bells = self.workspace.bells()
+        self._listen(pulses, bells)
+        blind: dict[str, str] = {}
+        machines: dict[str, Machine] = {}
+        for name, cloud in self.clouds.items():
+            try:
+                found = cloud.machines({LABEL_WORKSPACE: self.workspace.id})
+                machines.update({machine.name: machine for machine in found})
+                machines.update(self._confirm(name, cloud, machines))
+            except CloudError as problem:
+                blind[name] = problem.message
+        views = tuple(self._view(run, watched, blind) for run, watched in self.watched.items())
+        resting: dict[str, float] = {}
+        for watched in self.watched.values():
+            for key, until in watched.story.state.resting.items():
+                resting[key] = max(until, resting.get(key, 0.0))
+        return World(
+            now=now, workspace_id=self.workspace.id, runs=views, machines=machines, blind=blind, resting=resting
+        )
+
+    def state(self, run: str) -> RunState:
+        return self.watched[run].story.state
+
+    def forget(self, run: str) -> None:
+        self.watched.pop(run, None)
+
+    def _listen(self, pulses: Mapping[str, Entry], bells: Mapping[str, list[Entry]]) -> None:
+        """Refresh the stories of the runs that are new, that rang, or that fell silent."""
+        for run in [run for run in self.watched if run not in pulses and run not in bells]:
+            if self.watched[run].story.refresh().settled:
+                self.forget(run)  # another supervisor saw it to its end
+        for run in {**pulses, **bells}:
+            watched = self.watched.get(run) or self._meet(run)
+            if watched is None:
+                self._forget_stray(run, bells.get(run, []))
+                continue
+            at = pulses[run].modified_at if run in pulses else 0.0
+            if watched.pulse_at != at:
+                watched.pulse_at, watched.since = at, self.monotonic()
+            if run in bells or self._worried(watched):
+                watched.story.refresh()
+            if run not in pulses and watched.story.state.alive:
+                # Pulses are the list of live runs: it must name this one before its bell is taken down.
+                self.workspace.beat(run, Pulse(length=watched.story.state.length))
+            for entry in bells.get(run, []):
+                self.workspace.bucket.delete(entry.key)
+
+    def _worried(self, watched: _Watched) -> bool:
+        """An attempt is under way and says nothing: read its story before believing the worst, but not every round."""
+        last = watched.story.state.last
+        if last is None or last.phase == "over" or self.monotonic() - watched.since < _WORRY_S:
+            return False
+        if self.monotonic() - watched.read_at < _WORRY_S:
+            return False
+        watched.read_at = self.monotonic()
+        return True
+
+    def _meet(self, run: str) -> _Watched | None:
+        try:
+            request = self.workspace.request(run)
+            story = self.workspace.story(run)
+            if not story.refresh().exists:
+                return None
+        except NoSuchRun:
+            return None
+        except WorkspaceError as problem:
+            # One story that nobody can read must not stop the supervision of the others.
+            self.damaged[run] = problem.message
+            return None
+        watched = _Watched(story=story, spec=request.spec, since=self.monotonic())
+        self.watched[run] = watched
+        return watched
+
+    def _forget_stray(self, run: str, bells: list[Entry]) -> None:
+        if run in self.damaged or not bells:
+            return
+        try:
+            now = self.workspace.bucket.put("pulse-clock", b"").modified_at
+        except Missing:
+            return
+        for entry in bells:
+            if now - entry.modified_at > _STRAY_BELL_S:
+                self.workspace.bucket.delete(entry.key)
+
+    def _confirm(self, name: str, cloud: Cloud, machines: Mapping[str, Machine]) -> dict[str, Machine]:
+        """Ask by name for machines that ought to be there and are not in the listing: listings lag."""
+        found: dict[str, Machine] = {}
+        for watched in self.watched.values():
+            for attempt in watched.story.state.attempts:
+                if attempt.cloud != name or attempt.machine in machines or attempt.phase not in ("started", "noticed"):
+                    continue
+                try:
+                    found[attempt.machine] = cloud.machine(attempt.machine)
+                except NotFound:
+                    continue
+        return found
+
+    def _view(self, run: str, watched: _Watched, blind: Mapping[str, str]) -> RunView:
+        state, spec = watched.story.state, watched.spec
+        view = RunView(run=run, spec=spec, state=state, silent_s=self.monotonic() - watched.since)
+        last = state.last
+        waits = state.alive and (last is None or last.phase != "started")
+        if not waits or spec.machine.cloud in blind:
+            return view
+        cloud = self.clouds.get(spec.machine.cloud)
+        if cloud is None:
+            return msgspec.structs.replace(
+                view, impossible=f"this outlast does not know the cloud `{spec.machine.cloud}`"
+            )
+        try:
+            spot = self._offers(cloud, spec.machine, spot=True) if spec.machine.spot else ()
+            on_demand = self._offers(cloud, spec.machine, spot=False) if wants_on_demand(spec.machine) else ()
+        except (BadRequest, NotFound, Denied) as problem:
+            return msgspec.structs.replace(view, impossible=problem.message, hint=problem.hint)
+        except CloudError as problem:
+            # The listing worked and the prices did not: nothing is known about offers, so nothing is placed.
+            return msgspec.structs.replace(view, unsure=problem.message)
+        return msgspec.structs.replace(view, spot_offers=spot, on_demand_offers=on_demand)
+
+    def _offers(self, cloud: Cloud, machine: MachineSpec, *, spot: bool) -> tuple[Offer, ...]:
+        return tuple(cloud.offers(needs_of(machine, spot=spot)))
+
+
+def wants_on_demand(machine: MachineSpec) -> bool:
+    return not machine.spot or machine.fallback
+
+
+def needs_of(machine: MachineSpec, *, spot: bool) -> Needs:
+    """What to ask a cloud for. `*` among the zones means: these first, then any other."""
+    needs = machine.needs(spot=spot)
+    return msgspec.structs.replace(needs, zones=()) if "*" in needs.zones else needs

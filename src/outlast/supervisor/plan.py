@@ -1,0 +1,165 @@
+"""All the deciding: from a world to steps. Pure: no IO, no clock, no dice, no logging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.spec.quantity import describe_s
+from outlast.supervisor.choose import choose
+from outlast.supervisor.limits import failure, over_limit
+from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, RunView, Step, World
+from outlast.workspace.state import Attempt
+
+# No pulse for so long: nobody is at home. The local cloud beats every second, the others every ten.
+SILENCE_S = {"local": 15.0}
+SILENCE_ELSEWHERE_S = 90.0
+# From the launch to the agent's first pulse.
+BOOT_S = {"local": 60.0}
+BOOT_ELSEWHERE_S = 900.0
+
+
+def plan(world: World) -> tuple[Step, ...]:
+    """What to do now. A world at rest plans nothing."""
+    steps: list[Step] = []
+    for view in world.runs:
+        steps += _plan_run(world, view)
+    steps += _plan_orphans(world)
+    return tuple(steps)
+
+
+def _plan_run(world: World, view: RunView) -> Iterator[Step]:
+    if not view.state.exists:
+        return
+    if view.state.alive:
+        limit = over_limit(world, view)
+        if limit:
+            yield limit
+            return
+        losses = list(_plan_losses(world, view))
+        yield from losses
+        # What is lost is decided on in the next round, from the story that says so.
+        if not losses:
+            yield from _plan_next(world, view)
+    yield from _plan_releases(world, view)
+    if view.state.settled:
+        yield Forget(run=view.run, cloud=view.spec.machine.cloud)
+
+
+def _plan_losses(world: World, view: RunView) -> Iterator[Step]:
+    for attempt in view.state.attempts:
+        if attempt.phase == "over" or attempt.cloud in world.blind:
+            continue
+        lost = _why_lost(world, view, attempt)
+        if lost:
+            why, preempted = lost
+            yield Lose(run=view.run, attempt=attempt.number, why=why, preempted=preempted)
+
+
+def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool] | None:
+    machine = world.machines.get(attempt.machine)
+    if machine is None:
+        # A placed attempt without a machine is one that is still to be launched.
+        return None if attempt.phase == "placed" else ("its machine vanished", True)
+    if machine.status in ("stopped", "stopping", "broken"):
+        preempted = attempt.preempted or "preempted" in machine.why
+        return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
+    if attempt.number != view.state.attempts[-1].number:
+        return None  # the pulse is the successor's
+    allowed = BOOT_S.get(attempt.cloud, BOOT_ELSEWHERE_S)
+    if attempt.phase != "placed":
+        allowed = SILENCE_S.get(attempt.cloud, SILENCE_ELSEWHERE_S)
+    if view.silent_s > allowed:
+        what = "did not come up" if attempt.phase == "placed" else "gave no sign of life"
+        return f"its machine {what} for {describe_s(view.silent_s)}", False
+    return None
+
+
+def _plan_next(world: World, view: RunView) -> Iterator[Step]:
+    last = view.state.last
+    if last is not None and last.phase == "placed":
+        yield from _plan_launch(world, view, last)
+        return
+    if last is not None and last.phase == "started":
+        return
+    if last is not None and last.phase == "noticed" and any(a.phase != "over" for a in view.state.attempts[:-1]):
+        return  # the successor was noticed too, and its predecessor is not over yet
+    end = failure(view)
+    if end:
+        yield end
+        return
+    cloud = view.spec.machine.cloud
+    if cloud in world.blind:
+        yield from _hold(view, f"{cloud} cannot be reached: {world.blind[cloud]}", 0.0)
+        return
+    if view.unsure:
+        yield from _hold(view, f"{cloud} does not tell its offers: {view.unsure}", 0.0)
+        return
+    chosen = choose(world, view)
+    if isinstance(chosen, Hold):
+        yield from _hold(view, chosen.why, chosen.until)
+    elif isinstance(chosen, Fail):
+        yield chosen
+    else:
+        yield Place(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen)
+
+
+def _hold(view: RunView, why: str, until: float) -> Iterator[Step]:
+    if view.state.held != why:
+        yield Hold(run=view.run, why=why, until=until)
+
+
+def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step]:
+    if attempt.machine in world.machines or attempt.cloud in world.blind:
+        return
+    for offer in (*view.spot_offers, *view.on_demand_offers):
+        if (offer.cloud, offer.zone, offer.type, offer.spot) == (
+            attempt.cloud,
+            attempt.zone,
+            attempt.type,
+            attempt.spot,
+        ):
+            refusals = sum(
+                a.outcome == "refused" and (a.zone, a.type, a.spot) == (attempt.zone, attempt.type, attempt.spot)
+                for a in view.state.attempts
+            )
+            yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=refusals)
+            return
+    # The offer was withdrawn between the intent and the launch.
+    yield Lose(run=view.run, attempt=attempt.number, why=f"{attempt.type} is no longer offered", preempted=True)
+
+
+def _plan_releases(world: World, view: RunView) -> Iterator[Step]:
+    for attempt in view.state.attempts:
+        if attempt.released or (view.state.alive and attempt.phase != "over") or attempt.cloud in world.blind:
+            continue
+        machine = world.machines.get(attempt.machine)
+        if machine is not None and machine.status == "running" and world.now < attempt.over_at + attempt.keep_s:
+            continue  # kept for debugging, for a while
+        yield _release(view, attempt, machine, world.now)
+
+
+def _release(view: RunView, attempt: Attempt, machine: Machine | None, now: float) -> Release:
+    return Release(
+        run=view.run,
+        attempt=attempt.number,
+        cloud=attempt.cloud,
+        machine=attempt.machine,
+        price_usd_per_hour=machine.price_usd_per_hour if machine else attempt.price_usd_per_hour,
+        billed_from=machine.created_at if machine else attempt.placed_at,
+        billed_until=(machine.stopped_at or now) if machine else max(attempt.over_at, attempt.placed_at),
+    )
+
+
+def _plan_orphans(world: World) -> Iterator[Step]:
+    """Machines of this workspace that are nobody's: running, stopped or half created."""
+    known = {attempt.machine for view in world.runs for attempt in view.state.attempts if not attempt.released}
+    for machine in world.machines.values():
+        if machine.labels.get(LABEL_WORKSPACE) != world.workspace_id or machine.name in known:
+            continue
+        run, attempt = machine.labels.get(LABEL_RUN, ""), machine.labels.get(LABEL_ATTEMPT, "")
+        if not run:
+            continue  # made by hand in this workspace, not by a run
+        yield Reap(
+            cloud=machine.cloud, machine=machine.name, why=f"attempt {attempt} of {run} does not own it any more"
+        )

@@ -1,0 +1,131 @@
+"""What the supervisor sees and what it may do: two unions of values, and nothing that acts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.clouds.cloud import Machine, Offer
+from outlast.spec.spec import Spec
+from outlast.workspace.state import RunState
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run at one moment."""
+
+    run: str
+    spec: Spec
+    state: RunState
+    # How long this supervisor has itself watched the pulse stand still; a laptop that slept has watched nothing.
+    silent_s: float = 0.0
+    spot_offers: tuple[Offer, ...] = ()
+    on_demand_offers: tuple[Offer, ...] = ()
+    # Why there can be no offer at all: an unknown type, a zone that does not exist.
+    impossible: str = ""
+    # Why the offers could not be read just now.
+    unsure: str = ""
+    hint: str = ""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a round decides on. Partial is normal: `blind` names the clouds that did not answer."""
+
+    now: float
+    workspace_id: str
+    runs: tuple[RunView, ...] = ()
+    machines: dict[str, Machine] = {}
+    blind: dict[str, str] = {}
+    # Offers that were refused lately, by whichever run asked: key → until.
+    resting: dict[str, float] = {}
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Write the intent to launch; the launch follows in the next round."""
+
+    run: str
+    attempt: int
+    offer: Offer
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Make the machine of a placed attempt, or find it."""
+
+    run: str
+    attempt: int
+    offer: Offer
+    tries: int = 0
+
+
+class Lose(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Give an attempt up."""
+
+    run: str
+    attempt: int
+    why: str
+    preempted: bool
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Delete the machine of an attempt that is over, with its disks, and record what it cost."""
+
+    run: str
+    attempt: int
+    cloud: str
+    machine: str
+    price_usd_per_hour: float
+    billed_from: float
+    billed_until: float
+
+
+class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Delete a machine that no story knows as the current attempt of a live run."""
+
+    cloud: str
+    machine: str
+    why: str
+
+
+class Fail(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    run: str
+    why: str
+    hint: str = ""
+    exit_code: int | None = None
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The run cannot move; say why, once."""
+
+    run: str
+    why: str
+    until: float = 0.0
+
+
+class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run is over and costs nothing: drop its pulse and its secrets."""
+
+    run: str
+    cloud: str
+
+
+Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Forget
+
+
+def describe(step: Step) -> str:
+    """A step in a sentence, for `outlast plan` and the supervisor's log."""
+    match step:
+        case Place():
+            kind = "spot" if step.offer.spot else "on demand"
+            return f"place attempt {step.attempt} of {step.run} on {step.offer.type} in {step.offer.zone} ({kind})"
+        case Launch():
+            return f"launch the machine of attempt {step.attempt} of {step.run} in {step.offer.zone}"
+        case Lose():
+            return f"give up attempt {step.attempt} of {step.run}: {step.why}"
+        case Release():
+            return f"delete {step.machine}, the machine of attempt {step.attempt} of {step.run}, and record its cost"
+        case Reap():
+            return f"delete {step.machine} on {step.cloud}: {step.why}"
+        case Fail():
+            return f"end {step.run} as failed: {step.why}"
+        case Hold():
+            return f"hold {step.run}: {step.why}"
+        case Forget():
+            return f"forget the pulse and the secrets of {step.run}: it is over"

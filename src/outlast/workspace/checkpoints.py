@@ -1,0 +1,208 @@
+"""Checkpoints: files as content-addressed parts, a manifest that names them, whole or not there.
+
+The order is the guarantee: parts first, the manifest after them, `Saved` in the story last. Refuses to know when a
+folder is whole; that is the agent's to judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from outlast.errors import Exists, Missing, WorkspaceError
+from outlast.workspace.bucket import Bucket
+from outlast.workspace.state import Checkpoint
+
+_THREADS = 8
+_CHUNK = 1 << 20
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One file of a checkpoint: where it goes, and where its body is."""
+
+    path: str
+    key: str
+    sha256: str
+    bytes: int
+    executable: bool = False
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    run: str
+    checkpoint: str
+    attempt: int
+    parts: tuple[Part, ...]
+    step: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+
+def manifest_key(run: str, checkpoint: str) -> str:
+    return f"runs/{run}/checkpoints/{checkpoint}/manifest.json"
+
+
+class Parts:
+    """The parts that one attempt may name without uploading them again: its own, and those of what it restored.
+
+    Not those of the whole bucket: another attempt may be about to delete them.
+    """
+
+    def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
+        self.bucket = bucket
+        self.run = run
+        self.attempt = attempt
+        self._known: dict[str, str] = {}
+
+    def learn(self, manifest: Manifest) -> None:
+        self._known.update({part.sha256: part.key for part in manifest.parts})
+
+    def upload(self, folder: str, path: str) -> Part:
+        """One file's body into the bucket, once. Raises OSError if the file went away meanwhile."""
+        source = os.path.join(folder, path)
+        digest = _sha256(source)
+        size = os.stat(source).st_size
+        key = self._known.get(digest)
+        if key is None:
+            key = f"runs/{self.run}/parts/{self.attempt}/{digest}"
+            self.bucket.upload(key, source)
+            self._known[digest] = key
+        return Part(path, key, digest, size, os.access(source, os.X_OK))
+
+    def forget(self, key: str) -> None:
+        """Upload this body again when it is needed next: it was deleted, or its file changed under our hands."""
+        self._known = {digest: known for digest, known in self._known.items() if known != key}
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def upload_parts(parts: Parts, folder: str, paths: Sequence[str]) -> tuple[Part, ...]:
+    """Every file, in parallel."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return tuple(pool.map(lambda path: parts.upload(folder, path), paths))
+
+
+def write_manifest(bucket: Bucket, manifest: Manifest) -> None:
+    """The commit of the bodies. Finding our own manifest there means that an answer was lost."""
+    key = manifest_key(manifest.run, manifest.checkpoint)
+    try:
+        bucket.create(key, msgspec.json.encode(manifest))
+    except Exists:
+        if read_manifest(bucket, manifest.run, manifest.checkpoint) != manifest:
+            raise WorkspaceError(f"{key} is there already and says something else") from None
+
+
+def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
+    """Raises Missing, or WorkspaceError if it lies about itself."""
+    key = manifest_key(run, checkpoint)
+    try:
+        manifest = msgspec.json.decode(bucket.get(key), type=Manifest)
+    except msgspec.DecodeError as problem:
+        raise WorkspaceError(f"{key} cannot be read: {problem}") from problem
+    if (manifest.run, manifest.checkpoint) != (run, checkpoint):
+        raise WorkspaceError(f"{key} belongs to checkpoint {manifest.checkpoint} of {manifest.run}")
+    return manifest
+
+
+def restore(
+    bucket: Bucket, run: str, checkpoints: Iterable[Checkpoint], folder: str
+) -> tuple[Manifest | None, list[str]]:
+    """Put the newest checkpoint whose hashes hold into the folder; also says which ones did not hold, and why.
+
+    The folder is replaced as a whole: it never mixes two checkpoints.
+    """
+    problems: list[str] = []
+    staged = f"{folder.rstrip('/')}.restoring"
+    for checkpoint in checkpoints:
+        shutil.rmtree(staged, ignore_errors=True)
+        try:
+            manifest = read_manifest(bucket, run, checkpoint.id)
+            _fetch(bucket, manifest, staged)
+        except (Missing, WorkspaceError) as problem:
+            problems.append(f"checkpoint {checkpoint.id} does not hold: {problem.message}")
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
+        os.replace(staged, folder)
+        return manifest, problems
+    shutil.rmtree(staged, ignore_errors=True)
+    return None, problems
+
+
+def _fetch(bucket: Bucket, manifest: Manifest, folder: str) -> None:
+    os.makedirs(folder, exist_ok=True)
+
+    def one(part: Part) -> None:
+        target = os.path.normpath(os.path.join(folder, part.path))
+        if not target.startswith(os.path.join(folder, "")):
+            raise WorkspaceError(f"`{part.path}` leaves the checkpoint folder")
+        bucket.download(part.key, target)
+        if os.stat(target).st_size != part.bytes or _sha256(target) != part.sha256:
+            raise WorkspaceError(f"`{part.path}` is damaged")
+        if part.executable:
+            os.chmod(target, 0o755)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(one, manifest.parts))
+
+
+def prune(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: int, parts: Parts) -> int:
+    """Delete what only checkpoints older than the newest `keep` need; how many objects went.
+
+    Only for the attempt that just committed, which is the one writer. It touches parts of its own and of earlier,
+    fenced attempts; a later attempt names an earlier one's parts only through what it restored, and that is among the
+    newest two.
+    """
+    keep = max(2, keep)
+    if len(checkpoints) <= keep:
+        return 0
+    needed: set[str] = set()
+    for checkpoint in checkpoints[-keep:]:
+        needed.update(part.key for part in read_manifest(bucket, run, checkpoint.id).parts)
+    gone = 0
+    for old in _still_there(bucket, run, checkpoints[:-keep]):
+        for key in {part.key for part in old.parts} - needed:
+            bucket.delete(key)
+            parts.forget(key)
+            gone += 1
+        # The manifest goes last: while it is there, a prune that was cut short is taken up again.
+        bucket.delete(manifest_key(run, old.checkpoint))
+        gone += 1
+    return gone
+
+
+def _still_there(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint]) -> list[Manifest]:
+    """The manifests that no earlier prune has deleted, oldest first."""
+    found: list[Manifest] = []
+    for checkpoint in reversed(checkpoints):
+        try:
+            found.append(read_manifest(bucket, run, checkpoint.id))
+        except Missing:
+            break
+        except WorkspaceError:
+            continue  # unreadable: nobody can restore it, and nobody knows what it named
+    return found[::-1]
+
+
+def files_of(folder: str) -> Mapping[str, os.stat_result]:
+    """Every regular file below the folder with its stat; links are followed only to files."""
+    found: dict[str, os.stat_result] = {}
+    for where, _folders, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(where, name)
+            try:
+                info = os.stat(path)
+            except OSError:
+                continue  # went away while we looked, or a dangling link
+            if os.path.isfile(path):
+                found[os.path.relpath(path, folder)] = info
+    return found

@@ -1,0 +1,162 @@
+"""What can happen to a run: one type an event, frozen, written once.
+
+An event says what happened, never what should be done about it. `at` is the writer's clock and is for people; nothing
+is decided by comparing it with another machine's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+# How an attempt ended. `preempted`: the machine was taken away. `killed`: a signal, and no notice.
+# `hung`: no sign of progress. `broken`: it never came to running the command. `stopped`: the run was over.
+Outcome = Literal["preempted", "crashed", "killed", "hung", "broken", "stopped"]
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    at: float = 0.0
+    # Whoever writes recognises its own event by it when the answer to the create was lost.
+    nonce: str = ""
+    by: str = ""
+
+
+class Submitted(_Event, frozen=True, kw_only=True, tag="submitted"):
+    """A user asked for the run."""
+
+    who: str = ""
+
+
+class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
+    """The intent to launch a machine for this attempt; written before the launch, so that no machine is unknown."""
+
+    attempt: int
+    cloud: str
+    region: str
+    zone: str
+    type: str
+    spot: bool
+    price_usd_per_hour: float
+    on_demand_usd_per_hour: float = 0.0
+    machine: str = ""
+
+
+class Refused(_Event, frozen=True, kw_only=True, tag="refused"):
+    """The cloud had no machine for this attempt; the offers named rest until then."""
+
+    attempt: int
+    why: str
+    until: float
+    resting: tuple[str, ...] = ()
+
+
+class Started(_Event, frozen=True, kw_only=True, tag="started"):
+    """The agent is about to run the command. Fences every earlier attempt."""
+
+    attempt: int
+    resumed_from: str = ""
+    resumed_step: int | None = None
+    code: str = ""
+
+
+class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
+    """A checkpoint is committed: all its bodies and its manifest are in the workspace."""
+
+    attempt: int
+    checkpoint: str
+    step: int | None = None
+    bytes: int = 0
+
+
+class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):
+    """The machine will be taken away in `grace_s`."""
+
+    attempt: int
+    why: str
+    grace_s: float
+
+
+class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
+    """The attempt is over and the run is not; written by the attempt's own agent."""
+
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None = None
+    why: str = ""
+    # The machine stays for debugging for this long.
+    keep_s: float = 0.0
+
+
+class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
+    """The command did what it was asked for. Ends the run."""
+
+    attempt: int
+    exit_code: int = 0
+    outputs: int = 0
+
+
+class Lost(_Event, frozen=True, kw_only=True, tag="lost"):
+    """The supervisor gave the attempt up. Fences it: if it still breathes it can commit nothing any more."""
+
+    attempt: int
+    why: str
+    preempted: bool = True
+
+
+class Released(_Event, frozen=True, kw_only=True, tag="released"):
+    """The attempt's machine and disks are gone; what they cost."""
+
+    attempt: int
+    cost_usd: float
+    seconds: float = 0.0
+
+
+class Held(_Event, frozen=True, kw_only=True, tag="held"):
+    """The run cannot move now, and why."""
+
+    why: str
+    until: float = 0.0
+
+
+class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
+    """Ends the run without success."""
+
+    why: str
+    hint: str = ""
+    exit_code: int | None = None
+
+
+class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
+    """Ends the run because somebody asked for it."""
+
+    who: str = ""
+
+
+Event = (
+    Submitted
+    | Placed
+    | Refused
+    | Started
+    | Saved
+    | Noticed
+    | Stopped
+    | Finished
+    | Lost
+    | Released
+    | Held
+    | Failed
+    | Cancelled
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode(body: bytes) -> Event:
+    """Raises msgspec.DecodeError (ValidationError is one) for what is no event."""
+    return _decoder.decode(body)

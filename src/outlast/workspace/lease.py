@@ -1,0 +1,91 @@
+"""A lease with numbered epochs: saves supervisors from doing the same work twice. Nothing's safety rests on it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.errors import Exists, Missing
+from outlast.workspace.bucket import Bucket
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds an epoch; for people."""
+
+    who: str
+    epoch: int
+    released: bool = False
+
+
+class Lease:
+    """One named lease as one process sees it. Its age is judged by the store's clock alone."""
+
+    def __init__(self, bucket: Bucket, name: str, *, who: str, ttl_s: float) -> None:
+        self.bucket = bucket
+        self.prefix = f"leases/{name}/"
+        self.who = who
+        self.ttl_s = ttl_s
+        self.epoch = 0
+
+    def hold(self) -> bool:
+        """Take or renew the lease; True while it is ours."""
+        newest = self._newest()
+        if self.epoch and newest == self.epoch:
+            self._beat()
+            return True
+        self.epoch = 0
+        if newest and not self._expired(newest):
+            return False
+        try:
+            self.bucket.create(f"{self.prefix}{newest + 1:08d}", self._body(newest + 1), durable=False)
+        except Exists:
+            return False
+        self.epoch = newest + 1
+        self._beat()
+        self._forget_before(self.epoch)
+        return True
+
+    def release(self) -> None:
+        """Let the next one take it at once instead of after the time to live."""
+        if self.epoch and self._newest() == self.epoch:
+            self._beat(released=True)
+        self.epoch = 0
+
+    def holder(self) -> Holder | None:
+        """Who holds it now; None if it is free."""
+        newest = self._newest()
+        if not newest or self._expired(newest):
+            return None
+        try:
+            return msgspec.json.decode(self.bucket.get(f"{self.prefix}{newest:08d}"), type=Holder)
+        except Missing:
+            return None
+
+    def _body(self, epoch: int, *, released: bool = False) -> bytes:
+        return msgspec.json.encode(Holder(who=self.who, epoch=epoch, released=released))
+
+    def _beat(self, *, released: bool = False) -> None:
+        self.bucket.put(f"{self.prefix}beat-{self.epoch:08d}", self._body(self.epoch, released=released))
+
+    def _newest(self) -> int:
+        numbers = [e.key.rsplit("/", 1)[-1] for e in self.bucket.list(self.prefix)]
+        return max((int(n) for n in numbers if n.isdigit()), default=0)
+
+    def _expired(self, epoch: int) -> bool:
+        beat = f"{self.prefix}beat-{epoch:08d}"
+        try:
+            if msgspec.json.decode(self.bucket.get(beat), type=Holder).released:
+                return True
+            seen_at = self.bucket.head(beat).modified_at
+        except Missing:
+            seen_at = self.bucket.head(f"{self.prefix}{epoch:08d}").modified_at
+        except msgspec.DecodeError:
+            return True
+        # The store's own now: the time it gives to a write of ours.
+        now = self.bucket.put(f"{self.prefix}clock", b"").modified_at
+        return now - seen_at > self.ttl_s
+
+    def _forget_before(self, epoch: int) -> None:
+        for entry in list(self.bucket.list(self.prefix)):
+            number = entry.key.rsplit("/", 1)[-1].removeprefix("beat-")
+            if number.isdigit() and int(number) < epoch:
+                self.bucket.delete(entry.key)

@@ -1,0 +1,197 @@
+"""A workspace: the only memory. Names of things in it, runs and how they are found; refuses to decide anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from outlast.errors import Exists, Missing, NoSuchRun, WorkspaceError
+from outlast.spec.spec import Spec
+from outlast.workspace.bucket import Bucket, Entry, open_bucket
+from outlast.workspace.bundle import CodeRecord
+from outlast.workspace.story import Story
+
+DEFAULT = "~/.outlast/workspace"
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """`spec.json`: what was asked, with the code it was asked with. Written once."""
+
+    run: str
+    spec: Spec
+    code: CodeRecord
+    who: str = ""
+    submitted_at: float = 0.0
+    version: str = ""
+    # Where the submitter's programs are; used on the local cloud alone, whose base image is the submitter's computer.
+    path: str = ""
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+    """Heartbeat of a run. A hint, never truth."""
+
+    attempt: int = 0
+    phase: str = ""
+    step: int | None = None
+    length: int = 0
+    note: str = ""
+
+
+class _Identity(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    format: int = 1
+
+
+class Workspace:
+    """The objects of one workspace, by name. Holds no state but its own identity."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        self._id = ""
+
+    @property
+    def url(self) -> str:
+        return self.bucket.url
+
+    @property
+    def id(self) -> str:
+        """Who this workspace is, whatever address it is reached by; machines carry it as a label."""
+        if not self._id:
+            try:
+                body = self.bucket.get("workspace.json")
+            except Missing:
+                body = self._introduce()
+            self._id = _decode(body, _Identity, "workspace.json").id
+        return self._id
+
+    def _introduce(self) -> bytes:
+        try:
+            self.bucket.create("workspace.json", msgspec.json.encode(_Identity(id=secrets.token_hex(4))))
+        except Exists:
+            pass  # a teammate was first, and it is the same workspace
+        return self.bucket.get("workspace.json")
+
+    def machine_name(self, run: str, attempt: int) -> str:
+        """Derived, never drawn: a repeated launch collides with the first and never doubles it."""
+        return f"{run}-a{attempt}-{self.id[:6]}"
+
+    def secrets_name(self, run: str) -> str:
+        return f"outlast-{self.id}-{run}"
+
+    # Runs
+
+    def reserve(self, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str = "") -> Request:
+        """Write the request under the next free number of its name: `census-7`."""
+        name = spec.name
+        pattern = re.compile(rf"^{re.escape(name)}-(\d+)$")
+        taken = [int(m.group(1)) for child in self.bucket.children("runs/") if (m := pattern.match(child))]
+        number = max(taken, default=0) + 1
+        while True:
+            request = Request(
+                run=f"{name}-{number}",
+                spec=spec,
+                code=code,
+                who=who,
+                submitted_at=time.time(),
+                version=version,
+                path=path,
+            )
+            try:
+                self.bucket.create(f"runs/{request.run}/spec.json", msgspec.json.encode(request))
+            except Exists:
+                number += 1
+                continue
+            return request
+
+    def request(self, run: str) -> Request:
+        """What was asked. Raises NoSuchRun."""
+        try:
+            body = self.bucket.get(f"runs/{run}/spec.json")
+        except Missing as problem:
+            raise NoSuchRun(f"no run `{run}` in {self.url}", hint="see `outlast ps --all`") from problem
+        return _decode(body, Request, f"runs/{run}/spec.json")
+
+    def story(self, run: str) -> Story:
+        return Story(self.bucket, run)
+
+    def runs(self) -> Sequence[str]:
+        """Every run there ever was, oldest number first within a name."""
+        return sorted(self.bucket.children("runs/"), key=_natural)
+
+    def find(self, text: str) -> str:
+        """The run that is meant by a name, an unambiguous prefix, or `last`."""
+        runs = self.runs()
+        if text in runs:
+            return text
+        if text == "last":
+            return self._newest(runs)
+        fits = [run for run in runs if run.startswith(text)]
+        if len(fits) == 1:
+            return fits[0]
+        if not fits:
+            raise NoSuchRun(f"no run `{text}` in {self.url}", hint="see `outlast ps --all`")
+        raise NoSuchRun(f"`{text}` fits {len(fits)} runs: {', '.join(fits[:8])}", hint="write more of the name")
+
+    def _newest(self, runs: Sequence[str]) -> str:
+        heads: list[Entry] = []
+        for run in runs:
+            try:
+                heads.append(self.bucket.head(f"runs/{run}/spec.json"))
+            except Missing:
+                continue
+        if not heads:
+            raise NoSuchRun(f"there is no run in {self.url} yet", hint="start one with `outlast run`")
+        return max(heads, key=lambda e: (e.modified_at, _natural(e.key))).key.split("/")[1]
+
+    # Pulses and bells
+
+    def beat(self, run: str, pulse: Pulse) -> Entry:
+        """Overwrite the pulse of a run; the answer carries the store's time."""
+        return self.bucket.put(f"pulse/{run}", msgspec.json.encode(pulse))
+
+    def pulse(self, run: str) -> Pulse | None:
+        try:
+            return _decode(self.bucket.get(f"pulse/{run}"), Pulse, f"pulse/{run}")
+        except Missing:
+            return None
+
+    def pulses(self) -> dict[str, Entry]:
+        """One listing: when each live run was last heard of, by the store's clock."""
+        return {entry.key.removeprefix("pulse/"): entry for entry in self.bucket.list("pulse/")}
+
+    def ring(self, run: str) -> None:
+        """Ask whoever supervises to look at this run now. Each ring is an object of its own: none can be lost to the
+        removal of an earlier one."""
+        self.bucket.put(f"bell/{run}/{secrets.token_hex(6)}", b"")
+
+    def bells(self) -> dict[str, list[Entry]]:
+        """One listing: the rings that nobody has answered yet, by run."""
+        rung: dict[str, list[Entry]] = {}
+        for entry in self.bucket.list("bell/"):
+            rung.setdefault(entry.key.split("/")[1], []).append(entry)
+        return rung
+
+
+def _natural(text: str) -> list[tuple[int, int | str]]:
+    return [(0, int(p)) if p.isdigit() else (1, p) for p in re.split(r"(\d+)", text) if p]
+
+
+def _decode(body: bytes, kind: type[T], key: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as problem:
+        raise WorkspaceError(
+            f"{key} cannot be read: {problem}", hint="was it written by a newer outlast, or changed by hand?"
+        ) from problem
+
+
+def open_workspace(url: str = "") -> Workspace:
+    """The workspace at a URL, else what OUTLAST_WORKSPACE says, else the default below the home directory."""
+    return Workspace(open_bucket(url or os.environ.get("OUTLAST_WORKSPACE", "") or DEFAULT))
