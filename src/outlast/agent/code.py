@@ -1,0 +1,144 @@
+"""Brings a run's code onto the machine: a bundle, or a git URL at one commit. Refuses to leave half of it behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+import msgspec
+
+from outlast.errors import OutlastError, SpecError
+from outlast.workspace.bucket import Bucket
+from outlast.workspace.bundle import CodeRecord, unpack
+from outlast.workspace.git import check_remote, git_environment, is_commit, public_url, ref_not_found, scrub
+
+# A server that sends nothing for a minute is as good as gone; git itself would wait for ever.
+_PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
+_NO_SUCH_REF = ("couldn't find remote ref", "not our ref", "unadvertised object", "no such remote ref")
+_NO_ACCESS = ("not found", "does not exist", "not appear to be a git repository", "could not read username")
+
+
+class _GitFailed(Exception):
+    """What git said on its way out."""
+
+
+def fetch_code(bucket: Bucket, record: CodeRecord, destination: str) -> CodeRecord:
+    """The code in a folder of its own, replacing whatever an earlier try has left there; what was fetched.
+
+    Raises WorkspaceError or Missing for a bundle; SpecError and OutlastError for a git URL.
+    """
+    destination = os.path.abspath(destination)
+    staged = destination + ".fetched"
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        if record.kind == "bundle":
+            unpack(bucket, record, staged)
+        elif record.kind == "git":
+            commit = fetch_git(record.url, record.ref, record.commit, staged)
+            record = msgspec.structs.replace(record, commit=commit)
+        else:
+            os.makedirs(staged)
+        _replace_folder(staged, destination)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return record
+
+
+def fetch_git(url: str, ref: str, commit: str, destination: str) -> str:
+    """The work tree of the commit, or else of the ref, in a folder that is not there yet; the commit it is at.
+
+    Raises SpecError if there is no such repository or ref, OutlastError if git is missing or the server is.
+    """
+    check_remote(url, ref)
+    if is_commit(ref):
+        commit = commit or ref
+    destination = os.path.abspath(destination)
+    os.makedirs(destination)
+    try:
+        _git(destination, "init", "-q")
+        found = _fetch_commit(destination, url, commit or ref or "HEAD")
+        _git(destination, "checkout", "-q", "--force", "--detach", found)
+        _fetch_submodules(destination, url)
+    except _GitFailed as problem:
+        shutil.rmtree(destination, ignore_errors=True)
+        raise _told(url, str(problem)) from None
+    except BaseException:
+        shutil.rmtree(destination, ignore_errors=True)
+        raise
+    return found
+
+
+def _fetch_commit(folder: str, url: str, wanted: str) -> str:
+    """Fetch a branch, tag or commit; its commit. Only that, if the server lets us, and else everything."""
+    try:
+        _git(folder, *_PATIENCE, "fetch", "-q", "--depth=1", "--no-tags", "--", url, wanted)
+        return _git(folder, "rev-parse", "--verify", "FETCH_HEAD^{commit}")
+    except _GitFailed as problem:
+        if not any(sign in str(problem).lower() for sign in _NO_SUCH_REF):
+            raise
+    if not re.fullmatch(r"[0-9a-f]{4,64}", wanted):
+        raise ref_not_found(url, wanted)
+    # Some servers give a commit only as a part of a branch, and none gives one by a short id.
+    everything = "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"
+    _git(folder, *_PATIENCE, "fetch", "-q", "--", url, *everything)
+    try:
+        return _git(folder, "rev-parse", "--verify", "-q", f"{wanted}^{{commit}}")
+    except _GitFailed:
+        raise ref_not_found(url, wanted) from None
+
+
+def _fetch_submodules(folder: str, url: str) -> None:
+    if not os.path.exists(os.path.join(folder, ".gitmodules")):
+        return
+    # Their URLs may be relative to this one.
+    _git(folder, "config", "remote.origin.url", public_url(url))
+    _git(folder, *_PATIENCE, "submodule", "update", "-q", "--init", "--recursive")
+
+
+def _git(folder: str, *arguments: str) -> str:
+    environment = git_environment()
+    # The machine is new and has seen no host before; one whose key changes later is still refused.
+    if "GIT_SSH_COMMAND" not in os.environ:
+        environment["GIT_SSH_COMMAND"] += " -o StrictHostKeyChecking=accept-new"
+    try:
+        answer = subprocess.run(
+            ["git", "-C", folder, "-c", "advice.detachedHead=false", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except FileNotFoundError as problem:
+        raise OutlastError(
+            "[code] git: there is no `git` on this machine",
+            hint="use an image that has git, or send the code along with `[code] path`",
+        ) from problem
+    if answer.returncode != 0:
+        raise _GitFailed(answer.stderr.strip() or f"git ended with code {answer.returncode}")
+    return answer.stdout.strip()
+
+
+def _told(url: str, said: str) -> OutlastError:
+    """The error for what git said. Not chained: the cause would show the URL with its credentials."""
+    shown = public_url(url)
+    said = scrub(said, url)
+    if any(sign in said.lower() for sign in _NO_ACCESS):
+        return SpecError(
+            [f"[code] git = {shown!r}: no such repository, or no access to it: {said.splitlines()[-1]}"],
+            hint="credentials in a URL are not kept: give the machine a key, or send the code with `[code] path`",
+        )
+    return OutlastError(f"could not fetch code from {shown}: {said}", hint="is the network of the machine up?")
+
+
+def _replace_folder(staged: str, destination: str) -> None:
+    """Put the new folder where the old one may be. A power cut in between leaves none; the next try starts clean."""
+    old = destination + ".old"
+    shutil.rmtree(old, ignore_errors=True)
+    if os.path.lexists(destination):
+        os.rename(destination, old)
+    os.rename(staged, destination)
+    shutil.rmtree(old, ignore_errors=True)
