@@ -62,7 +62,6 @@ class LocalCloud:
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
         mode = self.mode
-        probe.why_not(mode, root=self.root)
         # A second try for the case that the machine found was deleted before it could be described.
         for _ in range(3):
             folder = self._folder(name)
@@ -127,7 +126,7 @@ class LocalCloud:
         machine = self.machine(name)
         if not machine.spot:
             raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
-        if machine.status not in ("running", "stopping"):
+        if machine.status != "running":
             raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
         self._folder(name).request("preempt", notice=notice)
 

@@ -108,7 +108,7 @@ class Keeper:
             self.ending = Ending("life over", delete=True)
         elif verdict == "preempted":
             self.preempt(notice=True)
-        self.service.refresh()
+        self.service.refresh(grace_s=self.fate.weather.grace_s)
 
     def preempt(self, *, notice: bool) -> None:
         """Begin the machine's last seconds, or end them."""
@@ -118,7 +118,7 @@ class Keeper:
             grace_s = self.fate.weather.grace_s
             self.kill_at = time.monotonic() + grace_s
             self.folder.print_serial(f"notice: preempted, {grace_s:g} s left")
-            self.folder.set_state(phase="stopping", why="preempted")
+            self.folder.set_state(why="preempted")
             self.service.preempted = True
 
     def delete_itself(self) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 from outlast.clouds.local import metadata, secrets
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.web import Reply, Request
+from outlast.clouds.local.zones import GRACE_S
 
 ATTRIBUTE_TOKEN = "outlast-self-token"
 ATTRIBUTE_SECRETS = "outlast-secrets"
+ATTRIBUTE_GRACE = "outlast-grace-s"
 
 _PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
 _OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"}
@@ -33,10 +35,13 @@ class MetadataService:
         self._delete_machine = delete_machine
         self._attributes = folder.attributes()
         self._seen: tuple[int, int] | None = None
+        self._grace_s = GRACE_S
         self.preempted = False
 
-    def refresh(self) -> None:
+    def refresh(self, *, grace_s: float | None = None) -> None:
         """Read the attributes again if they were changed."""
+        if grace_s is not None:
+            self._grace_s = grace_s
         try:
             status = os.stat(self._folder.metadata_path)
         except FileNotFoundError:
@@ -64,9 +69,9 @@ class MetadataService:
     def _public(self, request: Request, path: str) -> Reply:
         if path.startswith("instance/service-accounts/") and path.endswith("/token"):
             return self._token(path)
-        values = metadata.tree(
-            self._folder.facts() or {}, self._attributes, address=self._address, preempted=self.preempted
-        )
+        # GCE's grace is known; ours is a setting, so the machine is told.
+        attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
+        values = metadata.tree(self._folder.facts() or {}, attributes, address=self._address, preempted=self.preempted)
         try:
             value = metadata.find(values, path)
         except metadata.NoValue:
