@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
@@ -18,6 +18,8 @@ from outlast.workspace.bucket import Entry, check_key
 
 # Bodies are prepared here, beside the objects and never among them: a listing cannot meet half of one.
 _STAGING = ".staging"
+# How often a writer makes its folder again when deleters take it away under its hands.
+_TRIES = 100
 
 
 @contextmanager
@@ -36,7 +38,10 @@ def _told(key: str) -> Iterator[None]:
 
 
 def _sync_folder(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # emptied and removed by a deleter since: there is nothing left to keep
     try:
         os.fsync(handle)
     finally:
@@ -59,24 +64,43 @@ class FolderBucket:
         folder = os.path.dirname(path)
         if os.path.isdir(folder):
             return
-        missing = []
-        while not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        os.makedirs(missing[0], exist_ok=True)
+        missing, above = [folder], os.path.dirname(folder)
+        while not os.path.isdir(above):
+            missing.append(above)
+            above = os.path.dirname(above)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except FileExistsError as problem:
+            raise WorkspaceError(
+                f"workspace: `{problem.filename}` is an object and cannot be a folder too"
+            ) from problem
         if durable:
             for made in missing:
                 _sync_folder(os.path.dirname(made))
 
-    def _stage(self, body: bytes, *, durable: bool) -> str:
+    @contextmanager
+    def _staged(self) -> Iterator[str]:
+        """The name of a body that is being prepared; whatever happens, nothing is left under it."""
         os.makedirs(self._staging, exist_ok=True)
         staged = os.path.join(self._staging, secrets.token_hex(12))
-        with open(staged, "wb") as file:
-            file.write(body)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        return staged
+        try:
+            yield staged
+        finally:
+            _forget(staged)
+
+    def _settle(self, act: Callable[[str, str], None], staged: str, path: str, *, durable: bool) -> None:
+        """Put a staged body into its place, by `os.link` or `os.replace`."""
+        for attempt in range(_TRIES):
+            try:
+                self._make_folders(path, durable=durable)
+                act(staged, path)
+                break
+            except FileNotFoundError:
+                # A deleter removed the folder that it had emptied, after we had made sure of it.
+                if attempt == _TRIES - 1:
+                    raise
+        if durable:
+            _sync_folder(os.path.dirname(path))
 
     def get(self, key: str) -> bytes:
         with _told(key), open(self._path(key), "rb") as file:
@@ -85,48 +109,29 @@ class FolderBucket:
     def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
         path = self._path(key)
         with _told(key):
-            staged = self._stage(body, durable=durable)
-            self._replace(staged, path, durable=durable)
-            return Entry(key, len(body), os.stat(path).st_mtime)
-
-    def _replace(self, staged: str, path: str, *, durable: bool) -> None:
-        try:
-            self._make_folders(path, durable=durable)
-            os.replace(staged, path)
-        except BaseException:
-            _forget(staged)
-            raise
-        if durable:
-            _sync_folder(os.path.dirname(path))
+            with self._staged() as staged:
+                # Asked before it is in its place, where others may replace or delete it at once.
+                modified_at = _write(staged, body, durable=durable)
+                self._settle(os.replace, staged, path, durable=durable)
+            return Entry(key, len(body), modified_at)
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         path = self._path(key)
-        with _told(key):
-            staged = self._stage(body, durable=durable)
+        with _told(key), self._staged() as staged:
+            _write(staged, body, durable=durable)
             try:
-                self._make_folders(path, durable=durable)
-                # A hard link is the create-only of file systems: it fails if the name is taken, and never shows half a body.
-                os.link(staged, path)
+                # A hard link is the create-only of file systems: it fails if the name is taken, and shows no half body.
+                self._settle(os.link, staged, path, durable=durable)
             except FileExistsError:
                 raise Exists(f"`{key}` is there already") from None
-            finally:
-                _forget(staged)
-            if durable:
-                _sync_folder(os.path.dirname(path))
 
     def upload(self, key: str, path: str) -> None:
         target = self._path(key)
-        with _told(key):
-            os.makedirs(self._staging, exist_ok=True)
-            staged = os.path.join(self._staging, secrets.token_hex(12))
-            try:
-                shutil.copyfile(path, staged)
-                with open(staged, "rb") as file:
-                    os.fsync(file.fileno())
-            except BaseException:
-                _forget(staged)
-                raise
-            self._replace(staged, target, durable=True)
+        with _told(key), self._staged() as staged:
+            shutil.copyfile(path, staged)
+            with open(staged, "rb") as file:
+                os.fsync(file.fileno())
+            self._settle(os.replace, staged, target, durable=True)
 
     def download(self, key: str, path: str) -> None:
         source = self._path(key)
@@ -180,11 +185,32 @@ class FolderBucket:
 
     def delete(self, key: str) -> None:
         with _told(key):
-            _forget(self._path(key))
+            path = self._path(key)
+            _forget(path)
+            # A folder without objects is nothing in a bucket: `children` must not show it.
+            while (path := os.path.dirname(path)) != self.root:
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    break  # not empty, or somebody else was first
+
+
+def _write(path: str, body: bytes, *, durable: bool) -> float:
+    """Write the file; the time of it."""
+    with open(path, "wb") as file:
+        file.write(body)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_mtime
 
 
 def _forget(path: str) -> None:
     try:
         os.unlink(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass
+    except PermissionError:
+        # This is what macOS says of a folder.
+        if not os.path.isdir(path):
+            raise

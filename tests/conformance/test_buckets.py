@@ -1,0 +1,71 @@
+"""The bucket contract, held against a folder and memory; what only a folder can show is below."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import Exists
+from outlast.testing.buckets import BucketConformance
+from outlast.workspace.bucket import Bucket, open_bucket
+from outlast.workspace.folder import FolderBucket
+from outlast.workspace.objects import ObjectBucket
+
+
+class TestFolder(BucketConformance):
+    @pytest.fixture
+    def bucket(self, tmp_path_factory: pytest.TempPathFactory) -> Bucket:
+        return FolderBucket(str(tmp_path_factory.mktemp("bucket")))
+
+
+class TestFolderThatIsNotThereYet(BucketConformance):
+    @pytest.fixture
+    def bucket(self, tmp_path_factory: pytest.TempPathFactory) -> Bucket:
+        return open_bucket(str(tmp_path_factory.mktemp("bucket") / "new" / "er"))
+
+
+class TestMemory(BucketConformance):
+    @pytest.fixture
+    def bucket(self) -> Bucket:
+        return ObjectBucket("memory://")
+
+
+def _create_all(root: str, writer: int, won: str) -> None:
+    bucket = FolderBucket(root)
+    for number in range(50):
+        try:
+            bucket.create(f"race/{number}", b"%d" % writer, durable=False)
+        except Exists:
+            continue
+        with open(won, "a") as file:
+            file.write(f"{number}\n")
+
+
+def test_exactly_one_of_many_processes_wins_in_a_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    root = str(tmp_path / "bucket")
+    workers = [context.Process(target=_create_all, args=(root, n, str(tmp_path / f"won-{n}"))) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=60)
+        assert worker.exitcode == 0
+    bucket = FolderBucket(root)
+    wins = {n: (tmp_path / f"won-{n}").read_text().split() for n in range(4) if (tmp_path / f"won-{n}").exists()}
+    assert sorted(int(number) for won in wins.values() for number in won) == list(range(50))
+    for writer, won in wins.items():
+        assert all(bucket.get(f"race/{number}") == b"%d" % writer for number in won)
+
+
+def test_a_folder_keeps_no_staged_bodies(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path / "bucket"))
+    bucket.put("a", b"x")
+    bucket.create("b", b"x")
+    with pytest.raises(Exists):
+        bucket.create("b", b"y")
+    (tmp_path / "file").write_bytes(b"z")
+    bucket.upload("c", str(tmp_path / "file"))
+    assert os.listdir(tmp_path / "bucket" / ".staging") == []
