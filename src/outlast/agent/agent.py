@@ -107,7 +107,7 @@ class Agent:
     # Before the start
 
     def _prepare(self) -> tuple[Saver, Checkpoint | None, str]:
-        self.place = place_for(self.request, self.home)
+        self.place = place_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
         spec = self.request.spec
         self.watch.phase = "fetching"
         try:
@@ -281,6 +281,7 @@ class Agent:
         body = msgspec.json.encode({"why": notice.why, "grace_s": notice.grace_s, "deadline": deadline})
         with open(self.place.notice_file, "wb") as file:
             file.write(body)
+        saver.commit_quickly(command)
         saver.suspect(command)
         command.ask_to_leave()
         self.attempt.notice(notice)

@@ -11,30 +11,12 @@ from outlast.spec.command import render_param
 from outlast.workspace.workspace import Request
 
 # Of the machine's own environment only this much reaches the command; the agent's settings are none of its business.
-_INHERITED = [
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "GCE_METADATA_HOST",
-    "GCE_METADATA_IP",
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-    "SSL_CERT_FILE",
-    "OUTLAST_MACHINE",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-]
+_INHERITED = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "SSL_CERT_FILE", "OUTLAST_MACHINE"),
+    *("GCE_METADATA_HOST", "GCE_METADATA_IP", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                 os.unlink(file)
 
 
-def place_for(request: Request, home: str) -> Place:
+def place_for(request: Request, home: str, *, cache: str) -> Place:
     code = os.path.join(home, "work")
     checkpoint = request.spec.checkpoint.path
     return Place(
@@ -64,7 +46,7 @@ def place_for(request: Request, home: str) -> Place:
         code=code,
         checkpoints=os.path.join(code, checkpoint) if checkpoint else os.path.join(home, "checkpoints"),
         outputs=os.path.join(code, request.spec.output_path),
-        cache=os.path.join(home, "cache"),
+        cache=cache or os.path.join(home, "cache"),
         notice_file=os.path.join(home, "notice.json"),
         done_file=os.path.join(home, "done.json"),
     )

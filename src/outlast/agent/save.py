@@ -16,6 +16,9 @@ from outlast.workspace.checkpoints import Manifest, Parts, files_of, prune, uplo
 _LOOK_S = 0.1
 # At most this part of the time goes into commits when the user did not say how often.
 _SHARE = 0.1
+# At most this part of an attempt is lost when it vanishes without notice; also what keeps the story short.
+_LOSS = 0.01
+_QUICK_BYTES = 16 << 20
 _OUTPUTS_EVERY_S = 20.0
 
 
@@ -35,6 +38,7 @@ class Saver:
         self.committed: Snapshot | None = None
         self.last_change_at = time.monotonic()
         self.step: int | None = None
+        self._began = time.monotonic()
         self._lock = threading.Lock()
         self._writing = False
         self._count = 0
@@ -81,8 +85,23 @@ class Saver:
             began = time.monotonic()
             if self.commit(snapshot):
                 changed_since = 0.0
-                took_s = time.monotonic() - began
-                next_at = began + self.every_s if self.every_s else time.monotonic() + took_s * (1 / _SHARE - 1)
+                next_at = began + (self.every_s or self._pause_s(time.monotonic() - began))
+
+    def _pause_s(self, took_s: float) -> float:
+        """Until the next commit, if the user did not say: a small part of the time, and of what could be lost."""
+        age_s = time.monotonic() - self._began
+        return max(1.0, took_s / _SHARE, age_s * _LOSS)
+
+    def commit_quickly(self, command: Command) -> None:
+        """At the notice: many programs just die of it. What they have is committed first, if that takes no time."""
+        for _ in range(5):
+            snapshot = look(self.folder)
+            if self._is_committed(snapshot) or sum(size for size, _, _ in snapshot.files.values()) > _QUICK_BYTES:
+                return
+            whole = ready(snapshot, now=time.time(), restless_s=0.0, writers=command.members(), folder=self.folder)
+            if whole and self.commit(snapshot):
+                return
+            time.sleep(0.01)
 
     def _is_committed(self, snapshot: Snapshot) -> bool:
         return self.committed is not None and snapshot.files == self.committed.files

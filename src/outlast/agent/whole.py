@@ -1,7 +1,8 @@
 """When is a checkpoint folder whole? Rules for programs that know nothing of outlast.
 
 Known frameworks say it themselves by marker files. For all others: nobody has one of the files open for writing, and
-nothing changed for a moment; a program that never pauses is taken at a still instant between two writes.
+nothing changed for a moment. One file that was just written and closed is whole by itself; of several, the last may be
+still to come, so they must settle; a program that never pauses is at last taken at a still instant between two writes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import msgspec
 
 from outlast.workspace.checkpoints import files_of
 
-# Unchanged for this long: settled. A program that writes all the time is caught between two writes after a while.
+# Unchanged for this long: settled.
 SETTLED_S = 0.5
-RESTLESS_S = 2.0
+RESTLESS_S = 10.0
 _STILL_S = 0.02
 
 _UNFINISHED = re.compile(
@@ -82,8 +83,10 @@ def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterabl
     """May this snapshot be read as whole? `writers` are the processes that could be writing to it."""
     if not snapshot.files:
         return False
-    quiet_s = now - snapshot.changed_at
-    if quiet_s < SETTLED_S and (restless_s < RESTLESS_S or quiet_s < _STILL_S):
+    recent = sum(now - changed_ns / 1e9 < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
+    if recent and now - snapshot.changed_at < _STILL_S:
+        return False
+    if recent > 1 and restless_s < RESTLESS_S:
         return False
     return not open_for_writing(folder, writers)
 

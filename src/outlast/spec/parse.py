@@ -168,12 +168,20 @@ def _code(reader: Reader) -> CodeSpec:
         reader.wrong("ref", "needs `git`")
     code = CodeSpec(
         path=reader.take("path", text, "."),
-        git=reader.take("git", text, ""),
+        git=reader.take("git", _git_url, ""),
         ref=reader.take("ref", text, "HEAD"),
         size_max_gb=reader.take("size_max", quantity.size_gb, CodeSpec().size_max_gb),
     )
     reader.finish()
     return code
+
+
+def _git_url(value: Any) -> str:
+    url = text(value)
+    if re.search(r"://[^/@]*:[^/@]*@", url):
+        # Not repeated: what stands there is a password, and a spec is read by the whole team.
+        raise ValueError("must not hold a password; give the machine a credential helper or a deploy key instead")
+    return url
 
 
 def _inside(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 
@@ -34,6 +35,9 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         "outlast-params": msgspec.json.encode(spec.params).decode(),
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
+    if spec.machine.cloud == "local":
+        # Every machine of the local cloud sees the same disk: data that one attempt fetched serves the next.
+        metadata["outlast-cache"] = os.path.expanduser("~/.outlast/cache/data")
     if spec.secrets:
         metadata["outlast-secrets"] = workspace.secrets_name(run)
     return Boot(

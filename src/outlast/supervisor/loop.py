@@ -21,7 +21,7 @@ from outlast.workspace.workspace import Workspace
 
 _THREADS = 16
 # Between rounds: short while things happen, longer when nothing does; a bucket far away is asked less often.
-_QUICK_S, _CALM_S, _REMOTE_S = 0.1, 1.0, 2.0
+_QUICK_S, _CALM_S, _REMOTE_S = 0.05, 0.3, 2.0
 _LEASE_S = 6.0
 
 

@@ -1,0 +1,105 @@
+"""Asking for a run: check all that can be checked, store the code, write the request, and only then say `Submitted`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets as dice
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import outlast
+from outlast.clouds.cloud import Cloud
+from outlast.errors import BadRequest, NotFound, SpecError
+from outlast.spec.command import script_of
+from outlast.spec.spec import Spec
+from outlast.supervisor.observe import needs_of, wants_on_demand
+from outlast.workspace.bundle import CodeRecord, pack, store
+from outlast.workspace.data import check_data
+from outlast.workspace.events import Submitted
+from outlast.workspace.git import resolve
+from outlast.workspace.workspace import Request, Workspace
+
+
+def who_am_i() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def check(spec: Spec, clouds: Mapping[str, Cloud], environment: Mapping[str, str], *, source: str) -> None:
+    """Everything that is wrong and can be known before anything is launched, all at once. Raises SpecError."""
+    problems = [
+        f"[secrets] {name}: the variable `{variable}` is not set here"
+        for name, variable in spec.secrets.items()
+        if variable not in environment
+    ]
+    problems += check_data(spec.data)
+    problems += _check_code(spec)
+    problems += _check_machine(spec, clouds)
+    if problems:
+        raise SpecError(problems, source=source)
+
+
+def _check_code(spec: Spec) -> list[str]:
+    if spec.code.git:
+        return []
+    if not os.path.isdir(spec.code.path):
+        return [f"[code] path: there is no folder `{spec.code.path}`"]
+    script = script_of(spec.command)
+    if script and not os.path.exists(os.path.join(spec.code.path, script)) and "{" not in script:
+        return [f"command: the script `{script}` does not exist in {os.path.abspath(spec.code.path)}"]
+    return []
+
+
+def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
+    machine = spec.machine
+    cloud = clouds.get(machine.cloud)
+    if cloud is None:
+        return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast yet; use `local`"]
+    kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(machine) else [])
+    try:
+        if not any(cloud.offers(needs_of(machine, spot=spot)) for spot in kinds):
+            return [f"[machine]: no machine of `{machine.cloud}` fits; ask for less, or for a range such as `8+`"]
+        if machine.image and machine.image not in {image.name for image in cloud.images()}:
+            return [f"[machine] image: `{machine.cloud}` has no image `{machine.image}`"]
+    except (BadRequest, NotFound) as problem:
+        return [f"[machine]: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")]
+    return []
+
+
+def submit(
+    workspace: Workspace,
+    clouds: Mapping[str, Cloud],
+    spec: Spec,
+    *,
+    environment: Mapping[str, str],
+    source: str = "outlast.toml",
+    say: Callable[[str], None] = lambda _: None,
+) -> Request:
+    """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
+    check(spec, clouds, environment, source=source)
+    code = _store_code(workspace, spec, say)
+    path = os.pathsep.join([environment.get("PATH", ""), os.path.dirname(sys.executable)])
+    request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path)
+    # The bell goes first: a run whose submit died right after `Submitted` is found by it.
+    workspace.ring(request.run)
+    if spec.secrets:
+        values = {name: environment[variable] for name, variable in spec.secrets.items()}
+        clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
+    workspace.story(request.run).demand(
+        Submitted(who=request.who, at=time.time(), by=request.who), nonce=dice.token_hex(8)
+    )
+    return request
+
+
+def _store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:
+    if spec.code.git:
+        commit = resolve(spec.code.git, spec.code.ref)
+        return CodeRecord(kind="git", url=spec.code.git, ref=spec.code.ref, commit=commit)
+    bundle = pack(spec.code.path, bytes_max=int(spec.code.size_max_gb * 1e9))
+    for left in bundle.left_out:
+        say(f"left out of the bundle: {left.path} ({left.why})")
+    return store(workspace.bucket, bundle)
