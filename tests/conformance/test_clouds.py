@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("outlast.testing.clouds")
-
-from outlast.clouds.cloud import Cloud  # noqa: E402
-from outlast.clouds.local.cloud import LocalCloud  # noqa: E402
-from outlast.clouds.local.probe import why_not  # noqa: E402
-from outlast.testing.clouds import CloudConformance  # noqa: E402
+from outlast.clouds.cloud import Cloud
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.probe import why_not
+from outlast.testing.clouds import CloudConformance
 
 
 def local_cloud(root: Path, mode: str) -> Iterator[LocalCloud]:

@@ -21,6 +21,7 @@ class Fate:
         life_max_s = float(facts.get("life_max_s") or 0.0)
         self._life_over_at = time.monotonic() + life_max_s if life_max_s > 0 else None
         self._taken_at: float | None = None
+        self._condemned = False
         self._seen: tuple[int, int] | None = None
         self.weather = Weather({})
         self._refresh()
@@ -28,20 +29,24 @@ class Fate:
     @property
     def next_at(self) -> float | None:
         """When to ask for the verdict again; sooner does no harm."""
-        moments = [moment for moment in (self._life_over_at, self._taken_at, self._outage_at()) if moment is not None]
-        return min(moments, default=None)
+        moments = [self._life_over_at]
+        if self._spot and not self._condemned:
+            moments += [self._taken_at, self._outage_at()]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def verdict(self) -> Verdict:
+        """What is to happen now. Each verdict is given once: a machine is condemned to preemption but one time."""
         self._refresh()
         now = time.monotonic()
         if self._life_over_at is not None and now >= self._life_over_at:
             return "life over"
-        moments = [moment for moment in (self._taken_at, self._outage_at()) if moment is not None]
-        return "preempted" if any(now >= moment for moment in moments) else ""
+        if not self._spot or self._condemned:
+            return ""
+        old = self._taken_at is not None and now >= self._taken_at
+        self._condemned = old or self.weather.is_out(time.time())
+        return "preempted" if self._condemned else ""
 
     def _outage_at(self) -> float | None:
-        if not self._spot:
-            return None
         now = time.time()
         outage_at = self.weather.outage_at(now)
         return None if outage_at is None else time.monotonic() + outage_at - now

@@ -18,8 +18,8 @@ def kill_descendants(*, patience_s: float = 10.0) -> bool:
     """
     give_up_at = time.monotonic() + patience_s
     while time.monotonic() < give_up_at:
-        for pid in _descendants():
-            _kill(pid)
+        for pid in _descendants([os.getpid()]):
+            _send(pid, signal.SIGKILL)
         if not _reap_all():
             return True
         time.sleep(0.0005)
@@ -36,9 +36,9 @@ def _reap_all() -> bool:
     return True
 
 
-def _descendants() -> list[int]:
+def _descendants(ancestors: list[int]) -> list[int]:
     found: list[int] = []
-    fresh = [os.getpid()]
+    fresh = ancestors
     while fresh:
         fresh = [child for pid in fresh for child in _children(pid)]
         found += fresh
@@ -58,13 +58,26 @@ def _children(pid: int) -> list[int]:
 
 
 def kill_marked(marker: str, *, patience_s: float = 10.0) -> bool:
-    """Kill every process whose environment carries `OUTLAST_MACHINE=<marker>`. True when none is left."""
+    """Kill every process whose environment carries `OUTLAST_MACHINE=<marker>`, and their descendants.
+
+    True when no marked one is left. A descendant that emptied its environment is known by its parent alone, so all are
+    stopped before the first is killed: nobody loses a parent, or gains a child, while we look.
+    """
     give_up_at = time.monotonic() + patience_s
-    while (found := marked(marker)) and time.monotonic() < give_up_at:
-        for pid in found:
-            _kill(pid)
+    while time.monotonic() < give_up_at:
+        stopped: set[int] = set()
+        found = marked(marker)
+        while fresh := {*found, *_descendants(found)} - stopped:
+            for pid in fresh:
+                _send(pid, signal.SIGSTOP)
+            stopped |= fresh
+            found = marked(marker)
+        if not stopped:
+            return True
+        for pid in stopped:
+            _send(pid, signal.SIGKILL)
         time.sleep(0.002)
-    return not found
+    return False
 
 
 def marked(marker: str) -> list[int]:
@@ -97,8 +110,8 @@ def _marked_in_ps(wanted: str) -> list[int]:
     return [int(words[0]) for words in lines if words and wanted in words[1:]]
 
 
-def _kill(pid: int) -> None:
+def _send(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass

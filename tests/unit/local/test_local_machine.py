@@ -1,0 +1,176 @@
+"""What a machine is given, what it may do to itself, and what happens when its launcher dies."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.clouds.cloud import Boot
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.files import remove_tree
+from outlast.testing.clouds import Fleet, eventually
+
+
+def test_the_environment_of_the_launcher_does_not_leak(
+    fleet: Fleet, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_LAUNCHER", "hunter2-in-the-environment")
+    script = "env; cat /proc/1/environ /proc/$PPID/environ 2>&1 | tr '\\0' '\\n'; pwd; echo the end"
+    name = fleet.launch(script=script).name
+    serial = fleet.wait_serial(name, "the end")
+    assert "hunter2-in-the-environment" not in serial
+    disk = cloud.disk_path(name)
+    for line in (f"HOME={disk}/home", f"TMPDIR={disk}/tmp", f"\n{disk}/home\n", "GCE_METADATA_HOST=127."):
+        assert line in serial
+    assert f"PATH={os.path.dirname(disk)}/bin:" in serial
+
+
+def test_the_startup_script_needs_no_interpreter_line_but_may_have_one(fleet: Fleet) -> None:
+    shell = fleet.launch(script="[[ a == a ]] && echo this is $BASH_VERSION\nexit 3").name
+    assert "startup-script exit status 3" in fleet.wait_serial(shell, "exit status")
+    assert "this is " in fleet.cloud.serial(shell)
+    python = fleet.launch(script=f"#!{sys.executable}\nprint('six is', 2 * 3)\n").name
+    fleet.wait_serial(python, "six is 6")
+
+
+@pytest.mark.parametrize("command", ["shutdown -h now", "poweroff", "halt -p"])
+def test_a_machine_can_switch_itself_off(fleet: Fleet, command: str) -> None:
+    name = fleet.launch(script=f"{command}; sleep 1000").name
+    assert fleet.wait(name, "stopped").why == "powered off by itself"
+
+
+def test_a_disk_is_a_copy_of_its_image(fleet: Fleet, cloud: LocalCloud) -> None:
+    image = Path(cloud.root, "images", "tools", "home")
+    image.mkdir(parents=True)
+    (image / "tool").write_text("from the image")
+    assert [each.name for each in cloud.images()] == ["base", "tools"]
+    boot = Boot(script="cat ~/tool; echo changed > ~/tool; echo the end", image="tools")
+    cloud.launch(fleet.offer(), "m", boot=boot, labels={})
+    assert "from the image" in fleet.wait_serial("m", "the end")
+    assert (image / "tool").read_text() == "from the image"
+
+
+def test_a_machine_can_delete_itself_with_its_token_only(fleet: Fleet, cloud: LocalCloud, ask: Any) -> None:
+    name = fleet.launch(script="sleep 1000").name
+    fleet.wait(name, "running")
+    host = cloud.metadata_host(name)
+    path, google = "/outlast/v1/self/delete", {"Metadata-Flavor": "Google"}
+    assert ask(host, path, method="POST").status == 403
+    assert ask(host, path, method="POST", headers={**google, "Authorization": "Bearer x"}).status == 403
+    token = ask(host, "/computeMetadata/v1/instance/attributes/outlast-self-token").body
+    assert ask(host, path, headers={**google, "Authorization": f"Bearer {token}"}).status == 405
+    assert ask(host, path, method="POST", headers={**google, "Authorization": f"Bearer {token}"}).status == 200
+    eventually("the machine is gone", lambda: cloud.machines() == [])
+    eventually("its disk is gone", lambda: os.listdir(f"{cloud.root}/trash") == [])
+
+
+def test_secrets_are_private_files_and_for_the_machine_that_names_them(
+    plain_fleet: Fleet, plain_cloud: LocalCloud, ask: Any
+) -> None:
+    cloud = plain_cloud
+    cloud.put_secrets("mine", {"KEY": "value"})
+    cloud.put_secrets("other", {"KEY": "other"})
+    assert stat.S_IMODE(os.stat(f"{cloud.root}/secrets").st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(f"{cloud.root}/secrets/mine.json").st_mode) == 0o600
+    name = plain_fleet.launch().name
+    plain_fleet.wait(name, "running")
+    host = cloud.metadata_host(name)
+    token = ask(host, "/computeMetadata/v1/instance/attributes/outlast-self-token").body
+    known = {"Metadata-Flavor": "Google", "Authorization": f"Bearer {token}"}
+    assert ask(host, "/outlast/v1/secrets/mine", headers=known).status == 403
+    cloud.set_metadata(name, {"outlast-secrets": "mine"})
+    assert ask(host, "/outlast/v1/secrets/mine", headers=known).json() == {"KEY": "value"}
+    assert ask(host, "/outlast/v1/secrets/mine").status == 403
+    assert ask(host, "/outlast/v1/secrets/other", headers=known).status == 403
+    cloud.drop_secrets("mine")
+    assert ask(host, "/outlast/v1/secrets/mine", headers=known).status == 404
+
+
+def test_a_machine_ends_at_its_maximum_age(plain_fleet: Fleet, plain_cloud: LocalCloud) -> None:
+    boot = Boot(script="sleep 1000", life_max_s=0.3)
+    plain_cloud.launch(plain_fleet.offer(), "m", boot=boot, labels={})
+    eventually("the machine is gone", lambda: plain_cloud.machines() == [])
+
+
+_LAUNCHER = """
+import os, sys
+from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.local import power
+from outlast.clouds.local.cloud import LocalCloud
+cloud = LocalCloud(sys.argv[1], mode=sys.argv[2])
+if sys.argv[3] == "half":
+    power.switch_on = lambda *_, **__: os._exit(9)
+cloud.launch(cloud.offers(Needs())[0], "m", boot=Boot(script="echo up; sleep 1000"), labels={})
+os.kill(os.getpid(), 9)
+"""
+
+
+def run_launcher(cloud: LocalCloud, how: str) -> None:
+    subprocess.run([sys.executable, "-c", _LAUNCHER, cloud.root, cloud.mode, how], check=False, timeout=30)
+
+
+def test_a_machine_outlives_its_launcher(cloud: LocalCloud, fleet: Fleet) -> None:
+    run_launcher(cloud, "whole")
+    fleet.wait_serial("m", "up\n")
+    assert cloud.machine("m").status == "running"
+
+
+def test_a_launch_cut_short_is_shown_and_completed_by_the_next(cloud: LocalCloud, fleet: Fleet) -> None:
+    run_launcher(cloud, "half")
+    assert (cloud.machine("m").status, cloud.machine("m").why) == ("broken", "half created")
+    created_at = cloud.machine("m").created_at
+    assert fleet.launch("m").created_at == created_at
+    fleet.wait_serial("m", "up\n")
+    assert len(cloud.machines()) == 1
+
+
+def test_a_launch_cut_short_can_be_deleted(cloud: LocalCloud) -> None:
+    run_launcher(cloud, "half")
+    cloud.delete("m")
+    assert cloud.machines() == []
+
+
+def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalCloud, fleet: Fleet) -> None:
+    for _ in range(5):
+        name = fleet.launch().name
+        seen = {cloud.machine(name).status}
+        while "running" not in seen:
+            seen.add(cloud.machine(name).status)
+        assert seen <= {"pending", "running"}
+        cloud.stop(name)
+        cloud.start(name)
+        seen = {cloud.machine(name).status}
+        while "running" not in seen:
+            seen.add(cloud.machine(name).status)
+        assert seen <= {"pending", "running"}
+
+
+def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: Fleet) -> None:
+    image = Path(cloud.root, "images", "odd")
+    image.mkdir(parents=True)
+    # The disk needs a folder of this name, and the image has a file.
+    (image / "home").write_text("in the way")
+    cloud.launch(fleet.offer(), "m", boot=Boot(image="odd"), labels={})
+    assert "boot failed" in fleet.wait("m", "broken").why
+
+
+def test_stubborn_folders_are_removed(tmp_path: Path) -> None:
+    inner = tmp_path / "folder" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    (tmp_path / "folder" / "link").symlink_to(tmp_path)
+    inner.chmod(0o500)
+    remove_tree(str(tmp_path / "folder"))
+    assert list(tmp_path.iterdir()) == []
+    remove_tree(str(tmp_path / "folder"))
+
+
+def test_the_mode_is_explained(cloud: LocalCloud, mode: str) -> None:
+    assert f"`{mode}`" in cloud.explain()
+    assert set(cloud.modes()) == {"pidns", "plain"}
