@@ -50,6 +50,7 @@ class Supervisor:
         self.observer = Observer(workspace, clouds, monotonic=monotonic)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
         self.lease = Lease(workspace.bucket, "supervisor", who=who, ttl_s=_LEASE_S)
+        self.spare = Lease(workspace.bucket, "spare", who=who, ttl_s=_LEASE_S)
         self.world = World(now=clock(), workspace_id=workspace.id)
 
     def round(self) -> tuple[Step, ...]:
@@ -87,6 +88,8 @@ class Supervisor:
             while not stop.is_set():
                 try:
                     holding = self.lease.hold()
+                    if not holding and until_idle and not self.spare.hold():
+                        return  # one supervises and one stands by: enough
                     steps = self.round() if holding else ()
                     if holding and not steps and until_idle and self.idle():
                         return
@@ -100,8 +103,9 @@ class Supervisor:
         finally:
             try:
                 self.lease.release()
+                self.spare.release()
             except OutlastError:
-                pass  # it expires by itself
+                pass  # they expire by themselves
 
     @property
     def _local(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
-from outlast.errors import BadRequest, CloudError, Denied, Missing, NoSuchRun, NotFound, WorkspaceError
+from outlast.errors import BadRequest, CloudError, Denied, NoSuchRun, NotFound, WorkspaceError
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
@@ -37,8 +37,17 @@ class _Watched(msgspec.Struct, kw_only=True):
 class Observer:
     """The memory of one supervisor between rounds: caches only."""
 
-    def __init__(self, workspace: Workspace, clouds: Mapping[str, Cloud], *, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        clouds: Mapping[str, Cloud],
+        *,
+        monotonic: Callable[[], float],
+        hands_off: bool = False,
+    ) -> None:
         self.workspace = workspace
+        # Only look: leave bells hanging and pulses as they are, for `plan` and `ps`.
+        self.hands_off = hands_off
         self.clouds = clouds
         self.monotonic = monotonic
         self.watched: dict[str, _Watched] = {}
@@ -87,6 +96,8 @@ class Observer:
                 watched.pulse_at, watched.since = at, self.monotonic()
             if run in bells or self._worried(watched):
                 watched.story.refresh()
+            if self.hands_off:
+                continue
             if run not in pulses and watched.story.state.alive:
                 # Pulses are the list of live runs: it must name this one before its bell is taken down.
                 self.workspace.beat(run, Pulse(length=watched.story.state.length))
@@ -120,15 +131,15 @@ class Observer:
         return watched
 
     def _forget_stray(self, run: str, bells: list[Entry]) -> None:
-        if run in self.damaged or not bells:
+        if run in self.damaged or not bells or self.hands_off:
             return
-        try:
-            now = self.workspace.bucket.put("pulse-clock", b"").modified_at
-        except Missing:
+        now = self.workspace.bucket.put("clock", b"").modified_at
+        if all(now - entry.modified_at < _STRAY_BELL_S for entry in bells):
             return
+        for cloud in self.clouds.values():
+            cloud.drop_secrets(self.workspace.secrets_name(run))
         for entry in bells:
-            if now - entry.modified_at > _STRAY_BELL_S:
-                self.workspace.bucket.delete(entry.key)
+            self.workspace.bucket.delete(entry.key)
 
     def _confirm(self, name: str, cloud: Cloud, machines: Mapping[str, Machine]) -> dict[str, Machine]:
         """Ask by name for machines that ought to be there and are not in the listing: listings lag."""

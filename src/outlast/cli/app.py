@@ -1,0 +1,77 @@
+"""The command line proper: finds the command, runs it, and turns every error into a sentence and a code."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+
+import click
+
+from outlast.cli.main import COMMANDS, root_help
+from outlast.errors import InvalidTransition, OutlastError
+
+
+class _Lazy(click.Group):
+    """Loads a command's module when that command is called, and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute, _, _ = COMMANDS[name]
+        command = getattr(importlib.import_module(f"outlast.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "see `outlast --help`"
+            raise click.UsageError(f"there is no command `{args[0]}`\nhint: {hint}")
+        return super().resolve_command(ctx, args)
+
+    def get_help(self, ctx: click.Context) -> str:
+        return root_help()
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def app() -> None:
+    """Experiments that outlast their machines."""
+
+
+def call(words: list[str]) -> int:
+    """Run the command; the exit code. No traceback reaches a user but for our own bugs."""
+    try:
+        result = app.main(words, prog_name="outlast", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.UsageError as problem:
+        where = f"outlast {problem.ctx.info_name}" if problem.ctx and problem.ctx.parent else "outlast"
+        complain(problem.format_message(), hint="" if "hint:" in problem.message else f"see `{where} --help`")
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left; what is still in the buffer must not complain on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OutlastError as problem:
+        complain(problem.message, hint=problem.hint)
+        if isinstance(problem, InvalidTransition):
+            raise
+        return problem.exit_code
+
+
+def complain(message: str, *, hint: str = "") -> None:
+    """An error, as everywhere: what, and the next step."""
+    click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True)
+    if hint:
+        click.echo(click.style("hint:", fg="cyan") + f" {hint}", err=True)

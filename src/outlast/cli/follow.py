@@ -1,0 +1,121 @@
+"""Follows a run live: its output to stdout, what happens to it to stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from outlast.cli.tell import sentence
+from outlast.errors import StoreUnreachable
+from outlast.spec.quantity import describe_s
+from outlast.workspace import events as ev
+from outlast.workspace.events import Event
+from outlast.workspace.logs import LogReader
+from outlast.workspace.state import RunState
+from outlast.workspace.workspace import Workspace
+
+# What a follower need not be told: it is in `outlast show`.
+_SILENT = (ev.Saved, ev.Released)
+
+
+class Follower:
+    """One run, followed from its beginning."""
+
+    def __init__(self, workspace: Workspace, run: str, *, quiet: bool = False, narrate: bool = True) -> None:
+        self.workspace = workspace
+        self.run = run
+        self.quiet = quiet or not narrate
+        self.story = workspace.story(run)
+        self.told = 0
+        self.reader: LogReader | None = None
+        self.at_line_start = True
+
+    def follow(self) -> RunState:
+        """Until the run is over; what was shown before is not shown again when it is called anew."""
+        wait_s = 0.02
+        while True:
+            try:
+                moved = self._advance()
+            except StoreUnreachable as problem:
+                self._narrate(f"{problem.message}; trying again")
+                moved = False
+                time.sleep(1.0)
+            if self.story.state.ending and not moved:
+                return self.story.state
+            wait_s = 0.02 if moved else min(0.25 if "://" not in self.workspace.url else 2.0, wait_s * 1.5)
+            time.sleep(wait_s)
+
+    def _advance(self) -> bool:
+        """Show what is new, in the order in which it happened as far as that can be known."""
+        self.story.refresh()
+        moved = self._read_logs()
+        for event in self.story.events[self.told :]:
+            self.told += 1
+            if isinstance(event, ev.Started):
+                self._read_logs()
+                self.reader = LogReader(self.workspace.bucket, self.run, event.attempt)
+            elif isinstance(event, ev.Stopped | ev.Lost | ev.Finished):
+                self._read_logs()
+            if not isinstance(event, _SILENT):
+                self._narrate(self._line(event))
+            moved = True
+        return moved
+
+    def _read_logs(self) -> bool:
+        moved = False
+        for body in self.reader.read() if self.reader else ():
+            sys.stdout.buffer.write(body)
+            sys.stdout.buffer.flush()
+            self.at_line_start = body.endswith(b"\n")
+            moved = True
+        return moved
+
+    def _line(self, event: Event) -> str:
+        if isinstance(event, ev.Started) and event.attempt > 1:
+            before = self.story.state.attempts[event.attempt - 2]
+            since = before.noticed_at or before.over_at
+            if since:
+                return f"{sentence(event)}; back after {describe_s(max(0.0, event.at - since))}"
+        return sentence(event)
+
+    def _narrate(self, text: str) -> None:
+        if self.quiet:
+            return
+        if not self.at_line_start and sys.stdout.isatty():
+            click.echo(err=True)
+            self.at_line_start = True
+        click.echo(click.style(f"outlast: {text}", fg="cyan"), err=True)
+
+    def wait_until_settled(self, *, within_s: float = 20.0) -> RunState:
+        """Until the machines are gone, too, so that nothing is left when we say that it is over."""
+        deadline = time.monotonic() + within_s
+        while not self.story.refresh().settled and time.monotonic() < deadline:
+            time.sleep(0.05)
+        state = self.story.state
+        if not state.settled:
+            click.echo("outlast: machines are still being deleted; `outlast supervise` sees to it", err=True)
+        elif not self.quiet:
+            self._summary(state)
+        return state
+
+    def _summary(self, state: RunState) -> None:
+        from outlast.cli.options import money
+
+        attempts = "1 attempt" if len(state.attempts) == 1 else f"{len(state.attempts)} attempts"
+        took = describe_s(state.ended_at - state.submitted_at)
+        self._narrate(f"{self.run} {state.ending}: {attempts}, {took}, {money(state.cost_usd)}")
+        if state.ending == "failed":
+            click.echo(click.style("error:", fg="red", bold=True) + f" {state.why}", err=True)
+            if state.hint:
+                click.echo(click.style("hint:", fg="cyan") + f" {state.hint}", err=True)
+
+    def exit_code(self) -> int:
+        """The command's own code where it had the last word."""
+        state = self.story.state
+        if state.ending == "finished":
+            return 0
+        if state.ending == "cancelled":
+            return 7
+        return state.exit_code or 6

@@ -1,0 +1,62 @@
+"""`outlast logs`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from outlast.cli.follow import Follower
+from outlast.cli.options import find_workspace, note, run_argument, workspace_option
+from outlast.errors import UsageError
+from outlast.workspace.logs import LogReader, attempts_with_logs
+
+
+@click.command()
+@run_argument
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
+@click.option("--attempt", "-a", type=int, default=0, help="Only this attempt.")
+@workspace_option
+def logs(run_name: str, follow: bool, attempt: int, workspace_url: str) -> int:
+    """Print what the command wrote, attempt after attempt."""
+    workspace = find_workspace(workspace_url)
+    run = workspace.find(run_name)
+    if follow and not attempt:
+        try:
+            Follower(workspace, run).follow()
+        except KeyboardInterrupt:
+            note(f"\nyou left; `{run}` goes on")
+            return 130
+        return 0
+    attempts = attempts_with_logs(workspace.bucket, run)
+    if attempt:
+        if attempt not in attempts:
+            known = ", ".join(map(str, attempts)) or "none yet"
+            raise UsageError(f"--attempt: {run} has no output of attempt {attempt}; there is output of: {known}")
+        attempts = [attempt]
+    for number in attempts:
+        if len(attempts) > 1:
+            note(click.style(f"-- attempt {number}", dim=True))
+        reader = LogReader(workspace.bucket, run, number)
+        _print(reader)
+        if follow:
+            _print_until_over(reader)
+    return 0
+
+
+def _print(reader: LogReader) -> None:
+    for body in reader.read():
+        sys.stdout.buffer.write(body)
+    sys.stdout.buffer.flush()
+
+
+def _print_until_over(reader: LogReader) -> None:
+    import time
+
+    from outlast.workspace.story import Story
+
+    story = Story(reader.bucket, reader.run)
+    while story.refresh().attempts[reader.attempt - 1].phase != "over":
+        _print(reader)
+        time.sleep(0.2)
+    _print(reader)

@@ -1,0 +1,63 @@
+"""The door: answers `--help` and `--version` from a table, without loading what the other commands need."""
+
+from __future__ import annotations
+
+import sys
+
+# Command → (module, attribute, group, what it does). The one list of commands; docs and completion come from it.
+COMMANDS: dict[str, tuple[str, str, str, str]] = {
+    "demo": ("demo", "demo", "start", "train something for half a minute, be preempted twice, survive"),
+    "init": ("init", "init", "start", "write a commented `outlast.toml`"),
+    "doctor": ("doctor", "doctor", "start", "check the set-up; say what is missing and how to get it"),
+    "run": ("run", "run", "runs", "submit, follow the output, fetch the results"),
+    "submit": ("run", "submit", "runs", "submit and leave; a background supervisor takes over"),
+    "ps": ("ps", "ps", "runs", "what runs, where, since when, for how much, and what it waits for"),
+    "show": ("show", "show", "runs", "the story of a run, with a timeline"),
+    "logs": ("logs", "logs", "runs", "the output of a run"),
+    "pull": ("pull", "pull", "runs", "copy the results of a run here"),
+    "cancel": ("cancel", "cancel", "runs", "end a run; its machine is deleted"),
+    "preempt": ("preempt", "preempt", "runs", "take a run's machine away on purpose"),
+    "supervise": ("supervise", "supervise", "care", "keep the runs of a workspace alive"),
+    "plan": ("supervise", "plan_command", "care", "what the supervisor would do now"),
+    "reap": ("supervise", "reap", "care", "delete every machine that no live run owns"),
+    "local": ("local", "local", "care", "the cloud inside this computer: zones, capacity, machines"),
+    "completion": ("completion", "completion", "care", "print the shell completion for bash, zsh or fish"),
+}
+
+_GROUPS = {"start": "Start here", "runs": "Runs", "care": "Care"}
+
+_OPTIONS = """\
+Every command takes --workspace (default: OUTLAST_WORKSPACE, `workspace` in outlast.toml, ~/.outlast/workspace)
+and --help. RUN is a name, an unambiguous beginning of one, or `last`.
+"""
+
+
+def root_help() -> str:
+    """The page that `outlast --help` prints."""
+    from outlast.errors import EXIT_CODES
+
+    lines = ["usage: outlast COMMAND [OPTIONS]", "", "Experiments that outlast their machines.", ""]
+    for group, title in _GROUPS.items():
+        lines.append(f"{title}:")
+        lines += [f"  {name:<11} {what}" for name, (_, _, where, what) in COMMANDS.items() if where == group]
+        lines.append("")
+    lines += [_OPTIONS, "Exit codes:"]
+    lines += [f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items()]
+    lines.append("  `outlast run` exits with the code of the command that it ran.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The console script."""
+    words = sys.argv[1:]
+    if not words or (words[0] in ("--help", "-h", "help") and len(words) == 1):
+        print(root_help())
+        return
+    if words == ["--version"]:
+        from outlast import __version__
+
+        print(f"outlast {__version__}")
+        return
+    from outlast.cli.app import call
+
+    sys.exit(call(words))

@@ -1,0 +1,126 @@
+"""The user's project: finds `outlast.toml` (or `[tool.outlast]`), and lays the command line's words over it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outlast.errors import SpecError, UsageError
+from outlast.spec.parse import parse
+from outlast.spec.spec import Spec
+
+FILE = "outlast.toml"
+
+
+class Project:
+    """The table that was found, and where."""
+
+    def __init__(self, table: dict[str, Any], *, folder: str, source: str) -> None:
+        self.table = table
+        self.folder = folder
+        self.source = source
+
+
+def load_project(path: str = "") -> Project:
+    """The file given, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
+    if path:
+        if not os.path.isfile(path):
+            raise UsageError(f"there is no file `{path}`", hint="`outlast init` writes one")
+        return Project(_read(path), folder=os.path.dirname(os.path.abspath(path)), source=path)
+    folder = os.getcwd()
+    while True:
+        found = _in_folder(folder)
+        if found is not None:
+            return found
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return Project({}, folder=os.getcwd(), source="command line")
+        folder = parent
+
+
+def _in_folder(folder: str) -> Project | None:
+    path = os.path.join(folder, FILE)
+    if os.path.isfile(path):
+        return Project(_read(path), folder=folder, source=os.path.relpath(path))
+    path = os.path.join(folder, "pyproject.toml")
+    if os.path.isfile(path):
+        table = _read(path).get("tool", {}).get("outlast")
+        if isinstance(table, dict):
+            return Project(table, folder=folder, source=os.path.relpath(path) + " [tool.outlast]")
+    return None
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except tomllib.TOMLDecodeError as problem:
+        raise SpecError([f"this is no TOML: {problem}"], source=path) from problem
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SpecError([f"cannot be read: {problem}"], source=path) from problem
+
+
+def workspace_of_project() -> str:
+    """What the project's file says about the workspace; empty if it says nothing."""
+    project = load_project()
+    where = project.table.get("workspace", "")
+    if not isinstance(where, str):
+        raise SpecError([f"workspace: expected text, got {where!r}"], source=project.source)
+    if where and "://" not in where and not where.startswith(("/", "~")):
+        return os.path.join(project.folder, where)
+    return where
+
+
+def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[str]) -> Spec:
+    """The spec: the file, then the options, then the command after `--`. Raises SpecError with everything wrong."""
+    table = _merged(project.table, overrides)
+    if command:
+        table["command"] = list(command)
+    if "name" not in table:
+        table["name"] = _name_from(os.path.basename(project.folder))
+    code = table.get("code", {})
+    if isinstance(code, dict) and "git" not in code:
+        path = code.get("path", ".")
+        if isinstance(path, str):
+            table["code"] = {**code, "path": os.path.join(project.folder, os.path.expanduser(path))}
+    data = table.get("data", {})
+    if isinstance(data, dict):
+        table["data"] = {place: _absolute(project.folder, where) for place, where in data.items()}
+    return parse(table, source=project.source)
+
+
+def _absolute(folder: str, where: Any) -> Any:
+    if not isinstance(where, str) or "://" in where or not where:
+        return where
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(where)))
+
+
+def _merged(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(table)
+    for key, value in overrides.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
+    return merged
+
+
+def _name_from(text: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].rstrip("-")
+    return name if re.match(r"^[a-z]", name) else "run"
+
+
+def parse_assignment(text: str, *, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"{option}: `{text}` is no NAME=VALUE")
+    return name.strip(), value
+
+
+def typed(text: str) -> Any:
+    """A value of the command line as TOML would read it; plain text if it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,234 @@
+"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from outlast.cli.follow import Follower
+from outlast.cli.options import clouds, find_workspace, json_option, note, workspace_option
+from outlast.cli.project import load_project, parse_assignment, spec_of, typed
+from outlast.errors import UsageError
+from outlast.workspace.workspace import Request, Workspace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Options that stand for one field of the spec: option → (section, field, help).
+_FIELDS: dict[str, tuple[str, str, str]] = {
+    "cloud": ("machine", "cloud", "local, gcp or aws."),
+    "cpus": ("machine", "cpus", "Processors: 8, 8+ or 4..16."),
+    "memory": ("machine", "memory", "Memory: 32GB, 32GB+."),
+    "gpu": ("machine", "gpu", "GPUs: T4, A100:8."),
+    "disk": ("machine", "disk", "Disk: 50GB."),
+    "type": ("machine", "type", "Machine type by name."),
+    "image": ("machine", "image", "Image to boot from."),
+    "checkpoint": ("checkpoint", "path", "Folder that the program writes checkpoints to."),
+    "checkpoint-every": ("checkpoint", "every", "Least time between commits: 5m."),
+    "deadline": ("limits", "deadline", "End the run after this long: 12h."),
+    "cost": ("limits", "cost_usd", "End the run at this cost in USD."),
+    "crashes": ("limits", "crashes", "Crashes that end the run."),
+    "hang-after": ("limits", "hang_after", "No output and no checkpoint for so long is a hang."),
+}
+
+
+def spec_options(command: F) -> F:
+    """Everything in `outlast.toml` can be said on the command line, too."""
+    decorators = [
+        click.argument("command", nargs=-1, type=click.UNPROCESSED),
+        click.option("--file", "-f", "path", default="", help="The file to use instead of outlast.toml."),
+        click.option("--name", default="", help="Name of the run; numbers are added to it."),
+        click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter."),
+        click.option("--env", "-e", "envs", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
+        click.option("--secret", "secrets", multiple=True, metavar="NAME", help="A variable whose value is secret."),
+        click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only these zones, in this order."),
+        click.option("--exclude-zone", "excluded", multiple=True, metavar="ZONE", help="Never this zone."),
+        click.option("--spot/--on-demand", "spot", default=None, help="Cheap and preemptible, or neither."),
+        click.option("--keep-on-failure", default=None, is_flag=False, flag_value="1h", metavar="[TIME]",
+                     help="Keep the machine of a crashed attempt for debugging (1h if no time is given)."),
+        click.option("--set", "settings", multiple=True, metavar="SECTION.FIELD=VALUE", help="Any other field."),
+    ]  # fmt: skip
+    for option, (_, _, text) in _FIELDS.items():
+        decorators.append(click.option(f"--{option}", default=None, help=text))
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
+    """The options as the tables of a spec file."""
+    table: dict[str, Any] = {}
+    if options["name"]:
+        table["name"] = options["name"]
+    for option, (section, field, _) in _FIELDS.items():
+        value = options[option.replace("-", "_")]
+        if value is not None:
+            table.setdefault(section, {})[field] = (
+                value if field in ("cloud", "type", "image", "path") else typed(value)
+            )
+    if options["spot"] is not None:
+        table.setdefault("machine", {})["spot"] = options["spot"]
+    for option, field in (("zones", "zones"), ("excluded", "exclude_zones")):
+        if options[option]:
+            table.setdefault("machine", {})[field] = list(options[option])
+    if options["keep_on_failure"] is not None:
+        table.setdefault("limits", {})["keep_on_failure"] = options["keep_on_failure"]
+    for text in options["params"]:
+        name, value = parse_assignment(text, option="--param")
+        table.setdefault("params", {})[name] = typed(value)
+    for text in options["envs"]:
+        name, value = parse_assignment(text, option="--env")
+        table.setdefault("env", {})[name] = value
+    for name in options["secrets"]:
+        table.setdefault("secrets", {})[name] = True
+    for text in options["settings"]:
+        _set(table, text)
+    return table
+
+
+def _set(table: dict[str, Any], text: str) -> None:
+    name, value = parse_assignment(text, option="--set")
+    *sections, field = name.split(".")
+    if len(sections) > 1:
+        raise UsageError(f"--set: `{name}` is no SECTION.FIELD")
+    for section in sections:
+        table = table.setdefault(section, {})
+    table[field] = typed(value)
+
+
+def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: tuple[str, ...]) -> Request:
+    """Check and submit; what was left out of the bundle is said."""
+    from outlast.supervisor.submit import submit as submit_run
+
+    project = load_project(path)
+    spec = spec_of(project, overrides_from(options), command)
+    return submit_run(
+        workspace, clouds(), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
+    )
+
+
+@click.command()
+@spec_options
+@click.option("--pull", "destination", default="", metavar="FOLDER", help="Where the outputs go (outputs/RUN).")
+@click.option("--no-pull", is_flag=True, help="Leave the outputs in the workspace.")
+@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@workspace_option
+def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
+    """Run a command on a machine that may vanish, and follow it to its end.
+
+    Submits, shows the output live and what happens to the machines on the way, fetches the outputs and exits with
+    the command's own code. Ctrl-C asks whether to detach or to cancel.
+    """
+    destination, no_pull = options.pop("destination"), options.pop("no_pull")
+    quiet = options.pop("quiet")
+    workspace = find_workspace(workspace_url)
+    request = ask_for(workspace, path, options, command)
+    follower = Follower(workspace, request.run, quiet=quiet)
+    stop = threading.Event()
+    supervisor = _supervise_here(workspace, stop)
+    previous = signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        _follow(workspace, request.run, follower)
+        state = follower.wait_until_settled()
+    except _Detached:
+        stop.set()
+        supervisor.join(10.0)
+        _hand_over(workspace)
+        note(f"detached; `{request.run}` goes on. Back to it: `outlast logs -f {request.run}`")
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        stop.set()
+    supervisor.join(10.0)
+    _hand_over(workspace)
+    if not no_pull and state.ending == "finished":
+        from outlast.cli.pull import pull_outputs
+
+        pull_outputs(workspace, request.run, destination or os.path.join("outputs", request.run), quiet=quiet)
+    return follower.exit_code()
+
+
+def _as_interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+class _Detached(Exception):
+    pass
+
+
+def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
+    """Follow to the end; Ctrl-C asks what to do, and only the answer does anything."""
+    while True:
+        try:
+            follower.follow()
+            return
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise _Detached from None
+            if _ask(run) == "d":
+                raise _Detached from None
+            from outlast.cli.cancel import cancel_run
+
+            cancel_run(workspace, run)
+
+
+def _ask(run: str) -> str:
+    try:
+        note("")
+        return str(
+            click.prompt(
+                f"`{run}` is running. [d]etach and let it go on, or [c]ancel it?",
+                type=click.Choice(["d", "c"]),
+                default="d",
+                show_choices=False,
+                err=True,
+            )
+        )
+    except (click.Abort, KeyboardInterrupt):
+        return "d"  # a second Ctrl-C: out of here, and nothing is lost by it
+
+
+def _supervise_here(workspace: Workspace, stop: threading.Event) -> threading.Thread:
+    from outlast.supervisor.loop import Supervisor
+
+    supervisor = Supervisor(workspace, clouds())
+    thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
+    thread.start()
+    return thread
+
+
+def _hand_over(workspace: Workspace) -> None:
+    """Other runs of this workspace may need a supervisor when this one leaves."""
+    from outlast.cli.background import start_supervisor
+
+    if workspace.pulses() or workspace.bells():
+        start_supervisor(workspace)
+
+
+@click.command()
+@spec_options
+@json_option
+@workspace_option
+def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Submit a run and leave: a supervisor in the background takes over.
+
+    Prints the name of the run.
+    """
+    from outlast.cli.background import start_supervisor
+
+    workspace = find_workspace(workspace_url)
+    request = ask_for(workspace, path, options, command)
+    start_supervisor(workspace)
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"run": request.run, "workspace": workspace.url}))
+    else:
+        click.echo(request.run)
+        note(f"follow it with `outlast logs -f {request.run}`")
+    return 0

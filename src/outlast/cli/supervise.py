@@ -1,0 +1,101 @@
+"""`outlast supervise`, `outlast plan` and `outlast reap`: the supervisor, its thoughts, its broom."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import click
+
+from outlast.cli.options import clouds, find_workspace, json_option, note, workspace_option
+from outlast.supervisor.loop import Supervisor
+from outlast.supervisor.observe import Observer
+from outlast.supervisor.plan import plan
+from outlast.supervisor.world import Reap, Release, Step, World, describe
+from outlast.workspace.workspace import Workspace
+
+
+@click.command()
+@click.option("--until-idle", is_flag=True, help="Leave when nothing lives and nothing costs.")
+@workspace_option
+def supervise(workspace_url: str, until_idle: bool) -> int:
+    """Keep the runs of a workspace alive: observe, plan, apply, again and again.
+
+    Any number of supervisors may run; losing one loses nothing.
+    """
+    workspace = find_workspace(workspace_url)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    supervisor = Supervisor(workspace, clouds(), say=_log)
+    holder = supervisor.lease.holder()
+    if holder is not None:
+        note(f"{holder.who} supervises {workspace.url} already; standing by")
+    else:
+        note(f"supervising {workspace.url}; Ctrl-C stops the supervisor, never the runs")
+    supervisor.run(stop=stop, until_idle=until_idle)
+    if stop.is_set() and workspace.pulses():
+        note("stopped; the runs go on, and nobody revives them until the next `outlast supervise`")
+    return 0
+
+
+def _log(text: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+def look(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
+    """What is, and what a supervisor would do about it; changes nothing."""
+    observer = Observer(workspace, clouds(), monotonic=time.monotonic, hands_off=True)
+    world = observer.observe(time.time())
+    return world, plan(world)
+
+
+def _as_data(step: Step) -> dict[str, object]:
+    import msgspec
+
+    data = msgspec.to_builtins(step)
+    assert isinstance(data, dict)
+    return {"step": data.pop("type").lower(), **data, "text": describe(step)}
+
+
+def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing: str) -> None:
+    if as_json:
+        import json
+
+        click.echo(json.dumps([_as_data(step) for step in steps], indent=2))
+    elif not steps:
+        click.echo(nothing)
+    else:
+        for step in steps:
+            click.echo(describe(step))
+
+
+@click.command("plan")
+@json_option
+@workspace_option
+def plan_command(workspace_url: str, as_json: bool) -> int:
+    """Print what the supervisor would do now. Changes nothing."""
+    world, steps = look(find_workspace(workspace_url))
+    for cloud, why in world.blind.items():
+        note(f"{cloud} cannot be seen: {why}")
+    _print_steps(steps, as_json=as_json, nothing="nothing to do")
+    return 0
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted; delete nothing.")
+@json_option
+@workspace_option
+def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
+    """Delete every machine of this workspace that no live run owns: running, stopped or half created."""
+    workspace = find_workspace(workspace_url)
+    _, steps = look(workspace)
+    doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
+    _print_steps(doomed, as_json=as_json, nothing="no machine is left over")
+    if doomed and not dry_run:
+        supervisor = Supervisor(workspace, clouds())
+        supervisor.observer.observe(time.time())
+        for step in doomed:
+            supervisor.applier.apply(step)
+    return 0

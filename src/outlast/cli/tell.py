@@ -1,0 +1,63 @@
+"""Events told for people: the same words in `run`, `show` and `logs`."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from outlast.spec.quantity import describe_s
+from outlast.workspace import events as ev
+from outlast.workspace.events import Event
+
+
+def sentence(event: Event) -> str:
+    """What happened, in a sentence."""
+    match event:
+        case ev.Submitted():
+            return f"submitted by {event.who}" if event.who else "submitted"
+        case ev.Placed():
+            kind = "spot" if event.spot else "on demand"
+            price = f"${event.price_usd_per_hour:.4f}/h"
+            return f"attempt {event.attempt}: asking for {event.type} in {event.zone} ({kind}, {price})"
+        case ev.Refused():
+            return f"attempt {event.attempt}: refused: {event.why}"
+        case ev.Started():
+            return f"attempt {event.attempt}: started" + _resumed(event)
+        case ev.Saved():
+            step = f" at step {event.step}" if event.step is not None else ""
+            return f"attempt {event.attempt}: checkpoint {event.checkpoint} saved{step} ({size(event.bytes)})"
+        case ev.Noticed():
+            return f"attempt {event.attempt}: notice: {event.why}; {describe_s(event.grace_s)} left"
+        case ev.Stopped():
+            return f"attempt {event.attempt}: {event.outcome}" + (f": {event.why}" if event.why else "")
+        case ev.Finished():
+            return f"attempt {event.attempt}: finished"
+        case ev.Lost():
+            return f"attempt {event.attempt}: lost: {event.why}"
+        case ev.Released():
+            lived = describe_s(event.seconds)
+            return f"attempt {event.attempt}: machine deleted after {lived}, cost ${event.cost_usd:.6f}"
+        case ev.Held():
+            return f"waiting: {event.why}"
+        case ev.Failed():
+            return f"failed: {event.why}"
+        case ev.Cancelled():
+            return f"cancelled by {event.who}" if event.who else "cancelled"
+        case _:
+            assert_never(event)
+
+
+def _resumed(event: ev.Started) -> str:
+    if not event.resumed_from:
+        return " from the beginning"
+    step = f" (step {event.resumed_step})" if event.resumed_step is not None else ""
+    return f", resumed from checkpoint {event.resumed_from}{step}"
+
+
+def size(count: int) -> str:
+    """`312 B`, `4.2 MB`."""
+    number = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return ""
