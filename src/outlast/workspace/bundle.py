@@ -130,7 +130,8 @@ def unpack(bucket: Bucket, code: CodeRecord | str, destination: str) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _zstd() -> Any:
+def zstd_module() -> Any:
+    """The zstd of the standard library, or its backport before Python 3.14."""
     import sys
 
     if sys.version_info >= (3, 14):
@@ -145,7 +146,7 @@ class _Sink:
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
-        self._compressor = _zstd().ZstdCompressor()
+        self._compressor = zstd_module().ZstdCompressor()
         self._kept = io.BytesIO()
 
     def write(self, piece: bytes) -> int:
@@ -244,7 +245,7 @@ def _extract(archive: str, staged: str, sha256: str) -> None:
     """Unpack and compare at once. What was unpacked from a corrupt file is thrown away by the caller."""
     import tarfile
 
-    zstd = _zstd()
+    zstd = zstd_module()
     try:
         with zstd.open(archive, "rb") as file:
             source = _Source(file)
@@ -262,12 +263,20 @@ def _extract(archive: str, staged: str, sha256: str) -> None:
     if source.digest.hexdigest() != sha256:
         raise WorkspaceError(f"code {sha256} is corrupt: its content has the sha256 {source.digest.hexdigest()}")
     # Links come last, when nothing is written any more that could go through them.
+    _make_links(links, staged)
+
+
+def _make_links(links: list[tuple[str, str]], staged: str) -> None:
     for path, link in links:
-        os.makedirs(os.path.dirname(os.path.join(staged, path)), exist_ok=True)
-        os.symlink(link, os.path.join(staged, path))
+        try:
+            os.makedirs(os.path.dirname(os.path.join(staged, path)), exist_ok=True)
+            os.symlink(link, os.path.join(staged, path))
+        except (FileExistsError, NotADirectoryError) as problem:
+            raise WorkspaceError(f"code is refused: it holds `{path}` twice") from problem
+    # Asked when all of them are there: where a link leads depends on the others on its way.
     for path, link in links:
         if link_escapes(staged, path, link):
-            raise WorkspaceError(f"code {sha256} is refused: `{path}` leads out of its folder")
+            raise WorkspaceError(f"code is refused: `{path}` leads out of its folder")
 
 
 def _extract_files(tar: Any, staged: str) -> list[tuple[str, str]]:

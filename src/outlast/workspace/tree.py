@@ -116,7 +116,13 @@ class Tree:
         for entry in found:
             path = f"{relative}/{entry.name}" if relative else entry.name
             folder = entry.is_dir(follow_symlinks=False)
-            if _ours(entry.name) or rules.ignored(path, folder=folder) or self._excludes(path, folder=folder):
+            # Git says nothing of pipes and the like, so its rules are not asked about them.
+            known = folder or entry.is_symlink() or entry.is_file(follow_symlinks=False)
+            if (
+                _ours(entry.name)
+                or (known and rules.ignored(path, folder=folder))
+                or self._excludes(path, folder=folder)
+            ):
                 continue
             if entry.name in _SECRET_FOLDERS if folder else secret_name(entry.name):
                 self.left_out.append(LeftOut(path + "/" * folder, "may hold secrets"))
