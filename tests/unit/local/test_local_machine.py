@@ -174,3 +174,46 @@ def test_stubborn_folders_are_removed(tmp_path: Path) -> None:
 def test_the_mode_is_explained(cloud: LocalCloud, mode: str) -> None:
     assert f"`{mode}`" in cloud.explain()
     assert set(cloud.modes()) == {"pidns", "plain"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_other_users_of_the_computer_cannot_read_the_metadata(fleet: Fleet, cloud: LocalCloud, ask: Any) -> None:
+    name = fleet.launch(script="sleep 1000").name
+    fleet.wait(name, "running")
+    path = "/computeMetadata/v1/instance/attributes/outlast-self-token"
+    assert ask(cloud.metadata_host(name), path).status == 200
+    url = f"http://{cloud.metadata_host(name)}{path}"
+    command = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Metadata-Flavor: Google", url]
+    stranger = subprocess.run(command, user=65534, group=65534, cwd="/", capture_output=True, text=True, check=True)
+    assert stranger.stdout == "403"
+
+
+@pytest.mark.parametrize("file", ["machine.json", "state.json"])
+def test_a_damaged_machine_is_shown_and_deleted_and_hides_no_other(
+    plain_cloud: LocalCloud, plain_fleet: Fleet, file: str
+) -> None:
+    damaged, whole = plain_fleet.launch().name, plain_fleet.launch().name
+    for name in (damaged, whole):
+        plain_fleet.wait(name, "running")
+    plain_cloud.stop(damaged)
+    Path(plain_cloud.root, "machines", damaged, file).write_text("")
+    statuses = {machine.name: machine.status for machine in plain_cloud.machines()}
+    assert statuses == {damaged: "broken", whole: "running"}
+    plain_cloud.delete(damaged)
+    assert [machine.name for machine in plain_cloud.machines()] == [whole]
+
+
+def test_a_machine_can_be_deleted_while_its_disk_is_copied(
+    cloud: LocalCloud, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(cloud.root, "images", "huge").mkdir(parents=True)
+    slow = tmp_path / "bin" / "cp"
+    slow.parent.mkdir()
+    slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/copying\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    cloud.launch(fleet.offer(), "m", boot=Boot(image="huge"), labels={})
+    eventually("the disk is being copied", (tmp_path / "copying").exists)
+    assert cloud.machine("m").status == "pending"
+    cloud.delete("m")
+    assert cloud.machines() == []

@@ -11,14 +11,14 @@ import secrets as random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack, cast
 
-from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer
+from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer, Status
 from outlast.clouds.local import catalog, power, probe, secrets
 from outlast.clouds.local.files import remove_tree, wait_lock, write_json
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.service import ATTRIBUTE_TOKEN
-from outlast.clouds.local.settings import ZoneSettings
+from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
 from outlast.errors import BadRequest, CloudError, NotFound
 
 # The rules of GCE, so that what runs here runs there.
@@ -171,10 +171,10 @@ class LocalCloud:
         """The folder that is the machine's boot disk."""
         return self._folder(name).disk_path
 
-    def set_zone(self, zone: str, **changes: Any) -> None:
-        """Change the weather of a zone; see `settings.ZoneSettings.change` for what can be changed."""
+    def set_zone(self, zone: str, **changes: Unpack[ZoneChanges]) -> None:
+        """Change the weather of a zone. What is left out stays as it is; None takes a setting back."""
         with self._locked():
-            self._zones.change(zone, **changes)
+            self._zones.change(zone, changes)
         for machine in self.machines():
             if machine.zone == zone:
                 self._folder(machine.name).wake()
@@ -260,13 +260,14 @@ def _describe(folder: Folder) -> Machine | None:
     return Machine(
         name=folder.name,
         cloud=catalog.CLOUD,
-        zone=facts["zone"],
-        type=facts["type"],
-        spot=facts["spot"],
-        status=status,  # type: ignore[arg-type]
-        labels=facts["labels"],
-        created_at=facts["created_at"],
-        price_usd_per_hour=facts["price_usd_per_hour"],
+        # Facts are missing only if the file is damaged; such a machine must still be seen, to be deleted.
+        zone=facts.get("zone", ""),
+        type=facts.get("type", ""),
+        spot=facts.get("spot", False),
+        status=cast(Status, status) if facts else "broken",
+        labels=facts.get("labels", {}),
+        created_at=facts.get("created_at", 0.0),
+        price_usd_per_hour=facts.get("price_usd_per_hour", 0.0),
         stopped_at=state.get("stopped_at", 0.0) if status == "stopped" else 0.0,
         address=state.get("address", "") if status in ("running", "stopping") else "",
         why=state.get("why", ""),

@@ -27,13 +27,16 @@ def write_json(path: str, value: dict[str, Any], *, permissions: int = 0o644) ->
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The value, or None when there is no such file (any more)."""
+    """The value; None when there is no such file (any more), empty when the file is damaged."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return value if isinstance(value, dict) else None
+    except ValueError:
+        # A power cut of the computer can do that. One damaged machine must not hide the others.
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def try_lock(path: str, *, shared: bool = False) -> int | None:

@@ -19,7 +19,11 @@ from outlast.clouds.local.files import is_locked, read_json, try_lock, write_jso
 
 # Phases are statuses, but for those before a keeper's first word: pending while it lives, broken once it does not.
 _ALIVE = {"created": "pending", "starting": "pending"}
-_WHY_BROKEN = {"created": "half created", "starting": "its boot was cut short"}
+_WHY_BROKEN = {
+    "created": "half created",
+    "starting": "its boot was cut short",
+    "damaged": "its files are damaged",
+}
 
 
 class Folder:
@@ -70,7 +74,7 @@ class Folder:
             state = self.state()
             if state is None:
                 return None
-            phase = str(state.get("phase"))
+            phase = str(state.get("phase", "damaged"))
             if self.is_held():
                 return _ALIVE.get(phase, phase), state
             # The keeper may have ended, or a new one begun, between the two looks.

@@ -45,14 +45,15 @@ class Keeper:
 
     def boot(self) -> None:
         """Bring up init; from here on the machine runs."""
+        self.wake_reader, wake_writer = os.pipe()
+        _listen_to_signals(wake_writer)
         if not os.path.isdir(self.folder.disk_path):
+            # It may take long, and whoever cannot wait must be able to find us.
+            self.folder.set_state(keeper_pid=os.getpid())
             _copy_image(self.folder, str(self.facts["image"]))
         init.prepare(self.folder, self.folder.attributes().get("startup-script", ""))
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
-        wake_reader, wake_writer = os.pipe()
-        _listen_to_signals(wake_writer)
-        self.wake_reader = wake_reader
         host = f"{self.address}:{self.port}"
         self.init_pid = self.isolation.boot(
             self.folder.name,
@@ -191,7 +192,11 @@ def _copy_image(folder: Folder, image: str) -> None:
         # `cp` shares the blocks where the file system can, which no module of Python does.
         sharing = ["-a", "--reflink=auto"] if sys.platform == "linux" else ["-c", "-R", "-p"]
         pid = os.posix_spawnp("cp", ["cp", *sharing, source, draft], os.environ)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            if folder.requested("stop") is not None:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+        if os.waitstatus_to_exitcode(ended[1]) != 0:
             raise OSError(f"the image {image} could not be copied")
     os.rename(draft, folder.disk_path)
 

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from types import EllipsisType
-from typing import Any
+from typing import Any, TypedDict
 
 from outlast.clouds.local import catalog
 from outlast.clouds.local.files import write_json
 from outlast.clouds.local.zones import Weather, read_settings, read_trace, settings_path
 from outlast.errors import BadRequest, Denied, NoCapacity
+
+
+class ZoneChanges(TypedDict, total=False):
+    """What can be set for a zone."""
+
+    # So many machines may run in the zone; those that run already go on.
+    capacity: int | None
+    # Spot machines are preempted, with notice, after a random life.
+    mean_life_s: float | None
+    # From the notice to the end.
+    grace_s: float | None
+    # A file with a recorded trace, replayed from now on: its window, so many times as fast as it was.
+    trace: str | None
+    window: str
+    speed_up: float
+    # Launches are refused for good, with this message.
+    deny: str | None
 
 
 class ZoneSettings:
@@ -21,31 +37,19 @@ class ZoneSettings:
         known = read_settings(self._root)
         return {zone: known.get(zone, {}) for zone in catalog.ZONES}
 
-    def change(
-        self,
-        zone: str,
-        *,
-        capacity: int | EllipsisType | None = ...,
-        mean_life_s: float | EllipsisType | None = ...,
-        grace_s: float | EllipsisType | None = ...,
-        trace: str | EllipsisType | None = ...,
-        window: str = "0",
-        speed_up: float = 1.0,
-        deny: str | EllipsisType | None = ...,
-    ) -> None:
-        """What is left out stays as it is; None takes a setting back. Only under the cloud's lock.
-
-        capacity: so many machines may run in the zone; those that run already go on. mean_life_s: spot machines are
-        preempted after a random life. grace_s: from the notice to the end. trace: a recorded trace is replayed from
-        now on, `speed_up` times as fast. deny: launches are refused for good, with this message.
-        """
+    def change(self, zone: str, changes: ZoneChanges) -> None:
+        """What is left out stays as it is; None takes a setting back. Only under the cloud's lock."""
         if zone not in catalog.ZONES:
             raise catalog.unknown("zone", zone, catalog.ZONES)
-        changes: dict[str, Any] = {"capacity": capacity, "mean_life_s": mean_life_s, "grace_s": grace_s, "deny": deny}
-        changes["trace"] = _trace(trace, window, speed_up) if isinstance(trace, str) else trace
+        wanted: dict[str, Any] = dict(changes)
+        unknown = set(wanted) - set(ZoneChanges.__annotations__)
+        if unknown:
+            raise BadRequest(f"a zone has no setting `{min(unknown)}`", hint=", ".join(ZoneChanges.__annotations__))
+        window, speed_up = wanted.pop("window", "0"), wanted.pop("speed_up", 1.0)
+        if isinstance(wanted.get("trace"), str):
+            wanted["trace"] = _trace(wanted["trace"], window, speed_up)
         every = read_settings(self._root)
-        merged = {**every.get(zone, {}), **{name: value for name, value in changes.items() if value is not ...}}
-        every[zone] = {name: value for name, value in merged.items() if value is not None}
+        every[zone] = {name: value for name, value in {**every.get(zone, {}), **wanted}.items() if value is not None}
         write_json(settings_path(self._root), every)
 
     def check_allowed(self, zone: str) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from outlast.clouds.local.peers import is_stranger
+
 _HEAD_BYTES_MAX = 16 * 1024
 _BODY_BYTES_MAX = 64 * 1024
 _CONNECTIONS_MAX = 256
@@ -51,6 +53,9 @@ class Reply(NamedTuple):
     wait_s: float | None = None
 
 
+_TO_STRANGERS = Reply(403, "this machine belongs to another user\n")
+
+
 class BadHead(ValueError):
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -65,6 +70,7 @@ class _Connection:
         self.received = b""
         self.unsent = b""
         self.closing = False
+        self.stranger = False
         self.waiting: tuple[Request, str] | None = None
         self.deadline = time.monotonic() + _IDLE_S
 
@@ -119,6 +125,7 @@ class WebServer:
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = _Connection(client)
+        connection.stranger = is_stranger(client)
         self._connections[client.fileno()] = connection
         self.selector.register(client, selectors.EVENT_READ, connection)
 
@@ -149,7 +156,7 @@ class WebServer:
                 if taken is None:
                     break
                 request, connection.received, connection.closing = taken
-                reply = self._reply(request)
+                reply = _TO_STRANGERS if connection.stranger else self._reply(request)
                 if reply.wait_s is not None:
                     connection.waiting = (request, reply.etag)
                     connection.deadline = time.monotonic() + reply.wait_s
