@@ -36,7 +36,7 @@ def verdict(exit_code: int, *, noticed: bool, done: bool, hung: bool = False) ->
     if done:
         return Verdict(finished=True)
     if noticed:
-        return Verdict(finished=False, outcome="preempted", why=f"preempted; the command exited with {exit_code}")
+        return Verdict(finished=False, outcome="preempted", why=f"the command exited with {exit_code}")
     if hung:
         return Verdict(finished=False, outcome="hung", why="it hung: no sign of progress")
     if exit_code == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -82,7 +83,7 @@ def table(rows: list[list[str]], *, header: list[str]) -> str:
 
 
 def money(usd: float) -> str:
-    """Cents where they are seen, more digits for the little that a local machine costs."""
+    """Cents where they are seen; two digits that mean something for the little that a local machine costs."""
     if usd >= 0.1 or usd == 0:
         return f"${usd:.2f}"
-    return f"${usd:.4f}"
+    return f"${usd:.{min(7, 1 - math.floor(math.log10(usd)))}f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from outlast.cli.options import money
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
@@ -35,7 +36,7 @@ def sentence(event: Event) -> str:
             return f"attempt {event.attempt}: lost: {event.why}"
         case ev.Released():
             lived = describe_s(event.seconds)
-            return f"attempt {event.attempt}: machine deleted after {lived}, cost ${event.cost_usd:.6f}"
+            return f"attempt {event.attempt}: machine deleted after {lived}, cost {money(event.cost_usd)}"
         case ev.Held():
             return f"waiting: {event.why}"
         case ev.Failed():

@@ -1,0 +1,104 @@
+"""`outlast demo`: the main job in half a minute, on this computer, for free."""
+
+from __future__ import annotations
+
+import importlib.resources
+import itertools
+import os
+import sys
+import tempfile
+import threading
+import time
+
+import click
+
+from outlast.cli.follow import Follower
+from outlast.cli.options import clouds, find_workspace, note, workspace_option
+from outlast.cli.picture import legend, sums, timeline
+from outlast.errors import OutlastError
+from outlast.spec.parse import parse
+from outlast.workspace.workspace import Workspace
+
+# After which part of the epochs the machine is taken away, and whether it is told so before.
+_BLOWS = ((0.3, True), (0.65, False))
+
+
+@click.command()
+@click.option("--epochs", default=60, show_default=True, help="How long to train.")
+@workspace_option
+def demo(epochs: int, workspace_url: str) -> int:
+    """Train a small network on the local cloud, preempt it twice, see it survive.
+
+    Once with a notice, once without. Ends with a picture of what happened.
+    """
+    from outlast.supervisor.loop import Supervisor
+    from outlast.supervisor.submit import submit
+
+    workspace = find_workspace(workspace_url)
+    note("A small neural network learns to tell two spirals apart on a spot machine of the cloud in your computer.")
+    note("The machine will be taken away twice: once with a notice, once without.\n")
+    with tempfile.TemporaryDirectory() as folder:
+        source = importlib.resources.files("outlast.demo").joinpath("train.py").read_bytes()
+        with open(os.path.join(folder, "train.py"), "wb") as file:
+            file.write(source)
+        spec = parse(
+            {
+                "name": "demo",
+                "command": [sys.executable, "train.py", str(epochs)],
+                "code": {"path": folder},
+                "checkpoint": {"path": "checkpoints"},
+            }
+        )
+        request = submit(workspace, clouds(), spec, environment=os.environ)
+    stop = threading.Event()
+    supervisor = Supervisor(workspace, clouds())
+    threading.Thread(target=supervisor.run, kwargs={"stop": stop}, daemon=True).start()
+    threading.Thread(target=_preempt, args=(workspace, request.run, epochs), daemon=True).start()
+    follower = Follower(workspace, request.run)
+    try:
+        follower.follow()
+    except KeyboardInterrupt:
+        from outlast.cli.cancel import cancel_run
+
+        cancel_run(workspace, request.run)
+        follower.wait_until_settled()
+        stop.set()
+        note("\nthe demo was cancelled; nothing is left running")
+        return 130
+    state = follower.wait_until_settled()
+    stop.set()
+    now = time.time()
+    click.echo("\n" + timeline(state, now))
+    click.echo(legend() + "\n")
+    click.echo(sums(state, now))
+    note(f"\nthe whole story: `outlast show {request.run}`; your own: `outlast init`, then `outlast run`")
+    return follower.exit_code()
+
+
+def _preempt(workspace: Workspace, run: str, epochs: int) -> None:
+    """Take the machine away when enough has been trained; gives up quietly if the run is over before."""
+    story = workspace.story(run)
+    for attempt, (part, notice) in enumerate(_BLOWS, 1):
+        while True:
+            state = story.refresh()
+            if state.ending:
+                return
+            if _epochs_trained(workspace, run) >= part * epochs and len(state.attempts) >= attempt and state.current:
+                break
+            time.sleep(0.1)
+        try:
+            clouds()["local"].preempt(state.current.machine, notice=notice)
+        except OutlastError as problem:
+            note(f"could not preempt: {problem.message}")
+
+
+def _epochs_trained(workspace: Workspace, run: str) -> int:
+    """From the trainer's own output: the highest epoch that it told of."""
+    from outlast.workspace.logs import LogReader, attempts_with_logs
+
+    for attempt in reversed(attempts_with_logs(workspace.bucket, run)):
+        words = b"".join(LogReader(workspace.bucket, run, attempt).read()).split()
+        told = [w for before, w in itertools.pairwise(words) if before == b"epoch" and b"/" in w]
+        if told:
+            return int(told[-1].split(b"/")[0])
+    return 0

@@ -1,0 +1,133 @@
+"""Pictures for the terminal: the attempts of a run over time, and what they cost. Draws; decides nothing."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import click
+import msgspec
+
+from outlast.cli.options import money
+from outlast.spec.quantity import describe_s
+from outlast.workspace.state import Attempt, RunState
+
+# Each cell has a sign of its own: colour never carries meaning alone.
+_BOOT, _WORK, _LOST, _LEAVE = "·", "█", "░", "▒"
+_END = {"finished": "✓", "preempted": "✗", "lost": "✗", "crashed": "!", "killed": "!", "hung": "!", "broken": "!"}
+_COLOURS = {_BOOT: "bright_black", _WORK: "green", _LOST: "red", _LEAVE: "yellow"}
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What a story adds up to."""
+
+    wall_s: float
+    machine_s: float
+    work_s: float
+    lost_s: float
+    recoveries_s: tuple[float, ...]
+    cost_usd: float
+    on_demand_usd: float
+    preemptions: int
+    crashes: int
+
+    @property
+    def goodput(self) -> float:
+        """The part of the paid time that became progress."""
+        return self.work_s / self.machine_s if self.machine_s else 0.0
+
+
+def _end_of(attempt: Attempt, state: RunState, now: float) -> float:
+    return attempt.over_at or state.ended_at or now
+
+
+def kept_until(attempt: Attempt, state: RunState, now: float) -> float:
+    """Until when an attempt's work counts: its last commit, unless it finished or still runs."""
+    if attempt.outcome in ("finished", "") or not attempt.started_at:
+        return _end_of(attempt, state, now)
+    return max(attempt.saved_at, attempt.started_at)
+
+
+def account(state: RunState, now: float) -> Account:
+    started = [a for a in state.attempts if a.started_at]
+    lost = sum(_end_of(a, state, now) - kept_until(a, state, now) for a in started)
+    work = sum(kept_until(a, state, now) - a.started_at for a in started)
+    recoveries = tuple(
+        max(0.0, after.started_at - (before.noticed_at or before.over_at))
+        for before, after in itertools.pairwise(started)
+        if before.over_at or before.noticed_at
+    )
+    on_demand = sum(a.seconds * a.on_demand_usd_per_hour / 3600 for a in state.attempts)
+    return Account(
+        wall_s=(state.ended_at or now) - state.submitted_at,
+        machine_s=sum(a.seconds for a in state.attempts),
+        work_s=max(0.0, work),
+        lost_s=max(0.0, lost),
+        recoveries_s=recoveries,
+        cost_usd=state.cost_usd,
+        on_demand_usd=on_demand,
+        preemptions=sum(a.preempted for a in state.attempts),
+        crashes=state.crashes,
+    )
+
+
+def timeline(state: RunState, now: float, *, width: int = 0) -> str:
+    """A line an attempt: where, when it booted, worked, lost work, and how it ended."""
+    shown = [a for a in state.attempts if a.outcome != "refused"]
+    if not shown:
+        return ""
+    labels = [f"{a.number:>3} {a.zone}" for a in shown]
+    margin = max(len(label) for label in labels) + 1
+    columns = width or max(40, min(100, shutil.get_terminal_size().columns))
+    cells = columns - margin - 4
+    start, end = state.submitted_at, state.ended_at or now
+    scale = cells / max(end - start, 0.001)
+    lines = []
+    for label, attempt in zip(labels, shown, strict=True):
+        bar = _bar(attempt, state, start, scale, cells, now)
+        mark = _END.get(attempt.outcome, "✗" if attempt.outcome == "fenced" and attempt.preempted else "")
+        lines.append(f"{label.ljust(margin)}{bar} {mark}".rstrip())
+    axis = " " * margin + "0" + describe_s(end - start).rjust(cells - 1)
+    return "\n".join([*lines, click.style(axis, dim=True)])
+
+
+def _bar(attempt: Attempt, state: RunState, start: float, scale: float, cells: int, now: float) -> str:
+    over = _end_of(attempt, state, now)
+    spans = [
+        (attempt.placed_at, attempt.started_at or over, _BOOT),
+        (attempt.started_at, kept_until(attempt, state, now), _WORK),
+        (kept_until(attempt, state, now), over, _LOST),
+        (attempt.noticed_at, over, _LEAVE),
+    ]
+    row = [" "] * cells
+    for begin, finish, sign in spans:
+        if not begin or finish <= begin:
+            continue
+        first = min(cells - 1, max(0, int((begin - start) * scale)))
+        last = min(cells, max(first + (finish > begin), int((finish - start) * scale)))
+        row[first:last] = sign * (last - first)
+    text = "".join(row)
+    return "".join(click.style(c, fg=_COLOURS[c]) if c in _COLOURS else c for c in text)
+
+
+def legend() -> str:
+    signs = [(_BOOT, "boot"), (_WORK, "work kept"), (_LOST, "work lost"), (_LEAVE, "leaving after a notice")]
+    ends = [("✓", "finished"), ("✗", "preempted or lost"), ("!", "crashed")]
+    return click.style("  ".join(f"{sign} {meaning}" for sign, meaning in [*signs, *ends]), dim=True)
+
+
+def sums(state: RunState, now: float) -> str:
+    """The figures under the picture."""
+    total = account(state, now)
+    lines = [
+        f"attempts        {len(state.attempts)} ({total.preemptions} preempted, {total.crashes} crashed)",
+        f"work lost       {describe_s(total.lost_s)} of {describe_s(total.work_s + total.lost_s)}",
+    ]
+    if total.recoveries_s:
+        each = ", ".join(describe_s(s) for s in total.recoveries_s[:6])
+        lines.append(f"time to recover {each}" + (" …" if len(total.recoveries_s) > 6 else ""))
+    saving = 1 - total.cost_usd / total.on_demand_usd if total.on_demand_usd else 0.0
+    if total.machine_s:
+        on_demand = money(total.on_demand_usd)
+        lines.append(f"cost            {money(total.cost_usd)} against {on_demand} on demand ({saving:.0%} less)")
+    return "\n".join(lines)

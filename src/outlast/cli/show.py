@@ -1,0 +1,105 @@
+"""`outlast show`: the story of a run, told for people."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from outlast.cli.options import dim, find_workspace, json_option, run_argument, workspace_option
+from outlast.cli.picture import legend, sums, timeline
+from outlast.cli.ps import word
+from outlast.cli.tell import sentence
+from outlast.spec.quantity import describe_s
+from outlast.workspace import events as ev
+from outlast.workspace.events import Event
+from outlast.workspace.story import Story
+from outlast.workspace.workspace import Request
+
+
+@click.command()
+@run_argument
+@click.option("--all", "-a", "everything", is_flag=True, help="Every checkpoint, not just how many.")
+@json_option
+@workspace_option
+def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> int:
+    """Tell the story of a run: what was asked, what happened, a timeline, what it cost."""
+    workspace = find_workspace(workspace_url)
+    run = workspace.find(run_name)
+    request = workspace.request(run)
+    story = workspace.story(run)
+    story.refresh()
+    if as_json:
+        click.echo(_as_json(request, story))
+        return 0
+    click.echo(_head(request, story))
+    click.echo()
+    for line in _told(story.events, everything=everything):
+        click.echo(line)
+    now = time.time()
+    picture = timeline(story.state, now)
+    if picture:
+        click.echo("\n" + picture)
+        click.echo(legend() + "\n")
+        click.echo(sums(story.state, now))
+    return 0
+
+
+def _head(request: Request, story: Story) -> str:
+    command = request.spec.command if isinstance(request.spec.command, str) else " ".join(request.spec.command)
+    state = story.state
+    lines = [
+        f"{click.style(request.run, bold=True)}  {word(state)}" + (f": {state.why}" if state.why else ""),
+        dim(f"command  {command}"),
+    ]
+    if state.held:
+        lines.append(f"waiting  {state.held}")
+    if state.hint:
+        lines.append(f"hint     {state.hint}")
+    if request.spec.params:
+        lines.append(dim("params   " + " ".join(f"{k}={v}" for k, v in request.spec.params.items())))
+    if request.code.commit:
+        dirty = " with uncommitted changes" if request.code.dirty else ""
+        lines.append(dim(f"code     {request.code.url or 'git'} {request.code.commit[:12]}{dirty}"))
+    return "\n".join(lines)
+
+
+def _told(events: list[Event], *, everything: bool) -> list[str]:
+    """A line an event; checkpoints in a row become one line."""
+    if not events:
+        return []
+    begin = events[0].at
+    lines: list[str] = []
+    saves: list[ev.Saved] = []
+    for event in [*events, None]:
+        if isinstance(event, ev.Saved) and not everything:
+            saves.append(event)
+            continue
+        if saves:
+            last = saves[-1]
+            text = sentence(last) if len(saves) == 1 else f"{sentence(last)}, after {len(saves) - 1} before it"
+            lines.append(_line(last.at - begin, text))
+            saves = []
+        if event is not None:
+            lines.append(_line(event.at - begin, sentence(event)))
+    return lines
+
+
+def _line(since_s: float, text: str) -> str:
+    return f"{describe_s(max(0.0, since_s)):>8}  {text}"
+
+
+def _as_json(request: Request, story: Story) -> str:
+    import json
+
+    import msgspec
+
+    return json.dumps(
+        {
+            "run": request.run,
+            "request": msgspec.to_builtins(request),
+            "state": msgspec.to_builtins(story.state),
+            "events": [msgspec.to_builtins(event) for event in story.events],
+        },
+        indent=2,
+    )
