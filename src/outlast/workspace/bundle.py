@@ -24,6 +24,7 @@ from outlast.workspace.tree import OUTLASTIGNORE, Found, LeftOut, Tree, link_esc
 
 BYTES_MAX = 100_000_000
 _TRIES = 3
+_BLOCK, _RECORD = 512, 10240
 _PRIVATE_KEY = re.compile(rb"\s*(-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File-)")
 
 
@@ -146,13 +147,14 @@ class _Sink:
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
+        self.size = 0
         self._compressor = zstd_module().ZstdCompressor()
         self._kept = io.BytesIO()
 
-    def write(self, piece: bytes) -> int:
+    def write(self, piece: bytes) -> None:
         self.digest.update(piece)
+        self.size += len(piece)
         self._kept.write(self._compressor.compress(piece))
-        return len(piece)
 
     def finish(self) -> bytes:
         self._kept.write(self._compressor.flush())
@@ -160,38 +162,37 @@ class _Sink:
 
 
 def _write_tar(tree: Tree, sink: _Sink, bytes_max: int) -> tuple[list[Found], list[LeftOut]]:
-    import tarfile
-
     packed: list[Found] = []
     left_out: list[LeftOut] = []
     room = bytes_max
-    with tarfile.open(
-        fileobj=sink,  # type: ignore[call-overload]
-        mode="w|",
-        format=tarfile.GNU_FORMAT,
-        encoding="utf-8",
-        errors="surrogateescape",
-    ) as tar:
-        for found in tree.files:
-            header = tarfile.TarInfo(found.path)
-            header.mode = 0o755 if found.executable else 0o644
-            if found.link:
-                header.type, header.linkname, header.mode = tarfile.SYMTYPE, found.link, 0o777
-                tar.addfile(header)
-                packed.append(found)
-                continue
+    for found in tree.files:
+        body: Body | None = b""
+        if not found.link:
             body = _read(tree.root, found.path, room)
-            if body is None or _PRIVATE_KEY.match(body[:200]):
-                why = "vanished while it was packed" if body is None else "is a private key"
-                left_out.append(LeftOut(found.path, why))
-                continue
-            header.size = len(body)
-            packed.append(Found(found.path, header.size, found.executable))
-            room -= header.size
-            if room < 0:
-                _check_size([*packed, *tree.files[len(packed) + len(left_out) :]], bytes_max)
-            tar.addfile(header, io.BytesIO(body))
+        if body is None or _PRIVATE_KEY.match(body[:200]):
+            why = "vanished while it was packed" if body is None else "is a private key"
+            left_out.append(LeftOut(found.path, why))
+            continue
+        packed.append(Found(found.path, len(body), found.executable, found.link))
+        room -= len(body)
+        if room < 0:
+            _check_size([*packed, *tree.files[len(packed) + len(left_out) :]], bytes_max)
+        sink.write(_header(packed[-1]) + body + bytes(-len(body) % _BLOCK))
+    # The end of a tar: two empty blocks, and then up to a whole record.
+    sink.write(bytes(2 * _BLOCK))
+    sink.write(bytes(-sink.size % _RECORD))
     return packed, left_out
+
+
+def _header(found: Found) -> bytes:
+    import tarfile
+
+    header = tarfile.TarInfo(found.path)
+    header.size = found.bytes
+    header.mode = 0o755 if found.executable else 0o644
+    if found.link:
+        header.type, header.linkname, header.mode = tarfile.SYMTYPE, found.link, 0o777
+    return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
 def _read(root: str, path: str, room: int) -> bytes | None:
@@ -201,7 +202,8 @@ def _read(root: str, path: str, room: int) -> bytes | None:
         for _ in range(_TRIES):
             with open(os.path.join(root, path), "rb") as file:
                 before = os.fstat(file.fileno())
-                body = file.read(room + 1)
+                # One byte more than there should be shows a file that has grown.
+                body = file.read(min(before.st_size, room) + 1)
                 after = os.fstat(file.fileno())
             if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
                 break

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import stat
 from collections.abc import Sequence
 from typing import Protocol
@@ -24,6 +25,7 @@ _SECRET_FILES = (
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".git-credentials"),
     *("credentials.json", "service-account*.json", "service_account*.json", "application_default_credentials.json"),
 )
+_SECRET = re.compile("|".join(fnmatch.translate(glob) for glob in _SECRET_FILES))
 _SECRET_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".azure", ".kube"})
 _NOT_SECRET = frozenset({".env.example", ".env.template", ".env.sample"})
 
@@ -154,7 +156,7 @@ class Tree:
 
 
 def secret_name(name: str) -> bool:
-    return name not in _NOT_SECRET and any(fnmatch.fnmatchcase(name.lower(), glob) for glob in _SECRET_FILES)
+    return name not in _NOT_SECRET and bool(_SECRET.match(name.lower()))
 
 
 def link_escapes(root: str, path: str, link: str) -> bool:
