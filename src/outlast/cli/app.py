@@ -8,6 +8,7 @@ import os
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
 from outlast.cli.main import COMMANDS, root_help
 from outlast.errors import InvalidTransition, OutlastError
@@ -30,11 +31,18 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        # Resilient: a shell asks for completions of a line that is not finished, and wants no complaint.
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean `{near[0]}`?" if near else "see `outlast --help`"
             raise click.UsageError(f"there is no command `{args[0]}`\nhint: {hint}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table: asking each command for its help would load them all at every press of the key."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name][3]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def get_help(self, ctx: click.Context) -> str:
         return root_help()

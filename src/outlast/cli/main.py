@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 # Command → (module, attribute, group, what it does). The one list of commands; docs and completion come from it.
@@ -50,7 +51,9 @@ def root_help() -> str:
 def main() -> None:
     """The console script."""
     words = sys.argv[1:]
-    if not words or (words[0] in ("--help", "-h", "help") and len(words) == 1):
+    # A shell that asks for completions calls without words: the question is in the environment.
+    asked = "_OUTLAST_COMPLETE" in os.environ
+    if words in (["--help"], ["-h"], ["help"]) or (not words and not asked):
         print(root_help())
         return
     if words == ["--version"]:

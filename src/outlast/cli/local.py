@@ -1,0 +1,259 @@
+"""`outlast local`: the cloud inside this computer, its weather and its machines. Nothing here knows of runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from outlast.cli.options import json_option, money, table
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine, Needs
+from outlast.clouds.local import catalog
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.zones import Weather
+from outlast.errors import BadRequest, CloudError, OutlastError, UsageError
+from outlast.spec.quantity import describe_s, duration_s
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _cloud() -> Iterator[LocalCloud]:
+    """The cloud; what the operating system has against it is told as a sentence."""
+    cloud = LocalCloud()
+    try:
+        yield cloud
+    except OSError as problem:
+        raise CloudError(
+            f"the local cloud in {cloud.root} cannot be used: {problem.strerror or problem}",
+            hint="set OUTLAST_LOCAL_CLOUD to a folder that you can write to",
+        ) from problem
+
+
+def _complete_machine(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+    try:
+        return [machine.name for machine in LocalCloud().machines() if machine.name.startswith(beginning)]
+    except (OutlastError, OSError):
+        return []
+
+
+def _complete_zone(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+    return [zone for zone in [*catalog.ZONES, "all"] if zone.startswith(beginning)]
+
+
+@click.group()
+def local() -> None:
+    """The cloud inside this computer: its zones, their weather, its machines."""
+
+
+# Zones
+
+
+@local.command()
+@json_option
+def zones(as_json: bool) -> int:
+    """List the zones: capacity, what runs, how long spot machines live, and what they cost an hour."""
+    with _cloud() as cloud:
+        found = [_zone(cloud, zone, settings, cloud.machines()) for zone, settings in cloud.zone_settings().items()]
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found, indent=2))
+        return 0
+    header = ["ZONE", "CAPACITY", "RUNNING", "MEAN LIFE", "GRACE", "TRACE", "SPOT $/H", "ON DEMAND $/H"]
+    click.echo(table([_zone_row(zone) for zone in found], header=header))
+    return 0
+
+
+def _zone(cloud: LocalCloud, zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
+    weather = Weather(settings)
+    trace = settings.get("trace")
+    return {
+        "zone": zone,
+        "capacity": settings.get("capacity"),
+        "running": sum(m.zone == zone and m.status in ("pending", "running", "stopping") for m in machines),
+        "mean_life_s": weather.mean_life_s,
+        "grace_s": weather.grace_s,
+        "trace": {name: value for name, value in trace.items() if name != "ticks"} if trace else None,
+        "outage": weather.is_out(time.time()),
+        "spot_usd_per_hour": _prices(cloud, zone, spot=True),
+        "on_demand_usd_per_hour": _prices(cloud, zone, spot=False),
+    }
+
+
+def _prices(cloud: LocalCloud, zone: str, *, spot: bool) -> list[float]:
+    """The cheapest and the dearest machine of a zone."""
+    asked = [Needs(type=kind, zones=(zone,), spot=spot) for kind in catalog.TYPES]
+    prices = [offer.price_usd_per_hour for needs in asked for offer in cloud.offers(needs)]
+    return [min(prices), max(prices)]
+
+
+def _zone_row(zone: dict[str, Any]) -> list[str]:
+    trace = zone["trace"]
+    told = "-"
+    if trace:
+        told = f"{os.path.basename(trace['path'])} window {trace['window']}, x{trace['speed_up']:g}"
+        told += ", no capacity now" if zone["outage"] else ""
+    return [
+        zone["zone"],
+        "endless" if zone["capacity"] is None else str(zone["capacity"]),
+        str(zone["running"]),
+        "endless" if zone["mean_life_s"] is None else describe_s(zone["mean_life_s"]),
+        describe_s(zone["grace_s"]),
+        told,
+        "{:.4f} to {:.2f}".format(*zone["spot_usd_per_hour"]),
+        "{:.4f} to {:.2f}".format(*zone["on_demand_usd_per_hour"]),
+    ]
+
+
+@local.command("set")
+@click.argument("zone", shell_complete=_complete_zone)
+@click.option("--capacity", metavar="N|none", help="So many machines may run at a time.")
+@click.option("--mean-life", metavar="TIME|none", help="Preempt spot machines after a random life: 10m.")
+@click.option("--grace", metavar="TIME|none", help="From the notice to the end: 30s.")
+@click.option("--trace", metavar="FILE|none", help="Replay a recorded spot trace from now on.")
+@click.option("--window", metavar="ID", help="Which window of the trace (0).")
+@click.option("--speed-up", type=float, metavar="X", help="So many times as fast as it was recorded (1).")
+def set_command(
+    zone: str,
+    capacity: str | None,
+    mean_life: str | None,
+    grace: str | None,
+    trace: str | None,
+    window: str | None,
+    speed_up: float | None,
+) -> int:
+    """Change the weather of ZONE, or of `all`. `none` takes a setting back; what is not named stays."""
+    changes: dict[str, Any] = {}
+    _read(changes, "--capacity", "capacity", capacity, _count)
+    _read(changes, "--mean-life", "mean_life_s", mean_life, duration_s)
+    _read(changes, "--grace", "grace_s", grace, duration_s)
+    _read(changes, "--trace", "trace", trace, os.path.abspath)
+    changes |= _replay(trace, window, speed_up)
+    if not changes:
+        raise UsageError("there is nothing to set", hint="see `outlast local set --help`")
+    zones_meant = list(catalog.ZONES) if zone == "all" else [zone]
+    with _cloud() as cloud:
+        for each in zones_meant:
+            try:
+                cloud.set_zone(each, **changes)
+            except BadRequest as problem:
+                raise UsageError(problem.message, hint=problem.hint) from problem
+    click.echo(f"set {', '.join(zones_meant)}")
+    return 0
+
+
+def _read(changes: dict[str, Any], option: str, name: str, text: str | None, read: Callable[[str], T]) -> None:
+    if text is None:
+        return
+    try:
+        changes[name] = None if text == "none" else read(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{text!r} is no number of machines; write it like `0`, `3` or `none`")
+    return int(text)
+
+
+def _replay(trace: str | None, window: str | None, speed_up: float | None) -> dict[str, Any]:
+    """How a trace is replayed; means nothing without one."""
+    for option, value in (("--window", window), ("--speed-up", speed_up)):
+        if value is not None and (trace is None or trace == "none"):
+            raise UsageError(f"{option}: needs --trace FILE")
+    if speed_up is not None and not 0 < speed_up < float("inf"):
+        raise UsageError(f"--speed-up: {speed_up:g} must be more than zero")
+    given = {"window": window, "speed_up": speed_up}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# Machines
+
+
+@local.command()
+@json_option
+def machines(as_json: bool) -> int:
+    """List all machines of the local cloud, of every workspace and in every status."""
+    with _cloud() as cloud:
+        found = cloud.machines()
+    now = time.time()
+    if as_json:
+        import json
+
+        click.echo(json.dumps([_machine(machine, now) for machine in found], indent=2))
+    elif not found:
+        click.echo("no machines")
+    else:
+        header = ["NAME", "STATUS", "ZONE", "TYPE", "KIND", "AGE", "$/H", "COST", "RUN", "ATTEMPT", "WHY"]
+        click.echo(table([_machine_row(machine, now) for machine in found], header=header))
+    return 0
+
+
+def _machine(machine: Machine, now: float) -> dict[str, Any]:
+    import msgspec
+
+    data = msgspec.to_builtins(machine)
+    assert isinstance(data, dict)
+    return {
+        **data,
+        "run": machine.labels.get(LABEL_RUN, ""),
+        "attempt": machine.labels.get(LABEL_ATTEMPT, ""),
+        "workspace": machine.labels.get(LABEL_WORKSPACE, ""),
+        "age_s": max(0.0, now - machine.created_at),
+        "cost_usd": machine.cost_usd(now),
+    }
+
+
+def _machine_row(machine: Machine, now: float) -> list[str]:
+    return [
+        machine.name,
+        machine.status,
+        machine.zone,
+        machine.type,
+        "spot" if machine.spot else "on demand",
+        describe_s(max(0.0, now - machine.created_at)),
+        money(machine.price_usd_per_hour),
+        money(machine.cost_usd(now)),
+        machine.labels.get(LABEL_RUN, "-"),
+        machine.labels.get(LABEL_ATTEMPT, "-"),
+        machine.why,
+    ]
+
+
+@local.command()
+@click.argument("name", shell_complete=_complete_machine)
+def serial(name: str) -> int:
+    """Print what the machine NAME has printed since it was made."""
+    with _cloud() as cloud:
+        click.echo(cloud.serial(name), nl=False)
+    return 0
+
+
+@local.command()
+@click.argument("name", shell_complete=_complete_machine)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete(name: str, yes: bool) -> int:
+    """Delete the machine NAME with its disk, whatever it is doing. A live run is given another one."""
+    with _cloud() as cloud:
+        machine = cloud.machine(name)
+        if not yes and not _agreed(machine):
+            click.echo("nothing was deleted", err=True)
+            return 0
+        cloud.delete(name)
+    click.echo(f"deleted {name}")
+    return 0
+
+
+def _agreed(machine: Machine) -> bool:
+    run = machine.labels.get(LABEL_RUN)
+    whose = f" of {run}" if run else ""
+    try:
+        return click.confirm(f"delete {machine.name}, a machine{whose} that is {machine.status}?", err=True)
+    except click.Abort as problem:
+        raise UsageError("nobody answered; nothing was deleted", hint="say --yes to delete without asking") from problem
