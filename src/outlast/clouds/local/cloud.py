@@ -24,6 +24,7 @@ from outlast.errors import BadRequest, CloudError, NotFound
 # The rules of GCE, so that what runs here runs there.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 BASE_IMAGE = "base"
+_ENDING_S_MAX = 5.0
 
 
 class LocalCloud:
@@ -61,17 +62,13 @@ class LocalCloud:
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
-        mode = self.mode
         # A second try for the case that the machine found was deleted before it could be described.
         for _ in range(3):
             folder = self._folder(name)
             with self._locked():
                 lock = self._claim(folder, offer, boot, labels)
             if lock is not None:
-                try:
-                    power.switch_on(folder, lock, mode=mode)
-                finally:
-                    os.close(lock)
+                self._switch_on(folder, lock)
             if (machine := _describe(folder)) is not None:
                 return machine
         raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
@@ -95,23 +92,22 @@ class LocalCloud:
             os.close(lock)
 
     def start(self, name: str) -> None:
-        machine, folder = self.machine(name), self._folder(name)
-        if machine.status in ("running", "pending"):
-            return
-        if machine.status == "broken":
-            raise BadRequest(f"machine `{name}` is broken: {machine.why}", hint="delete it and launch another")
-        with self._locked():
-            self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
-            # A machine that is just being stopped gives its lock away in a moment.
-            lock = folder.hold(patience_s=5.0)
-            if lock is None:
-                raise BadRequest(f"machine `{name}` is not stopped: it is {self.machine(name).status}")
-            folder.forget_requests()
-            folder.set_state(phase="starting", why="", stopped_at=0.0, keeper_pid=None)
-        try:
-            power.switch_on(folder, lock, mode=self.mode)
-        finally:
-            os.close(lock)
+        folder, give_up_at = self._folder(name), time.monotonic() + _ENDING_S_MAX
+        while (machine := self.machine(name)).status not in ("running", "pending"):
+            if machine.status == "broken":
+                raise BadRequest(f"machine `{name}` is broken: {machine.why}", hint="delete it and launch another")
+            with self._locked():
+                self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
+                if (lock := folder.hold()) is not None:
+                    folder.forget_requests()
+                    folder.set_state(phase="starting", why="", stopped_at=0.0, keeper_pid=None)
+            if lock is not None:
+                self._switch_on(folder, lock)
+                return
+            # Its keeper is about to go; the cloud's lock is not for waiting.
+            if time.monotonic() > give_up_at:
+                raise BadRequest(f"machine `{name}` is not stopped yet", hint="try again in a moment")
+            time.sleep(0.01)
 
     def delete(self, name: str) -> None:
         folder = self._folder(name)
@@ -134,7 +130,10 @@ class LocalCloud:
         self.machine(name)
         folder = self._folder(name)
         with self._locked():
-            write_json(folder.metadata_path, {**folder.attributes(), **items})
+            try:
+                write_json(folder.metadata_path, {**folder.attributes(), **items})
+            except FileNotFoundError as error:
+                raise NotFound(f"machine `{name}` was deleted meanwhile") from error
         folder.wake()
 
     def serial(self, name: str) -> str:
@@ -203,6 +202,12 @@ class LocalCloud:
             attributes["startup-script"] = boot.script
         return power.create(folder, _facts(folder.name, offer, boot, labels), attributes)
 
+    def _switch_on(self, folder: Folder, lock: int) -> None:
+        try:
+            power.switch_on(folder, lock, mode=self.mode)
+        finally:
+            os.close(lock)
+
     def _counts(self, zone: str) -> Iterator[None]:
         """One item for each machine that takes up room in the zone; a generator, so that nobody counts in vain."""
         for machine in self.machines():
@@ -218,6 +223,8 @@ class LocalCloud:
             raise catalog.unknown("zone", offer.zone, catalog.ZONES)
         if boot.image:
             self._check_image(boot.image)
+        if why := probe.why_not(self.mode, root=self.root):
+            raise BadRequest(f"mode `{self.mode}` does not work on this computer: {why}", hint="let it be chosen")
 
     def _check_image(self, name: str) -> None:
         known = [image.name for image in self.images()]

@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import time
+from contextlib import suppress
 from typing import Any
 
 
@@ -22,7 +23,8 @@ def write_json(path: str, value: dict[str, Any], *, permissions: int = 0o644) ->
             json.dump(value, file, indent=1, sort_keys=True)
         os.replace(draft, path)
     except BaseException:
-        os.unlink(draft)
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
         raise
 
 

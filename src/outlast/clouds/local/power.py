@@ -7,6 +7,7 @@ its creation and its end, and so that two launchers cannot both start one.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -66,11 +67,8 @@ def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
 
 def switch_off(folder: Folder) -> int | None:
     """End the machine and all its processes; answers with its lock, held. None when it is gone altogether."""
-    folder.request("stop")
-    lock = folder.hold(patience_s=_PATIENCE_S)
+    lock = _ask_to_stop(folder)
     if lock is None and folder.exists():
-        import signal
-
         folder.signal_keeper(signal.SIGKILL)
         lock = folder.hold(patience_s=_PATIENCE_S)
         if lock is None and folder.exists():
@@ -80,6 +78,16 @@ def switch_off(folder: Folder) -> int | None:
     if (folder.state() or {}).get("phase") != "stopped":
         _bury_leftovers(folder, lock)
     return lock
+
+
+def _ask_to_stop(folder: Folder) -> int | None:
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while True:
+        # Again and again, because a start at the same time may have swept the first request away.
+        folder.request("stop")
+        lock = folder.hold(patience_s=min(0.25, _PATIENCE_S))
+        if lock is not None or not folder.exists() or time.monotonic() > give_up_at:
+            return lock
 
 
 def _bury_leftovers(folder: Folder, lock: int) -> None:

@@ -1,0 +1,49 @@
+"""Many processes that use one cloud at once do not get in each other's way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.processes import marked
+
+# Every user does what comes to its mind, to the same few machines; only typed refusals are allowed.
+_USER = """
+import random, sys, time
+from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.errors import BadRequest, NotFound
+cloud, dice = LocalCloud(sys.argv[1], mode=sys.argv[2]), random.Random(int(sys.argv[3]))
+offer, end = cloud.offers(Needs())[0], time.monotonic() + 1.5
+deeds = [
+    lambda name: cloud.launch(offer, name, boot=Boot(script="setsid sleep 1000 & sleep 1000"), labels={}),
+    lambda name: cloud.launch(offer, name, boot=Boot(script="sleep 1000"), labels={}),
+    lambda name: cloud.delete(name),
+    lambda name: cloud.stop(name),
+    lambda name: cloud.start(name),
+    lambda name: cloud.preempt(name, notice=False),
+    lambda name: cloud.set_metadata(name, {"mood": str(dice.random())}),
+    lambda name: [machine.status for machine in cloud.machines()],
+]
+while time.monotonic() < end:
+    try:
+        dice.choice(deeds)(f"m{dice.randrange(2)}")
+    except (NotFound, BadRequest):
+        pass
+"""
+
+
+def test_a_crowd_leaves_a_sound_cloud_and_no_process_behind(cloud: LocalCloud, mode: str) -> None:
+    command = [sys.executable, "-c", _USER, cloud.root, mode]
+    users = [subprocess.Popen([*command, str(seed)]) for seed in range(4)]
+    assert [user.wait(timeout=60) for user in users] == [0] * 4
+    left = cloud.machines()
+    assert {machine.status for machine in left} <= {"pending", "running", "stopping", "stopped"}
+    markers = [f"{machine.name}.{(cloud._folder(machine.name).facts() or {})['id']}" for machine in left]
+    for machine in left:
+        cloud.delete(machine.name)
+    assert cloud.machines() == []
+    assert os.listdir(f"{cloud.root}/trash") == []
+    assert [pid for marker in markers for pid in marked(marker)] == []
