@@ -19,7 +19,7 @@ import msgspec
 from outlast.errors import Exists, SpecError, WorkspaceError
 from outlast.workspace.blobs import forget, put_blob
 from outlast.workspace.bucket import Bucket
-from outlast.workspace.git import work_tree
+from outlast.workspace.git import public_url, resolve, work_tree
 from outlast.workspace.tree import OUTLASTIGNORE, Found, LeftOut, Tree, link_escapes, unreadable
 
 BYTES_MAX = 100_000_000
@@ -107,6 +107,14 @@ def store(bucket: Bucket, bundle: Bundle) -> CodeRecord:
         dirty=bundle.dirty,
         diff=put_blob(bucket, bundle.diff.encode()) if bundle.diff else "",
     )
+
+
+def git_record(url: str, ref: str) -> CodeRecord:
+    """The record of code that the machine fetches by itself, at the commit that the ref stands for now.
+
+    Credentials in the URL help to look it up, and are not kept. Raises SpecError if there is no such ref.
+    """
+    return CodeRecord(kind="git", url=public_url(url), ref=ref, commit=resolve(url, ref))
 
 
 def unpack(bucket: Bucket, code: CodeRecord | str, destination: str) -> None:

@@ -36,7 +36,7 @@ class WorkTree(msgspec.Struct, frozen=True, kw_only=True):
 def git_environment() -> dict[str, str]:
     """For every git we start: it asks nobody for a password, takes no locks, and speaks the language we parse."""
     environment = {name: value for name, value in os.environ.items() if name not in _LOCAL}
-    environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
+    environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15")
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "SSH_ASKPASS": ""}
     return environment
 

@@ -11,7 +11,7 @@ from code_trees import Git, write
 from outlast.agent.code import fetch_code, fetch_git
 from outlast.errors import OutlastError, SpecError
 from outlast.workspace.bucket import Bucket
-from outlast.workspace.bundle import CodeRecord, pack, store
+from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.git import public_url, resolve, scrub
 
 
@@ -211,6 +211,12 @@ def test_no_credentials_are_shown(url: str, shown: str) -> None:
     assert said == f"fatal: unable to access '{shown}/': {'***' if 'hush' in url else 'hush'} was refused"
 
 
+def test_no_credentials_in_the_record() -> None:
+    commit = "0" * 40
+    record = git_record("https://someone:hush@127.0.0.1:9/a.git", commit)
+    assert record == CodeRecord(kind="git", url="https://127.0.0.1:9/a.git", ref=commit, commit=commit)
+
+
 def test_no_credentials_in_the_error_of_a_fetch(tmp_path: Path) -> None:
     # Port 9 of this computer: nobody listens, and nothing leaves the computer.
     with pytest.raises(OutlastError) as told:
@@ -224,12 +230,13 @@ def test_no_credentials_in_the_error_of_a_fetch(tmp_path: Path) -> None:
 def test_fetches_every_kind_and_starts_clean(tmp_path: Path, bucket: Bucket, remote: Path) -> None:
     target = tmp_path / "machine" / "code"
     bundle = store(bucket, pack(str(write(tmp_path / "code", {"b.py": "bundle"}))))
-    by_git = CodeRecord(kind="git", url=str(remote), ref="side")
+    by_git = git_record(str(remote), "side")
     write(target, {"left/over": "of an attempt before"})
     write(target.parent / "code.fetched", {"half": "fetched"})
     assert fetch_code(bucket, bundle, str(target)) == bundle
     assert os.listdir(target) == ["b.py"]
     fetched = fetch_code(bucket, by_git, str(target))
+    assert fetched == by_git
     assert fetched.commit == resolve(str(remote), "side")
     assert sorted(os.listdir(target)) == [".git", "a.py"]
     assert fetch_code(bucket, CodeRecord(kind="none"), str(target)).kind == "none"
