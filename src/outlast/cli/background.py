@@ -17,7 +17,8 @@ def start_supervisor(workspace: Workspace) -> int:
     """The process id of the new supervisor. One too many leaves by itself."""
     path = log_path()
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    words = [sys.executable, "-P", "-m", "outlast.cli", "supervise", "--until-idle", "--workspace", workspace.url]
+    words = [sys.executable, "-P", "-m", "outlast.cli", "supervise", "--until-idle", "--background"]
+    words += ["--workspace", workspace.url]
     with open(path, "ab") as log:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True

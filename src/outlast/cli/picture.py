@@ -104,7 +104,8 @@ def _bar(attempt: Attempt, state: RunState, start: float, scale: float, cells: i
         if not begin or finish <= begin:
             continue
         first = min(cells - 1, max(0, int((begin - start) * scale)))
-        last = min(cells, max(first + (finish > begin), int((finish - start) * scale)))
+        least = 0 if sign == _LOST else 1  # a little lost work must not look like a lot
+        last = min(cells, max(first + least, int((finish - start) * scale)))
         row[first:last] = sign * (last - first)
     text = "".join(row)
     return "".join(click.style(c, fg=_COLOURS[c]) if c in _COLOURS else c for c in text)

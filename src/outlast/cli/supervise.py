@@ -18,8 +18,9 @@ from outlast.workspace.workspace import Workspace
 
 @click.command()
 @click.option("--until-idle", is_flag=True, help="Leave when nothing lives and nothing costs.")
+@click.option("--background", is_flag=True, hidden=True)
 @workspace_option
-def supervise(workspace_url: str, until_idle: bool) -> int:
+def supervise(workspace_url: str, until_idle: bool, background: bool) -> int:
     """Keep the runs of a workspace alive: observe, plan, apply, again and again.
 
     Any number of supervisors may run; losing one loses nothing.
@@ -34,7 +35,7 @@ def supervise(workspace_url: str, until_idle: bool) -> int:
         note(f"{holder.who} supervises {workspace.url} already; standing by")
     else:
         note(f"supervising {workspace.url}; Ctrl-C stops the supervisor, never the runs")
-    supervisor.run(stop=stop, until_idle=until_idle)
+    supervisor.run(stop=stop, until_idle=until_idle, surplus_leaves=background)
     if stop.is_set() and workspace.pulses():
         note("stopped; the runs go on, and nobody revives them until the next `outlast supervise`")
     return 0

@@ -22,14 +22,21 @@ def spirals(count):
         angle = 3.6 * math.pi * (i // 2) / (count / 2)
         radius = 0.2 + angle / 10
         turn = angle + math.pi * (i % 2)
-        points.append((radius * math.cos(turn) + dice.gauss(0, 0.03), radius * math.sin(turn) + dice.gauss(0, 0.03), i % 2))
+        points.append(
+            (radius * math.cos(turn) + dice.gauss(0, 0.03), radius * math.sin(turn) + dice.gauss(0, 0.03), i % 2)
+        )
     return points
 
 
 def fresh():
     dice = random.Random(3)
     weights = lambda rows, columns: [[dice.gauss(0, 0.9) for _ in range(columns)] for _ in range(rows)]
-    return {"epoch": 0, "first": weights(HIDDEN, 3), "second": weights(HIDDEN, HIDDEN + 1), "last": weights(1, HIDDEN + 1)}
+    return {
+        "epoch": 0,
+        "first": weights(HIDDEN, 3),
+        "second": weights(HIDDEN, HIDDEN + 1),
+        "last": weights(1, HIDDEN + 1),
+    }
 
 
 def forward(state, x, y):
@@ -52,7 +59,9 @@ def epoch(state, points, rate):
         slope = guess - label
         last = state["last"][0]
         back_two = [slope * last[j] * (1 - two[j] ** 2) for j in range(HIDDEN)]
-        back_one = [sum(back_two[j] * state["second"][j][k] for j in range(HIDDEN)) * (1 - one[k] ** 2) for k in range(HIDDEN)]
+        back_one = [
+            sum(back_two[j] * state["second"][j][k] for j in range(HIDDEN)) * (1 - one[k] ** 2) for k in range(HIDDEN)
+        ]
         for j in range(HIDDEN):
             last[j] -= rate * slope * two[j]
             row, step = state["second"][j], rate * back_two[j]
@@ -81,7 +90,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: told.append(True))
     loss, hits = 0.0, 0.0
     while state["epoch"] < EPOCHS:
-        for _ in range(8):
+        for _ in range(13):
             loss, hits = epoch(state, points, 0.008)
         state["epoch"] += 1
         save(state)

@@ -81,14 +81,14 @@ class Supervisor:
             "outlast-run" in machine.labels for machine in self.world.machines.values()
         )
 
-    def run(self, *, stop: threading.Event, until_idle: bool = False) -> None:
-        """Rounds until told to stop, or until there is nothing left to do."""
+    def run(self, *, stop: threading.Event, until_idle: bool = False, surplus_leaves: bool = False) -> None:
+        """Rounds until told to stop, or until there is nothing left to do, or until two others are at it."""
         wait_s = _QUICK_S
         try:
             while not stop.is_set():
                 try:
                     holding = self.lease.hold()
-                    if not holding and until_idle and not self.spare.hold():
+                    if not holding and surplus_leaves and not self.spare.hold():
                         return  # one supervises and one stands by: enough
                     steps = self.round() if holding else ()
                     if holding and not steps and until_idle and self.idle():

@@ -50,7 +50,7 @@ class Bucket(Protocol):
         """Size and time. Raises Missing."""
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
-        """Every object whose key starts with the prefix (which ends in `/` or is empty), sorted by key, after `after`."""
+        """Every object whose key starts with the prefix (empty, or ending in `/`), sorted by key, after `after`."""
 
     def children(self, prefix: str) -> Sequence[str]:
         """The names directly below the prefix, sorted; one listing, however deep the tree is."""
