@@ -45,6 +45,16 @@ def test_a_machine_can_switch_itself_off(fleet: Fleet, command: str) -> None:
     assert fleet.wait(name, "stopped").why == "powered off by itself"
 
 
+def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(fleet: Fleet, cloud: LocalCloud) -> None:
+    name = fleet.launch(script="while [ ! -e ~/go ]; do sleep 0.01; done; poweroff").name
+    fleet.wait(name, "running")
+    cloud.preempt(name)
+    fleet.wait_serial(name, "notice: preempted, 30 s left")
+    assert cloud.machine(name).status == "running"
+    Path(cloud.disk_path(name), "home", "go").touch()
+    assert fleet.wait(name, "stopped").why == "preempted"
+
+
 def test_a_disk_is_a_copy_of_its_image(fleet: Fleet, cloud: LocalCloud) -> None:
     image = Path(cloud.root, "images", "tools", "home")
     image.mkdir(parents=True)

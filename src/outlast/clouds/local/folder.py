@@ -142,9 +142,14 @@ class Folder:
         """Append a line of our own to the serial output."""
         now_s = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1000) % 1000:03d}Z"
-        descriptor = os.open(self.serial_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            descriptor = os.open(self.serial_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:
+            return
         try:
             os.write(descriptor, f"{stamp} outlast: {line}\n".encode())
+        except OSError:
+            pass  # a full disk is no reason for a machine to end
         finally:
             os.close(descriptor)
 

@@ -130,10 +130,15 @@ class Keeper:
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if reaped[0] == self.init_pid:
-                    off = os.waitstatus_to_exitcode(reaped[1]) == init.EXIT_POWERED_OFF
-                    self.ending = self.ending or Ending("powered off by itself" if off else "its init was killed")
+                    self.ending = self.ending or Ending(self._why_off(os.waitstatus_to_exitcode(reaped[1])))
         except ChildProcessError:
             pass
+
+    def _why_off(self, exit_code: int) -> str:
+        # Whoever switches itself off after the notice has been preempted all the same.
+        if self.kill_at is not None:
+            return "preempted"
+        return "powered off by itself" if exit_code == init.EXIT_POWERED_OFF else "its init was killed"
 
     def end(self, ending: Ending) -> None:
         """Cut the power. The lock goes last, with this process."""
