@@ -1,0 +1,127 @@
+"""Imports point one way, the agent carries little, and the help page loads nothing that it does not need."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import PACKAGE, modules, shown, tree
+
+# Part → the parts that it may import besides itself. `errors` and the package itself are free to all.
+LAYERS: dict[str, set[str]] = {
+    "spec": set(),
+    "workspace": {"spec"},
+    "clouds": {"spec"},
+    "agent": {"spec", "workspace"},
+    "supervisor": {"spec", "workspace", "clouds"},
+    "cli": {"spec", "workspace", "clouds", "supervisor", "demo"},
+    "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
+    "demo": set(),
+}
+FREE = {"", "errors"}
+
+# Part → the packages of others that it may import. What is not listed stays with the standard library.
+PACKAGES: dict[str, set[str]] = {
+    "spec": {"msgspec"},
+    "workspace": {"msgspec", "obstore", "pathspec", "backports", "compression"},
+    "clouds": {"msgspec"},
+    "agent": {"msgspec"},
+    "supervisor": {"msgspec"},
+    "cli": {"msgspec", "click"},
+    "testing": {"msgspec", "pytest"},
+}
+
+# A spec is checked without looking at the world.
+PURE = {"__future__", "collections", "difflib", "fractions", "math", "msgspec", "re", "shlex", "typing"}
+
+HEAVY = ("click", "msgspec", "obstore", "asyncio", "concurrent", "subprocess", "importlib.metadata")
+
+
+def part_of(path: Path) -> str:
+    """`workspace` of workspace/story.py, `errors` of errors.py, nothing of the package's own first file."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py").replace("__init__", "")
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module that is imported anywhere in a file, with its line. We import nothing by relative names."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{shown(path)}:{node.lineno}: imports by a relative name"
+            yield node.lineno, str(node.module)
+            if node.module == "outlast":
+                yield from ((node.lineno, f"outlast.{alias.name}") for alias in node.names)
+
+
+def ours(name: str) -> str | None:
+    """The part of our own that a module belongs to; None for those of others."""
+    if name != "outlast" and not name.startswith("outlast."):
+        return None
+    part = name.split(".")[1] if "." in name else ""
+    return part if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file() else ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_imports_point_one_way(path: Path) -> None:
+    part = part_of(path)
+    if part in FREE:
+        allowed: set[str] = set()
+    else:
+        assert part in LAYERS, f"{part} is a new part: say in this test what it may import"
+        allowed = LAYERS[part] | {part}
+    wrong = [
+        f"{shown(path)}:{line}: {part or 'outlast'} must not import {name}"
+        for line, name in imports(path)
+        if (target := ours(name)) is not None and target not in allowed | FREE
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_packages_of_others_are_imported_only_where_they_are_allowed(path: Path) -> None:
+    allowed = PACKAGES.get(part_of(path), set()) | set(sys.stdlib_module_names)
+    wrong = [
+        f"{shown(path)}:{line}: imports {name}"
+        for line, name in imports(path)
+        if ours(name) is None and name.split(".")[0] not in allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", modules(PACKAGE / "spec"), ids=shown)
+def test_the_spec_touches_nothing_outside(path: Path) -> None:
+    wrong = [
+        f"{shown(path)}:{line}: imports {name}"
+        for line, name in imports(path)
+        if ours(name) is None and name.split(".")[0] not in PURE
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["--version"]], ids=lambda words: " ".join(words) or "nothing")
+def test_the_help_page_loads_nothing_heavy(words: list[str]) -> None:
+    script = Path(sys.executable).parent / "outlast"
+    answer = subprocess.run(
+        [sys.executable, "-X", "importtime", str(script), *words], capture_output=True, text=True, check=True
+    )
+    assert "outlast" in answer.stdout
+    lines = [line for line in answer.stderr.splitlines() if line.startswith("import time:")]
+    loaded = {line.rpartition("|")[2].strip() for line in lines}
+    assert "outlast.cli.main" in loaded
+    heavy = sorted(name for name in loaded if name.startswith(HEAVY) and not _at_start(name))
+    assert not heavy, f"outlast {' '.join(words)} loads {heavy}"
+
+
+def _at_start(name: str) -> bool:
+    """Whether a bare interpreter of this environment loads it, too: editable installs and .pth files may."""
+    answer = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "pass"], capture_output=True, text=True, check=True
+    )
+    return any(line.rpartition("|")[2].strip() == name for line in answer.stderr.splitlines())
