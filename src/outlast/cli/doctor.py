@@ -15,7 +15,7 @@ import msgspec
 
 import outlast
 from outlast.cli.options import clouds, find_workspace, json_option, workspace_option
-from outlast.errors import Exists, Missing, OutlastError, WorkspaceError
+from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
 from outlast.workspace.workspace import Workspace
 
@@ -272,10 +272,7 @@ def _stories(workspace: Workspace) -> Check:
 def _damage(workspace: Workspace, run: str) -> str:
     """What is wrong with the memory of a run; empty if nothing is."""
     try:
-        try:
-            workspace.request(run)
-        except Missing:
-            return f"{run} has no spec.json"
+        workspace.request(run)
         story = workspace.story(run)
         story.refresh()
     except OutlastError as problem:
