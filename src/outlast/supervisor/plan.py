@@ -61,7 +61,8 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
     if machine is None:
         # A placed attempt without a machine is one that is still to be launched.
         return None if attempt.phase == "placed" else ("its machine vanished", True)
-    if machine.status in ("stopped", "stopping", "broken"):
+    # `stopping` is not lost: clouds say so during the grace, while the last checkpoint is being saved.
+    if machine.status in ("stopped", "broken"):
         preempted = attempt.preempted or "preempted" in machine.why
         return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
     if attempt.number != view.state.attempts[-1].number:

@@ -15,10 +15,9 @@ from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
 from outlast.spec.spec import Spec
 from outlast.supervisor.observe import needs_of, wants_on_demand
-from outlast.workspace.bundle import CodeRecord, pack, store
+from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.data import check_data
 from outlast.workspace.events import Submitted
-from outlast.workspace.git import resolve
 from outlast.workspace.workspace import Request, Workspace
 
 
@@ -97,8 +96,7 @@ def submit(
 
 def _store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:
     if spec.code.git:
-        commit = resolve(spec.code.git, spec.code.ref)
-        return CodeRecord(kind="git", url=spec.code.git, ref=spec.code.ref, commit=commit)
+        return git_record(spec.code.git, spec.code.ref)
     bundle = pack(spec.code.path, bytes_max=int(spec.code.size_max_gb * 1e9))
     for left in bundle.left_out:
         say(f"left out of the bundle: {left.path} ({left.why})")

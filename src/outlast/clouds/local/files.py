@@ -5,6 +5,7 @@ The keeper imports this before anything else, so it stays with the cheapest modu
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,15 +18,31 @@ from typing import Any
 def write_json(path: str, value: dict[str, Any], *, permissions: int = 0o644) -> None:
     """Replace the file in one step: a reader sees the old value or the new one, never half of one."""
     draft = f"{path}.{os.getpid()}.{time.monotonic_ns()}.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, permissions)
+    text = json.dumps(value, indent=1, sort_keys=True)
     try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, permissions)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, sort_keys=True)
+            file.write(text)
         os.replace(draft, path)
-    except BaseException:
+    except BaseException as problem:
         with suppress(FileNotFoundError):
             os.unlink(draft)
+        if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            _write_in_place(path, text, problem)
+            return
         raise
+
+
+def _write_in_place(path: str, text: str, problem: OSError) -> None:
+    """The disk is full, of what the machine itself wrote maybe; its state must be told all the same. The room that the
+    old value has is still ours; what the new one does not need of it is filled with blanks, which JSON allows."""
+    try:
+        with open(path, "r+b") as file:
+            room = os.fstat(file.fileno()).st_size
+            file.write(text.encode().ljust(room))
+            file.flush()
+    except OSError:
+        raise problem from None
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -100,6 +100,15 @@ class Folder:
             write_json(f"{self.path}/{what}.request", details)
         except FileNotFoundError:
             return
+        except OSError as problem:
+            if what != "stop":
+                from outlast.errors import CloudError
+
+                why = f"machine `{self.name}`: {problem.strerror}"
+                raise CloudError(why, hint="make room on the disk") from problem
+            # The disk is full. A stop needs no words.
+            self.signal_keeper(signal.SIGTERM)
+            return
         self.wake()
 
     def requested(self, what: str) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from outlast.clouds.local.files import remove_tree, try_lock, write_json
@@ -95,7 +96,8 @@ def _bury_leftovers(folder: Folder, lock: int) -> None:
     if not kill_marked(marker(folder)):
         os.close(lock)
         raise CloudError(f"machine `{folder.name}` has processes that cannot be killed", hint="do they belong to you?")
-    folder.set_state(phase="stopped", why="stopped", stopped_at=time.time())
+    with suppress(OSError):  # a full disk: then it is shown as broken, which is true as well
+        folder.set_state(phase="stopped", why="stopped", stopped_at=time.time())
 
 
 def empty_trash(root: str) -> None:

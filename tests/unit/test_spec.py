@@ -1,0 +1,161 @@
+"""The spec: all errors at once, each naming its field, the reason and, where there is one, the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlast.errors import SpecError
+from outlast.spec import quantity
+from outlast.spec.command import argv, script_of
+from outlast.spec.needs import Range
+from outlast.spec.parse import parse
+from outlast.spec.spec import decode, encode
+
+
+def problems(table: dict[str, Any]) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        parse(table)
+    return caught.value.problems
+
+
+def test_the_example_of_the_design_is_read() -> None:
+    spec = parse(
+        {
+            "name": "census",
+            "command": "python train.py --iterations {iterations}",
+            "params": {"iterations": 20},
+            "machine": {"cloud": "local", "cpus": "8+", "memory": "32GB+", "gpu": "T4:1", "disk": "50GB", "spot": True},
+            "code": {"path": "."},
+            "data": {"data": "gs://bucket/census"},
+            "checkpoint": {"path": "checkpoints", "every": "5m"},
+            "limits": {"cost_usd": 5, "deadline": "12h", "crashes": 3},
+        }
+    )
+    assert spec.machine.cpus == Range(low=8)
+    assert spec.machine.memory_gb == Range(low=32)
+    assert (spec.machine.gpu, spec.machine.gpus) == ("T4", 1)
+    assert spec.checkpoint.every_s == 300
+    assert spec.limits.deadline_s == 43200
+    assert decode(encode(spec)) == spec
+
+
+def test_every_error_is_named_at_once() -> None:
+    found = problems(
+        {
+            "nmae": "x",
+            "machine": {"disk": "-5GB", "cpus": "many", "cloud": "azure", "spot": "yes"},
+            "checkpoint": {"every": "5 parsecs"},
+            "limits": {"crashes": 0, "cost_usd": -1},
+            "params": {"a": [1]},
+            "env": {"OUTLAST_RUN": "x", "1BAD": "y"},
+            "secrets": {"TOKEN": "hunter2!"},
+            "data": {"../up": "x"},
+            "code": {"git": "https://me:hunter2@host/repo", "path": "."},
+        }
+    )
+    text = "\n".join(found)
+    for field in (
+        "nmae: unknown field; did you mean `name`",
+        "command: missing",
+        "[machine] disk",
+        "[machine] cpus",
+        "[machine] cloud",
+        "[machine] spot: expected true or false",
+        "[checkpoint] path: missing",
+        "[checkpoint] every",
+        "[limits] crashes",
+        "[limits] cost_usd",
+        "[params] a",
+        "[env] OUTLAST_RUN",
+        "[env] 1BAD",
+        "[secrets] TOKEN",
+        "[data] ../up",
+        "[code] git: must not hold a password",
+        "[code] git: give either",
+    ):
+        assert field in text, field
+    assert "hunter2" not in text  # a secret in the wrong place is not repeated
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"command": ""}, "must not be empty"),
+        ({"command": []}, "must not be empty"),
+        ({"command": 7}, "expected text"),
+        ({"command": "x", "name": "Has Space"}, "lower-case"),
+        ({"command": "x", "machine": 3}, "expected a table"),
+        ({"command": "x {lr}", "params": {"rl": 1}}, "uses {lr}, but [params] has no `lr`"),
+        ({"command": "x", "checkpoint": {"path": "/abs"}}, "inside the code folder"),
+        ({"command": "x", "code": {"ref": "main"}}, "needs `git`"),
+        ({"command": "x", "machine": {"gpu": "T4:none"}}, "is no GPU"),
+        ({"command": "x", "machine": {"cpus": "16..4"}}, "ends before it begins"),
+    ],
+)
+def test_what_is_wrong_is_said(table: dict[str, Any], says: str) -> None:
+    assert says in "\n".join(problems(table))
+
+
+def test_parameters_go_into_the_command_quoted() -> None:
+    params = {"lr": 0.1, "name": "it's; rm -rf /", "flag": True}
+    assert argv("train --lr {lr} --name {name} --flag {flag}", params)[2] == (
+        "train --lr 0.1 --name 'it'\"'\"'s; rm -rf /' --flag true"
+    )
+    assert argv(("train", "--lr={lr}", "{name}"), params) == ["train", "--lr=0.1", "it's; rm -rf /"]
+    assert argv("awk '{{print}}' ${HOME}", {"print": 1})[2] == "awk '{print}' ${HOME}"
+    assert argv("awk '{print}'", {})[2] == "awk '{print}'"
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python train.py --x 1", "train.py"),
+        ("python3.12 -u src/train.py", "src/train.py"),
+        (("bash", "run.sh"), "run.sh"),
+        ("./go --now", "./go"),
+        ("python -m package", ""),
+        ("cd x && python y.py", ""),
+        ("python -c 'print(1)'", ""),
+        ("echo 'unbalanced", ""),
+    ],
+)
+def test_the_script_of_a_simple_command_is_found(command: str | tuple[str, ...], script: str) -> None:
+    assert script_of(command) == script
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", None), (90, 90), ("90s", 90), ("1h30m", 5400), ("2 d", 172800), ("0s", None)]
+)
+def test_durations(text: object, seconds: float | None) -> None:
+    if seconds is None:
+        with pytest.raises(ValueError):
+            quantity.duration_s(text)
+    else:
+        assert quantity.duration_s(text) == seconds
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+names = st.sampled_from(
+    ["name", "command", "setup", "params", "env", "secrets", "machine", "code", "data", "checkpoint", "outputs",
+     "limits", "workspace", "cpus", "memory", "gpu", "disk", "spot", "zones", "path", "git", "ref", "every", "keep",
+     "cost_usd", "deadline", "crashes", "hang_after"]
+)  # fmt: skip
+tables = st.dictionaries(names | st.text(), values | st.dictionaries(names | st.text(), values, max_size=4), max_size=6)
+
+
+@settings(max_examples=400, deadline=None)
+@given(tables)
+def test_no_table_ends_in_anything_but_a_spec_or_a_spec_error(table: dict[str, Any]) -> None:
+    try:
+        spec = parse(table)
+    except SpecError:
+        return
+    assert decode(encode(spec)) == spec

@@ -1,0 +1,191 @@
+"""The story: legal steps, one winner per number, fencing, lost answers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlast.errors import InvalidTransition, StoreUnreachable, WorkspaceError
+from outlast.workspace import events as ev
+from outlast.workspace.bucket import Bucket, open_bucket
+from outlast.workspace.events import Event
+from outlast.workspace.folder import FolderBucket
+from outlast.workspace.state import EDGES, RunState, fold, illegal, step
+from outlast.workspace.story import Story, event_key
+
+
+def placed(attempt: int) -> ev.Placed:
+    where = {"cloud": "c", "region": "r", "zone": "z", "type": "t"}
+    return ev.Placed(attempt=attempt, spot=True, price_usd_per_hour=1.0, machine=f"m{attempt}", **where)
+
+
+def started(attempt: int) -> ev.Started:
+    return ev.Started(attempt=attempt)
+
+
+BEGIN: list[Event] = [ev.Submitted(), placed(1), started(1)]
+
+
+def legal(events: list[Event], event: Event) -> bool:
+    return not illegal(fold(events), event)
+
+
+@pytest.mark.parametrize("text", ["folder", "memory://"])
+def test_exactly_one_of_many_writers_wins_each_number(text: str, tmp_path: Path) -> None:
+    bucket = open_bucket(str(tmp_path) if text == "folder" else text)
+    Story(bucket, "r").demand(ev.Submitted(), nonce="submit")
+    won: list[int] = []
+
+    def place(number: int) -> None:
+        if Story(bucket, "r").append(placed(1), nonce=f"w{number}"):
+            won.append(number)
+
+    threads = [threading.Thread(target=place, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    story = Story(bucket, "r")
+    assert [type(e) for e in (story.refresh(), story.events)[1]] == [ev.Submitted, ev.Placed]
+
+
+class LosesAnswers(FolderBucket):
+    """Does the work of every other create and then says that it could not be reached."""
+
+    calls = 0
+
+    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
+        super().create(key, body, durable=durable)
+        LosesAnswers.calls += 1
+        if LosesAnswers.calls % 2:
+            raise StoreUnreachable("the answer was lost")
+
+
+def test_a_writer_whose_answer_was_lost_recognises_its_own_event(tmp_path: Path) -> None:
+    story = Story(LosesAnswers(str(tmp_path)), "r")
+    for event, nonce in ((ev.Submitted(), "a"), (placed(1), "b"), (started(1), "c")):
+        try:
+            story.append(event, nonce=nonce)
+        except StoreUnreachable:
+            assert story.append(event, nonce=nonce)
+    assert len(Story(story.bucket, "r").refresh().attempts) == 1
+
+
+def test_started_fences_every_earlier_attempt() -> None:
+    events: list[Event] = [*BEGIN, ev.Noticed(attempt=1, why="", grace_s=30), placed(2)]
+    assert legal(events, ev.Saved(attempt=1, checkpoint="last"))
+    events.append(started(2))
+    for event in (
+        ev.Saved(attempt=1, checkpoint="zombie"),
+        ev.Stopped(attempt=1, outcome="preempted"),
+        ev.Finished(attempt=1),
+        ev.Noticed(attempt=1, why="", grace_s=1),
+    ):
+        assert not legal(events, event)
+    assert legal(events, ev.Saved(attempt=2, checkpoint="mine"))
+
+
+def test_lost_fences_too() -> None:
+    events: list[Event] = [*BEGIN, ev.Lost(attempt=1, why="")]
+    assert not legal(events, ev.Finished(attempt=1))
+    assert not legal(events, ev.Saved(attempt=1, checkpoint="x"))
+    assert legal(events, placed(2))
+
+
+def test_a_successor_is_placed_only_for_a_noticed_or_ended_attempt() -> None:
+    assert not legal(BEGIN, placed(2))
+    assert not legal([ev.Submitted(), placed(1)], placed(2))
+    assert legal([*BEGIN, ev.Noticed(attempt=1, why="", grace_s=1)], placed(2))
+    assert not legal([*BEGIN, ev.Noticed(attempt=1, why="", grace_s=1)], placed(3))
+
+
+def test_a_run_ends_once() -> None:
+    ends: list[Event] = [ev.Finished(attempt=1), ev.Failed(why=""), ev.Cancelled()]
+    for first in ends:
+        for second in ends:
+            assert not legal([*BEGIN, first], second)
+        assert not legal([*BEGIN, first], ev.Saved(attempt=1, checkpoint="x"))
+        assert legal([*BEGIN, first], ev.Released(attempt=1, cost_usd=0))
+    assert not legal([*BEGIN, ev.Cancelled(), ev.Released(attempt=1, cost_usd=0)], ev.Released(attempt=1, cost_usd=0))
+
+
+def test_every_attempt_event_has_an_edge() -> None:
+    special = {ev.Submitted, ev.Placed, ev.Released, ev.Held, ev.Failed, ev.Cancelled}
+    assert set(EDGES) | special == set(Event.__args__)
+
+
+def test_an_illegal_event_is_loud() -> None:
+    with pytest.raises(InvalidTransition, match="no legal event number 2"):
+        step(fold([ev.Submitted()]), started(1))
+
+
+def test_damage_is_told_with_the_file(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path))
+    story = Story(bucket, "r")
+    story.demand(ev.Submitted(), nonce="n")
+    bucket.create(event_key("r", 2), b'{"event": "nonsense"}')
+    with pytest.raises(WorkspaceError, match="00000002"):
+        Story(bucket, "r").refresh()
+
+
+numbers = st.integers(0, 4)
+events_of: st.SearchStrategy[Event] = st.one_of(
+    st.just(ev.Submitted()),
+    numbers.map(placed),
+    numbers.map(started),
+    numbers.map(lambda n: ev.Refused(attempt=n, why="", until=0)),
+    numbers.map(lambda n: ev.Saved(attempt=n, checkpoint="c")),
+    numbers.map(lambda n: ev.Noticed(attempt=n, why="", grace_s=1)),
+    numbers.map(lambda n: ev.Stopped(attempt=n, outcome="crashed")),
+    numbers.map(lambda n: ev.Finished(attempt=n)),
+    numbers.map(lambda n: ev.Lost(attempt=n, why="")),
+    numbers.map(lambda n: ev.Released(attempt=n, cost_usd=1)),
+    st.just(ev.Held(why="")),
+    st.just(ev.Failed(why="")),
+    st.just(ev.Cancelled()),
+)
+
+
+def invariants(state: RunState) -> None:
+    """Design §2, as far as a state alone can show it."""
+    committing = [a for a in state.attempts if a.started_at >= 0 and a.phase in ("started", "noticed") and a.saves >= 0]
+    able = [a for a in committing if not illegal(state, ev.Saved(attempt=a.number, checkpoint="c"))]
+    starters = [a.number for a in able if a.phase == "started"]
+    assert len(starters) <= 1
+    assert sum(a.phase != "over" for a in state.attempts) <= 2
+    if state.ending:
+        assert all(a.phase == "over" for a in state.attempts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(events_of, max_size=40))
+def test_whatever_is_tried_the_story_stays_legal(tries: list[Event]) -> None:
+    state = RunState()
+    kept: list[Event] = []
+    for event in tries:
+        if illegal(state, event):
+            continue
+        grown = step(state, event)
+        assert len(grown.checkpoints) >= len(state.checkpoints)  # a committed checkpoint is never taken back
+        state = grown
+        kept.append(event)
+        invariants(state)
+    assert fold(kept) == state
+    assert [ev.decode(ev.encode(e)) for e in kept] == kept
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), events_of), max_size=30))
+def test_any_interleaving_of_writers_gives_one_legal_story(turns: list[tuple[int, Event]]) -> None:
+    bucket: Bucket = open_bucket("memory://")
+    writers = [Story(bucket, "r") for _ in range(3)]
+    for number, (who, event) in enumerate(turns):
+        writers[who].append(event, nonce=str(number))
+    story = Story(bucket, "r")
+    assert story.refresh() == fold(story.events)
+    assert len({e.nonce for e in story.events}) == len(story.events)
