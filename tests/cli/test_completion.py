@@ -1,0 +1,99 @@
+"""Shells are taught our commands, options, runs, zones and machines."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outlast.workspace.workspace import open_workspace
+from tests.cli.console import OUTLAST, Console
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    return Console(tmp_path)
+
+
+def complete(console: Console, line: str) -> list[str]:
+    """What bash is told when the tab key is pressed at the end of the line."""
+    variables = {"_OUTLAST_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    answer = console.run(**variables)
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    return [found.partition(",")[2] for found in answer.stdout.splitlines()]
+
+
+def test_completes_commands(console: Console) -> None:
+    assert set(complete(console, "outlast lo")) == {"local", "logs"}
+    assert "run" in complete(console, "outlast ")
+
+
+def test_completes_commands_of_a_group_and_options(console: Console) -> None:
+    assert complete(console, "outlast local s") == ["serial", "set"]
+    assert complete(console, "outlast run --checkpoint-") == ["--checkpoint-every"]
+
+
+def test_completes_runs(console: Console) -> None:
+    workspace = open_workspace(str(console.workspace))
+    for run in ("census-1", "census-2", "other-1"):
+        workspace.bucket.create(f"runs/{run}/spec.json", b"{}")
+    assert complete(console, "outlast show cen") == ["census-1", "census-2"]
+    assert "last" in complete(console, "outlast logs ")
+
+
+def test_completes_zones(console: Console) -> None:
+    assert complete(console, "outlast local set local2") == ["local2-a", "local2-b"]
+
+
+def test_is_quiet_about_a_command_that_does_not_exist(console: Console) -> None:
+    complete(console, "outlast nonsense x")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_prints_a_script_for_each_shell(console: Console, shell: str) -> None:
+    script = console.well("completion", shell)
+    assert "_OUTLAST_COMPLETE" in script
+    assert console.well("completion", SHELL=f"/usr/bin/{shell}") == script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_itself_completes_with_the_script(console: Console) -> None:
+    ask = 'COMP_WORDS=(outlast lo); COMP_CWORD=1; _outlast_completion outlast; printf "%s\\n" "${COMPREPLY[@]}"'
+    variables = {**console.variables, "PATH": f"{Path(OUTLAST).parent}:{console.variables['PATH']}"}
+    answer = subprocess.run(
+        ["bash", "-c", f"source <(outlast completion bash); {ask}"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(answer.stdout.split()) == {"local", "logs"}
+    assert answer.stderr == ""
+
+
+def test_says_how_to_install_it_when_somebody_looks(console: Console) -> None:
+    """Only on a terminal: a start-up file evaluates the same command in every new shell."""
+    ours, theirs = pty.openpty()
+    try:
+        answer = subprocess.run(
+            [OUTLAST, "completion", "fish"], env=console.variables, stdout=theirs, stderr=subprocess.PIPE, check=True
+        )
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert b"completions/outlast.fish" in answer.stderr
+    assert console.run("completion", "fish").stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["", "/bin/tcsh"])
+def test_a_shell_that_is_not_known_is_a_usage_error(console: Console, shell: str) -> None:
+    answer = console.run("completion", SHELL=shell)
+    assert answer.returncode == 2
+    assert "bash|zsh|fish" in answer.stderr
