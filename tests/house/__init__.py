@@ -1,0 +1,1 @@
+"""The house: import layers, documents, style."""
