@@ -1,0 +1,1 @@
+"""Commands, run through the real console script."""
