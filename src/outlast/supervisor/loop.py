@@ -29,6 +29,15 @@ def name_of_this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def in_threads(work: Callable[[list[Step]], None], portions: list[list[Step]]) -> None:
+    """Each portion in a thread; a single one needs none."""
+    if len(portions) == 1:
+        work(portions[0])
+    elif portions:
+        with ThreadPoolExecutor(min(_THREADS, len(portions))) as pool:
+            list(pool.map(work, portions))
+
+
 class Supervisor:
     """One supervisor of one workspace."""
 
@@ -42,10 +51,12 @@ class Supervisor:
         monotonic: Callable[[], float] = time.monotonic,
         ids: Callable[[], str] = lambda: secrets.token_hex(8),
         say: Callable[[str], None] = lambda _: None,
+        spread: Callable[[Callable[[list[Step]], None], list[list[Step]]], None] = in_threads,
     ) -> None:
         self.workspace = workspace
         self.clock = clock
         self.say = say
+        self.spread = spread
         who = who or name_of_this_process()
         self.observer = Observer(workspace, clouds, monotonic=monotonic)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
@@ -60,14 +71,10 @@ class Supervisor:
         by_run: dict[str, list[Step]] = {}
         for step in steps:
             by_run.setdefault(step.machine if isinstance(step, Reap) else step.run, []).append(step)
-        if len(by_run) == 1:
-            self._apply_all(steps)
-        elif by_run:
-            with ThreadPoolExecutor(min(_THREADS, len(by_run))) as pool:
-                list(pool.map(self._apply_all, by_run.values()))
+        self.spread(self._apply_all, list(by_run.values()))
         return steps
 
-    def _apply_all(self, steps: tuple[Step, ...] | list[Step]) -> None:
+    def _apply_all(self, steps: list[Step]) -> None:
         for step in steps:
             self.say(describe(step))
             try:

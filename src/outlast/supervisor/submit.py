@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets as dice
 import sys
-import time
 from collections.abc import Callable, Mapping
 
 import outlast
@@ -80,7 +78,18 @@ def submit(
 ) -> Request:
     """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
     check(spec, clouds, environment, source=source)
-    code = _store_code(workspace, spec, say)
+    return ask(workspace, clouds, spec, _store_code(workspace, spec, say), environment=environment)
+
+
+def ask(
+    workspace: Workspace,
+    clouds: Mapping[str, Cloud],
+    spec: Spec,
+    code: CodeRecord,
+    *,
+    environment: Mapping[str, str],
+) -> Request:
+    """The writing part of a submit, in the order that survives a death between any two lines."""
     path = os.pathsep.join([environment.get("PATH", ""), os.path.dirname(sys.executable)])
     request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path)
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
@@ -89,7 +98,7 @@ def submit(
         values = {name: environment[variable] for name, variable in spec.secrets.items()}
         clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
     workspace.story(request.run).demand(
-        Submitted(who=request.who, at=time.time(), by=request.who), nonce=dice.token_hex(8)
+        Submitted(who=request.who, at=workspace.clock(), by=request.who), nonce=workspace.ids()
     )
     return request
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -85,10 +86,25 @@ def _sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def upload_parts(parts: Parts, folder: str, paths: Sequence[str]) -> tuple[Part, ...]:
-    """Every file, in parallel."""
+A, B = TypeVar("A"), TypeVar("B")
+
+
+class Each(Protocol):
+    """How the same is done to many: in threads, or one after the other where somebody owns the time."""
+
+    def __call__(self, work: Callable[[A], B], items: Sequence[A], /) -> list[B]: ...
+
+
+def in_parallel(work: Callable[[A], B], items: Sequence[A], /) -> list[B]:
+    if len(items) < 2:
+        return [work(item) for item in items]
     with ThreadPoolExecutor(_THREADS) as pool:
-        return tuple(pool.map(lambda path: parts.upload(folder, path), paths))
+        return list(pool.map(work, items))
+
+
+def upload_parts(parts: Parts, folder: str, paths: Sequence[str], *, each: Each = in_parallel) -> tuple[Part, ...]:
+    """Every file's body into the bucket."""
+    return tuple(each(lambda path: parts.upload(folder, path), paths))
 
 
 def write_manifest(bucket: Bucket, manifest: Manifest) -> None:
@@ -114,7 +130,7 @@ def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
 
 
 def restore(
-    bucket: Bucket, run: str, checkpoints: Iterable[Checkpoint], folder: str
+    bucket: Bucket, run: str, checkpoints: Iterable[Checkpoint], folder: str, *, each: Each = in_parallel
 ) -> tuple[Manifest | None, list[str]]:
     """Put the newest checkpoint whose hashes hold into the folder; also says which ones did not hold, and why.
 
@@ -126,7 +142,7 @@ def restore(
         shutil.rmtree(staged, ignore_errors=True)
         try:
             manifest = read_manifest(bucket, run, checkpoint.id)
-            _fetch(bucket, manifest, staged)
+            _fetch(bucket, manifest, staged, each)
         except (Missing, WorkspaceError) as problem:
             problems.append(f"checkpoint {checkpoint.id} does not hold: {problem.message}")
             continue
@@ -138,7 +154,7 @@ def restore(
     return None, problems
 
 
-def _fetch(bucket: Bucket, manifest: Manifest, folder: str) -> None:
+def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: Each) -> None:
     os.makedirs(folder, exist_ok=True)
 
     def one(part: Part) -> None:
@@ -151,8 +167,7 @@ def _fetch(bucket: Bucket, manifest: Manifest, folder: str) -> None:
         if part.executable:
             os.chmod(target, 0o755)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(one, manifest.parts))
+    each(one, manifest.parts)
 
 
 def prune(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: int, parts: Parts) -> int:

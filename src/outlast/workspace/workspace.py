@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from outlast.errors import Exists, Missing, NoSuchRun, WorkspaceError
 from outlast.spec.spec import Spec
 from outlast.workspace.bucket import Bucket, Entry, open_bucket
-from outlast.workspace.bundle import CodeRecord
+from outlast.workspace.record import CodeRecord
 from outlast.workspace.story import Story
 
 DEFAULT = "~/.outlast/workspace"
@@ -52,8 +51,16 @@ class _Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Workspace:
     """The objects of one workspace, by name. Holds no state but its own identity."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        clock: Callable[[], float] = time.time,
+        ids: Callable[[], str] = lambda: os.urandom(8).hex(),
+    ) -> None:
         self.bucket = bucket
+        self.clock = clock
+        self.ids = ids
         self._id = ""
 
     @property
@@ -73,7 +80,7 @@ class Workspace:
 
     def _introduce(self) -> bytes:
         try:
-            self.bucket.create("workspace.json", msgspec.json.encode(_Identity(id=secrets.token_hex(4))))
+            self.bucket.create("workspace.json", msgspec.json.encode(_Identity(id=self.ids()[:8])))
         except Exists:
             pass  # a teammate was first, and it is the same workspace
         return self.bucket.get("workspace.json")
@@ -99,7 +106,7 @@ class Workspace:
                 spec=spec,
                 code=code,
                 who=who,
-                submitted_at=time.time(),
+                submitted_at=self.clock(),
                 version=version,
                 path=path,
             )
@@ -169,7 +176,7 @@ class Workspace:
     def ring(self, run: str) -> None:
         """Ask whoever supervises to look at this run now. Each ring is an object of its own: none can be lost to the
         removal of an earlier one."""
-        self.bucket.put(f"bell/{run}/{secrets.token_hex(6)}", b"")
+        self.bucket.put(f"bell/{run}/{self.ids()}", b"")
 
     def bells(self) -> dict[str, list[Entry]]:
         """One listing: the rings that nobody has answered yet, by run."""
