@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from outlast.cli.main import COMMANDS, root_help
 from outlast.errors import InvalidTransition, OutlastError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _Lazy(click.Group):
@@ -33,6 +35,8 @@ class _Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # Resilient: a shell asks for completions of a line that is not finished, and wants no complaint.
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean `{near[0]}`?" if near else "see `outlast --help`"
             raise click.UsageError(f"there is no command `{args[0]}`\nhint: {hint}")
@@ -40,6 +44,8 @@ class _Lazy(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """From the table: asking each command for its help would load them all at every press of the key."""
+        from click.shell_completion import CompletionItem
+
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         found = [CompletionItem(name, help=COMMANDS[name][3]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)

@@ -6,13 +6,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.clouds.cloud import Cloud
 from outlast.errors import OutlastError
 from outlast.workspace.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Cloud
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.errors import SpecError, UsageError
-from outlast.spec.parse import parse
-from outlast.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from outlast.spec.spec import Spec
 
 FILE = "outlast.toml"
 
@@ -54,6 +54,8 @@ def _in_folder(folder: str) -> Project | None:
 
 
 def _read(path: str) -> dict[str, Any]:
+    import tomllib  # only where there is a file to read: most commands look for one, and find none
+
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -76,6 +78,8 @@ def workspace_of_project() -> str:
 
 def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[str]) -> Spec:
     """The spec: the file, then the options, then the command after `--`. Raises SpecError with everything wrong."""
+    from outlast.spec.parse import parse
+
     table = _merged(project.table, overrides)
     if command:
         table["command"] = list(command)
@@ -120,6 +124,8 @@ def parse_assignment(text: str, *, option: str) -> tuple[str, str]:
 
 def typed(text: str) -> Any:
     """A value of the command line as TOML would read it; plain text if it is none."""
+    import tomllib
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

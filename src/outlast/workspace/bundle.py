@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from outlast.errors import Exists, SpecError, WorkspaceError
 from outlast.workspace.blobs import forget, put_blob
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.git import public_url, resolve, work_tree
+from outlast.workspace.record import CodeRecord as CodeRecord
 from outlast.workspace.tree import OUTLASTIGNORE, Found, LeftOut, Tree, link_escapes, unreadable
 
 BYTES_MAX = 100_000_000
@@ -30,22 +31,6 @@ _PRIVATE_KEY = re.compile(rb"\s*(-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key
 
 # Beside a field called `bytes` the type needs another name.
 Body = bytes
-
-
-class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What code a run uses, enough to get it again. Holds no credentials."""
-
-    kind: Literal["none", "bundle", "git"] = "none"
-    sha256: str = ""
-    bytes: int = 0
-    files: int = 0
-    url: str = ""
-    ref: str = ""
-    # The commit of a git URL, or the one that a bundle's folder was at.
-    commit: str = ""
-    dirty: bool = False
-    # The blob of the uncommitted diff.
-    diff: str = ""
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ An event says what happened, never what should be done about it. `at` is the wri
 is decided by comparing it with another machine's clock.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: msgspec would compile each annotation anew in every process.
 
 from typing import Literal
 

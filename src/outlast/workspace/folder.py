@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -82,7 +80,7 @@ class FolderBucket:
     def _staged(self) -> Iterator[str]:
         """The name of a body that is being prepared; whatever happens, nothing is left under it."""
         os.makedirs(self._staging, exist_ok=True)
-        staged = os.path.join(self._staging, secrets.token_hex(12))
+        staged = os.path.join(self._staging, os.urandom(12).hex())
         try:
             yield staged
         finally:
@@ -128,7 +126,7 @@ class FolderBucket:
     def upload(self, key: str, path: str) -> None:
         target = self._path(key)
         with _told(key), self._staged() as staged:
-            shutil.copyfile(path, staged)
+            _copy_file(path, staged)
             with open(staged, "rb") as file:
                 os.fsync(file.fileno())
             self._settle(os.replace, staged, target, durable=True)
@@ -137,9 +135,9 @@ class FolderBucket:
         source = self._path(key)
         with _told(key):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            staged = f"{path}.{secrets.token_hex(4)}.part"
+            staged = f"{path}.{os.urandom(4).hex()}.part"
             try:
-                shutil.copyfile(source, staged)
+                _copy_file(source, staged)
                 os.replace(staged, path)
             except BaseException:
                 _forget(staged)
@@ -203,6 +201,13 @@ def _write(path: str, body: bytes, *, durable: bool) -> float:
         if durable:
             os.fsync(file.fileno())
         return os.fstat(file.fileno()).st_mtime
+
+
+def _copy_file(source: str, target: str) -> None:
+    # Loaded for the copy alone: with its archive formats it would be a tenth of the start of every command.
+    import shutil
+
+    shutil.copyfile(source, target)
 
 
 def _forget(path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 import msgspec
 
@@ -22,7 +21,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         """Held by a process of this very computer that is no more: no need to wait until it expires. A mistake would do
         no harm, as nothing's safety rests on a lease."""
         host, _, pid = self.who.rpartition(":")
-        if host != socket.gethostname() or not pid.isdigit():
+        if host != os.uname().nodename or not pid.isdigit():
             return False
         try:
             os.kill(int(pid), 0)
