@@ -118,14 +118,7 @@ class Agent:
         except (OutlastError, OSError) as problem:
             message = problem.message if isinstance(problem, OutlastError) else str(problem)
             raise Ended(message, Verdict(finished=False, outcome="broken", why=message)) from problem
-        saver = Saver(
-            self._pen(),
-            folder=self.place.checkpoints,
-            outputs=self.place.outputs,
-            every_s=spec.checkpoint.every_s,
-            keep=spec.checkpoint.keep,
-            say=say,
-        )
+        saver = Saver(self._pen(), place=self.place, rule=spec.checkpoint, say=say)
         restored = self._restore(saver, None)
         restored = self._await_turn(saver, restored)
         return saver, restored, record.commit or record.sha256

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 
 from outlast.agent.attempt import Attempt
+from outlast.agent.place import Place
 from outlast.agent.process import Command
 from outlast.agent.whole import SETTLED_S, Snapshot, look, open_for_writing, ready, step_of
 from outlast.errors import Missing, StoreUnreachable, WorkspaceError
-from outlast.workspace.checkpoints import Manifest, Parts, files_of, prune, upload_parts, write_manifest
+from outlast.spec.spec import CheckpointSpec
+from outlast.workspace.checkpoints import Each, Manifest, Parts, files_of, in_parallel, prune, upload_parts, write_manifest
 
 _LOOK_S = 0.1
 # At most this part of the time goes into commits when the user did not say how often.
@@ -26,14 +28,21 @@ class Saver:
     """The checkpoints and outputs of one attempt. One commit at a time, whoever asks."""
 
     def __init__(
-        self, attempt: Attempt, *, folder: str, outputs: str, every_s: float, keep: int, say: Callable[[str], None]
+        self,
+        attempt: Attempt,
+        *,
+        place: Place,
+        rule: CheckpointSpec,
+        say: Callable[[str], None],
+        each: Each = in_parallel,
     ) -> None:
         self.attempt = attempt
-        self.folder = folder
-        self.outputs = outputs
-        self.every_s = every_s
-        self.keep = keep
+        self.folder = place.checkpoints
+        self.outputs = place.outputs
+        self.every_s = rule.every_s
+        self.keep = rule.keep
         self.say = say
+        self.each = each
         self.parts = Parts(attempt.workspace.bucket, attempt.run, attempt.number)
         self.committed: Snapshot | None = None
         self.last_change_at = time.monotonic()
@@ -129,7 +138,7 @@ class Saver:
                 return False
 
     def _commit(self, snapshot: Snapshot) -> bool:
-        parts = upload_parts(self.parts, self.folder, snapshot.paths)
+        parts = upload_parts(self.parts, self.folder, snapshot.paths, each=self.each)
         if look(self.folder).files != snapshot.files:
             # Changed under our hands: a part may carry a body that is not its name's.
             for part in parts:
