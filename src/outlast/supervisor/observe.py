@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
-from outlast.errors import BadRequest, CloudError, Denied, NoSuchRun, NotFound, WorkspaceError
+from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
+from outlast.errors import BadRequest, CloudError, Denied, NoSuchRun, NotFound, StoreUnreachable, WorkspaceError
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
@@ -32,6 +32,7 @@ class _Watched(msgspec.Struct, kw_only=True):
     pulse_at: float = 0.0
     since: float = 0.0
     read_at: float = 0.0
+    attempts: int = 0
 
 
 class Observer:
@@ -66,13 +67,20 @@ class Observer:
                 machines.update(self._confirm(name, cloud, machines))
             except CloudError as problem:
                 blind[name] = problem.message
+        self._ask_whose(machines)
         views = tuple(self._view(run, watched, blind) for run, watched in self.watched.items())
         resting: dict[str, float] = {}
         for watched in self.watched.values():
             for key, until in watched.story.state.resting.items():
                 resting[key] = max(until, resting.get(key, 0.0))
         return World(
-            now=now, workspace_id=self.workspace.id, runs=views, machines=machines, blind=blind, resting=resting
+            now=now,
+            workspace_id=self.workspace.id,
+            runs=views,
+            machines=machines,
+            blind=blind,
+            resting=resting,
+            damaged=frozenset(self.damaged),
         )
 
     def state(self, run: str) -> RunState:
@@ -84,25 +92,56 @@ class Observer:
     def _listen(self, pulses: Mapping[str, Entry], bells: Mapping[str, list[Entry]]) -> None:
         """Refresh the stories of the runs that are new, that rang, or that fell silent."""
         for run in [run for run in self.watched if run not in pulses and run not in bells]:
-            if self.watched[run].story.refresh().settled:
+            if self._read(run) and self.watched[run].story.state.settled:
                 self.forget(run)  # another supervisor saw it to its end
-        for run in {**pulses, **bells}:
+        for run in {**dict.fromkeys(self.watched), **pulses, **bells}:
             watched = self.watched.get(run) or self._meet(run)
             if watched is None:
                 self._forget_stray(run, bells.get(run, []))
                 continue
-            at = pulses[run].modified_at if run in pulses else 0.0
-            if watched.pulse_at != at:
-                watched.pulse_at, watched.since = at, self.monotonic()
-            if run in bells or self._worried(watched):
-                watched.story.refresh()
-            if self.hands_off:
+            self._feel(watched, pulses[run].modified_at if run in pulses else 0.0)
+            if (run in bells or self._worried(watched)) and not self._read(run):
+                continue  # the bell stays, for a supervisor that can read it
+            if not self.hands_off:
+                self._answer(run, watched, pulses, bells.get(run, []))
+
+    def _feel(self, watched: _Watched, pulse_at: float) -> None:
+        """Since when the pulse stands still. A new attempt's silence begins with it: what was before was waiting."""
+        attempts = len(watched.story.state.attempts)
+        if (watched.pulse_at, watched.attempts) != (pulse_at, attempts):
+            watched.pulse_at, watched.attempts, watched.since = pulse_at, attempts, self.monotonic()
+
+    def _answer(self, run: str, watched: _Watched, pulses: Mapping[str, Entry], bells: list[Entry]) -> None:
+        if run not in pulses and watched.story.state.alive:
+            # Pulses are the list of live runs: it must name this one before its bell is taken down.
+            self.workspace.beat(run, Pulse(length=watched.story.state.length))
+        for entry in bells:
+            self.workspace.bucket.delete(entry.key)
+
+    def _read(self, run: str) -> bool:
+        """Read what is new in a story. One that nobody can read must not stop the supervision of the others."""
+        try:
+            self.watched[run].story.refresh()
+        except StoreUnreachable:
+            raise
+        except WorkspaceError as problem:
+            self.damaged[run] = problem.message
+            self.forget(run)
+            return False
+        return True
+
+    def _ask_whose(self, machines: Mapping[str, Machine]) -> None:
+        """Read the stories of machines that we would take for orphans. Their stories were read before the machines
+        were listed, and another supervisor may have placed and launched an attempt meanwhile."""
+        for machine in machines.values():
+            run = machine.labels.get(LABEL_RUN, "")
+            watched = self.watched.get(run)
+            if not run or (watched and any(a.machine == machine.name for a in watched.story.state.attempts)):
                 continue
-            if run not in pulses and watched.story.state.alive:
-                # Pulses are the list of live runs: it must name this one before its bell is taken down.
-                self.workspace.beat(run, Pulse(length=watched.story.state.length))
-            for entry in bells.get(run, []):
-                self.workspace.bucket.delete(entry.key)
+            if watched:
+                self._read(run)
+            else:
+                self._meet(run)
 
     def _worried(self, watched: _Watched) -> bool:
         """An attempt is under way and says nothing: read its story before believing the worst, but not every round."""
@@ -118,13 +157,17 @@ class Observer:
         try:
             request = self.workspace.request(run)
             story = self.workspace.story(run)
-            if not story.refresh().exists:
-                return None
+            exists = story.refresh().exists
         except NoSuchRun:
             return None
+        except StoreUnreachable:
+            raise  # passing: nothing is known about this run, and nothing may be decided about it
         except WorkspaceError as problem:
             # One story that nobody can read must not stop the supervision of the others.
             self.damaged[run] = problem.message
+            return None
+        self.damaged.pop(run, None)
+        if not exists:
             return None
         watched = _Watched(story=story, spec=request.spec, since=self.monotonic())
         self.watched[run] = watched

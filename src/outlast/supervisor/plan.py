@@ -159,8 +159,8 @@ def _plan_orphans(world: World) -> Iterator[Step]:
         if machine.labels.get(LABEL_WORKSPACE) != world.workspace_id or machine.name in known:
             continue
         run, attempt = machine.labels.get(LABEL_RUN, ""), machine.labels.get(LABEL_ATTEMPT, "")
-        if not run:
-            continue  # made by hand in this workspace, not by a run
+        if not run or run in world.damaged:
+            continue  # made by hand in this workspace, not by a run; or by one that nobody can ask
         yield Reap(
             cloud=machine.cloud, machine=machine.name, why=f"attempt {attempt} of {run} does not own it any more"
         )

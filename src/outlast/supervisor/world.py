@@ -36,6 +36,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     blind: dict[str, str] = {}
     # Offers that were refused lately, by whichever run asked: key → until.
     resting: dict[str, float] = {}
+    # Runs whose story cannot be read: what they own is not known, so their machines are nobody's to delete.
+    damaged: frozenset[str] = frozenset()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -1,0 +1,91 @@
+"""Supervisors that are late, doubled, deserted or lied to: none of it harms a healthy run."""
+
+from __future__ import annotations
+
+from outlast.clouds.local.catalog import ZONES
+from outlast.supervisor.loop import Supervisor
+from outlast.supervisor.world import Lose
+from outlast.workspace.story import event_key
+from tests.e2e.conftest import COUNTER, Home
+
+
+class Watch:
+    """A monotonic clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def supervisor_of(home: Home, who: str = "me:1", watch: Watch | None = None) -> Supervisor:
+    return Supervisor(home.workspace, {"local": home.cloud}, who=who, monotonic=watch or Watch())
+
+
+def test_a_story_that_gets_damaged_does_not_stop_the_supervision_of_the_others(home: Home) -> None:
+    home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    damaged = home.run("python3", "wait.py")
+    home.start("supervise")
+    home.until(lambda: home.state(damaged).current, "start")
+    home.workspace.bucket.put(event_key(damaged, home.state(damaged).length + 1), b'{"event": "pla')
+    home.workspace.ring(damaged)
+    home.write("count.py", COUNTER)
+    healthy = home.run("python3", "count.py", "3", "0.05")
+    home.until(lambda: home.state(healthy).settled, "the end of the healthy run")
+    # Nobody knows whether the damaged one is alive, so nobody takes its machine away either.
+    assert [m.labels["outlast-run"] for m in home.machines()] == [damaged]
+    [row] = [row for row in home.ps() if row["run"] == damaged]
+    assert row["state"] == "damaged"
+
+
+def test_a_machine_that_another_supervisor_launched_is_never_taken_for_an_orphan(home: Home) -> None:
+    home.write("wait.py", "import time\ntime.sleep(600)\n")
+    run = home.run("python3", "wait.py")
+    late, quick = supervisor_of(home, "late:1"), supervisor_of(home, "quick:2")
+    home.until(lambda: late.round() == () and home.state(run).current, "attempt 1")
+    home.cloud.delete(home.machines()[0].name)
+    # Unseen by the late one, the machine is replaced.
+    home.until(lambda: quick.round() == () and len(home.machines()) == 1, "the machine of attempt 2")
+    late.round()
+    late.round()
+    assert [m.labels["outlast-attempt"] for m in home.machines()] == ["2"]
+
+
+def test_reap_leaves_the_machine_of_a_run_alone_whose_pulse_is_missing(home: Home) -> None:
+    home.write("wait.py", "import time\ntime.sleep(600)\n")
+    run = home.run("python3", "wait.py")
+    supervisor = supervisor_of(home)
+    home.until(lambda: supervisor.round() == () and home.state(run).current, "start")
+    home.workspace.bucket.delete(f"pulse/{run}")
+    answer = home.outlast("reap")
+    assert answer.returncode == 0, answer.stderr
+    assert len(home.machines()) == 1
+
+
+def test_a_run_that_waited_long_for_capacity_gives_its_machine_the_time_to_boot(home: Home) -> None:
+    home.write("wait.py", "import time\ntime.sleep(600)\n")
+    run = home.run("python3", "wait.py")
+    for zone in ZONES:
+        home.cloud.set_zone(zone, capacity=0)
+    watch = Watch()
+    now = [1e9]
+    supervisor = Supervisor(home.workspace, {"local": home.cloud}, monotonic=watch, clock=lambda: now[0])
+    home.until(lambda: supervisor.round() == () and home.state(run).held, "hold")
+    watch.now += 3600
+    now[0] += 3600
+    for zone in ZONES:
+        home.cloud.set_zone(zone, capacity=None)
+    home.until(lambda: supervisor.round() and home.machines(), "launch")
+    assert not [step for step in supervisor.round() if isinstance(step, Lose)]
+
+
+def test_a_live_run_whose_pulse_was_lost_gets_a_new_one(home: Home) -> None:
+    run = home.run("true")
+    for zone in ZONES:
+        home.cloud.set_zone(zone, capacity=0)
+    supervisor = supervisor_of(home)
+    home.until(lambda: supervisor.round() == () and home.state(run).held, "hold")
+    home.workspace.bucket.delete(f"pulse/{run}")
+    supervisor.round()
+    assert run in home.workspace.pulses()
