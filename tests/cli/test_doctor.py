@@ -85,6 +85,13 @@ def test_says_which_mode_the_local_cloud_has_and_why_not_a_better_one(console: C
         assert row["state"] == state
 
 
+def test_a_local_cloud_that_cannot_be_written_is_a_row(console: Console) -> None:
+    (console.folder / "file").touch()
+    answer = console.run("doctor", OUTLAST_LOCAL_CLOUD=str(console.folder / "file" / "cloud"))
+    assert answer.returncode == 1
+    assert "set OUTLAST_LOCAL_CLOUD" in answer.stdout
+
+
 def test_says_who_supervises(console: Console) -> None:
     lease = Lease(open_workspace(str(console.workspace)).bucket, "supervisor", who="somebody:7", ttl_s=60.0)
     assert lease.hold()

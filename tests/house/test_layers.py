@@ -33,7 +33,7 @@ PACKAGES: dict[str, set[str]] = {
     "agent": {"msgspec"},
     "supervisor": {"msgspec"},
     "cli": {"msgspec", "click"},
-    "testing": {"msgspec", "pytest"},
+    "testing": {"greenlet", "msgspec", "pytest"},
 }
 
 # A spec is checked without looking at the world.

@@ -16,7 +16,9 @@ LINES_MAX_OF_A_FUNCTION = 70
 BROAD_EXCEPTS_MAX = 2
 
 # The outermost loops, each with its reason beside it. Room for two, and no more.
-BROAD_EXCEPTS: set[str] = set()
+BROAD_EXCEPTS = {
+    "src/outlast/testing/hub.py",  # the end of a simulated process: what it raised is the simulation's finding
+}
 
 # A suite that others subclass must say what its subclass owes.
 UNFINISHED_ALLOWED = {"src/outlast/testing/clouds.py"}

@@ -126,7 +126,12 @@ def _local_cloud() -> Check:
     from outlast.clouds.local.cloud import LocalCloud
 
     cloud = LocalCloud()
-    modes = cloud.modes()
+    try:
+        modes = cloud.modes()
+    except OSError as problem:
+        says = f"{cloud.root} cannot be used: {problem.strerror}"
+        fix = "set OUTLAST_LOCAL_CLOUD to a folder that you can write to"
+        return Check(check="local cloud", state="error", says=says, fix=fix)
     if cloud.mode not in modes:
         known = ", ".join(f"`{mode}`" for mode in modes)
         says = f"OUTLAST_LOCAL_MODE is `{cloud.mode}`, which is no mode"
