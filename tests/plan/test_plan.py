@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from outlast.supervisor.plan import plan
@@ -84,7 +85,14 @@ def test_a_preempted_attempt_is_released_and_its_successor_placed() -> None:
     assert [type(s) for s in steps] == [Place, Release]
     release = steps[1]
     assert isinstance(release, Release)
-    assert release.billed_until - release.billed_from == NOW - 900.0
+    assert release.ran_s == 95.0
+
+
+def test_what_a_stopped_machine_cost_is_told_by_its_clouds_own_clock() -> None:
+    stopped = msgspec.structs.replace(machine(1, "stopped"), stopped_at=940.0)
+    events = (*STARTED, ev.Lost(attempt=1, why="stopped", at=5000.0))
+    release = next(s for s in plan(world(view(*events), machines=[stopped])) if isinstance(s, Release))
+    assert release.ran_s == 40.0
 
 
 def crash(attempt: int, at: float = 950.0) -> tuple[ev.Event, ...]:
@@ -220,8 +228,6 @@ def test_a_released_attempts_machine_that_lingers_is_deleted_again() -> None:
 
 def test_machines_of_other_workspaces_and_of_nobody_are_not_ours_to_delete() -> None:
     foreign = machine(1, run="x")
-    import msgspec
-
     foreign = msgspec.structs.replace(foreign, labels={**foreign.labels, "outlast-workspace": "other"})
     bare = msgspec.structs.replace(machine(2, run="y"), labels={"outlast-workspace": "ws"})
     assert plan(world(machines=[foreign, bare])) == ()

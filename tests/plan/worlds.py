@@ -65,6 +65,7 @@ def machine(
             "status": status,
             "labels": {LABEL_WORKSPACE: "ws", LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)},
             "created_at": 900.0,
+            "seen_at": 995.0,
             "price_usd_per_hour": 1.0,
             "why": why,
         },

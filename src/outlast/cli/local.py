@@ -206,7 +206,7 @@ def _machine(machine: Machine, now: float) -> dict[str, Any]:
         "attempt": machine.labels.get(LABEL_ATTEMPT, ""),
         "workspace": machine.labels.get(LABEL_WORKSPACE, ""),
         "age_s": max(0.0, now - machine.created_at),
-        "cost_usd": machine.cost_usd(now),
+        "cost_usd": machine.cost_usd,
     }
 
 
@@ -219,7 +219,7 @@ def _machine_row(machine: Machine, now: float) -> list[str]:
         "spot" if machine.spot else "on demand",
         describe_s(max(0.0, now - machine.created_at)),
         money(machine.price_usd_per_hour),
-        money(machine.cost_usd(now)),
+        money(machine.cost_usd),
         machine.labels.get(LABEL_RUN, "-"),
         machine.labels.get(LABEL_ATTEMPT, "-"),
         machine.why,

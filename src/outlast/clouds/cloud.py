@@ -69,13 +69,19 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     price_usd_per_hour: float
     stopped_at: float = 0.0
+    # The cloud's own time when it said all this: with it, a machine's age needs no other clock.
+    seen_at: float = 0.0
     address: str = ""
     why: str = ""
 
-    def cost_usd(self, now: float) -> float:
-        """What the machine has cost until now: it is billed from its creation until it stopped."""
-        until = self.stopped_at or now
-        return max(0.0, until - self.created_at) * self.price_usd_per_hour / 3600.0
+    @property
+    def ran_s(self) -> float:
+        """How long it was billed for: from its creation until it stopped, or until the cloud described it."""
+        return max(0.0, (self.stopped_at or self.seen_at) - self.created_at)
+
+    @property
+    def cost_usd(self) -> float:
+        return self.ran_s * self.price_usd_per_hour / 3600.0
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):

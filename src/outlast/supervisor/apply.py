@@ -15,6 +15,7 @@ from outlast.supervisor.observe import Observer
 from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, Step
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
+from outlast.workspace.story import event_key
 from outlast.workspace.workspace import Workspace
 
 # How long an offer rests after it was refused: doubled with each refusal.
@@ -123,10 +124,23 @@ class Applier:
         )
 
     def _release(self, step: Release) -> None:
+        seconds = step.ran_s or self._ran_s(step)
         self.clouds[step.cloud].delete(step.machine)
-        seconds = max(0.0, step.billed_until - step.billed_from)
         cost = seconds * step.price_usd_per_hour / 3600.0
-        self._append(step.run, ev.Released(attempt=step.attempt, cost_usd=cost, seconds=seconds, at=self.clock()))
+        event = ev.Released(attempt=step.attempt, cost_usd=cost, seconds=seconds, at=self.clock())
+        self._append(step.run, event)
+
+    def _ran_s(self, step: Release) -> float:
+        """How long the machine ran: its cloud knows. If it is gone already, from its start to its end by the store's
+        clock; those of supervisor, agent and cloud may disagree."""
+        try:
+            return self.clouds[step.cloud].machine(step.machine).ran_s
+        except NotFound:
+            if not step.started_event:
+                return 0.0  # nobody ever saw it: the run was over before the launch
+        head = self.workspace.bucket.head
+        started, over = (head(event_key(step.run, n)).modified_at for n in (step.started_event, step.over_event))
+        return max(0.0, over - started)
 
     def _forget(self, step: Forget) -> None:
         self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))

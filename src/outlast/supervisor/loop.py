@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from outlast.clouds.cloud import Cloud
@@ -22,6 +22,8 @@ from outlast.workspace.workspace import Workspace
 _THREADS = 16
 # Between rounds: short while things happen, longer when nothing does; a bucket far away is asked less often.
 _QUICK_S, _CALM_S, _REMOTE_S = 0.05, 0.3, 2.0
+# Rounds without a pause while each of them does something.
+_HURRY = 4
 _LEASE_S = 6.0
 
 
@@ -90,7 +92,7 @@ class Supervisor:
 
     def run(self, *, stop: threading.Event, until_idle: bool = False, surplus_leaves: bool = False) -> None:
         """Rounds until told to stop, or until there is nothing left to do, or until two others are at it."""
-        wait_s = _QUICK_S
+        wait_s, hurry = _QUICK_S, 0
         try:
             while not stop.is_set():
                 try:
@@ -103,16 +105,34 @@ class Supervisor:
                 except OutlastError as problem:
                     self.say(f"{problem.message}; trying again")
                     holding, steps = False, ()
-                wait_s = 0.0 if steps and wait_s else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
+                # A loss, a place and a launch follow each other at once; what goes on failing does not make us spin.
+                hurry = (hurry + 1) % _HURRY if steps else 0
+                calmer_s = _QUICK_S if steps else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
+                wait_s = 0.0 if hurry else calmer_s
                 if not self._local:
                     wait_s = max(wait_s, _REMOTE_S if not steps else 0.2)
-                stop.wait(wait_s)
+                self._rest(stop, wait_s)
         finally:
             try:
                 self.lease.release()
                 self.spare.release()
             except OutlastError:
                 pass  # they expire by themselves
+
+    def _rest(self, stop: threading.Event, wait_s: float) -> None:
+        """Until it is time for the next round, or until somebody rings: where that costs one small listing, a notice
+        need not wait for the round."""
+        until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else _REMOTE_S
+        hanging = self._bells()
+        while (left_s := until - time.monotonic()) > 0 and self._bells() == hanging:
+            if stop.wait(min(look_s, left_s)):
+                return
+
+    def _bells(self) -> Sequence[str]:
+        try:
+            return self.workspace.bucket.children("bell/") if self._local else ()
+        except OutlastError:
+            return ()  # the round will say it
 
     @property
     def _local(self) -> bool:

@@ -137,18 +137,19 @@ def _plan_releases(world: World, view: RunView) -> Iterator[Step]:
         machine = world.machines.get(attempt.machine)
         if machine is not None and machine.status == "running" and world.now < attempt.over_at + attempt.keep_s:
             continue  # kept for debugging, for a while
-        yield _release(view, attempt, machine, world.now)
+        yield _release(view, attempt, machine)
 
 
-def _release(view: RunView, attempt: Attempt, machine: Machine | None, now: float) -> Release:
+def _release(view: RunView, attempt: Attempt, machine: Machine | None) -> Release:
     return Release(
         run=view.run,
         attempt=attempt.number,
         cloud=attempt.cloud,
         machine=attempt.machine,
         price_usd_per_hour=machine.price_usd_per_hour if machine else attempt.price_usd_per_hour,
-        billed_from=machine.created_at if machine else attempt.placed_at,
-        billed_until=(machine.stopped_at or now) if machine else max(attempt.over_at, attempt.placed_at),
+        ran_s=machine.ran_s if machine else 0.0,
+        started_event=attempt.started_event,
+        over_event=attempt.over_event,
     )
 
 

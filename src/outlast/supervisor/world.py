@@ -74,8 +74,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cloud: str
     machine: str
     price_usd_per_hour: float
-    billed_from: float
-    billed_until: float
+    # How long it ran, if its cloud has told; else 0.
+    ran_s: float = 0.0
+    started_event: int = 0
+    over_event: int = 0
 
 
 class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):

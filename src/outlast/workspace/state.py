@@ -28,6 +28,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     price_usd_per_hour: float
     on_demand_usd_per_hour: float
     placed_at: float
+    # The store's own times of these two events tell how long it worked, by one clock.
+    started_event: int = 0
+    over_event: int = 0
     phase: AttemptPhase = "placed"
     started_at: float = 0.0
     resumed_from: str = ""
@@ -209,7 +212,7 @@ def _step_run(state: RunState, event: ev.Submitted | ev.Held | ev.Failed | ev.Ca
 
 def _end(state: RunState, ending: Ending, at: float, why: str) -> RunState:
     """Over: whatever is still under way is fenced by it."""
-    attempts = tuple(_over(a, at, "fenced", why) if a.phase != "over" else a for a in state.attempts)
+    attempts = tuple(_over(a, state, at, "fenced", why) if a.phase != "over" else a for a in state.attempts)
     return msgspec.structs.replace(
         state, ending=ending, ended_at=at, why=why, attempts=attempts, held="", held_until=0.0
     )
@@ -230,8 +233,8 @@ def _new_attempt(event: ev.Placed) -> Attempt:
     )
 
 
-def _over(attempt: Attempt, at: float, outcome: str, why: str) -> Attempt:
-    return msgspec.structs.replace(attempt, phase="over", over_at=at, outcome=outcome, why=why)
+def _over(attempt: Attempt, state: RunState, at: float, outcome: str, why: str) -> Attempt:
+    return msgspec.structs.replace(attempt, phase="over", over_at=at, over_event=state.length, outcome=outcome, why=why)
 
 
 _AttemptEvent = ev.Refused | ev.Started | ev.Saved | ev.Noticed | ev.Stopped | ev.Finished | ev.Lost | ev.Released
@@ -245,13 +248,14 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
             resting = {**state.resting, **dict.fromkeys(event.resting, event.until)}
             state = replace(state, resting=resting)
             # No machine was made, so there is nothing to release.
-            attempt = replace(_over(attempt, event.at, "refused", event.why), released=True)
+            attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=True)
         case ev.Started():
             state = _fence_earlier(state, event)
             attempt = replace(
                 attempt,
                 phase="started",
                 started_at=event.at,
+                started_event=state.length,
                 resumed_from=event.resumed_from,
                 resumed_step=event.resumed_step,
             )
@@ -273,13 +277,13 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
             )
         case ev.Stopped():
             preempted = attempt.preempted or event.outcome == "preempted"
-            attempt = _over(attempt, event.at, event.outcome, event.why)
+            attempt = _over(attempt, state, event.at, event.outcome, event.why)
             attempt = replace(attempt, exit_code=event.exit_code, preempted=preempted, keep_s=event.keep_s)
         case ev.Finished():
-            attempt = replace(_over(attempt, event.at, "finished", ""), exit_code=event.exit_code)
+            attempt = replace(_over(attempt, state, event.at, "finished", ""), exit_code=event.exit_code)
         case ev.Lost():
             attempt = replace(
-                _over(attempt, event.at, "lost", event.why), preempted=attempt.preempted or event.preempted
+                _over(attempt, state, event.at, "lost", event.why), preempted=attempt.preempted or event.preempted
             )
         case ev.Released():
             attempt = replace(attempt, released=True, cost_usd=event.cost_usd, seconds=event.seconds)
@@ -297,7 +301,7 @@ def _with(state: RunState, attempt: Attempt) -> RunState:
 def _fence_earlier(state: RunState, event: ev.Started) -> RunState:
     """`Started(n)` fences every attempt before n: an older one that still breathes can append nothing any more."""
     fenced = tuple(
-        _over(a, event.at, "fenced", f"attempt {event.attempt} took over")
+        _over(a, state, event.at, "fenced", f"attempt {event.attempt} took over")
         if a.number < event.attempt and a.phase != "over"
         else a
         for a in state.attempts

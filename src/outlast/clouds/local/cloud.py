@@ -276,6 +276,7 @@ def _describe(folder: Folder) -> Machine | None:
         created_at=facts.get("created_at", 0.0),
         price_usd_per_hour=facts.get("price_usd_per_hour", 0.0),
         stopped_at=state.get("stopped_at", 0.0) if status == "stopped" else 0.0,
+        seen_at=time.time(),
         address=state.get("address", "") if status in ("running", "stopping") else "",
         why=state.get("why", ""),
     )

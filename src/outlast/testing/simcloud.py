@@ -1,0 +1,261 @@
+"""A cloud in the simulated world: keeps the protocol, and every promise that a cloud does not make, it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer
+from outlast.errors import BadRequest, CloudUnreachable, Denied, NoCapacity, NotFound, Throttled
+from outlast.testing.faults import Faults
+from outlast.testing.hub import Actor, Hub
+
+T = TypeVar("T")
+ZONES = ("east-a", "east-b", "west-a")
+_PRICE = {"east-a": 1.0, "east-b": 1.1, "west-a": 1.2}
+GRACE_S = 30.0
+
+
+class SimMachine:
+    """One machine, as it really is."""
+
+    def __init__(self, facts: Machine, boot: Boot) -> None:
+        self.facts = facts
+        self.boot = boot
+        self.agent: Actor | None = None
+        self.noticed_at = 0.0
+        self.deleted_at = 0.0
+        self.listed_from = 0.0
+        self.listed_until = 0.0
+
+    @property
+    def exists(self) -> bool:
+        return not self.deleted_at
+
+    def set(self, **changes: object) -> None:
+        self.facts = msgspec.structs.replace(self.facts, **changes)
+
+    def seen(self, now: float) -> Machine:
+        return msgspec.structs.replace(self.facts, seen_at=now)
+
+    def billed_s(self, now: float) -> float:
+        """Machine-seconds that existed and ran."""
+        until = min(t for t in (self.facts.stopped_at or now, self.deleted_at or now))
+        return max(0.0, until - self.facts.created_at)
+
+
+class SimCloud:
+    """All machines there ever were. `launched` boots an agent; `created` and `removed` are told to whoever checks."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.faults = Faults()
+        self.history: list[SimMachine] = []
+        self.by_name: dict[str, SimMachine] = {}
+        self.out_until: dict[str, float] = {}
+        self.denied = ""
+        self.calls: dict[str, int] = {}
+        self.launched: Callable[[SimMachine], None] = lambda _: None
+        self.created: Callable[[SimMachine], None] = lambda _: None
+        self.secrets: dict[str, dict[str, str]] = {}
+
+    def alive(self) -> list[SimMachine]:
+        return [machine for machine in self.by_name.values() if machine.exists]
+
+    def create(self, offer: Offer, name: str, boot: Boot, labels: Mapping[str, str]) -> SimMachine:
+        existing = self.by_name.get(name)
+        if existing is not None and existing.exists:
+            return existing
+        if self.hub.now < self.out_until.get(offer.zone, 0.0):
+            raise NoCapacity(f"{offer.zone} has no capacity for {offer.type}")
+        dice, faults = self.hub.dice, self.faults
+        machine = SimMachine(
+            Machine(
+                name=name,
+                cloud="local",
+                zone=offer.zone,
+                type=offer.type,
+                spot=offer.spot,
+                status="pending",
+                labels=dict(labels),
+                created_at=self.hub.now,
+                price_usd_per_hour=offer.price_usd_per_hour,
+            ),
+            boot,
+        )
+        machine.listed_from = self.hub.now + dice.uniform(0, faults.listing_lag_s)
+        self.by_name[name] = machine
+        self.history.append(machine)
+        self.created(machine)
+        if dice.random() < faults.launch_half_done:
+            return machine  # it is there, it bills, and it never boots
+        if dice.random() < faults.dies_booting:
+            self.stop(machine, "preempted")
+            return machine
+        machine.set(status="running")
+        self.launched(machine)
+        return machine
+
+    def stop(self, machine: SimMachine, why: str) -> None:
+        """Off, but not gone: it goes on billing for its disk."""
+        if machine.exists and machine.facts.status != "stopped":
+            machine.set(status="stopped", why=why, stopped_at=self.hub.now)
+            self._unplug(machine)
+
+    def remove(self, name: str) -> None:
+        machine = self.by_name.get(name)
+        if machine is None or not machine.exists:
+            return
+        machine.deleted_at = self.hub.now
+        machine.listed_until = self.hub.now + self.hub.dice.uniform(0, self.faults.listing_lag_s)
+        self._unplug(machine)
+
+    def _unplug(self, machine: SimMachine) -> None:
+        """Usually the agent dies with its machine. A zombie does not know that it is dead: cut off, it trains on, and
+        later it is back."""
+        agent = machine.agent
+        if agent is None or agent.dead:
+            return
+        if self.hub.dice.random() < self.faults.zombie:
+            agent.cut_until = self.hub.now + self.hub.dice.uniform(0, 120.0)
+            self.hub.log(f"{agent.name} is a zombie")
+        else:
+            agent.kill()
+
+    def preempt(self, machine: SimMachine, *, notice: bool) -> None:
+        if machine.facts.status != "running":
+            return
+        self.hub.log(f"preempt {machine.facts.name} {'with' if notice else 'without'} notice")
+        if not notice:
+            self.stop(machine, "preempted")
+            return
+        if not machine.noticed_at:
+            machine.noticed_at = self.hub.now
+            executioner = Actor(self.hub, "cloud", f"power of {machine.facts.name}")
+
+            def cut() -> None:
+                self.stop(machine, "preempted")
+
+            self.hub.spawn(executioner, cut, after_s=GRACE_S)
+
+
+class SimCloudView:
+    """One actor's view of the cloud: the `Cloud` protocol."""
+
+    name = "local"
+
+    def __init__(self, cloud: SimCloud, actor: Actor) -> None:
+        self.cloud = cloud
+        self.actor = actor
+
+    def _effect(self, label: str, act: Callable[[], T]) -> T:
+        hub, faults, actor = self.cloud.hub, self.cloud.faults, self.actor
+        self.cloud.calls[label] = self.cloud.calls.get(label, 0) + 1
+        hub.point(actor, f"before {label}")
+        actor.sleep(hub.dice.expovariate(1.0 / max(0.05, faults.store_slow_s)))
+        if actor.cut_off or hub.dice.random() < faults.cloud_fails:
+            raise CloudUnreachable(f"the cloud did not answer to {label}")
+        if hub.dice.random() < faults.cloud_throttles:
+            raise Throttled(f"too many requests: {label}")
+        result = act()
+        hub.point(actor, f"after {label}")
+        if hub.dice.random() < faults.cloud_loses_answers:
+            raise CloudUnreachable(f"the answer to {label} was lost")
+        return result
+
+    def offers(self, needs: Needs) -> Sequence[Offer]:
+        zones = [zone for zone in ZONES if not needs.zones or zone in needs.zones]
+        factor = 1.0 if needs.spot else 3.0
+        return [
+            Offer(
+                cloud="local",
+                region=zone.split("-")[0],
+                zone=zone,
+                type="m1",
+                cpus=4,
+                memory_gb=16,
+                spot=needs.spot,
+                price_usd_per_hour=_PRICE[zone] * factor,
+                on_demand_usd_per_hour=_PRICE[zone] * 3.0,
+            )
+            for zone in zones
+        ]
+
+    def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        def act() -> Machine:
+            if self.cloud.denied:
+                raise Denied(self.cloud.denied)
+            return self.cloud.create(offer, name, boot, labels).seen(self.cloud.hub.now)
+
+        return self._effect("launch", act)
+
+    def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
+        def act() -> Sequence[Machine]:
+            now, dice = self.cloud.hub.now, self.cloud.hub.dice
+            seen = [
+                machine.seen(now)
+                for machine in self.cloud.by_name.values()
+                if (machine.exists and machine.listed_from <= now) or now < machine.listed_until
+            ]
+            if self.cloud.faults.listing_partial and dice.random() < self.cloud.faults.listing_partial:
+                seen = [machine for machine in seen if dice.random() < 0.7]
+            wanted = (labels or {}).items()
+            return [machine for machine in seen if all(machine.labels.get(k) == v for k, v in wanted)]
+
+        return self._effect("machines", act)
+
+    def machine(self, name: str) -> Machine:
+        def act() -> Machine:
+            machine = self.cloud.by_name.get(name)
+            if machine is None or not machine.exists:
+                raise NotFound(f"no machine `{name}`")
+            return machine.seen(self.cloud.hub.now)
+
+        return self._effect("machine", act)
+
+    def delete(self, name: str) -> None:
+        self._effect("delete machine", lambda: self.cloud.remove(name))
+
+    def stop(self, name: str) -> None:
+        self._effect("stop", lambda: self.cloud.stop(self._known(name), "stopped"))
+
+    def _known(self, name: str) -> SimMachine:
+        machine = self.cloud.by_name.get(name)
+        if machine is None or not machine.exists:
+            raise NotFound(f"no machine `{name}`")
+        return machine
+
+    def start(self, name: str) -> None:
+        def act() -> None:
+            machine = self._known(name)
+            if machine.facts.status == "stopped":
+                machine.set(status="running", why="", stopped_at=0.0)
+                self.cloud.launched(machine)
+
+        self._effect("start", act)
+
+    def preempt(self, name: str, *, notice: bool = True) -> None:
+        def act() -> None:
+            machine = self._known(name)
+            if machine.facts.status != "running":
+                raise BadRequest(f"`{name}` is {machine.facts.status}")
+            self.cloud.preempt(machine, notice=notice)
+
+        self._effect("preempt", act)
+
+    def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
+        self._effect("set metadata", lambda: self._known(name).boot.metadata.update(items))
+
+    def serial(self, name: str) -> str:
+        return self._effect("serial", lambda: f"{self._known(name).facts.name} booted\n")
+
+    def images(self) -> Sequence[Image]:
+        return [Image(name="base", cloud="local")]
+
+    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
+        self._effect("put secrets", lambda: self.cloud.secrets.update({name: dict(values)}))
+
+    def drop_secrets(self, name: str) -> None:
+        self._effect("drop secrets", lambda: self.cloud.secrets.pop(name, None) and None)
