@@ -172,6 +172,14 @@ def test_when_all_rest_it_goes_on_demand_if_that_is_allowed() -> None:
     assert (step.offer.zone, step.offer.spot) == ("here-a", False)
 
 
+def test_a_stockout_does_not_climb_to_machines_that_nobody_meant() -> None:
+    big = offer("here-c", price=9.0, type="huge")
+    offers = (offer("here-a"), big)
+    (step,) = plan(world(view(*refused(1, "here-a"), spot_offers=offers)))
+    assert isinstance(step, Hold)
+    assert "no machine in 1 zone" in step.why
+
+
 def test_an_offer_is_tried_again_when_it_has_rested() -> None:
     events = (*refused(1, "here-a", until=NOW - 1), *refused(2, "here-b"), *refused(3, "there-a"))
     (step,) = plan(world(view(*events)))

@@ -14,9 +14,9 @@ from outlast.workspace.workspace import Workspace
 
 def cancel_run(workspace: Workspace, run: str) -> bool:
     """Append `Cancelled` and ring; False if the run was over already."""
-    import getpass
+    from outlast.supervisor.submit import who_am_i
 
-    event = Cancelled(who=getpass.getuser(), at=time.time())
+    event = Cancelled(who=who_am_i(), at=time.time())
     # The bell first: if we die in between, somebody looks and finds nothing changed.
     workspace.ring(run)
     cancelled = workspace.story(run).append(event, nonce=secrets.token_hex(8))

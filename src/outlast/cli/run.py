@@ -196,10 +196,15 @@ def _ask(run: str) -> str:
 def _supervise_here(workspace: Workspace, stop: threading.Event) -> threading.Thread:
     from outlast.supervisor.loop import Supervisor
 
-    supervisor = Supervisor(workspace, clouds())
+    supervisor = Supervisor(workspace, clouds(), say=_loud_bugs)
     thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
     thread.start()
     return thread
+
+
+def _loud_bugs(text: str) -> None:
+    if text.startswith("bug:"):
+        note(text)
 
 
 def _hand_over(workspace: Workspace) -> None:

@@ -7,6 +7,8 @@ from outlast.supervisor.world import Fail, Hold, RunView, World
 
 # A zone that has just taken a machine back is likely to do it again soon.
 AVOID_S = 600.0
+# If the cheapest is not to be had the next zones are tried, not machines that nobody meant: so much dearer at most.
+DEARER_MAX = 1.5
 
 
 def region_key(offer: Offer) -> str:
@@ -26,13 +28,19 @@ def choose(world: World, view: RunView) -> Offer | Hold | Fail:
             why=f"no {kind} machine of {view.spec.machine.cloud} fits what `[machine]` asks for",
             hint="ask for less, or name no zones",
         )
+    offers = _meant(offers)
     free = _free(world, view, offers)
     if not free and view.spec.machine.fallback:
-        offers = view.on_demand_offers
+        offers = _meant(view.on_demand_offers)
         free = _free(world, view, offers)
     if free:
         return free[0]
     return _hold(world, view, offers)
+
+
+def _meant(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    dearest = min((o.price_usd_per_hour for o in offers), default=0.0) * DEARER_MAX
+    return tuple(o for o in offers if o.price_usd_per_hour <= dearest)
 
 
 def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:

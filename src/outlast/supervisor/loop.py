@@ -105,6 +105,14 @@ class Supervisor:
                 except OutlastError as problem:
                     self.say(f"{problem.message}; trying again")
                     holding, steps = False, ()
+                except Exception:  # noqa: BLE001
+                    # A bug of ours in one round must not leave every run unattended; it is loud, and the next round
+                    # begins with fresh eyes.
+                    import traceback
+
+                    self.say(f"bug: {traceback.format_exc()}")
+                    self.observer.watched.clear()
+                    holding, steps, wait_s = False, (), _CALM_S
                 # A loss, a place and a launch follow each other at once; what goes on failing does not make us spin.
                 hurry = (hurry + 1) % _HURRY if steps else 0
                 calmer_s = _QUICK_S if steps else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))

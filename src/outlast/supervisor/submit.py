@@ -106,7 +106,9 @@ def ask(
 def _store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:
     if spec.code.git:
         return git_record(spec.code.git, spec.code.ref)
-    bundle = pack(spec.code.path, bytes_max=int(spec.code.size_max_gb * 1e9))
+    # What earlier runs left here is neither code nor this run's own: a checkpoint would be resumed from unasked.
+    exclude = [f"/{path}/" for path in (spec.output_path, spec.checkpoint.path) if path not in ("", ".")]
+    bundle = pack(spec.code.path, exclude=exclude, bytes_max=int(spec.code.size_max_gb * 1e9))
     for left in bundle.left_out:
         say(f"left out of the bundle: {left.path} ({left.why})")
     return store(workspace.bucket, bundle)

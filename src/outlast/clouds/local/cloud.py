@@ -5,13 +5,14 @@ There is no daemon. All state is files below the root, and each running machine 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import secrets as random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Unpack, cast
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer, Status
 from outlast.clouds.local import catalog, power, probe, secrets
@@ -19,11 +20,32 @@ from outlast.clouds.local.files import remove_tree, wait_lock, write_json
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.service import ATTRIBUTE_TOKEN
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
-from outlast.errors import BadRequest, CloudError, NotFound
+from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound, UsageError
 
 # The rules of GCE, so that what runs here runs there.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 BASE_IMAGE = "base"
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _told(method: Callable[P, R]) -> Callable[P, R]:
+    """What the operating system refuses is a cloud's refusal: a folder that cannot be written, a full disk."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except (PermissionError, NotADirectoryError, FileExistsError) as problem:
+            why = f"the local cloud cannot use {problem.filename}: {problem.strerror}"
+            raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
+        except OSError as problem:
+            why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
+            raise CloudUnreachable(why, hint="is there room on the disk?") from problem
+
+    return call
+
+
 _ENDING_S_MAX = 5.0
 
 
@@ -36,6 +58,9 @@ class LocalCloud:
         chosen = root or os.environ.get("OUTLAST_LOCAL_CLOUD") or "~/.outlast/local"
         self.root = os.path.abspath(os.path.expanduser(chosen))
         self._mode = mode or os.environ.get("OUTLAST_LOCAL_MODE") or ""
+        if self._mode and self._mode not in probe.MODES:
+            modes = " or ".join(probe.MODES)
+            raise UsageError(f"OUTLAST_LOCAL_MODE: there is no mode `{self._mode}`", hint=f"use {modes}, or unset it")
         self._zones = ZoneSettings(self.root)
 
     @property
@@ -60,6 +85,7 @@ class LocalCloud:
             self._check_image(needs.image)
         return catalog.offers(needs)
 
+    @_told
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
         # A second try for the case that the machine found was deleted before it could be described.
@@ -73,6 +99,7 @@ class LocalCloud:
                 return machine
         raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
 
+    @_told
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
         try:
             names = sorted(os.listdir(f"{self.root}/machines"))
@@ -82,15 +109,18 @@ class LocalCloud:
         wanted = set((labels or {}).items())
         return [machine for machine in found if machine is not None and wanted <= set(machine.labels.items())]
 
+    @_told
     def machine(self, name: str) -> Machine:
         if (machine := _describe(self._folder(name))) is None:
             raise NotFound(f"the local cloud has no machine `{name}`")
         return machine
 
+    @_told
     def stop(self, name: str) -> None:
         if self.machine(name).status != "stopped" and (lock := power.switch_off(self._folder(name))) is not None:
             os.close(lock)
 
+    @_told
     def start(self, name: str) -> None:
         folder, give_up_at = self._folder(name), time.monotonic() + _ENDING_S_MAX
         while (machine := self.machine(name)).status not in ("running", "pending"):
@@ -109,6 +139,7 @@ class LocalCloud:
                 raise BadRequest(f"machine `{name}` is not stopped yet", hint="try again in a moment")
             time.sleep(0.01)
 
+    @_told
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         if folder.exists() and (lock := power.switch_off(folder)) is not None:
@@ -118,6 +149,7 @@ class LocalCloud:
                 os.close(lock)
         power.empty_trash(self.root)
 
+    @_told
     def preempt(self, name: str, *, notice: bool = True) -> None:
         machine = self.machine(name)
         if not machine.spot:
@@ -126,6 +158,7 @@ class LocalCloud:
             raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
         self._folder(name).request("preempt", notice=notice)
 
+    @_told
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
         self.machine(name)
         folder = self._folder(name)
@@ -136,6 +169,7 @@ class LocalCloud:
                 raise NotFound(f"machine `{name}` was deleted meanwhile") from error
         folder.wake()
 
+    @_told
     def serial(self, name: str) -> str:
         self.machine(name)
         try:
@@ -144,6 +178,7 @@ class LocalCloud:
         except FileNotFoundError:
             return ""
 
+    @_told
     def images(self) -> Sequence[Image]:
         try:
             names = os.listdir(f"{self.root}/images")
@@ -152,11 +187,13 @@ class LocalCloud:
         kept = sorted({BASE_IMAGE, *(name for name in names if not name.startswith("."))})
         return [Image(name=name, cloud=self.name, created_at=_made_at(f"{self.root}/images/{name}")) for name in kept]
 
+    @_told
     def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
         if not secrets.is_name(name):
             raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
         secrets.put(self.root, name, values)
 
+    @_told
     def drop_secrets(self, name: str) -> None:
         if secrets.is_name(name):
             secrets.drop(self.root, name)
@@ -170,6 +207,7 @@ class LocalCloud:
         """The folder that is the machine's boot disk."""
         return self._folder(name).disk_path
 
+    @_told
     def set_zone(self, zone: str, **changes: Unpack[ZoneChanges]) -> None:
         """Change the weather of a zone. What is left out stays as it is; None takes a setting back."""
         with self._locked():
@@ -178,6 +216,7 @@ class LocalCloud:
             if machine.zone == zone:
                 self._folder(machine.name).wake()
 
+    @_told
     def zone_settings(self) -> dict[str, dict[str, Any]]:
         """Every zone, with what was set for it."""
         return self._zones.all()

@@ -73,5 +73,5 @@ def _trace(path: str, window: str, speed_up: float) -> dict[str, Any]:
         return read_trace(path, window=window, speed_up=speed_up, now=time.time())
     except KeyError as error:
         raise BadRequest(f"the trace {path} has no {error}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise BadRequest(f"the trace {path} cannot be used: {error}") from error

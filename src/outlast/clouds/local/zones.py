@@ -67,6 +67,8 @@ def read_trace(path: str, *, window: str, speed_up: float, now: float) -> dict[s
     if recorded is None:
         raise FileNotFoundError(path)
     ticks = str(recorded["windows"][window])
+    if not float(recorded["gap_seconds"]) > 0 or not speed_up > 0:
+        raise ValueError("gap_seconds and the speed-up must be more than zero")
     if not ticks or set(ticks) - {"0", "1"}:
         raise ValueError(f"window {window} holds other ticks than 0 and 1, or none")
     return {
