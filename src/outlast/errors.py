@@ -7,6 +7,7 @@ OutlastError                     exit 1
 ├── WorkspaceError               exit 4   the workspace cannot be read or written
 │   ├── Missing                           no object of that name
 │   ├── Exists                            create-only, and somebody was first
+│   ├── Damaged                           an object is not what its name, its hash or its format says
 │   └── StoreUnreachable                  passing: the same call may work later
 ├── CloudError                   exit 5   a cloud said no
 │   ├── NoCapacity                        not here, not now: try the next zone
@@ -62,6 +63,10 @@ class Missing(WorkspaceError):
 
 
 class Exists(WorkspaceError):
+    pass
+
+
+class Damaged(WorkspaceError):
     pass
 
 

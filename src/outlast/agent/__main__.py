@@ -2,6 +2,6 @@
 
 import sys
 
-from outlast.agent.agent import main
+from outlast.agent.boot import main
 
 sys.exit(main())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets as dice
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,18 +16,18 @@ import msgspec
 from outlast.agent.attempt import Attempt, Verdict, verdict
 from outlast.agent.code import fetch_code
 from outlast.agent.data import fetch_data
-from outlast.agent.instance import GceInstance, Instance, Notice, patiently
+from outlast.agent.instance import Instance, Notice
 from outlast.agent.output import Mask, OutputPump
 from outlast.agent.patience import patient
 from outlast.agent.place import Place, environment_for, place_for
 from outlast.agent.process import Command
 from outlast.agent.save import Saver
 from outlast.agent.watch import Exited, Hung, Noticed, Over, Watch
-from outlast.errors import OutlastError, StoreUnreachable
+from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.spec.command import argv
-from outlast.workspace.bucket import open_bucket
 from outlast.workspace.checkpoints import restore
 from outlast.workspace.logs import write_piece
+from outlast.workspace.record import CodeRecord
 from outlast.workspace.state import Checkpoint
 from outlast.workspace.workspace import Request, Workspace
 
@@ -35,7 +37,8 @@ _RESERVE_S = 2.0
 _LEAVE_S = 10.0
 _IDLE_HANG_S = 3600.0
 _UNREACHABLE_S = 1800.0
-_LINGER_S = 30.0
+# A store that is away while the machine gets ready, or when the last checkpoint is due, is waited for so long.
+_PREPARE_S = 300.0
 
 
 def say(text: str) -> None:
@@ -70,6 +73,8 @@ class Agent:
         self.place: Place
         self.noticed: Notice | None = None
         self.noticed_at = 0.0
+        # The newest checkpoint that a restore was tried with.
+        self.tried = ""
 
     def _pen(self) -> Attempt:
         return Attempt(
@@ -78,14 +83,14 @@ class Agent:
             self.number,
             clock=time.time,
             ids=lambda: dice.token_hex(8),
-            persist=lambda act: patient(act, for_s=_UNREACHABLE_S, say=say),
+            persist=lambda act: patient(act, for_s=_UNREACHABLE_S, say=say, stubborn=True),
         )
 
     def carry_out(self) -> None:
         """The whole attempt. Returns when nothing is left to do on this machine."""
         self.watch.start()
         try:
-            self.request = patient(lambda: self.workspace.request(self.run), for_s=300.0, say=say)
+            self.request = patient(lambda: self.workspace.request(self.run), for_s=_PREPARE_S, say=say)
             self._check_turn()
             saver, resumed, code = self._prepare()
             self._run_command(saver, resumed, code)
@@ -93,11 +98,24 @@ class Agent:
             say(ended.why)
             if ended.result is not None:
                 self.attempt.end(ended.result, exit_code=None)
+        except BaseException as problem:
+            # Our own bug, or nothing that we know: say so, or the supervisor can only say that a machine went off.
+            self._confess(problem)
+            raise
         finally:
             self.watch.stop()
 
+    def _confess(self, problem: BaseException) -> None:
+        if isinstance(problem, StoreUnreachable):
+            return  # nobody to say it to; we have been patient, and the machine must go
+        said = problem.message if isinstance(problem, OutlastError) else f"{type(problem).__name__}: {problem}"
+        try:
+            self.attempt.end(Verdict(finished=False, outcome="broken", why=f"the agent failed: {said}"), exit_code=None)
+        except OutlastError as another:
+            say(f"error: {another.message}")
+
     def _check_turn(self) -> None:
-        if self.attempt.turn() == "over":
+        if patient(self.attempt.turn, for_s=_PREPARE_S, say=say) == "over":
             mine = self.attempt.mine
             if mine is not None and mine.phase in ("started", "noticed") and self.attempt.story.state.alive:
                 # The machine was stopped and started again under our feet: what ran here is gone.
@@ -107,21 +125,25 @@ class Agent:
     # Before the start
 
     def _prepare(self) -> tuple[Saver, Checkpoint | None, str]:
-        self.place = place_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
-        spec = self.request.spec
-        self.watch.phase = "fetching"
         try:
-            shutil.rmtree(self.place.code, ignore_errors=True)
-            record = fetch_code(self.workspace.bucket, self.request.code, self.place.code)
-            self.place.make()
-            fetch_data(spec.data, destination=self.place.code, cache=self.place.cache, progress=self._note)
+            self.place = place_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
+            record = patient(self._fetch, for_s=_PREPARE_S, say=say)
+            saver = Saver(self._pen(), place=self.place, rule=self.request.spec.checkpoint, say=say)
+            restored = self._restore(saver, None)
+            restored = self._await_turn(saver, restored)
         except (OutlastError, OSError) as problem:
             message = problem.message if isinstance(problem, OutlastError) else str(problem)
             raise Ended(message, Verdict(finished=False, outcome="broken", why=message)) from problem
-        saver = Saver(self._pen(), place=self.place, rule=spec.checkpoint, say=say)
-        restored = self._restore(saver, None)
-        restored = self._await_turn(saver, restored)
         return saver, restored, record.commit or record.sha256
+
+    def _fetch(self) -> CodeRecord:
+        """Code and data. May be repeated."""
+        self.watch.phase = "fetching"
+        shutil.rmtree(self.place.code, ignore_errors=True)
+        record = fetch_code(self.workspace.bucket, self.request.code, self.place.code)
+        self.place.make()
+        fetch_data(self.request.spec.data, destination=self.place.code, cache=self.place.cache, progress=self._note)
+        return record
 
     def _note(self, text: str) -> None:
         self.watch.note = text
@@ -129,16 +151,21 @@ class Agent:
 
     def _restore(self, saver: Saver, have: Checkpoint | None) -> Checkpoint | None:
         """The newest good checkpoint into its folder, unless it is there already."""
-        candidates = self.attempt.checkpoints()
-        if not candidates or (have is not None and candidates[0].id == have.id):
+        candidates = patient(self.attempt.checkpoints, for_s=_PREPARE_S, say=say)
+        if not candidates or candidates[0].id == self.tried:
             return have
         manifest, problems = patient(
-            lambda: restore(self.workspace.bucket, self.run, candidates, self.place.checkpoints), for_s=300.0, say=say
+            lambda: restore(self.workspace.bucket, self.run, candidates, self.place.checkpoints),
+            for_s=_PREPARE_S,
+            say=say,
         )
+        # Of the newest, even if it did not hold: it will not hold the next time either.
+        self.tried = candidates[0].id
         for problem in problems:
             say(problem)
         if manifest is None:
             return have
+        self.place.make()  # the outputs may be inside of what was replaced
         saver.restored(manifest)
         return next(c for c in candidates if c.id == manifest.checkpoint)
 
@@ -147,10 +174,10 @@ class Agent:
         self.watch.phase = "waiting"
         while True:
             self._check_happenings()
-            turn = self.attempt.turn()
+            turn = patient(self.attempt.turn, for_s=_PREPARE_S, say=say)
             if turn == "over":
                 raise Ended(self.attempt.over() or "not wanted any more")
-            if turn == "mine" or self.attempt.predecessor_deadline_passed():
+            if turn == "mine" or patient(self.attempt.predecessor_deadline_passed, for_s=_PREPARE_S, say=say):
                 return self._restore(saver, restored)
             restored = self._restore(saver, restored)
             time.sleep(0.05 if self.beat_s <= 1 else 1.0)
@@ -168,9 +195,38 @@ class Agent:
     # The command
 
     def _run_command(self, saver: Saver, resumed: Checkpoint | None, code: str) -> None:
-        spec = self.request.spec
         secrets = self._secrets()
-        environment = environment_for(
+        self._check_happenings()
+        if not self.attempt.start(resumed=resumed, code=code):
+            raise Ended(self.attempt.over() or "not wanted any more")
+        # A predecessor whose time was up may have committed once more until this very `Started`, which fenced it.
+        resumed = self._restore(saver, resumed)
+        self.watch.phase = "running"
+        words = self._words()
+        try:
+            command = Command(words, folder=self.place.code, environment=self._environment(secrets, resumed))
+        except (OSError, ValueError) as problem:
+            why = f"cannot run `{words[0]}`: {problem.strerror if isinstance(problem, OSError) else problem}"
+            self._write_piece(1, f"outlast: {why}\n".encode())
+            self.attempt.end(Verdict(finished=False, outcome="crashed", why=why), exit_code=127)
+            return
+        pump = OutputPump(command.output, self._write_piece, mask=Mask(secrets.values()), every_s=self.flush_s)
+        saver.follow(command)
+        self.watch.progress = lambda: saver.step
+        self._watch_for_hang(command, pump, saver)
+        self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
+        self._until_exit(command, pump, saver)
+
+    def _words(self) -> list[str]:
+        spec = self.request.spec
+        words = argv(spec.command, spec.params)
+        if not spec.setup:
+            return words
+        # One shell for both: a set-up that fails ends the attempt before the command runs.
+        return ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', "set -e\n" + spec.setup, *words]
+
+    def _environment(self, secrets: dict[str, str], resumed: Checkpoint | None) -> dict[str, str]:
+        return environment_for(
             self.request,
             self.place,
             attempt=self.number,
@@ -179,29 +235,6 @@ class Agent:
             secrets=secrets,
             local=self.instance.attribute("outlast-cloud") == "local",
         )
-        self._check_happenings()
-        if not self.attempt.start(resumed=resumed, code=code):
-            raise Ended(self.attempt.over() or "not wanted any more")
-        self.watch.phase = "running"
-        mask = Mask(secrets.values())
-        words = argv(spec.command, spec.params)
-        if spec.setup:
-            # One shell for both: a set-up that fails ends the attempt before the command runs.
-            setup = "set -e\n" + spec.setup
-            words = ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', setup, *words]
-        try:
-            command = Command(words, folder=self.place.code, environment=environment)
-        except OSError as problem:
-            why = f"cannot run `{words[0]}`: {problem.strerror}"
-            self._write_piece(1, f"outlast: {why}\n".encode())
-            self.attempt.end(Verdict(finished=False, outcome="crashed", why=why), exit_code=127)
-            return
-        pump = OutputPump(command.output, self._write_piece, mask=mask, every_s=self.flush_s)
-        saver.follow(command)
-        self.watch.progress = lambda: saver.step
-        self._watch_for_hang(command, pump, saver)
-        self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
-        self._until_exit(command, pump, saver)
 
     def _secrets(self) -> dict[str, str]:
         if not self.request.spec.secrets:
@@ -217,6 +250,7 @@ class Agent:
             lambda: write_piece(self.workspace.bucket, self.run, self.number, number, body),
             for_s=_UNREACHABLE_S,
             say=say,
+            stubborn=True,
         )
 
     def _watch_for_hang(self, command: Command, pump: OutputPump, saver: Saver) -> None:
@@ -249,12 +283,12 @@ class Agent:
             elif isinstance(happening, Hung):
                 hung = happening.why
                 command.ask_to_leave()
-                kill_at = time.monotonic() + _LEAVE_S
+                kill_at = min(kill_at or math.inf, time.monotonic() + _LEAVE_S)
             elif isinstance(happening, Over):
                 over = happening.why
                 say(over)
                 command.ask_to_leave()
-                kill_at = time.monotonic() + _LEAVE_S
+                kill_at = min(kill_at or math.inf, time.monotonic() + _LEAVE_S)
         self._conclude(happening, command, pump, saver, hung=hung, over=over)
 
     def _next_happening(self, kill_at: float) -> Exited | Noticed | Over | Hung | None:
@@ -272,9 +306,15 @@ class Agent:
         self.noticed, self.noticed_at = notice, time.monotonic()
         deadline = time.time() + notice.grace_s
         body = msgspec.json.encode({"why": notice.why, "grace_s": notice.grace_s, "deadline": deadline})
-        with open(self.place.notice_file, "wb") as file:
-            file.write(body)
-        saver.commit_quickly(command)
+        try:
+            with open(self.place.notice_file, "wb") as file:
+                file.write(body)
+        except OSError as problem:
+            say(f"notice file: {problem}")  # a full disk; the signal still says it
+        # In a thread: a store that does not answer must not use up the seconds that the command needs.
+        quick = threading.Thread(target=saver.commit_quickly, args=(command,), daemon=True)
+        quick.start()
+        quick.join(min(_RESERVE_S, notice.grace_s / 4))
         saver.suspect(command)
         command.ask_to_leave()
         self.attempt.notice(notice)
@@ -301,12 +341,15 @@ class Agent:
         )
         by_signal = exited.code > 128
         orderly = exited.code == 0 or (self.noticed is not None and not by_signal)
-        saver.commit_last(orderly=orderly, died_at=exited.at)
+        saver.commit_last(orderly=orderly, died_at=exited.at, within_s=self._time_left(_PREPARE_S))
         if hung:
             result = msgspec.structs.replace(result, why=f"it hung: {hung}")
         elif result.outcome in ("crashed", "killed") and not result.finished:
             result = msgspec.structs.replace(result, why=result.why + self._circumstances())
-        outputs = self._send_outputs(saver)
+        outputs, missing = self._send_outputs(saver, pump)
+        if missing and result.finished:
+            # Its results are on this machine alone, which is about to go: that is no success.
+            result = Verdict(finished=False, outcome="broken", why=missing)
         keep_s = self.request.spec.limits.keep_on_failure_s if result.outcome in ("crashed", "killed", "hung") else 0.0
         self.attempt.end(result, exit_code=exited.code, outputs=outputs, keep_s=0.0 if result.finished else keep_s)
         say(f"ended: {'finished' if result.finished else result.why}")
@@ -329,33 +372,14 @@ class Agent:
         full = usage.free < max(16 << 20, usage.total // 1000)
         return "; its disk is full: raise `[machine] disk`" if full else ""
 
-    def _send_outputs(self, saver: Saver) -> int:
+    def _send_outputs(self, saver: Saver, pump: OutputPump) -> tuple[int, str]:
+        """How many were copied, and why the others were not. Files that nobody could copy are named in the log."""
         try:
-            return patient(saver.send_outputs, for_s=self._time_left(300.0), say=say)
-        except (StoreUnreachable, OSError) as problem:
+            count = patient(saver.send_outputs, for_s=self._time_left(_UNREACHABLE_S), say=say, stubborn=True)
+        except (WorkspaceError, OSError) as problem:
             say(f"outputs could not be copied: {problem}")
-            return 0
-
-
-def main() -> int:
-    """The agent of this machine: who it is, it learns from the instance metadata."""
-    instance = GceInstance()
-    run = patiently(instance, "outlast-run")
-    number = int(instance.attribute("outlast-attempt"))
-    workspace = Workspace(open_bucket(instance.attribute("outlast-workspace")))
-    home = os.environ.get("HOME", "") or os.getcwd()
-    try:
-        Agent(workspace, run, number, instance=instance, home=home).carry_out()
-    except OutlastError as problem:
-        say(f"error: {problem.message}")
-    _linger(instance)
-    return 0
-
-
-def _linger(instance: Instance) -> None:
-    """The supervisor deletes this machine. If none does, it deletes itself: a stopped machine would go on billing."""
-    time.sleep(_LINGER_S)
-    try:
-        instance.delete_self()
-    except OSError as problem:
-        say(f"cannot delete this machine: {problem}")
+            return 0, f"its outputs could not be copied: {problem}"
+        if saver.unsent:
+            lines = [f"outlast: the output `{path}` was not copied: {why}\n" for path, why in saver.unsent.items()]
+            self._write_piece(pump.next_number, "".join(lines).encode())
+        return count - len(saver.unsent), ""

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from outlast.agent.instance import Notice
+from outlast.errors import WorkspaceError
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event, Outcome
 from outlast.workspace.state import Attempt as AttemptState
@@ -120,7 +121,7 @@ class Attempt:
 
     def notice(self, notice: Notice) -> bool:
         said = self._say(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
-        self.workspace.ring(self.run)
+        self._ring()
         return said
 
     def saved(self, checkpoint: str, *, step: int | None, size: int) -> bool:
@@ -137,8 +138,14 @@ class Attempt:
                 attempt=self.number, outcome=result.outcome, exit_code=exit_code, why=result.why, keep_s=keep_s
             )
         said = self._say(event)
-        self.workspace.ring(self.run)
+        self._ring()
         return said
+
+    def _ring(self) -> None:
+        try:
+            self.workspace.ring(self.run)
+        except WorkspaceError:
+            pass  # what was said is in the story; a supervisor that hears no pulse looks there by itself
 
     def _say(self, event: Event) -> bool:
         event = msgspec.structs.replace(event, at=self.clock(), by=f"attempt {self.number}")

@@ -6,20 +6,28 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from outlast.errors import StoreUnreachable
+from outlast.errors import Damaged, Exists, Missing, StoreUnreachable, WorkspaceError
 
 T = TypeVar("T")
 
+# Answers, and no refusals to answer.
+_ANSWERS = (Missing, Exists, Damaged)
 
-def patient(act: Callable[[], T], *, for_s: float, say: Callable[[str], None]) -> T:
-    """Do it, again and again while the store cannot be reached, for so long. Raises the last StoreUnreachable."""
+
+def patient(act: Callable[[], T], *, for_s: float, say: Callable[[str], None], stubborn: bool = False) -> T:
+    """Do it, again and again while the store cannot be reached, for so long. Raises the last problem.
+
+    `stubborn` does not take a refusal for an answer either: rights are lost and given back, keys expire and are
+    renewed, and a program that has run for a day is worth the wait.
+    """
     deadline = time.monotonic() + for_s
     wait_s = 0.05
     while True:
         try:
             return act()
-        except StoreUnreachable as problem:
-            if time.monotonic() + wait_s > deadline:
+        except WorkspaceError as problem:
+            passing = isinstance(problem, StoreUnreachable) or (stubborn and not isinstance(problem, _ANSWERS))
+            if not passing or time.monotonic() + wait_s > deadline:
                 raise
             say(f"{problem.message}; trying again")
         time.sleep(wait_s)

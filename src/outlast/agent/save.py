@@ -11,9 +11,20 @@ from outlast.agent.attempt import Attempt
 from outlast.agent.place import Place
 from outlast.agent.process import Command
 from outlast.agent.whole import SETTLED_S, Snapshot, look, open_for_writing, ready, step_of
-from outlast.errors import Missing, StoreUnreachable, WorkspaceError
+from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
-from outlast.workspace.checkpoints import Each, Manifest, Parts, files_of, in_parallel, prune, upload_parts, write_manifest
+from outlast.workspace.bucket import check_key
+from outlast.workspace.checkpoints import (
+    Each,
+    Manifest,
+    Part,
+    Parts,
+    files_of,
+    in_parallel,
+    prune,
+    upload_parts,
+    write_manifest,
+)
 
 _LOOK_S = 0.1
 # At most this part of the time goes into commits when the user did not say how often.
@@ -22,6 +33,7 @@ _SHARE = 0.1
 _LOSS = 0.01
 _QUICK_BYTES = 16 << 20
 _OUTPUTS_EVERY_S = 20.0
+_TROUBLE_S = 1.0
 
 
 class Saver:
@@ -52,6 +64,10 @@ class Saver:
         self._writing = False
         self._count = 0
         self._sent: dict[str, tuple[int, int]] = {}
+        # Outputs that cannot be copied, and why.
+        self.unsent: dict[str, str] = {}
+        # What stood in the way of the last commit.
+        self.trouble = ""
         self._outputs_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -79,11 +95,11 @@ class Saver:
         next_at = 0.0
         while not self._stop.wait(_LOOK_S):
             snapshot = look(self.folder)
-            if snapshot.files != seen.files:
+            if not snapshot.same(seen):
                 seen, self.last_change_at = snapshot, time.monotonic()
                 changed_since = changed_since or time.monotonic()
             self._follow_outputs()
-            if self._is_committed(snapshot):
+            if not snapshot.files or self._is_committed(snapshot):
                 changed_since = 0.0
                 continue
             restless_s = time.monotonic() - changed_since if changed_since else 0.0
@@ -95,6 +111,8 @@ class Saver:
             if self.commit(snapshot):
                 changed_since = 0.0
                 next_at = began + (self.every_s or self._pause_s(time.monotonic() - began))
+            elif self.trouble:
+                next_at = time.monotonic() + _TROUBLE_S
 
     def _pause_s(self, took_s: float) -> float:
         """Until the next commit, if the user did not say: a small part of the time, and of what could be lost."""
@@ -105,7 +123,9 @@ class Saver:
         """At the notice: many programs just die of it. What they have is committed first, if that takes no time."""
         for _ in range(5):
             snapshot = look(self.folder)
-            if self._is_committed(snapshot) or sum(size for size, _, _ in snapshot.files.values()) > _QUICK_BYTES:
+            if not snapshot.files or self._is_committed(snapshot):
+                return  # nothing to save: the command is told at once
+            if sum(size for size, _, _ in snapshot.files.values()) > _QUICK_BYTES:
                 return
             whole = ready(snapshot, now=time.time(), restless_s=0.0, writers=command.members(), folder=self.folder)
             if whole and self.commit(snapshot):
@@ -113,7 +133,7 @@ class Saver:
             time.sleep(0.01)
 
     def _is_committed(self, snapshot: Snapshot) -> bool:
-        return self.committed is not None and snapshot.files == self.committed.files
+        return self.committed is not None and snapshot.same(self.committed)
 
     def _follow_outputs(self) -> None:
         if time.monotonic() - self._outputs_at < _OUTPUTS_EVERY_S:
@@ -132,23 +152,32 @@ class Saver:
             if self._is_committed(snapshot) or not snapshot.files:
                 return False
             try:
+                self.trouble = ""
                 return self._commit(snapshot)
-            except (StoreUnreachable, OSError) as problem:
+            except (WorkspaceError, OSError, ValueError) as problem:
+                # Whatever it is (a name that is no text, a file that may not be read, a store that says no), the
+                # next checkpoint may do without, and a saver that has died saves none.
+                self.trouble = str(problem)
+                self.parts.distrust()
                 self.say(f"checkpoint not committed: {problem}")
                 return False
 
     def _commit(self, snapshot: Snapshot) -> bool:
         parts = upload_parts(self.parts, self.folder, snapshot.paths, each=self.each)
-        if look(self.folder).files != snapshot.files:
-            # Changed under our hands: a part may carry a body that is not its name's.
-            for part in parts:
-                self.parts.forget(part.key)
+        if not look(self.folder).same(snapshot):
+            self.parts.distrust()
             return False
+        self._send_outputs_so_far()
+        links = tuple(Part(path, "", "", 0, link=target) for path, target in sorted(snapshot.links.items()))
         step = step_of(snapshot)
-        name = f"{self.attempt.number:04d}-{self._count + 1:05d}"
-        manifest = Manifest(run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, parts=parts, step=step)
-        write_manifest(self.attempt.workspace.bucket, manifest)
+        # A new name for each try: the answer to the last one may have been lost, and its manifest be there.
         self._count += 1
+        name = f"{self.attempt.number:04d}-{self._count:05d}"
+        manifest = Manifest(
+            run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, parts=parts + links, step=step
+        )
+        write_manifest(self.attempt.workspace.bucket, manifest)
+        self.parts.trust()
         if not self.attempt.saved(name, step=step, size=manifest.bytes):
             return False
         self.committed, self.step = snapshot, step
@@ -159,22 +188,28 @@ class Saver:
         state = self.attempt.story.state
         try:
             prune(self.attempt.workspace.bucket, self.attempt.run, state.checkpoints, keep=self.keep, parts=self.parts)
-        except (Missing, WorkspaceError) as problem:
+        except WorkspaceError as problem:
             self.say(f"old checkpoints stay for now: {problem}")
 
     def suspect(self, command: Command) -> None:
         """Look, just before the command is told to leave, whether it is in the middle of writing."""
         self._writing = open_for_writing(self.folder, command.members())
 
-    def commit_last(self, *, orderly: bool, died_at: float) -> bool:
+    def commit_last(self, *, orderly: bool, died_at: float, within_s: float = 0.0) -> bool:
         """After the command's end. One that left in order left whole files; one that was killed or crashed may have
-        been in the middle of writing, and then only what had settled before is taken."""
+        been in the middle of writing, and then only what had settled before is taken. A store that is away is waited
+        for: there is no later commit that could make up for this one."""
         snapshot = look(self.folder)
         if not orderly and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
             return False
-        for _ in range(3):
+        give_up_at, tries = time.monotonic() + within_s, 3
+        while tries and snapshot.files:
             if self._is_committed(snapshot) or self.commit(snapshot):
                 return True
+            if self.trouble and time.monotonic() < give_up_at:
+                time.sleep(min(_TROUBLE_S, within_s / 10))
+            else:
+                tries -= 1
             snapshot = look(self.folder)
         return False
 
@@ -182,13 +217,41 @@ class Saver:
 
     def send_outputs(self) -> int:
         """Copy new and changed files to the attempt's own place; how many there are in all. A zombie cannot overwrite
-        a later attempt's."""
-        bucket, number = self.attempt.workspace.bucket, self.attempt.number
+        a later attempt's. What can never be copied is in `unsent`, and why; the rest is copied all the same."""
         files = files_of(self.outputs)
         for path, info in files.items():
-            mark = (info.st_size, info.st_mtime_ns)
-            if self._sent.get(path) == mark:
-                continue
-            bucket.upload(f"runs/{self.attempt.run}/outputs/{number}/{path}", os.path.join(self.outputs, path))
-            self._sent[path] = mark
+            self._send_output(path, info)
         return len(files)
+
+    def _send_output(self, path: str, info: os.stat_result) -> None:
+        mark = (info.st_size, info.st_mtime_ns)
+        if self._sent.get(path) == mark:
+            return
+        source = os.path.join(self.outputs, path)
+        # A name that is no text gets one that is.
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        key = f"runs/{self.attempt.run}/outputs/{self.attempt.number}/{shown}"
+        try:
+            check_key(key)
+            with open(source, "rb"):
+                pass
+        except FileNotFoundError:
+            return  # it went away while we looked
+        except (WorkspaceError, OSError) as problem:
+            self.unsent[shown] = problem.message if isinstance(problem, WorkspaceError) else str(problem.strerror)
+            return
+        self.attempt.workspace.bucket.upload(key, source)
+        self.unsent.pop(shown, None)
+        self._sent[path] = mark
+
+    def _send_outputs_so_far(self) -> None:
+        """Before a checkpoint is committed: whoever resumes from it will not write again what was written before it.
+        A lot of it waits for its turn, so that commits stay short."""
+        try:
+            files = files_of(self.outputs)
+            new = [path for path, info in files.items() if self._sent.get(path) != (info.st_size, info.st_mtime_ns)]
+            if sum(files[path].st_size for path in new) <= _QUICK_BYTES:
+                for path in new:
+                    self._send_output(path, files[path])
+        except (WorkspaceError, OSError) as problem:
+            self.say(f"outputs could not be copied now: {problem}")

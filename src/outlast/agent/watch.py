@@ -70,7 +70,8 @@ class Watch:
         while True:
             try:
                 why = self.attempt.over()
-                self.attempt.workspace.beat(self.attempt.run, self._pulse())
+                if not why:  # a pulse would bring a run that is over back among the live ones
+                    self.attempt.workspace.beat(self.attempt.run, self._pulse())
                 heard_at = time.monotonic()
             except OutlastError as problem:
                 why = ""

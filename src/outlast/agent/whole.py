@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from outlast.workspace.checkpoints import files_of
+from outlast.workspace.checkpoints import survey
 
 # Unchanged for this long: settled.
 SETTLED_S = 0.5
@@ -32,26 +32,38 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a folder at one moment: path → size, time of change and inode."""
 
     files: dict[str, tuple[int, int, int]]
+    # Links inside of the folder, such as `latest`: path → relative target.
+    links: dict[str, str] = {}
     changed_at: float = 0.0
 
     @property
     def paths(self) -> list[str]:
         return sorted(self.files)
 
+    def same(self, other: Snapshot) -> bool:
+        return (self.files, self.links) == (other.files, other.links)
+
 
 def look(folder: str) -> Snapshot:
     """What is there now, without what is plainly unfinished."""
-    found = files_of(folder)
+    found, links = survey(folder)
     unfinished = _unfinished_folders(found)
-    kept = {
-        path: info
-        for path, info in found.items()
-        if not _UNFINISHED.search(path) and not any(path.startswith(folder) for folder in unfinished)
-    }
+
+    def finished(path: str) -> bool:
+        return not _UNFINISHED.search(path) and not any(path.startswith(folder) for folder in unfinished)
+
+    kept = {path: info for path, info in found.items() if finished(path)}
     return Snapshot(
         files={path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()},
+        links={path: target for path, target in links.items() if finished(path) and _leads(path, target, kept)},
         changed_at=max((info.st_mtime for info in kept.values()), default=0.0),
     )
+
+
+def _leads(path: str, target: str, kept: Mapping[str, os.stat_result]) -> bool:
+    """Does the link lead to something that is kept?"""
+    place = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    return place in kept or any(other.startswith(place + "/") for other in kept)
 
 
 def _unfinished_folders(found: Mapping[str, os.stat_result]) -> list[str]:
@@ -83,8 +95,9 @@ def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterabl
     """May this snapshot be read as whole? `writers` are the processes that could be writing to it."""
     if not snapshot.files:
         return False
-    recent = sum(now - changed_ns / 1e9 < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
-    if recent and now - snapshot.changed_at < _STILL_S:
+    # Absolute: times in the future, of a clock that was set back or of a program that sets them, are no recent change.
+    recent = sum(abs(now - changed_ns / 1e9) < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
+    if recent and abs(now - snapshot.changed_at) < _STILL_S:
         return False
     if recent > 1 and restless_s < RESTLESS_S:
         return False

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from outlast.errors import Exists, Missing, WorkspaceError
+from outlast.errors import Damaged, Exists, Missing, WorkspaceError
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.state import Checkpoint
 
@@ -31,6 +32,8 @@ class Part(msgspec.Struct, frozen=True):
     sha256: str
     bytes: int
     executable: bool = False
+    # A link to another place of the same checkpoint; it has no body.
+    link: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +63,7 @@ class Parts:
         self.run = run
         self.attempt = attempt
         self._known: dict[str, str] = {}
+        self._fresh: set[str] = set()
 
     def learn(self, manifest: Manifest) -> None:
         self._known.update({part.sha256: part.key for part in manifest.parts})
@@ -72,12 +76,25 @@ class Parts:
         key = self._known.get(digest)
         if key is None:
             key = f"runs/{self.run}/parts/{self.attempt}/{digest}"
+            # Before the upload: one that fails half way must not be trusted either.
+            self._fresh.add(key)
             self.bucket.upload(key, source)
             self._known[digest] = key
         return Part(path, key, digest, size, os.access(source, os.X_OK))
 
+    def trust(self) -> None:
+        """What was uploaded is named by a manifest now: never to be written again."""
+        self._fresh.clear()
+
+    def distrust(self) -> None:
+        """A file changed between its hash and its upload, perhaps: upload again what is new. Not what a committed
+        manifest names: a second upload could put a wrong body in the place of a right one."""
+        for key in self._fresh:
+            self.forget(key)
+        self._fresh.clear()
+
     def forget(self, key: str) -> None:
-        """Upload this body again when it is needed next: it was deleted, or its file changed under our hands."""
+        """Upload this body again when it is needed next: it was deleted, or cannot be trusted."""
         self._known = {digest: known for digest, known in self._known.items() if known != key}
 
 
@@ -119,14 +136,14 @@ def write_manifest(bucket: Bucket, manifest: Manifest) -> None:
 
 
 def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
-    """Raises Missing, or WorkspaceError if it lies about itself."""
+    """Raises Missing, or Damaged if it lies about itself."""
     key = manifest_key(run, checkpoint)
     try:
         manifest = msgspec.json.decode(bucket.get(key), type=Manifest)
     except msgspec.DecodeError as problem:
-        raise WorkspaceError(f"{key} cannot be read: {problem}") from problem
+        raise Damaged(f"{key} cannot be read: {problem}") from problem
     if (manifest.run, manifest.checkpoint) != (run, checkpoint):
-        raise WorkspaceError(f"{key} belongs to checkpoint {manifest.checkpoint} of {manifest.run}")
+        raise Damaged(f"{key} belongs to checkpoint {manifest.checkpoint} of {manifest.run}")
     return manifest
 
 
@@ -135,20 +152,24 @@ def restore(
 ) -> tuple[Manifest | None, list[str]]:
     """Put the newest checkpoint whose hashes hold into the folder; also says which ones did not hold, and why.
 
-    The folder is replaced as a whole: it never mixes two checkpoints.
+    The folder is replaced as a whole: it never mixes two checkpoints. Raises StoreUnreachable: a store that does not
+    answer says nothing about a checkpoint, and to fall back then would throw away committed progress.
     """
     problems: list[str] = []
-    staged = f"{folder.rstrip('/')}.restoring"
+    folder = os.path.abspath(folder)
+    staged = f"{folder}.restoring"
     for checkpoint in checkpoints:
         shutil.rmtree(staged, ignore_errors=True)
         try:
             manifest = read_manifest(bucket, run, checkpoint.id)
             _fetch(bucket, manifest, staged, each)
-        except (Missing, WorkspaceError) as problem:
+        except (Missing, Damaged) as problem:
             problems.append(f"checkpoint {checkpoint.id} does not hold: {problem.message}")
             continue
+        if os.path.islink(folder):
+            os.unlink(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.replace(staged, folder)
         return manifest, problems
     shutil.rmtree(staged, ignore_errors=True)
@@ -159,16 +180,28 @@ def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: Each) -> None:
     os.makedirs(folder, exist_ok=True)
 
     def one(part: Part) -> None:
-        target = os.path.normpath(os.path.join(folder, part.path))
-        if not target.startswith(os.path.join(folder, "")):
-            raise WorkspaceError(f"`{part.path}` leaves the checkpoint folder")
+        target = _inside(folder, part.path)
         bucket.download(part.key, target)
         if os.stat(target).st_size != part.bytes or _sha256(target) != part.sha256:
-            raise WorkspaceError(f"`{part.path}` is damaged")
+            raise Damaged(f"`{part.path}` is damaged")
         if part.executable:
             os.chmod(target, 0o755)
 
-    each(one, manifest.parts)
+    each(one, [part for part in manifest.parts if not part.link])
+    for part in manifest.parts:
+        if part.link:
+            # Last, and to places inside only: nothing was written through one.
+            target = _inside(folder, part.path)
+            _inside(folder, os.path.join(os.path.dirname(part.path), part.link))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.symlink(part.link, target)
+
+
+def _inside(folder: str, path: str) -> str:
+    target = os.path.normpath(os.path.join(folder, path))
+    if not target.startswith(os.path.join(folder, "")):
+        raise Damaged(f"`{path}` leaves the checkpoint folder")
+    return target
 
 
 def prune(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: int, parts: Parts) -> int:
@@ -184,6 +217,7 @@ def prune(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: 
     needed: set[str] = set()
     for checkpoint in checkpoints[-keep:]:
         needed.update(part.key for part in read_manifest(bucket, run, checkpoint.id).parts)
+    needed.add("")  # what a link has instead of a body
     gone = 0
     for old in _still_there(bucket, run, checkpoints[:-keep]):
         for key in {part.key for part in old.parts} - needed:
@@ -204,21 +238,47 @@ def _still_there(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint]) ->
             found.append(read_manifest(bucket, run, checkpoint.id))
         except Missing:
             break
-        except WorkspaceError:
+        except Damaged:
             continue  # unreadable: nobody can restore it, and nobody knows what it named
     return found[::-1]
 
 
 def files_of(folder: str) -> Mapping[str, os.stat_result]:
-    """Every regular file below the folder with its stat; links are followed only to files."""
-    found: dict[str, os.stat_result] = {}
-    for where, _folders, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(where, name)
+    """Every regular file below the folder with its stat; see `survey`."""
+    return survey(folder)[0]
+
+
+def survey(folder: str) -> tuple[dict[str, os.stat_result], dict[str, str]]:
+    """The regular files below a folder with their stats, and the links to places inside of it: path → relative target.
+
+    Links to places outside are followed, since nothing else brings along what they lead to.
+    """
+    files: dict[str, os.stat_result] = {}
+    links: dict[str, str] = {}
+    top = os.path.realpath(folder)
+
+    def walk(below: str, ways: tuple[str, ...]) -> None:
+        for entry in _entries(os.path.join(folder, below)):
+            path = os.path.join(below, entry.name)
             try:
-                info = os.stat(path)
+                info = entry.stat()
+                real = os.path.realpath(entry.path) if entry.is_symlink() else ""
             except OSError:
                 continue  # went away while we looked, or a dangling link
-            if os.path.isfile(path):
-                found[os.path.relpath(path, folder)] = info
-    return found
+            if real.startswith(os.path.join(top, "")):
+                links[path] = os.path.relpath(os.path.relpath(real, top), below or ".")
+            elif stat.S_ISREG(info.st_mode):
+                files[path] = info
+            elif stat.S_ISDIR(info.st_mode) and real not in ways:
+                walk(path, (*ways, real) if real else ways)
+
+    walk("", (top,))
+    return files, links
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from outlast.errors import Exists, InvalidTransition, Missing, WorkspaceError
+from outlast.errors import Damaged, Exists, InvalidTransition, Missing
 from outlast.workspace import events as ev
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.events import Event
@@ -47,7 +47,7 @@ class Story:
             event = ev.decode(body)
             self.state = step(self.state, event)
         except (msgspec.DecodeError, InvalidTransition) as problem:
-            raise WorkspaceError(
+            raise Damaged(
                 f"the story of {self.run} is damaged at {key}: {problem}",
                 hint="was it written by a newer outlast, or changed by hand?",
             ) from problem

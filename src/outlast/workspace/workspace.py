@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from outlast.errors import Exists, Missing, NoSuchRun, WorkspaceError
+from outlast.errors import Damaged, Exists, Missing, NoSuchRun
 from outlast.spec.spec import Spec
 from outlast.workspace.bucket import Bucket, Entry, open_bucket
 from outlast.workspace.record import CodeRecord
@@ -194,7 +194,7 @@ def _decode(body: bytes, kind: type[T], key: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as problem:
-        raise WorkspaceError(
+        raise Damaged(
             f"{key} cannot be read: {problem}", hint="was it written by a newer outlast, or changed by hand?"
         ) from problem
 

@@ -1,0 +1,241 @@
+"""Checkpoints under attack: files that change, names that are none, links, stores that lie down in the middle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outlast.agent.attempt import Attempt
+from outlast.agent.patience import patient
+from outlast.agent.place import Place
+from outlast.agent.save import Saver
+from outlast.agent.whole import look, ready
+from outlast.errors import Damaged, StoreUnreachable, WorkspaceError
+from outlast.spec.spec import CheckpointSpec
+from outlast.workspace import events as ev
+from outlast.workspace.checkpoints import restore
+from outlast.workspace.folder import FolderBucket
+from outlast.workspace.workspace import Workspace
+
+RUN = "run-1"
+
+
+class Store(FolderBucket):
+    """A folder that lets a test step in before an upload, refuse a download, or lose the answer to a create."""
+
+    before_upload: Callable[[str, str], None] | None = None
+    unreachable = ""
+    answer_lost = ""
+
+    def upload(self, key: str, path: str) -> None:
+        if self.before_upload:
+            self.before_upload(key, path)
+        super().upload(key, path)
+
+    def download(self, key: str, path: str) -> None:
+        if self.unreachable and self.unreachable in key:
+            raise StoreUnreachable("the store is away")
+        super().download(key, path)
+
+    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
+        super().create(key, body, durable=durable)
+        if self.answer_lost and self.answer_lost in key:
+            self.answer_lost = ""
+            raise StoreUnreachable("the answer was lost")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "workspace"))
+
+
+@pytest.fixture
+def saver(store: Store, tmp_path: Path) -> Saver:
+    """The saver of attempt 1, which has started."""
+    workspace = Workspace(store)
+    placed = ev.Placed(
+        attempt=1, cloud="local", region="r", zone="z", type="t", spot=True, price_usd_per_hour=1.0, machine="m"
+    )
+    for number, event in enumerate([ev.Submitted(), placed, ev.Started(attempt=1)]):
+        workspace.story(RUN).demand(event, nonce=str(number))
+    home = str(tmp_path / "home")
+    place = Place(
+        home=home,
+        code=f"{home}/work",
+        checkpoints=f"{home}/work/checkpoints",
+        outputs=f"{home}/work/outputs",
+        cache=f"{home}/cache",
+        notice_file=f"{home}/notice.json",
+        done_file=f"{home}/done.json",
+    )
+    place.make()
+    nonces = iter(range(1000))
+    attempt = Attempt(workspace, RUN, 1, clock=time.time, ids=lambda: f"n{next(nonces)}")
+    return Saver(attempt, place=place, rule=CheckpointSpec(), say=lambda _: None)
+
+
+def write(saver: Saver, name: str, text: str) -> None:
+    path = Path(saver.folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def restored(saver: Saver, folder: Path) -> Path:
+    checkpoints = list(reversed(saver.attempt.story.refresh().checkpoints))
+    manifest, problems = restore(saver.attempt.workspace.bucket, RUN, checkpoints, str(folder))
+    assert manifest is not None, problems
+    return folder
+
+
+def test_a_store_that_does_not_answer_is_no_reason_to_go_back_to_an_older_checkpoint(
+    saver: Saver, store: Store, tmp_path: Path
+) -> None:
+    write(saver, "n", "1")
+    assert saver.commit(look(saver.folder))
+    write(saver, "n", "2")
+    assert saver.commit(look(saver.folder))
+    [new] = look(saver.folder).files
+    newest = saver.attempt.story.refresh().checkpoints[-1]
+    parts = sorted(Path(store.root, "runs", RUN, "parts", "1").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    store.unreachable = parts[-1].name
+    with pytest.raises(StoreUnreachable):
+        restored(saver, tmp_path / "back")
+    store.unreachable = ""
+    assert (restored(saver, tmp_path / "back") / new).read_text() == "2"
+    assert newest.id == "0001-00002"
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(saver: Saver, store: Store, tmp_path: Path) -> None:
+    for text in "12":
+        write(saver, "n", text)
+        assert saver.commit(look(saver.folder))
+    manifest = Path(store.root, "runs", RUN, "checkpoints", "0001-00002", "manifest.json")
+    manifest.write_bytes(manifest.read_bytes()[:40])
+    assert (restored(saver, tmp_path / "back") / "n").read_text() == "1"
+
+
+def test_a_file_that_changes_under_our_hands_never_spoils_a_committed_checkpoint(
+    saver: Saver, store: Store, tmp_path: Path
+) -> None:
+    write(saver, "weights", "committed")
+    write(saver, "log", "a")
+    assert saver.commit(look(saver.folder))
+
+    def change_log(_key: str, path: str) -> None:
+        if path.endswith("log"):
+            Path(path).write_text("changed while it was copied")
+
+    write(saver, "log", "b")
+    store.before_upload = change_log
+    assert not saver.commit(look(saver.folder))
+
+    def change_weights(_key: str, path: str) -> None:
+        write(saver, "weights", "half of the next")
+
+    # Between the hash of the weights, which are still the committed ones, and an upload of them, if there is one.
+    store.before_upload = change_weights
+    write(saver, "log", "c")
+    assert not saver.commit(look(saver.folder))
+    assert (restored(saver, tmp_path / "back") / "weights").read_text() == "committed"
+
+
+def test_a_manifest_whose_answer_was_lost_does_not_end_the_saving(saver: Saver, store: Store, tmp_path: Path) -> None:
+    store.answer_lost = "manifest"
+    write(saver, "n", "1")
+    assert not saver.commit(look(saver.folder))
+    write(saver, "n", "2")
+    assert saver.commit(look(saver.folder))
+    assert (restored(saver, tmp_path / "back") / "n").read_text() == "2"
+
+
+def test_links_inside_of_a_checkpoint_come_back_as_links_and_those_that_lead_out_as_files(
+    saver: Saver, tmp_path: Path
+) -> None:
+    write(saver, "step-1/weights", "w")
+    os.symlink("step-1", Path(saver.folder, "latest"))
+    os.symlink(Path(saver.folder, "step-1", "weights"), Path(saver.folder, "best"))
+    outside = tmp_path / "scratch"
+    outside.mkdir()
+    (outside / "optimizer").write_text("o")
+    os.symlink(outside, Path(saver.folder, "scratch"))
+    os.symlink(outside, outside / "itself")
+    os.symlink("nowhere", Path(saver.folder, "dangling"))
+    assert saver.commit(look(saver.folder))
+    back = restored(saver, tmp_path / "elsewhere" / "back")
+    assert os.readlink(back / "latest") == "step-1"
+    assert (back / "latest" / "weights").read_text() == "w"
+    assert (back / "best").read_text() == "w"
+    assert not (back / "scratch").is_symlink()
+    assert (back / "scratch" / "optimizer").read_text() == "o"
+    # A link that is set anew is a new checkpoint, though no file changed.
+    os.unlink(Path(saver.folder, "latest"))
+    assert saver.commit(look(saver.folder))
+
+
+def test_a_checkpoint_replaces_what_the_code_had_in_its_place_be_it_a_link(saver: Saver, tmp_path: Path) -> None:
+    write(saver, "n", "1")
+    assert saver.commit(look(saver.folder))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    os.symlink(elsewhere, tmp_path / "link")
+    assert (restored(saver, tmp_path / "link") / "n").read_text() == "1"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_name_that_is_no_text_stops_neither_the_saver_nor_the_outputs(saver: Saver, store: Store) -> None:
+    Path(os.fsdecode(os.fsencode(saver.folder) + b"/bad\xff")).write_text("x")
+    assert not saver.commit(look(saver.folder))
+    assert "surrogates" in saver.trouble
+    Path(os.fsdecode(os.fsencode(saver.outputs) + b"/bad\xff")).write_text("x")
+    assert saver.send_outputs() == 1
+    assert [entry.key.rsplit("/", 1)[-1] for entry in store.list(f"runs/{RUN}/outputs/")] == ["bad\\xff"]
+    shutil.rmtree(saver.folder)
+    write(saver, "good", "x")
+    assert saver.commit(look(saver.folder))
+
+
+def test_an_output_that_cannot_be_stored_keeps_none_of_the_others_back(saver: Saver, store: Store) -> None:
+    deep = Path(saver.outputs, *(["d" * 200] * 6))
+    deep.mkdir(parents=True)
+    (deep / "far").write_text("x")
+    Path(saver.outputs, "near").write_text("x")
+    assert saver.send_outputs() == 2
+    assert len(saver.unsent) == 1
+    assert [entry.key.rsplit("/", 1)[-1] for entry in store.list(f"runs/{RUN}/outputs/")] == ["near"]
+
+
+def test_what_was_written_before_a_checkpoint_is_in_the_workspace_with_it(saver: Saver, store: Store) -> None:
+    Path(saver.outputs, "epoch-1.txt").write_text("x")
+    write(saver, "epoch", "1")
+    assert saver.commit(look(saver.folder))
+    assert store.get(f"runs/{RUN}/outputs/1/epoch-1.txt") == b"x"
+
+
+def test_files_with_times_of_the_future_are_committed_all_the_same(saver: Saver) -> None:
+    write(saver, "n", "1")
+    os.utime(Path(saver.folder, "n"), (time.time() + 3600, time.time() + 3600))
+    assert ready(look(saver.folder), now=time.time(), restless_s=0.0, writers=(), folder=saver.folder)
+
+
+def test_patience_takes_a_refusal_for_an_answer_only_if_it_is_not_stubborn() -> None:
+    refused = iter([WorkspaceError("access denied")] * 2)
+
+    def act() -> str:
+        for problem in refused:
+            raise problem
+        return "done"
+
+    with pytest.raises(WorkspaceError):
+        patient(act, for_s=10.0, say=lambda _: None)
+    assert patient(act, for_s=10.0, say=lambda _: None, stubborn=True) == "done"
+
+    def damaged() -> None:
+        raise Damaged("it is")
+
+    with pytest.raises(Damaged):
+        patient(damaged, for_s=10.0, say=lambda _: None, stubborn=True)
