@@ -44,7 +44,7 @@ class Follower:
                 time.sleep(1.0)
             if self.story.state.ending and not moved:
                 return self.story.state
-            wait_s = 0.02 if moved else min(0.25 if "://" not in self.workspace.url else 2.0, wait_s * 1.5)
+            wait_s = 0.02 if moved else min(0.05 if "://" not in self.workspace.url else 2.0, wait_s * 1.5)
             time.sleep(wait_s)
 
     def _advance(self) -> bool:
@@ -61,7 +61,8 @@ class Follower:
             if not isinstance(event, _SILENT):
                 self._narrate(self._line(event))
             moved = True
-        return moved
+        # What was just started has printed by now, as a rule.
+        return self._read_logs() or moved
 
     def _read_logs(self) -> bool:
         moved = False
