@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -25,11 +27,24 @@ def parse(table: Mapping[str, Any], *, source: str = "outlast.toml") -> Spec:
     """The spec, or a SpecError that names everything that is wrong with it."""
     reader = Reader(table)
     spec = _read(reader)
+    _check_characters(reader, table)
     if reader.problems:
         raise SpecError(
             reader.problems, source=source, hint="see docs/spec.md, or `outlast init` for a commented example"
         )
     return spec
+
+
+def _check_characters(reader: Reader, table: Mapping[str, Any]) -> None:
+    """No environment, command or JSON can hold these, and it is better said here than on a machine."""
+    for field, value in table.items():
+        if isinstance(value, Mapping):
+            _check_characters(Reader(value, section=field, problems=reader.problems), value)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str) and "\0" in item:
+                reader.wrong(field, "must not hold the character 0")
+            elif isinstance(item, str) and not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
+                reader.wrong(field, "holds bytes that are no text in UTF-8")
 
 
 def _read(reader: Reader) -> Spec:
@@ -91,6 +106,9 @@ def _params(reader: Reader) -> dict[str, ParamValue]:
 def _param(value: Any) -> ParamValue:
     if not isinstance(value, str | int | float | bool):
         raise ValueError(f"expected text, a number or true/false, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such number, and what was asked is kept as JSON.
+        raise ValueError(f'{value} is no number; write it as text: "{value}"')
     return value
 
 
@@ -120,6 +138,10 @@ def _secrets(reader: Reader) -> dict[str, str]:
     found: dict[str, str] = {}
     for field in inner.table:
         value = inner.take(field, _secret_source, "")
+        if not _VARIABLE.match(field):
+            # Not repeated: who writes `NAME=VALUE` here has written the secret.
+            inner.problems.append("[secrets]: give names of environment variables, never the secrets themselves")
+            continue
         _check_variable(inner, field)
         found[field] = value or field
     return found
@@ -189,7 +211,7 @@ def _inside(value: Any) -> str:
     path = text(value).strip().rstrip("/") or "/"
     if path.startswith(("/", "~")) or ".." in path.split("/"):
         raise ValueError(f"{value!r} must be a path inside the code folder, without `..`")
-    return path
+    return posixpath.normpath(path)
 
 
 def _data(reader: Reader) -> dict[str, str]:

@@ -110,7 +110,7 @@ class Applier:
 
     def _refuse(self, step: Launch, problem: CloudError) -> None:
         quota = isinstance(problem, OverQuota)
-        rest_s = _REST_QUOTA_S if quota else min(_REST_MAX_S, _REST_S * 2**step.tries)
+        rest_s = _REST_QUOTA_S if quota else min(_REST_MAX_S, _REST_S * 2 ** min(step.tries, 32))
         resting = (step.offer.key, region_key(step.offer)) if quota else (step.offer.key,)
         self._append(
             step.run,

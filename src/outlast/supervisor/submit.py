@@ -91,6 +91,7 @@ def ask(
 ) -> Request:
     """The writing part of a submit, in the order that survives a death between any two lines."""
     path = os.pathsep.join([environment.get("PATH", ""), os.path.dirname(sys.executable)])
+    path = path.encode("utf-8", "replace").decode()
     request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path)
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
     workspace.ring(request.run)

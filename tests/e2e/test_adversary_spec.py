@@ -1,0 +1,47 @@
+"""What users write: odd characters, numbers that are none, secrets in the wrong place. Told at once, never launched."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Home
+
+REFUSED = {
+    "a number that is none": ('command = "echo {x}"\n[params]\nx = nan\n', [], "nan"),
+    "a number without end": ('command = "echo {x}"\n[params]\nx = -inf\n', [], "inf"),
+    "the character 0 in a variable": ('command = "true"\n[env]\nX = "a\\u0000b"\n', [], "[env] X"),
+    "the character 0 in the command": ('command = ["echo", "\\u0000"]\n', [], "command"),
+    "no text in the command": ("", ["--", "echo", b"\xff"], "command"),
+    "no text in a parameter": ('command = "echo {x}"\n', ["--param", b"x=\xff"], "[params] x"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_machine_could_be_given_is_refused_before_anything_is_launched(home: Home, name: str) -> None:
+    file, words, told = REFUSED[name]
+    home.write("outlast.toml", file)
+    answer = home.outlast("run", *words)  # type: ignore[arg-type]
+    assert answer.returncode == 2, answer.stderr
+    assert told in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert list(home.workspace.runs()) == []
+
+
+def test_a_secret_written_where_its_name_belongs_is_not_repeated(home: Home) -> None:
+    home.write("outlast.toml", 'command = "true"\n')
+    by_option = home.outlast("run", "--secret", "TOKEN=hunter2")
+    home.write("outlast.toml", 'command = "true"\nsecrets = ["TOKEN=hunter2"]\n')
+    by_file = home.outlast("run")
+    for answer in (by_option, by_file):
+        assert answer.returncode == 2
+        assert "hunter2" not in answer.stdout + answer.stderr
+        assert "names of environment variables" in answer.stderr
+
+
+def test_odd_characters_reach_the_command_as_they_are(home: Home) -> None:
+    odd = "a 'b' \"c\" $HOME `d` ; \\ * é 漢 \n e"
+    home.write("show.py", "import os, sys\nprint([sys.argv[1], os.environ['X'], os.environ['OUTLAST_PARAM_P']])\n")
+    home.write("outlast.toml", 'command = "python3 show.py {p}"\n')
+    answer = home.outlast("run", "--quiet", "-p", f"p={odd}", "-e", f"X={odd}")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == f"{[odd, odd, odd]}\n"
