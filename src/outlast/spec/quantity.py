@@ -10,8 +10,9 @@ from outlast.spec.needs import Range
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _UNITS_GB = {"kb": 1e-6, "mb": 1e-3, "gb": 1.0, "tb": 1e3, "kib": 2**10 / 1e9, "mib": 2**20 / 1e9}
 _UNITS_GB |= {"gib": 2**30 / 1e9, "tib": 2**40 / 1e9}
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
-_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([a-z]+)$")
+# Compiled at their first use: who only tells quantities, and reads none, does without.
+_PIECE = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
+_SIZE = rf"^{_PIECE}$"
 
 
 def _number(value: object) -> float | None:
@@ -25,7 +26,7 @@ def duration_s(value: object) -> float:
     number = _number(value)
     if number is None and isinstance(value, str):
         text = value.strip().lower().replace(" ", "")
-        pieces = _PIECE.findall(text)
+        pieces = re.findall(_PIECE, text)
         if pieces and "".join(a + b for a, b in pieces) == text and all(unit in _UNITS_S for _, unit in pieces):
             number = sum(float(amount) * _UNITS_S[unit] for amount, unit in pieces)
     if number is None or not math.isfinite(number):
@@ -39,7 +40,7 @@ def size_gb(value: object) -> float:
     """Gigabytes from `50`, `"50GB"`, `"1.5TB"`, `"512MiB"`."""
     number = _number(value)
     if number is None and isinstance(value, str):
-        match = _SIZE.match(value.strip().lower())
+        match = re.match(_SIZE, value.strip().lower())
         if match and match.group(2) in _UNITS_GB:
             number = float(match.group(1)) * _UNITS_GB[match.group(2)]
     if number is None or not math.isfinite(number):
