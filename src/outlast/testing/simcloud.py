@@ -150,17 +150,22 @@ class SimCloudView:
         self.cloud = cloud
         self.actor = actor
 
-    def _effect(self, label: str, act: Callable[[], T]) -> T:
+    def _read(self, label: str, act: Callable[[], T]) -> T:
+        return self._effect(label, act, points=False)
+
+    def _effect(self, label: str, act: Callable[[], T], *, points: bool = True) -> T:
         hub, faults, actor = self.cloud.hub, self.cloud.faults, self.actor
         self.cloud.calls[label] = self.cloud.calls.get(label, 0) + 1
-        hub.point(actor, f"before {label}")
+        if points:
+            hub.point(actor, f"before {label}")
         actor.sleep(hub.dice.expovariate(1.0 / max(0.05, faults.store_slow_s)))
         if actor.cut_off or hub.dice.random() < faults.cloud_fails:
             raise CloudUnreachable(f"the cloud did not answer to {label}")
         if hub.dice.random() < faults.cloud_throttles:
             raise Throttled(f"too many requests: {label}")
         result = act()
-        hub.point(actor, f"after {label}")
+        if points:
+            hub.point(actor, f"after {label}")
         if hub.dice.random() < faults.cloud_loses_answers:
             raise CloudUnreachable(f"the answer to {label} was lost")
         return result
@@ -204,7 +209,7 @@ class SimCloudView:
             wanted = (labels or {}).items()
             return [machine for machine in seen if all(machine.labels.get(k) == v for k, v in wanted)]
 
-        return self._effect("machines", act)
+        return self._read("machines", act)
 
     def machine(self, name: str) -> Machine:
         def act() -> Machine:
@@ -213,7 +218,7 @@ class SimCloudView:
                 raise NotFound(f"no machine `{name}`")
             return machine.seen(self.cloud.hub.now)
 
-        return self._effect("machine", act)
+        return self._read("machine", act)
 
     def delete(self, name: str) -> None:
         self._effect("delete machine", lambda: self.cloud.remove(name))
@@ -249,7 +254,7 @@ class SimCloudView:
         self._effect("set metadata", lambda: self._known(name).boot.metadata.update(items))
 
     def serial(self, name: str) -> str:
-        return self._effect("serial", lambda: f"{self._known(name).facts.name} booted\n")
+        return self._read("serial", lambda: f"{self._known(name).facts.name} booted\n")
 
     def images(self) -> Sequence[Image]:
         return [Image(name="base", cloud="local")]

@@ -1,6 +1,6 @@
 """One seed, one world: the real supervisor, story and agent logic among faults, and what must hold all the while.
 
-`python -m outlast.testing.simulate --seeds 0:2000` runs many; `--seed N` replays one and prints its whole story.
+`python -m outlast.testing --seeds 0:2000` runs many; `--seed N` replays one and prints its whole story.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Simulation:
         self.root = tempfile.mkdtemp(prefix="outlast-sim-")
         self.cloud.launched = self._boot
         self.supervisors: list[Actor] = []
-        self.expected: dict[str, str] = {}
+        self.users = 0
         self.steps_applied: list[Step] = []
 
     # Actors
@@ -82,9 +82,12 @@ class Simulation:
     def workspace_of(self, actor: Actor) -> Workspace:
         return self.workspace_type(SimBucket(self.store, actor), clock=actor.time, ids=self.hub.id)
 
-    def add_user(self, *, steps: int, pace_s: float, at_s: float, cancel_after_s: float = 0.0) -> None:
+    def add_user(
+        self, *, steps: int, pace_s: float, at_s: float, cancel_after_s: float = 0.0, secret: str = ""
+    ) -> None:
         """Somebody who submits a run, tries again if it did not work, and may cancel it later."""
-        actor = Actor(self.hub, "submit", f"user {len(self.expected) + self.hub._order}")
+        self.users += 1
+        actor = Actor(self.hub, "submit", f"user {self.users}")
 
         def submit() -> None:
             spec = parse(
@@ -93,13 +96,14 @@ class Simulation:
                     "command": "train",
                     "params": {"steps": steps, "pace_s": pace_s},
                     "limits": {"no_progress": 1000, "crashes": 1000},
+                    "secrets": ["TOKEN"] if secret else [],
                 }
             )
             workspace = self.workspace_of(actor)
             clouds = {"local": self.cloud_view_type(self.cloud, actor)}
             while True:
                 try:
-                    request = ask(workspace, clouds, spec, CodeRecord(kind="none"), environment={})
+                    request = ask(workspace, clouds, spec, CodeRecord(kind="none"), environment={"TOKEN": secret})
                     break
                 except (OutlastError, CloudError):
                     actor.sleep(2.0)  # a user whose submit failed submits again: that is another run
@@ -108,7 +112,6 @@ class Simulation:
                 self._cancel(workspace, request.run, actor)
 
         self.hub.spawn(actor, submit, after_s=at_s)
-        self._steps = steps
 
     def _cancel(self, workspace: Workspace, run: str, actor: Actor) -> None:
         from outlast.workspace.events import Cancelled

@@ -51,22 +51,28 @@ class SimBucket:
         self.store = store
         self.actor = actor
 
-    def _effect(self, label: str, act: Callable[[], T]) -> T:
+    def _read(self, label: str, act: Callable[[], T]) -> T:
+        """As an effect, but without points: to die beside a read is to have died after the effect before it."""
+        return self._effect(label, act, points=False)
+
+    def _effect(self, label: str, act: Callable[[], T], *, points: bool = True) -> T:
         """Time passes, the call may fail before or after it did its work, and the actor may die on either side."""
         hub, faults, actor = self.store.hub, self.store.faults, self.actor
         self.store.calls[label] = self.store.calls.get(label, 0) + 1
-        hub.point(actor, f"before {label}")
+        if points:
+            hub.point(actor, f"before {label}")
         actor.sleep(hub.dice.expovariate(1.0 / faults.store_slow_s))
         if actor.cut_off or hub.dice.random() < faults.store_fails:
             raise StoreUnreachable(f"the store did not answer to {label}")
         result = act()
-        hub.point(actor, f"after {label}")
+        if points:
+            hub.point(actor, f"after {label}")
         if hub.dice.random() < faults.store_loses_answers:
             raise StoreUnreachable(f"the answer to {label} was lost")
         return result
 
     def get(self, key: str) -> bytes:
-        return self._effect("get", lambda: self._object(key)[0])
+        return self._read("get", lambda: self._object(key)[0])
 
     def _object(self, key: str) -> tuple[bytes, float]:
         try:
@@ -91,7 +97,7 @@ class SimBucket:
         self._effect("upload", lambda: self.store.put(check_key(key), body))
 
     def download(self, key: str, path: str) -> None:
-        body = self._effect("download", lambda: self._object(key)[0])
+        body = self._read("download", lambda: self._object(key)[0])
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(body)
@@ -101,20 +107,20 @@ class SimBucket:
             body, at = self._object(key)
             return Entry(key, len(body), at)
 
-        return self._effect("head", act)
+        return self._read("head", act)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
-        def act() -> list[Entry]:
+        def act() -> Sequence[Entry]:
             keys = [key for key in self.store.keys(prefix) if key > after]
             return [Entry(key, len(self.store.objects[key][0]), self.store.objects[key][1]) for key in keys]
 
-        return iter(self._effect("list", act))
+        return iter(self._read("list", act))
 
     def children(self, prefix: str) -> Sequence[str]:
         def act() -> Sequence[str]:
             return sorted({key.removeprefix(prefix).split("/")[0] for key in self.store.keys(prefix)})
 
-        return self._effect("children", act)
+        return self._read("children", act)
 
     def delete(self, key: str) -> None:
         self._effect("delete", lambda: self.store.delete(check_key(key)))

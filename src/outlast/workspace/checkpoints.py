@@ -18,6 +18,7 @@ import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, WorkspaceError
 from outlast.workspace.bucket import Bucket
+from outlast.workspace.codec import decoded
 from outlast.workspace.state import Checkpoint
 
 _THREADS = 8
@@ -138,10 +139,7 @@ def write_manifest(bucket: Bucket, manifest: Manifest) -> None:
 def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
     """Raises Missing, or Damaged if it lies about itself."""
     key = manifest_key(run, checkpoint)
-    try:
-        manifest = msgspec.json.decode(bucket.get(key), type=Manifest)
-    except msgspec.DecodeError as problem:
-        raise Damaged(f"{key} cannot be read: {problem}") from problem
+    manifest = decoded(bucket.get(key), Manifest, key)
     if (manifest.run, manifest.checkpoint) != (run, checkpoint):
         raise Damaged(f"{key} belongs to checkpoint {manifest.checkpoint} of {manifest.run}")
     return manifest

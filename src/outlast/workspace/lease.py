@@ -6,8 +6,9 @@ import os
 
 import msgspec
 
-from outlast.errors import Exists, Missing
+from outlast.errors import Damaged, Exists, Missing
 from outlast.workspace.bucket import Bucket
+from outlast.workspace.codec import decoded
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +70,12 @@ class Lease:
     def holder(self) -> Holder | None:
         """Who holds it now; None if it is free."""
         newest = self._newest()
-        if not newest or self._expired(newest):
-            return None
         try:
-            return msgspec.json.decode(self.bucket.get(f"{self.prefix}{newest:08d}"), type=Holder)
-        except Missing:
-            return None
+            if not newest or self._expired(newest):
+                return None
+            return decoded(self.bucket.get(f"{self.prefix}{newest:08d}"), Holder, self.prefix)
+        except (Missing, Damaged):
+            return None  # replaced while we looked, or damaged
 
     def _body(self, epoch: int, *, released: bool = False) -> bytes:
         return msgspec.json.encode(Holder(who=self.who, epoch=epoch, released=released))
@@ -89,13 +90,13 @@ class Lease:
     def _expired(self, epoch: int) -> bool:
         beat = f"{self.prefix}beat-{epoch:08d}"
         try:
-            holder = msgspec.json.decode(self.bucket.get(beat), type=Holder)
+            holder = decoded(self.bucket.get(beat), Holder, beat)
             if holder.released or holder.plainly_dead():
                 return True
             seen_at = self.bucket.head(beat).modified_at
         except Missing:
             seen_at = self.bucket.head(f"{self.prefix}{epoch:08d}").modified_at
-        except msgspec.DecodeError:
+        except Damaged:
             return True
         # The store's own now: the time it gives to a write of ours.
         now = self.bucket.put(f"{self.prefix}clock", b"").modified_at

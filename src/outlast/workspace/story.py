@@ -9,6 +9,7 @@ import msgspec
 from outlast.errors import Damaged, Exists, InvalidTransition, Missing
 from outlast.workspace import events as ev
 from outlast.workspace.bucket import Bucket
+from outlast.workspace.codec import HINT, UNREADABLE
 from outlast.workspace.events import Event
 from outlast.workspace.state import RunState, illegal, step
 
@@ -32,9 +33,11 @@ class Story:
             while self._read_next():
                 pass
             return self.state
-        prefix = f"runs/{self.run}/story/"
-        for _ in self.bucket.list(prefix):
-            self._read_next()
+        for entry in self.bucket.list(f"runs/{self.run}/story/"):
+            key = event_key(self.run, len(self.events) + 1)
+            if entry.key != key or not self._read_next():
+                # Going on would fill the gap beneath what is there, and tell another story.
+                raise Damaged(f"the story of {self.run} is damaged: {key} is missing", hint=HINT)
         return self.state
 
     def _read_next(self) -> bool:
@@ -46,11 +49,8 @@ class Story:
         try:
             event = ev.decode(body)
             self.state = step(self.state, event)
-        except (msgspec.DecodeError, InvalidTransition) as problem:
-            raise Damaged(
-                f"the story of {self.run} is damaged at {key}: {problem}",
-                hint="was it written by a newer outlast, or changed by hand?",
-            ) from problem
+        except (*UNREADABLE, InvalidTransition) as problem:
+            raise Damaged(f"the story of {self.run} is damaged at {key}: {problem}", hint=HINT) from problem
         self.events.append(event)
         return True
 

@@ -6,18 +6,17 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun
 from outlast.spec.spec import Spec
 from outlast.workspace.bucket import Bucket, Entry, open_bucket
+from outlast.workspace.codec import decoded
 from outlast.workspace.record import CodeRecord
-from outlast.workspace.story import Story
+from outlast.workspace.story import Story, event_key
 
 DEFAULT = "~/.outlast/workspace"
-T = TypeVar("T")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +74,7 @@ class Workspace:
                 body = self.bucket.get("workspace.json")
             except Missing:
                 body = self._introduce()
-            self._id = _decode(body, _Identity, "workspace.json").id
+            self._id = decoded(body, _Identity, "workspace.json").id
         return self._id
 
     def _introduce(self) -> bytes:
@@ -123,7 +122,7 @@ class Workspace:
             body = self.bucket.get(f"runs/{run}/spec.json")
         except Missing as problem:
             raise NoSuchRun(f"no run `{run}` in {self.url}", hint="see `outlast ps --all`") from problem
-        return _decode(body, Request, f"runs/{run}/spec.json")
+        return decoded(body, Request, f"runs/{run}/spec.json")
 
     def story(self, run: str) -> Story:
         return Story(self.bucket, run)
@@ -136,21 +135,29 @@ class Workspace:
         """The run that is meant by a name, an unambiguous prefix, or `last`."""
         runs = self.runs()
         if text in runs:
-            return text
+            return self._submitted(text)
         if text == "last":
             return self._newest(runs)
         fits = [run for run in runs if run.startswith(text)]
         if len(fits) == 1:
-            return fits[0]
+            return self._submitted(fits[0])
         if not fits:
             raise NoSuchRun(f"no run `{text}` in {self.url}", hint="see `outlast ps --all`")
         raise NoSuchRun(f"`{text}` fits {len(fits)} runs: {', '.join(fits[:8])}", hint="write more of the name")
+
+    def _submitted(self, run: str) -> str:
+        """The run, if it came to be: one whose submit was cut short has a request and no story."""
+        try:
+            self.bucket.head(event_key(run, 1))
+        except Missing as problem:
+            raise NoSuchRun(f"`{run}` was never submitted: whoever asked for it was cut short") from problem
+        return run
 
     def _newest(self, runs: Sequence[str]) -> str:
         heads: list[Entry] = []
         for run in runs:
             try:
-                heads.append(self.bucket.head(f"runs/{run}/spec.json"))
+                heads.append(self.bucket.head(event_key(run, 1)))
             except Missing:
                 continue
         if not heads:
@@ -165,9 +172,9 @@ class Workspace:
 
     def pulse(self, run: str) -> Pulse | None:
         try:
-            return _decode(self.bucket.get(f"pulse/{run}"), Pulse, f"pulse/{run}")
-        except Missing:
-            return None
+            return decoded(self.bucket.get(f"pulse/{run}"), Pulse, f"pulse/{run}")
+        except (Missing, Damaged):
+            return None  # a hint that cannot be read is no hint
 
     def pulses(self) -> dict[str, Entry]:
         """One listing: when each live run was last heard of, by the store's clock."""
@@ -188,15 +195,6 @@ class Workspace:
 
 def _natural(text: str) -> list[tuple[int, int | str]]:
     return [(0, int(p)) if p.isdigit() else (1, p) for p in re.split(r"(\d+)", text) if p]
-
-
-def _decode(body: bytes, kind: type[T], key: str) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as problem:
-        raise Damaged(
-            f"{key} cannot be read: {problem}", hint="was it written by a newer outlast, or changed by hand?"
-        ) from problem
 
 
 def open_workspace(url: str = "") -> Workspace:

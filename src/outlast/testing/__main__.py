@@ -1,0 +1,65 @@
+"""`python -m outlast.testing`: many worlds, in parallel; a failing seed prints its story and how to replay it."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+
+from outlast.testing.simulate import Result, simulate
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m outlast.testing", description=__doc__)
+    parser.add_argument("--seeds", default="0:2000", metavar="FROM:TO", help="which worlds (0:2000)")
+    parser.add_argument("--seed", type=int, default=None, help="replay one world and tell its whole story if it fails")
+    parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _tell(simulate(options.seed))
+    first, _, last = options.seeds.partition(":")
+    seeds = range(int(first), int(last))
+    began = time.monotonic()
+    done: list[Result] = []
+    failed: list[Result] = []
+    with multiprocessing.Pool(options.jobs) as pool:
+        for result in pool.imap_unordered(simulate, seeds, chunksize=8):
+            done.append(result)
+            if result.problem:
+                failed.append(result)
+            if sys.stderr.isatty() and len(done) % 20 == 0:
+                print(f"\r{len(done)}/{len(seeds)} worlds, {len(failed)} failed", end="", file=sys.stderr, flush=True)
+    took_s = time.monotonic() - began
+    print(_summary(done, failed, took_s))
+    if failed:
+        return _tell(min(failed, key=lambda result: len(result.trace)))
+    return 0
+
+
+def _summary(done: list[Result], failed: list[Result], took_s: float) -> str:
+    endings: dict[str, int] = {}
+    for result in done:
+        for ending, count in result.endings.items():
+            endings[ending] = endings.get(ending, 0) + count
+    told = ", ".join(f"{count} {ending}" for ending, count in sorted(endings.items()))
+    years = sum(result.sim_s for result in done) / 86400
+    return (
+        f"{len(done)} worlds in {took_s:.0f} s: {sum(r.runs for r in done)} runs ({told}), "
+        f"{sum(r.attempts for r in done)} machines, {sum(r.effects for r in done)} calls, {years:.1f} simulated days; "
+        f"{len(failed)} failed{': seeds ' + ', '.join(str(r.seed) for r in failed[:20]) if failed else ''}"
+    )
+
+
+def _tell(result: Result) -> int:
+    if not result.problem:
+        print(f"seed {result.seed}: all invariants hold ({result.runs} runs, {result.attempts} machines)")
+        return 0
+    print("\n".join(result.trace))
+    print(f"\nseed {result.seed}: {result.problem}\nreplay it: python -m outlast.testing --seed {result.seed}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

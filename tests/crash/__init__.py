@@ -1,0 +1,1 @@
+"""The same story, dying at point 0, 1, 2 … n."""

@@ -1,0 +1,1 @@
+"""Whole worlds from a seed."""

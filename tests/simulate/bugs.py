@@ -1,0 +1,232 @@
+"""Bugs, planted: each breaks one promise in the way in which it is usually broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from outlast.agent.attempt import Attempt
+from outlast.agent.save import Saver
+from outlast.agent.whole import Snapshot
+from outlast.clouds.cloud import Machine
+from outlast.errors import Exists, NotFound, StoreUnreachable
+from outlast.supervisor.apply import Applier
+from outlast.supervisor.world import Forget, Launch, Place, Release
+from outlast.testing.hub import Actor
+from outlast.testing.simagent import SimAgent, one_by_one
+from outlast.testing.simcloud import SimCloudView
+from outlast.testing.simulate import Simulation
+from outlast.workspace import checkpoints
+from outlast.workspace import events as ev
+from outlast.workspace.checkpoints import Manifest, Part
+from outlast.workspace.events import Event
+from outlast.workspace.state import Checkpoint
+from outlast.workspace.story import Story, event_key
+from outlast.workspace.workspace import Workspace
+
+
+class RandomName(Workspace):
+    def machine_name(self, run: str, attempt: int) -> str:
+        return f"{run}-{self.ids()}"
+
+
+class LaunchFirst(Applier):
+    """Effect before intent."""
+
+    def _place(self, step: Place) -> None:
+        self._launch(Launch(run=step.run, attempt=step.attempt, offer=step.offer))
+        super()._place(step)
+
+
+class CarelessStory(Story):
+    """Appends whatever it is told to."""
+
+    def append(self, event: Event, *, nonce: str) -> bool:
+        event = msgspec.structs.replace(event, nonce=nonce)
+        while True:
+            self.refresh()
+            try:
+                self.bucket.create(event_key(self.run, len(self.events) + 1), ev.encode(event))
+            except Exists:
+                continue
+            return True
+
+
+class UnfencedAttempt(Attempt):
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self.story = CarelessStory(self.workspace.bucket, self.run)
+
+
+class Unfenced(SimAgent):
+    attempt_type = UnfencedAttempt
+
+
+class CancelsWithoutLooking(Simulation):
+    def _cancel(self, workspace: Workspace, run: str, actor: Actor) -> None:
+        try:
+            CarelessStory(workspace.bucket, run).append(ev.Cancelled(who="user"), nonce=self.hub.id())
+            workspace.ring(run)
+        except StoreUnreachable:
+            pass
+
+
+class BlindToStopped(SimCloudView):
+    """Lists what runs, as the well-known tools do."""
+
+    def machines(self, labels: object = None) -> Sequence[Machine]:
+        return [m for m in super().machines(labels) if m.status in ("pending", "running")]  # type: ignore[arg-type]
+
+    def machine(self, name: str) -> Machine:
+        machine = super().machine(name)
+        return machine if machine.status != "stopped" else msgspec.structs.replace(machine, status="running")
+
+
+class ManifestFirstSaver(Saver):
+    """Says `Saved` before the bodies are there."""
+
+    def _commit(self, snapshot: Snapshot) -> bool:
+        parts = []
+        for path in snapshot.paths:
+            digest = checkpoints._sha256(f"{self.folder}/{path}")
+            size = snapshot.files[path][0]
+            key = f"runs/{self.attempt.run}/parts/{self.attempt.number}/{digest}"
+            parts.append(Part(path, key, digest, size))
+        self._count += 1
+        name = f"{self.attempt.number:04d}-{self._count:05d}"
+        manifest = Manifest(
+            run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, parts=tuple(parts), step=None
+        )
+        checkpoints.write_manifest(self.attempt.workspace.bucket, manifest)
+        self.attempt.saved(name, step=None, size=0)
+        checkpoints.upload_parts(self.parts, self.folder, snapshot.paths, each=one_by_one)
+        self.committed = snapshot
+        return True
+
+
+class ManifestFirst(SimAgent):
+    saver_type = ManifestFirstSaver
+
+
+class GreedySaver(Saver):
+    """Deletes every checkpoint but the newest, and its parts by name alone."""
+
+    def _prune(self) -> None:
+        bucket, run = self.attempt.workspace.bucket, self.attempt.run
+        keep = {part.key for part in checkpoints.read_manifest(bucket, run, self._newest().id).parts}
+        for entry in list(bucket.list(f"runs/{run}/parts/")):
+            if entry.key not in keep:
+                bucket.delete(entry.key)
+                self.parts.forget(entry.key)
+
+    def _newest(self) -> Checkpoint:
+        return self.attempt.story.state.checkpoints[-1]
+
+
+class Greedy(SimAgent):
+    saver_type = GreedySaver
+
+
+class ResumesFromWhatItFetchedFirst(SimAgent):
+    """Does not look again after it has waited for its predecessor's last word."""
+
+    def _restore(self, attempt: Attempt, saver: Saver, place: object, have: Checkpoint | None) -> Checkpoint | None:
+        if have is not None or getattr(self, "looked", False):
+            return have
+        self.looked = True
+        return super()._restore(attempt, saver, place, have)  # type: ignore[arg-type]
+
+
+class RollingBackSaver(Saver):
+    """No answer to `Saved`: it takes that for a failure, and tidies up."""
+
+    def _commit(self, snapshot: Snapshot) -> bool:
+        before = len(self.attempt.story.state.checkpoints)
+        done = super()._commit(snapshot)
+        if not done and len(self.attempt.story.state.checkpoints) == before:
+            bucket, run = self.attempt.workspace.bucket, self.attempt.run
+            for entry in list(bucket.list(f"runs/{run}/parts/{self.attempt.number}/")):
+                bucket.delete(entry.key)
+                self.parts.forget(entry.key)
+        return done
+
+
+class LostAnswerIsFailure(SimAgent):
+    saver_type = RollingBackSaver
+
+    def _persist(self, act: Callable[[], bool]) -> bool:
+        try:
+            return act()
+        except StoreUnreachable:
+            return False
+
+
+class CostByTwoClocks(Applier):
+    """From the cloud's time of creation to the supervisor's now."""
+
+    def _ran_s(self, step: Release) -> float:
+        try:
+            return max(0.0, self.clock() - self.clouds[step.cloud].machine(step.machine).created_at)
+        except NotFound:
+            return 0.0
+
+    def _release(self, step: Release) -> None:
+        super()._release(msgspec.structs.replace(step, ran_s=0.0))
+
+
+class NeverForgets(Applier):
+    def _forget(self, step: Forget) -> None:
+        self.observer.forget(step.run)
+
+
+class NoBell(Workspace):
+    """A submit that nobody hears of."""
+
+    def ring(self, run: str) -> None:
+        pass
+
+
+def with_parts(**parts: type) -> type[Simulation]:
+    return type("Bugged", (Simulation,), parts)
+
+
+# The bug, what it is planted into, and the invariants that may be the first to see it.
+BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
+    "machine names are drawn, not derived": (
+        with_parts(workspace_type=RandomName),
+        {"intent_before_effect", "one_machine_an_attempt"},
+    ),
+    "the launch comes before the intent": (with_parts(applier_type=LaunchFirst), {"intent_before_effect"}),
+    "older attempts are not fenced": (
+        with_parts(agent_type=Unfenced),
+        {"at_most_one_attempt_commits", "a_run_ends_once", "progress_never_goes_back"},
+    ),
+    "a run can end twice": (
+        CancelsWithoutLooking,
+        {"a_run_ends_once"},
+    ),
+    "the listing is blind to stopped machines": (
+        with_parts(cloud_view_type=BlindToStopped),
+        {"every_machine_is_gone", "every_run_ended", "cost_counted_is_cost_caused"},
+    ),
+    "a checkpoint is committed before its parts": (
+        with_parts(agent_type=ManifestFirst),
+        {"committed_checkpoints_are_whole"},
+    ),
+    "old checkpoints are deleted too eagerly": (with_parts(agent_type=Greedy), {"newest_checkpoints_are_kept"}),
+    "the successor resumes from what it fetched first": (
+        with_parts(agent_type=ResumesFromWhatItFetchedFirst),
+        {"progress_never_goes_back"},
+    ),
+    "a lost answer is taken for a failure": (
+        with_parts(agent_type=LostAnswerIsFailure),
+        {"newest_checkpoints_are_kept", "progress_never_goes_back"},
+    ),
+    "cost is told by two clocks": (with_parts(applier_type=CostByTwoClocks), {"cost_counted_is_cost_caused"}),
+    "what is over is not forgotten": (
+        with_parts(applier_type=NeverForgets),
+        {"nothing_is_remembered_of_the_dead", "a_world_at_rest_plans_nothing"},
+    ),
+    "a submit does not ring": (with_parts(workspace_type=NoBell), {"every_run_ended"}),
+}
