@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import IO
 
 from outlast.workspace.workspace import Workspace
 
@@ -15,12 +16,20 @@ def log_path() -> str:
 
 def start_supervisor(workspace: Workspace) -> int:
     """The process id of the new supervisor. One too many leaves by itself."""
-    path = log_path()
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     words = [sys.executable, "-P", "-m", "outlast.cli", "supervise", "--until-idle", "--background"]
     words += ["--workspace", workspace.url]
-    with open(path, "ab") as log:
+    with _open_log() as log:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
         )
     return process.pid
+
+
+def _open_log() -> IO[bytes]:
+    """A home that cannot be written to costs the supervisor its log, and no run its supervisor."""
+    path = log_path()
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "ab")
+    except OSError:
+        return open(os.devnull, "ab")

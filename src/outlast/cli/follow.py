@@ -90,15 +90,19 @@ class Follower:
         click.echo(click.style(f"outlast: {text}", fg="cyan"), err=True)
 
     def wait_until_settled(self, *, within_s: float = 20.0) -> RunState:
-        """Until the machines are gone, too, so that nothing is left when we say that it is over."""
+        """Until the machines are gone, too, so that nothing is left when we say that it is over; but for those that are
+        kept for debugging on purpose."""
         deadline = time.monotonic() + within_s
-        while not self.story.refresh().settled and time.monotonic() < deadline:
+        while (left := _left(self.story.refresh())) and time.monotonic() < deadline:
             time.sleep(0.05)
         state = self.story.state
-        if not state.settled:
+        if left:
             click.echo("outlast: machines are still being deleted; `outlast supervise` sees to it", err=True)
-        elif not self.quiet:
+        if not self.quiet:
             self._summary(state)
+        for attempt in state.attempts:
+            if attempt.keep_s and not attempt.released:
+                self._narrate(f"{attempt.machine} is kept for debugging for {describe_s(attempt.keep_s)}, then deleted")
         return state
 
     def _summary(self, state: RunState) -> None:
@@ -120,3 +124,8 @@ class Follower:
         if state.ending == "cancelled":
             return 7
         return state.exit_code or 6
+
+
+def _left(state: RunState) -> bool:
+    """Is a machine left that is to be deleted at once?"""
+    return any(not (a.released or a.keep_s) for a in state.attempts)

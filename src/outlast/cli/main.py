@@ -51,6 +51,7 @@ def root_help() -> str:
 
 def main() -> None:
     """The console script."""
+    _open_streams()
     words = sys.argv[1:]
     # A shell that asks for completions calls without words: the question is in the environment.
     asked = "_OUTLAST_COMPLETE" in os.environ
@@ -69,6 +70,14 @@ def main() -> None:
     _leave(call(words))
 
 
+def _open_streams() -> None:
+    """Give us the streams that we were started without (`>&-`): a file opened later must not get their numbers, and
+    what is printed goes nowhere instead of nowhere to be found."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as we live
+
+
 def _leave(code: int) -> None:
     """Out, without taking the interpreter apart piece by piece, which is another tenth. Nothing here waits for it:
     whatever must be whole is in the workspace, and threads that are left are there to be cut off."""
@@ -78,6 +87,9 @@ def _leave(code: int) -> None:
     except BrokenPipeError:
         code = 141
     except OSError as problem:
-        os.write(2, f"error: the output could not be written: {problem.strerror}\n".encode())
         code = code or 1
+        try:
+            os.write(2, f"error: the output could not be written: {problem.strerror}\n".encode())
+        except OSError:
+            pass  # the terminal is gone, and there is nobody to tell
     os._exit(code)

@@ -12,9 +12,11 @@ from outlast.workspace.workspace import Workspace
 
 
 def attempts_with_outputs(state: RunState) -> list[int]:
-    """Attempts that said their last word. What a fenced one may have written never counts."""
+    """Attempts that said their last word, that others resumed from, or after which there was no other. What an attempt
+    without a trace in the story has written was written again by its successor."""
     said = ("finished", "preempted", "crashed", "killed", "hung")
-    return [a.number for a in state.attempts if a.outcome in said]
+    started = [a for a in state.attempts if a.started_at]
+    return [a.number for a in started if a.outcome in said or a.saves or (state.ending and a is started[-1])]
 
 
 def pull_outputs(workspace: Workspace, run: str, destination: str, *, quiet: bool = False) -> int:

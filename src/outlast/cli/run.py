@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -129,32 +130,49 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     workspace = find_workspace(workspace_url)
     request = ask_for(workspace, path, options, command)
     follower = Follower(workspace, request.run, quiet=quiet)
-    stop = threading.Event()
-    supervisor = _supervise_here(workspace, stop)
-    previous = signal.signal(signal.SIGTERM, _as_interrupt)
-    try:
-        _follow(workspace, request.run, follower)
-        state = follower.wait_until_settled()
-    except _Detached:
-        stop.set()
-        supervisor.join(10.0)
-        _hand_over(workspace)
-        note(f"detached; `{request.run}` goes on. Back to it: `outlast logs -f {request.run}`")
+    if not _stay(workspace, request.run, follower):
+        with contextlib.suppress(OSError):  # the terminal may be gone, and with it whoever could read this
+            note(f"detached; `{request.run}` goes on. Back to it: `outlast logs -f {request.run}`")
         return 130
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        stop.set()
-    supervisor.join(10.0)
-    _hand_over(workspace)
-    if not no_pull and state.ending == "finished":
+    if not no_pull and follower.story.state.ending == "finished":
         from outlast.cli.pull import pull_outputs
 
         pull_outputs(workspace, request.run, destination or os.path.join("outputs", request.run), quiet=quiet)
     return follower.exit_code()
 
 
-def _as_interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+def _stay(workspace: Workspace, run: str, follower: Follower) -> bool:
+    """Supervise and follow until the run is over; False if we detach before.
+
+    However we leave (a closed terminal, a reader of our output that is gone, a bug), the run is handed over.
+    """
+    stop = threading.Event()
+    supervisor = _supervise_here(workspace, stop)
+    previous = _on_signals(_detach, signal.SIGTERM, signal.SIGHUP)
+    try:
+        _follow(workspace, run, follower)
+        follower.wait_until_settled()
+    except _Detached:
+        return False
+    finally:
+        # Not to be interrupted: a second Ctrl-C would leave the run without a supervisor.
+        previous = {**_on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
+        stop.set()
+        supervisor.join(10.0)
+        _hand_over(workspace)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return True
+
+
+def _on_signals(handler: Any, *numbers: signal.Signals) -> dict[signal.Signals, Any]:
+    """Set the handler, but for signals that `nohup` has us ignore; what was there before."""
+    changed = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in changed}
+
+
+def _detach(_number: int, _frame: object) -> None:
+    raise _Detached
 
 
 class _Detached(Exception):
@@ -167,6 +185,13 @@ def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
         try:
             follower.follow()
             return
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            # Our output has nowhere to go: the terminal was closed, or a disk is full.
+            with contextlib.suppress(OSError):
+                note(f"the output cannot be written: {problem.strerror}")
+            raise _Detached from None
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
                 raise _Detached from None
@@ -208,7 +233,7 @@ def _loud_bugs(text: str) -> None:
 
 
 def _hand_over(workspace: Workspace) -> None:
-    """Other runs of this workspace may need a supervisor when this one leaves."""
+    """This run, or others of this workspace, may need a supervisor when this one leaves."""
     from outlast.cli.background import start_supervisor
 
     if workspace.pulses() or workspace.bells():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -42,7 +43,8 @@ def supervise(workspace_url: str, until_idle: bool, background: bool) -> int:
 
 
 def _log(text: str) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+    with contextlib.suppress(OSError):  # a full disk or a closed terminal is no reason to desert the runs
+        click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
 def look(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
@@ -96,6 +98,7 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     _print_steps(doomed, as_json=as_json, nothing="no machine is left over")
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds())
+        supervisor.observer.hands_off = True  # the bells are for somebody who does more than reap
         supervisor.observer.observe(time.time())
         for step in doomed:
             supervisor.applier.apply(step)

@@ -1,0 +1,122 @@
+"""However `outlast run` is left or broken into, its run is handed over, and nobody is shown a traceback."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outlast.workspace.lease import Lease
+from tests.e2e.conftest import COUNTER, OUTLAST, Home, processes_mentioning
+
+
+def shell(home: Home, text: str) -> subprocess.CompletedProcess[str]:
+    environment = {**home.environment, "PATH": f"{os.path.dirname(OUTLAST)}:{home.environment['PATH']}"}
+    return subprocess.run(
+        ["bash", "-c", text], cwd=home.project, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def assert_goes_on_without_us(home: Home, total: int) -> None:
+    """Someone supervises: the run survives the loss of its machine, and ends."""
+    home.cloud.preempt(home.machines()[0].name, notice=False)
+    home.until(lambda: home.state().settled, "the end", 60)
+    assert home.state().ending == "finished"
+    assert f"count {total}\n" in home.log()
+    assert home.machines() == []
+
+
+def test_goes_on_when_the_reader_of_its_output_leaves(home: Home) -> None:
+    home.write("count.py", COUNTER)
+    answer = shell(home, "outlast run -- python3 count.py 40 0.05 | head -n 2")
+    assert answer.stdout == "resumed at 0\ncount 1\n"
+    assert "Traceback" not in answer.stderr
+    assert_goes_on_without_us(home, 40)
+
+
+def test_goes_on_when_its_terminal_is_closed(home: Home) -> None:
+    home.write("count.py", COUNTER)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        # `setsid --ctty` makes it the terminal's own session, as a login shell's is.
+        ["setsid", "--ctty", OUTLAST, "run", "--", "python3", "count.py", "40", "0.05"],
+        cwd=home.project,
+        env=home.environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    home.until_counted(2)
+    os.close(ours)
+    assert process.wait(timeout=30) == 130
+    assert_goes_on_without_us(home, 40)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_runs_with_closed_streams(home: Home, closed: str) -> None:
+    home.write("hello.py", "print('hello')\n")
+    answer = shell(home, f"outlast run -- python3 hello.py {closed}")
+    assert answer.returncode == 0, answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout == ("" if ">&- " in closed + " " and closed != "2>&-" else "hello\n")
+    assert home.state().settled
+
+
+def test_a_home_that_cannot_be_written_to_costs_no_run_its_supervisor(home: Home) -> None:
+    home.write("count.py", COUNTER)
+    Path(home.environment["HOME"]).write_text("a file, and no folder")
+    answer = home.outlast("submit", "--", "python3", "count.py", "3", "0.01")
+    assert answer.returncode == 0, answer.stderr
+    home.until(lambda: home.state().settled, "the end")
+
+
+def test_a_submit_that_was_cut_short_is_no_run(home: Home) -> None:
+    home.write("hello.py", "print('hello')\n")
+    assert home.outlast("run", "--name", "hello", "--", "python3", "hello.py").returncode == 0
+    # All that a submit had written when it was killed.
+    body = home.workspace.bucket.get("runs/hello-1/spec.json")
+    home.workspace.bucket.create("runs/hello-2/spec.json", body.replace(b"hello-1", b"hello-2"))
+    home.workspace.ring("hello-2")
+    assert "hello-1" in home.outlast("show", "last").stdout
+    for words in (["logs", "-f", "hello-2"], ["cancel", "hello-2"], ["show", "hello-2"]):
+        answer = home.outlast(*words)
+        assert answer.returncode == 3, answer.stderr
+        assert "never submitted" in answer.stderr
+    assert home.supervise().returncode == 0
+
+
+def test_damaged_hints_stop_no_command(home: Home) -> None:
+    home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    process = home.start("run", "--", "python3", "wait.py")
+    home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
+    os.kill(process.pid, signal.SIGSTOP)
+    lease = home.workspace.bucket.children("leases/supervisor/")
+    for name in lease:
+        home.workspace.bucket.put(f"leases/supervisor/{name}", b"{")
+    home.workspace.bucket.put(f"bell/{home.only_run()}/odd", b"{")
+    assert Lease(home.workspace.bucket, "supervisor", who="", ttl_s=6.0).holder() is None
+    for words in (["ps"], ["show", "last"], ["plan"], ["reap"]):
+        home.workspace.bucket.put(f"pulse/{home.only_run()}", b"\xff{")
+        answer = home.outlast(*words)
+        assert answer.returncode == 0, answer.stderr
+    assert home.outlast("cancel", "last").returncode == 0
+    home.until(lambda: home.state().settled, "the end")
+    os.kill(process.pid, signal.SIGCONT)
+    process.communicate(timeout=30)
+    assert process.returncode == 7
+
+
+def test_a_machine_that_is_kept_is_told_as_such_and_the_reason_of_the_failure_too(home: Home) -> None:
+    home.write("crash.py", "import sys\nsys.exit(3)\n")
+    answer = home.outlast("run", "--crashes", "1", "--keep-on-failure", "2s", "--", "python3", "crash.py")
+    assert answer.returncode == 3
+    assert "exited with 3" in answer.stderr
+    assert "kept for debugging" in answer.stderr
+    assert "still being deleted" not in answer.stderr
+    home.until(lambda: home.state().settled, "the end of the time limit")
+    home.until(lambda: not processes_mentioning(str(home.root)), "end of every process")
