@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -120,3 +121,14 @@ def test_a_machine_that_is_kept_is_told_as_such_and_the_reason_of_the_failure_to
     assert "still being deleted" not in answer.stderr
     home.until(lambda: home.state().settled, "the end of the time limit")
     home.until(lambda: not processes_mentioning(str(home.root)), "end of every process")
+
+
+def test_following_a_run_whose_workspace_was_deleted_ends_with_a_sentence(home: Home) -> None:
+    home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    process = home.start("run", "--", "python3", "wait.py")
+    home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
+    shutil.rmtree(home.root / "workspace", ignore_errors=True)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode in (3, 4), output
+    assert "error:" in output
+    assert "Traceback" not in output

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +16,7 @@ from outlast.workspace.logs import PIECE_BYTES
 
 _SHORTEST_SECRET = 4
 _MASK = b"***"
+_LAST_WORDS_S = 1.0
 
 
 class Mask:
@@ -62,6 +66,7 @@ class OutputPump:
         self._buffer = bytearray()
         self._number = first
         self._stop = threading.Event()
+        self._left, self._leave_at = 0, 0.0
         self.last_output_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -73,7 +78,7 @@ class OutputPump:
     def _run(self) -> None:
         flushed_at = 0.0  # the first line goes out at once
         handle = self._pipe.fileno()
-        while True:
+        while not self._is_enough(handle):
             due_s = max(0.0, flushed_at + self._every_s - time.monotonic()) if self._buffer else 0.2
             readable = select.select([handle], [], [], due_s)[0]
             if readable:
@@ -81,6 +86,7 @@ class OutputPump:
                 if not body:
                     break
                 self.last_output_at = time.monotonic()
+                self._left -= len(body)
                 self._buffer += self._mask.feed(body)
             elif self._stop.is_set():
                 break
@@ -89,6 +95,15 @@ class OutputPump:
                 flushed_at = time.monotonic()
         self._buffer += self._mask.feed(b"", last=True)
         self._flush()
+
+    def _is_enough(self, handle: int) -> bool:
+        """After the command's end: what it had written is taken, and what others say for a moment. A daemon that it
+        left behind may go on for ever."""
+        if not self._stop.is_set():
+            return False
+        if not self._leave_at:
+            self._left, self._leave_at = _bytes_in(handle), time.monotonic() + _LAST_WORDS_S
+        return self._left <= 0 and time.monotonic() > self._leave_at
 
     def _flush(self) -> None:
         while self._buffer:
@@ -101,3 +116,9 @@ class OutputPump:
         """The command has ended: take what is still in the pipe, and do not wait for daemons that hold it open."""
         self._stop.set()
         self._thread.join(within_s)
+
+
+def _bytes_in(handle: int) -> int:
+    """How much waits in a pipe."""
+    answer = fcntl.ioctl(handle, termios.FIONREAD, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)

@@ -18,6 +18,7 @@ from outlast.workspace.workspace import Workspace
 
 # What a follower need not be told: it is in `outlast show`.
 _SILENT = (ev.Saved, ev.Released)
+_ASK_S = 3.0
 
 
 class Follower:
@@ -34,10 +35,14 @@ class Follower:
 
     def follow(self) -> RunState:
         """Until the run is over; what was shown before is not shown again when it is called anew."""
-        wait_s = 0.02
+        wait_s, asked_at = 0.02, time.monotonic()
         while True:
             try:
                 moved = self._advance()
+                if not moved and time.monotonic() > asked_at + _ASK_S:
+                    asked_at = time.monotonic()
+                    # A workspace that somebody deleted has no news for ever.
+                    self.workspace.find(self.run)
             except StoreUnreachable as problem:
                 self._narrate(f"{problem.message}; trying again")
                 moved = False

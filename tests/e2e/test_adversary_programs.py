@@ -1,0 +1,89 @@
+"""Programs and files that attack the agent: what they leave behind, how they name it, and when they are interrupted."""
+
+from __future__ import annotations
+
+from tests.e2e.conftest import COUNTER, Home
+
+
+def test_one_whose_daemon_never_stops_talking_is_finished_all_the_same(home: Home) -> None:
+    home.write("chatty.sh", "echo first; yes noise & sleep 0.2; echo last; exit 0\n")
+    answer = home.outlast("run", "--quiet", "--", "bash", "chatty.sh", timeout_s=40)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("first\n")
+    assert "last\n" in answer.stdout
+    assert home.machines() == []
+
+
+def test_one_that_writes_its_checkpoints_among_its_code_survives(home: Home) -> None:
+    home.write("count.py", COUNTER.replace('os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "count")', '"count"'))
+    process = home.start("run", "--checkpoint", ".", "--", "python3", "count.py", "30", "0.05")
+    home.until_counted(8)
+    home.until(lambda: home.state().checkpoints, "a checkpoint")
+    home.cloud.preempt(home.machines()[0].name, notice=False)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert home.state().attempts[1].resumed_from
+
+
+def test_one_whose_outputs_are_inside_of_its_checkpoints_finds_the_folder_again(home: Home) -> None:
+    home.write("count.py", COUNTER)
+    home.write(
+        "outlast.toml",
+        'command = "python3 count.py 30 0.05"\n[checkpoint]\npath = "save"\n[outputs]\npath = "save/out"\n',
+    )
+    process = home.start("run")
+    home.until_counted(8)
+    home.until(lambda: home.state().checkpoints, "a checkpoint")
+    home.cloud.preempt(home.machines()[0].name, notice=False)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "30"
+
+
+def test_outputs_of_a_machine_that_vanished_are_there_if_others_resumed_after_them(home: Home) -> None:
+    home.write(
+        "epochs.py",
+        """
+import os, time
+path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "epoch")
+first = int(open(path).read()) if os.path.exists(path) else 0
+for epoch in range(first + 1, 4):
+    open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], f"epoch-{epoch}.txt"), "w").write("result")
+    open(path, "w").write(str(epoch))
+    print("epoch", epoch, flush=True)
+    if epoch < 3: time.sleep(1.5)
+    while epoch == 2 and os.environ["OUTLAST_ATTEMPT"] == "1": time.sleep(0.1)
+""",
+    )
+    process = home.start("run", "--", "python3", "epochs.py")
+    home.until(lambda: home.workspace.runs() and "epoch 2" in home.log(), "the second epoch")
+    home.until(lambda: len(home.state().checkpoints) >= 2, "its checkpoint")
+    home.cloud.preempt(home.machines()[0].name, notice=False)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    names = {path.name for path in (home.project / "outputs" / home.only_run()).iterdir()}
+    assert names == {"epoch-1.txt", "epoch-2.txt", "epoch-3.txt"}
+
+
+def test_odd_outputs_neither_stop_the_run_nor_keep_the_others_back(home: Home) -> None:
+    home.write(
+        "odd.py",
+        r"""
+import os
+out = os.environ["OUTLAST_OUTPUT_DIR"].encode()
+open(out + b"/bad\xff", "w").write("x")
+open(out + b"/new\nline", "w").write("x")
+os.mkfifo(out + b"/pipe")
+os.symlink(b"nowhere", out + b"/dangling")
+os.symlink(b".", out + b"/itself")
+deep = out + (b"/" + b"d" * 200) * 6
+os.makedirs(deep)
+open(deep + b"/far", "w").write("x")
+open(out + b"/good", "w").write("x")
+""",
+    )
+    answer = home.outlast("run", "--", "python3", "odd.py")
+    assert answer.returncode == 0, answer.stderr
+    assert "was not copied" in answer.stdout
+    names = {path.name for path in (home.project / "outputs" / home.only_run()).iterdir()}
+    assert names == {"bad\\xff", "new\nline", "good"}
