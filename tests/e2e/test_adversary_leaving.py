@@ -13,6 +13,7 @@ import pytest
 
 from outlast.workspace.lease import Lease
 from tests.e2e.conftest import COUNTER, OUTLAST, Home, processes_mentioning
+from tests.e2e.test_adversary_programs import STUCK
 
 
 def shell(home: Home, text: str) -> subprocess.CompletedProcess[str]:
@@ -24,6 +25,7 @@ def shell(home: Home, text: str) -> subprocess.CompletedProcess[str]:
 
 def assert_goes_on_without_us(home: Home, total: int) -> None:
     """Someone supervises: the run survives the loss of its machine, and ends."""
+    home.until_counted(10)
     home.cloud.preempt(home.machines()[0].name, notice=False)
     home.until(lambda: home.state().settled, "the end", 60)
     assert home.state().ending == "finished"
@@ -32,19 +34,19 @@ def assert_goes_on_without_us(home: Home, total: int) -> None:
 
 
 def test_goes_on_when_the_reader_of_its_output_leaves(home: Home) -> None:
-    home.write("count.py", COUNTER)
-    answer = shell(home, "outlast run -- python3 count.py 40 0.05 | head -n 2")
+    home.write("count.py", STUCK)
+    answer = shell(home, "outlast run -- python3 count.py 15 0.02 | head -n 2")
     assert answer.stdout == "resumed at 0\ncount 1\n"
     assert "Traceback" not in answer.stderr
-    assert_goes_on_without_us(home, 40)
+    assert_goes_on_without_us(home, 15)
 
 
 def test_goes_on_when_its_terminal_is_closed(home: Home) -> None:
-    home.write("count.py", COUNTER)
+    home.write("count.py", STUCK)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         # `setsid --ctty` makes it the terminal's own session, as a login shell's is.
-        ["setsid", "--ctty", OUTLAST, "run", "--", "python3", "count.py", "40", "0.05"],
+        ["setsid", "--ctty", OUTLAST, "run", "--", "python3", "count.py", "15", "0.02"],
         cwd=home.project,
         env=home.environment,
         stdin=theirs,
@@ -55,7 +57,7 @@ def test_goes_on_when_its_terminal_is_closed(home: Home) -> None:
     home.until_counted(2)
     os.close(ours)
     assert process.wait(timeout=30) == 130
-    assert_goes_on_without_us(home, 40)
+    assert_goes_on_without_us(home, 15)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from tests.e2e.conftest import COUNTER, Home
 
+# The first attempt never gets beyond 10, so there is all the time in the world to take its machine away.
+COUNTED = 'print("count", count, flush=True)'
+STUCK = COUNTER.replace(
+    COUNTED, COUNTED + '\n    while count == 10 and os.environ["OUTLAST_ATTEMPT"] == "1": time.sleep(0.05)'
+)
+
 
 def test_one_whose_daemon_never_stops_talking_is_finished_all_the_same(home: Home) -> None:
     home.write("chatty.sh", "echo first; yes noise & sleep 0.2; echo last; exit 0\n")
@@ -15,9 +21,9 @@ def test_one_whose_daemon_never_stops_talking_is_finished_all_the_same(home: Hom
 
 
 def test_one_that_writes_its_checkpoints_among_its_code_survives(home: Home) -> None:
-    home.write("count.py", COUNTER.replace('os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "count")', '"count"'))
-    process = home.start("run", "--checkpoint", ".", "--", "python3", "count.py", "30", "0.05")
-    home.until_counted(8)
+    home.write("count.py", STUCK.replace('os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "count")', '"count"'))
+    process = home.start("run", "--checkpoint", ".", "--", "python3", "count.py", "15", "0.02")
+    home.until_counted(10)
     home.until(lambda: home.state().checkpoints, "a checkpoint")
     home.cloud.preempt(home.machines()[0].name, notice=False)
     output, _ = process.communicate(timeout=60)
@@ -26,18 +32,18 @@ def test_one_that_writes_its_checkpoints_among_its_code_survives(home: Home) -> 
 
 
 def test_one_whose_outputs_are_inside_of_its_checkpoints_finds_the_folder_again(home: Home) -> None:
-    home.write("count.py", COUNTER)
+    home.write("count.py", STUCK)
     home.write(
         "outlast.toml",
-        'command = "python3 count.py 30 0.05"\n[checkpoint]\npath = "save"\n[outputs]\npath = "save/out"\n',
+        'command = "python3 count.py 15 0.02"\n[checkpoint]\npath = "save"\n[outputs]\npath = "save/out"\n',
     )
     process = home.start("run")
-    home.until_counted(8)
+    home.until_counted(10)
     home.until(lambda: home.state().checkpoints, "a checkpoint")
     home.cloud.preempt(home.machines()[0].name, notice=False)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "30"
+    assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "15"
 
 
 def test_outputs_of_a_machine_that_vanished_are_there_if_others_resumed_after_them(home: Home) -> None:
