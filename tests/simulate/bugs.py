@@ -14,12 +14,13 @@ from outlast.errors import Exists, NotFound, StoreUnreachable
 from outlast.supervisor.apply import Applier
 from outlast.supervisor.world import Forget, Launch, Place, Release
 from outlast.testing.hub import Actor
-from outlast.testing.simagent import SimAgent, one_by_one
+from outlast.testing.simagent import SimAgent
 from outlast.testing.simcloud import SimCloudView
 from outlast.testing.simulate import Simulation
 from outlast.workspace import checkpoints
 from outlast.workspace import events as ev
 from outlast.workspace.checkpoints import Manifest, Part
+from outlast.workspace.each import one_by_one
 from outlast.workspace.events import Event
 from outlast.workspace.state import Checkpoint
 from outlast.workspace.story import Story, event_key

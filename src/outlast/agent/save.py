@@ -15,16 +15,15 @@ from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
 from outlast.workspace.bucket import check_key
 from outlast.workspace.checkpoints import (
-    Each,
     Manifest,
     Part,
     Parts,
     files_of,
-    in_parallel,
     prune,
     upload_parts,
     write_manifest,
 )
+from outlast.workspace.each import Each, in_parallel
 
 _LOOK_S = 0.1
 # At most this part of the time goes into commits when the user did not say how often.

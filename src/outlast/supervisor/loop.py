@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from outlast.clouds.cloud import Cloud
 from outlast.errors import CloudError, OutlastError, WorkspaceError
@@ -16,10 +15,10 @@ from outlast.supervisor.apply import Applier
 from outlast.supervisor.observe import Observer
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap, Step, World, describe
+from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.lease import Lease
 from outlast.workspace.workspace import Workspace
 
-_THREADS = 16
 # Between rounds: short while things happen, longer when nothing does; a bucket far away is asked less often.
 _QUICK_S, _CALM_S, _REMOTE_S = 0.05, 0.3, 2.0
 # Rounds without a pause while each of them does something.
@@ -29,15 +28,6 @@ _LEASE_S = 6.0
 
 def name_of_this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def in_threads(work: Callable[[list[Step]], None], portions: list[list[Step]]) -> None:
-    """Each portion in a thread; a single one needs none."""
-    if len(portions) == 1:
-        work(portions[0])
-    elif portions:
-        with ThreadPoolExecutor(min(_THREADS, len(portions))) as pool:
-            list(pool.map(work, portions))
 
 
 class Supervisor:
@@ -53,14 +43,14 @@ class Supervisor:
         monotonic: Callable[[], float] = time.monotonic,
         ids: Callable[[], str] = lambda: secrets.token_hex(8),
         say: Callable[[str], None] = lambda _: None,
-        spread: Callable[[Callable[[list[Step]], None], list[list[Step]]], None] = in_threads,
+        each: Each = in_parallel,
     ) -> None:
         self.workspace = workspace
         self.clock = clock
         self.say = say
-        self.spread = spread
+        self.each = each
         who = who or name_of_this_process()
-        self.observer = Observer(workspace, clouds, monotonic=monotonic)
+        self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
         self.lease = Lease(workspace.bucket, "supervisor", who=who, ttl_s=_LEASE_S)
         self.spare = Lease(workspace.bucket, "spare", who=who, ttl_s=_LEASE_S)
@@ -73,7 +63,7 @@ class Supervisor:
         by_run: dict[str, list[Step]] = {}
         for step in steps:
             by_run.setdefault(step.machine if isinstance(step, Reap) else step.run, []).append(step)
-        self.spread(self._apply_all, list(by_run.values()))
+        self.each(self._apply_all, list(by_run.values()))
         return steps
 
     def _apply_all(self, steps: list[Step]) -> None:

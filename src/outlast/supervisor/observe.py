@@ -15,6 +15,7 @@ from outlast.errors import BadRequest, CloudError, Denied, NoSuchRun, NotFound, 
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
+from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.state import RunState
 from outlast.workspace.story import Story
 from outlast.workspace.workspace import Pulse, Workspace
@@ -44,6 +45,7 @@ class Observer:
         clouds: Mapping[str, Cloud],
         *,
         monotonic: Callable[[], float],
+        each: Each = in_parallel,
         hands_off: bool = False,
     ) -> None:
         self.workspace = workspace
@@ -51,10 +53,14 @@ class Observer:
         self.hands_off = hands_off
         self.clouds = clouds
         self.monotonic = monotonic
+        self.each = each
+        # When the pulses were last listed. Silence is what lies between two looks, not what a slow round adds to it.
+        self.looked_at = monotonic()
         self.watched: dict[str, _Watched] = {}
         self.damaged: dict[str, str] = {}
 
     def observe(self, now: float) -> World:
+        self.looked_at = self.monotonic()
         pulses = self.workspace.pulses()
         bells = self.workspace.bells()
         self._listen(pulses, bells)
@@ -94,8 +100,10 @@ class Observer:
         for run in [run for run in self.watched if run not in pulses and run not in bells]:
             if self._read(run) and self.watched[run].story.state.settled:
                 self.forget(run)  # another supervisor saw it to its end
-        for run in {**dict.fromkeys(self.watched), **pulses, **bells}:
-            watched = self.watched.get(run) or self._meet(run)
+        everyone = list({**dict.fromkeys(self.watched), **pulses, **bells})
+        self.each(self._meet, [run for run in everyone if run not in self.watched])
+        for run in everyone:
+            watched = self.watched.get(run)
             if watched is None:
                 self._forget_stray(run, bells.get(run, []))
                 continue
@@ -109,7 +117,7 @@ class Observer:
         """Since when the pulse stands still. A new attempt's silence begins with it: what was before was waiting."""
         attempts = len(watched.story.state.attempts)
         if (watched.pulse_at, watched.attempts) != (pulse_at, attempts):
-            watched.pulse_at, watched.attempts, watched.since = pulse_at, attempts, self.monotonic()
+            watched.pulse_at, watched.attempts, watched.since = pulse_at, attempts, self.looked_at
 
     def _answer(self, run: str, watched: _Watched, pulses: Mapping[str, Entry], bells: list[Entry]) -> None:
         if run not in pulses and watched.story.state.alive:
@@ -146,11 +154,11 @@ class Observer:
     def _worried(self, watched: _Watched) -> bool:
         """An attempt is under way and says nothing: read its story before believing the worst, but not every round."""
         last = watched.story.state.last
-        if last is None or last.phase == "over" or self.monotonic() - watched.since < _WORRY_S:
+        if last is None or last.phase == "over" or self.looked_at - watched.since < _WORRY_S:
             return False
-        if self.monotonic() - watched.read_at < _WORRY_S:
+        if self.looked_at - watched.read_at < _WORRY_S:
             return False
-        watched.read_at = self.monotonic()
+        watched.read_at = self.looked_at
         return True
 
     def _meet(self, run: str) -> _Watched | None:
@@ -169,7 +177,7 @@ class Observer:
         self.damaged.pop(run, None)
         if not exists:
             return None
-        watched = _Watched(story=story, spec=request.spec, since=self.monotonic())
+        watched = _Watched(story=story, spec=request.spec, since=self.looked_at)
         self.watched[run] = watched
         return watched
 
@@ -199,7 +207,7 @@ class Observer:
 
     def _view(self, run: str, watched: _Watched, blind: Mapping[str, str]) -> RunView:
         state, spec = watched.story.state, watched.spec
-        view = RunView(run=run, spec=spec, state=state, silent_s=self.monotonic() - watched.since)
+        view = RunView(run=run, spec=spec, state=state, silent_s=self.looked_at - watched.since)
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
         if not waits or spec.machine.cloud in blind:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from outlast.agent.attempt import Attempt, Verdict, verdict
@@ -23,15 +23,11 @@ from outlast.testing.hub import Actor, Hub
 from outlast.testing.simcloud import GRACE_S, SimCloud, SimMachine
 from outlast.testing.store import SimBucket, SimStore
 from outlast.workspace.checkpoints import restore
+from outlast.workspace.each import one_by_one
 from outlast.workspace.state import Checkpoint
 from outlast.workspace.workspace import Pulse, Request, Workspace
 
-A = TypeVar("A")
 B = TypeVar("B")
-
-
-def one_by_one(work: Callable[[A], B], items: Sequence[A], /) -> list[B]:
-    return [work(item) for item in items]
 
 
 def chain(steps: int) -> str:

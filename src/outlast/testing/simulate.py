@@ -25,6 +25,7 @@ from outlast.testing.simagent import SimAgent, chain
 from outlast.testing.simcloud import ZONES, SimCloud, SimCloudView, SimMachine
 from outlast.testing.store import SimBucket, SimStore
 from outlast.workspace.bundle import CodeRecord
+from outlast.workspace.each import one_by_one
 from outlast.workspace.workspace import Workspace
 
 # How long the storm lasts, and how long a world has afterwards to come to rest.
@@ -153,7 +154,7 @@ class Simulation:
                     clock=actor.time,
                     monotonic=actor.monotonic,
                     ids=self.hub.id,
-                    spread=_one_after_the_other,
+                    each=one_by_one,
                 )
             except OutlastError:
                 actor.sleep(1.0)
@@ -322,11 +323,6 @@ class Simulation:
         for record in self.witness.runs.values():
             lines += [f"{record.run} {number:4d} {event}" for number, event in enumerate(record.events, 1)]
         return [*lines, *self.hub.trace[-200:]]
-
-
-def _one_after_the_other(work: Callable[[list[Step]], None], portions: list[list[Step]]) -> None:
-    for portion in portions:
-        work(portion)
 
 
 def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -23,23 +24,23 @@ class SimStore:
         self.faults = Faults()
         self.calls: dict[str, int] = {}
         self.changed: Callable[[str, bytes | None], None] = lambda _key, _body: None
-        self._children: dict[str, set[str]] = {}
+        self._sorted: list[str] = []
 
     def put(self, key: str, body: bytes) -> Entry:
+        if key not in self.objects:
+            bisect.insort(self._sorted, key)
         self.objects[key] = (body, self.hub.now)
-        self._children.setdefault(key.partition("/")[0], set()).add(key)
         self.changed(key, body)
         return Entry(key, len(body), self.hub.now)
 
     def delete(self, key: str) -> None:
         if self.objects.pop(key, None) is not None:
-            self._children[key.partition("/")[0]].discard(key)
+            del self._sorted[bisect.bisect_left(self._sorted, key)]
             self.changed(key, None)
 
     def keys(self, prefix: str) -> list[str]:
-        top = prefix.partition("/")[0]
-        keys = self._children.get(top, set()) if "/" in prefix else self.objects
-        return sorted(key for key in keys if key.startswith(prefix))
+        first = bisect.bisect_left(self._sorted, prefix)
+        return self._sorted[first : bisect.bisect_left(self._sorted, prefix + "\U0010ffff")]
 
 
 class SimBucket:

@@ -10,18 +10,16 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, WorkspaceError
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.codec import decoded
+from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.state import Checkpoint
 
-_THREADS = 8
 _CHUNK = 1 << 20
 
 
@@ -102,23 +100,6 @@ class Parts:
 def _sha256(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-class Each(Protocol):
-    """How the same is done to many: in threads, or one after the other where somebody owns the time."""
-
-    def __call__(self, work: Callable[[A], B], items: Sequence[A], /) -> list[B]: ...
-
-
-def in_parallel(work: Callable[[A], B], items: Sequence[A], /) -> list[B]:
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(work, items))
 
 
 def upload_parts(parts: Parts, folder: str, paths: Sequence[str], *, each: Each = in_parallel) -> tuple[Part, ...]:

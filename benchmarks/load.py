@@ -1,0 +1,138 @@
+"""One supervisor, many runs: time, calls and memory of a round, from 10 to 10,000 live runs with a machine each.
+
+    python benchmarks/load.py [--json] [10 100 1000 10000]
+
+The real observer and plan over the simulated store and cloud, without faults and without delays. `cold` is the first
+round of a fresh supervisor, which reads every story; `quiet` is a round in which nothing happened; `busy` one in which
+1 % of the runs rang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+import tracemalloc
+
+import msgspec
+
+from outlast.clouds.cloud import Boot, Needs
+from outlast.spec.parse import parse
+from outlast.supervisor.boot import labels
+from outlast.supervisor.observe import Observer
+from outlast.supervisor.plan import plan
+from outlast.testing.faults import Faults
+from outlast.testing.hub import Actor, Hub
+from outlast.testing.simcloud import SimCloud, SimCloudView
+from outlast.testing.store import SimBucket, SimStore
+from outlast.workspace import events as ev
+from outlast.workspace.each import one_by_one
+from outlast.workspace.record import CodeRecord
+from outlast.workspace.story import event_key
+from outlast.workspace.workspace import Pulse, Workspace
+
+
+class World:
+    """So many runs, each with an attempt under way on a machine of its own."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.hub = Hub(1)
+        self.store, self.cloud = SimStore(self.hub), SimCloud(self.hub)
+        self.store.faults = self.cloud.faults = Faults(store_slow_s=1e-9)
+        self.actor = Actor(self.hub, "supervisor", "supervisor")
+        self.workspace = Workspace(SimBucket(self.store, self.actor), clock=self.actor.time, ids=self.hub.id)
+        self.view = SimCloudView(self.cloud, self.actor)
+
+    def fill(self) -> None:
+        spec = parse({"name": "run", "command": "train"})
+        offer = self.view.offers(Needs())[0]
+        for number in range(1, self.count + 1):
+            run = f"run-{number}"
+            request = {"run": run, "spec": spec, "code": CodeRecord()}
+            self.store.put(f"runs/{run}/spec.json", msgspec.json.encode(request))
+            machine = self.workspace.machine_name(run, 1)
+            story: list[ev.Event] = [
+                ev.Submitted(who="load"),
+                ev.Placed(
+                    attempt=1, cloud="local", region=offer.region, zone=offer.zone, type=offer.type, spot=True,
+                    price_usd_per_hour=1.0, machine=machine,
+                ),
+                ev.Started(attempt=1),
+                *(ev.Saved(attempt=1, checkpoint=f"c{n}", step=n) for n in range(5)),
+            ]  # fmt: skip
+            for index, event in enumerate(story, 1):
+                self.store.put(event_key(run, index), ev.encode(event))
+            self.store.put(f"pulse/{run}", msgspec.json.encode(Pulse(attempt=1)))
+            self.cloud.create(offer, machine, Boot(), labels(self.workspace, run, 1))
+
+
+def measure(count: int) -> dict[str, float]:
+    world = World(count)
+    found: dict[str, float] = {"runs": count}
+
+    def life() -> None:
+        world.fill()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        observer = Observer(world.workspace, {"local": world.view}, monotonic=world.actor.monotonic, each=one_by_one)
+        _round(world, observer, "cold", found)
+        found["kb_per_run"] = (tracemalloc.get_traced_memory()[0] - before) / count / 1000
+        tracemalloc.stop()
+        _round(world, observer, "quiet", found)
+        for number in range(0, count, 100):
+            world.store.put(f"bell/run-{number + 1}/x", b"")
+        _round(world, observer, "busy", found)
+
+    world.hub.spawn(world.actor, life)
+    world.hub.run(lambda: "busy_s" in found, limit_s=1e9)
+    found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return found
+
+
+def _round(world: World, observer: Observer, name: str, found: dict[str, float]) -> None:
+    world.store.calls.clear()
+    world.cloud.calls.clear()
+    began = time.perf_counter()
+    seen = observer.observe(world.actor.time())
+    steps = plan(seen)
+    found[f"{name}_s"] = time.perf_counter() - began
+    found[f"{name}_calls"] = sum(world.store.calls.values()) + sum(world.cloud.calls.values())
+    assert not steps, steps[:3]
+    assert len(seen.runs) == world.count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("counts", nargs="*", type=int, default=[10, 100, 1000, 10_000])
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    for count in options.counts:
+        # A process of its own for each, so that the peak memory is that of this many runs.
+        if len(options.counts) > 1:
+            import subprocess
+
+            done = subprocess.run(
+                [sys.executable, __file__, "--json", str(count)], capture_output=True, text=True, check=True
+            )
+            rows += json.loads(done.stdout)
+        else:
+            rows.append(measure(count))
+    if options.json:
+        print(json.dumps(rows))
+        return
+    heads = ["runs", "cold", "calls", "quiet", "calls", "busy 1%", "calls", "per run", "peak"]
+    print(" ".join(head.rjust(width) for head, width in zip(heads, (7, 9, 7, 9, 6, 9, 6, 9, 8), strict=True)))
+    for row in rows:
+        print(
+            f"{row['runs']:>7.0f} {row['cold_s']:>7.3f} s {row['cold_calls']:>7.0f} {row['quiet_s']:>7.3f} s "
+            f"{row['quiet_calls']:>6.0f} {row['busy_s']:>7.3f} s {row['busy_calls']:>6.0f} "
+            f"{row['kb_per_run']:>6.1f} kB {row['peak_mb']:>5.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()
