@@ -1,0 +1,1 @@
+"""Real faults, real processes, for a long time."""
