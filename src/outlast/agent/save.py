@@ -65,8 +65,8 @@ class Saver:
         self._sent: dict[str, tuple[int, int]] = {}
         # Outputs that cannot be copied, and why.
         self.unsent: dict[str, str] = {}
-        # What stood in the way of the last commit.
-        self.trouble = ""
+        # What stood in the way of the last commit, and whether it was the store.
+        self.trouble, self.away = "", False
         self._outputs_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -151,12 +151,12 @@ class Saver:
             if self._is_committed(snapshot) or not snapshot.files:
                 return False
             try:
-                self.trouble = ""
+                self.trouble, self.away = "", False
                 return self._commit(snapshot)
             except (WorkspaceError, OSError, ValueError) as problem:
                 # Whatever it is (a name that is no text, a file that may not be read, a store that says no), the
                 # next checkpoint may do without, and a saver that has died saves none.
-                self.trouble = str(problem)
+                self.trouble, self.away = str(problem), isinstance(problem, WorkspaceError)
                 self.parts.distrust()
                 self.say(f"checkpoint not committed: {problem}")
                 return False
@@ -205,7 +205,7 @@ class Saver:
         while tries and snapshot.files:
             if self._is_committed(snapshot) or self.commit(snapshot):
                 return True
-            if self.trouble and time.monotonic() < give_up_at:
+            if self.away and time.monotonic() < give_up_at:
                 time.sleep(min(_TROUBLE_S, within_s / 10))
             else:
                 tries -= 1

@@ -239,3 +239,23 @@ def test_patience_takes_a_refusal_for_an_answer_only_if_it_is_not_stubborn() -> 
 
     with pytest.raises(Damaged):
         patient(damaged, for_s=10.0, say=lambda _: None, stubborn=True)
+
+
+def test_only_a_store_that_is_away_is_waited_for_with_the_last_checkpoint(saver: Saver) -> None:
+    Path(os.fsdecode(os.fsencode(saver.folder) + b"/bad\xff")).write_text("x")
+    began = time.monotonic()
+    assert not saver.commit_last(orderly=True, died_at=time.time(), within_s=60.0)
+    assert time.monotonic() - began < 30.0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_never_left_out_of_a_checkpoint_in_silence(saver: Saver) -> None:
+    write(saver, "weights", "w")
+    write(saver, "folder/rest", "r")
+    os.chmod(Path(saver.folder, "folder"), 0)
+    try:
+        assert not saver.commit(look(saver.folder))
+        assert "denied" in saver.trouble
+    finally:
+        os.chmod(Path(saver.folder, "folder"), 0o700)
+    assert saver.commit(look(saver.folder))
