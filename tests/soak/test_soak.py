@@ -37,6 +37,17 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home.clean()
 
 
+# As the counter of the end-to-end tests, but it looks whether its files were written: on a full disk it crashes, where
+# the careless one would go on with an empty file.
+CAREFUL = COUNTER.replace(
+    'open(path, "w").write(str(count))',
+    'with open(path + ".tmp", "w") as file: file.write(str(count))\n    os.replace(path + ".tmp", path)',
+).replace(
+    'open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], "total.txt"), "w").write(str(count))',
+    'with open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], "total.txt"), "w") as file: file.write(str(count))',
+)
+
+
 class Soak:
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -128,7 +139,7 @@ class Soak:
                 self.submitted.append(self.home.run("python3", "count.py", str(TOTAL), pause))
 
     def run(self) -> None:
-        self.home.write("count.py", COUNTER)
+        self.home.write("count.py", CAREFUL)
         blows = [
             (0.8, self.preempt), (6.0, self.kill_supervisor), (3.0, self.kill_agent),
             (5.0, self.stop_somebody), (45.0, self.fill_disk),

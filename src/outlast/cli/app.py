@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.main import COMMANDS, root_help
+from outlast.cli.terminal import complain
 from outlast.errors import InvalidTransition, OutlastError
 
 if TYPE_CHECKING:
@@ -82,10 +83,3 @@ def call(words: list[str]) -> int:
         if isinstance(problem, InvalidTransition):
             raise
         return problem.exit_code
-
-
-def complain(message: str, *, hint: str = "") -> None:
-    """An error, as everywhere: what, and the next step."""
-    click.echo(click.style("error:", fg="red", bold=True) + f" {message}", err=True)
-    if hint:
-        click.echo(click.style("hint:", fg="cyan") + f" {hint}", err=True)

@@ -7,7 +7,8 @@ import time
 
 import click
 
-from outlast.cli.options import find_workspace, note, run_argument, workspace_option
+from outlast.cli.options import run_argument, workspace_option
+from outlast.cli.terminal import find_workspace, note
 from outlast.workspace.events import Cancelled
 from outlast.workspace.workspace import Workspace
 

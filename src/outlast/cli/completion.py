@@ -8,7 +8,7 @@ import sys
 import click
 from click.shell_completion import get_completion_class
 
-from outlast.cli.options import note
+from outlast.cli.terminal import note
 from outlast.errors import UsageError
 
 VARIABLE = "_OUTLAST_COMPLETE"

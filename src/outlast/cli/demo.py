@@ -13,8 +13,9 @@ import time
 import click
 
 from outlast.cli.follow import Follower
-from outlast.cli.options import clouds, find_workspace, note, workspace_option
+from outlast.cli.options import clouds, workspace_option
 from outlast.cli.picture import legend, sums, timeline
+from outlast.cli.terminal import find_workspace, note
 from outlast.errors import OutlastError
 from outlast.spec.parse import parse
 from outlast.workspace.workspace import Workspace

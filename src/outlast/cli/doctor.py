@@ -14,7 +14,8 @@ import click
 import msgspec
 
 import outlast
-from outlast.cli.options import clouds, find_workspace, json_option, workspace_option
+from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.terminal import find_workspace
 from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
 from outlast.workspace.workspace import Workspace

@@ -111,7 +111,7 @@ class Follower:
         return state
 
     def _summary(self, state: RunState) -> None:
-        from outlast.cli.options import money
+        from outlast.cli.terminal import money
 
         attempts = "1 attempt" if len(state.attempts) == 1 else f"{len(state.attempts)} attempts"
         took = describe_s(state.ended_at - state.submitted_at)

@@ -10,8 +10,8 @@ import tomllib
 
 import click
 
-from outlast.cli.options import note
 from outlast.cli.project import FILE, Project, spec_of
+from outlast.cli.terminal import note
 from outlast.errors import UsageError
 
 _SCRIPTS = ("train.py", "main.py")

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from outlast.cli.options import json_option, money, table
+from outlast.cli.options import json_option
+from outlast.cli.terminal import money, table
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine, Needs
 from outlast.clouds.local import catalog
 from outlast.clouds.local.cloud import LocalCloud

@@ -7,7 +7,8 @@ import sys
 import click
 
 from outlast.cli.follow import Follower
-from outlast.cli.options import find_workspace, note, run_argument, workspace_option
+from outlast.cli.options import run_argument, workspace_option
+from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.workspace.logs import LogReader, attempts_with_logs
 

@@ -8,7 +8,7 @@ import shutil
 import click
 import msgspec
 
-from outlast.cli.options import money
+from outlast.cli.terminal import money
 from outlast.spec.quantity import describe_s
 from outlast.workspace.state import Attempt, RunState
 

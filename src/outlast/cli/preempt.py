@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from outlast.cli.options import clouds, find_workspace, run_argument, workspace_option
+from outlast.cli.options import clouds, run_argument, workspace_option
+from outlast.cli.terminal import find_workspace
 from outlast.errors import OutlastError
 
 

@@ -6,7 +6,8 @@ import os
 
 import click
 
-from outlast.cli.options import find_workspace, note, run_argument, workspace_option
+from outlast.cli.options import run_argument, workspace_option
+from outlast.cli.terminal import find_workspace, note
 from outlast.workspace.state import RunState
 from outlast.workspace.workspace import Workspace
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import click
 
 from outlast.cli.follow import Follower
-from outlast.cli.options import clouds, find_workspace, json_option, note, workspace_option
+from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.project import load_project, parse_assignment, spec_of, typed
+from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.workspace.workspace import Request, Workspace
 

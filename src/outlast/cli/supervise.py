@@ -9,7 +9,8 @@ import time
 
 import click
 
-from outlast.cli.options import clouds, find_workspace, json_option, note, workspace_option
+from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.terminal import find_workspace, note
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.observe import Observer
 from outlast.supervisor.plan import plan

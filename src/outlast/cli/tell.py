@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from outlast.cli.options import money
+from outlast.cli.terminal import money
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event

@@ -247,7 +247,7 @@ def survey(folder: str) -> tuple[dict[str, os.stat_result], dict[str, str]]:
             if real.startswith(os.path.join(top, "")):
                 links[path] = os.path.relpath(os.path.relpath(real, top), below or ".")
             elif stat.S_ISREG(info.st_mode) or (stat.S_ISDIR(info.st_mode) and not os.access(entry.path, os.R_OK)):
-                # A folder that may not be read is named, so that whoever copies it fails: what is in it would be missing.
+                # A folder that may not be read is named, so that whoever copies it fails: its files would be missing.
                 files[path] = info
             elif stat.S_ISDIR(info.st_mode) and real not in ways:
                 walk(path, (*ways, real) if real else ways)

@@ -1,0 +1,68 @@
+"""What is printed and where it is looked up: tables, sums, errors, the workspace meant. Does without click, so that a
+short listing need not load it."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+
+from outlast.workspace.workspace import Workspace, open_workspace
+
+_DIM, _RED, _CYAN = "2", "1;31", "36"
+
+
+def find_workspace(url: str) -> Workspace:
+    """The workspace meant: the option, the environment, `outlast.toml`, the default; in this order."""
+    if not url and not os.environ.get("OUTLAST_WORKSPACE"):
+        from outlast.cli.project import workspace_of_project
+
+        url = workspace_of_project()
+    return open_workspace(url)
+
+
+def _styled(text: str, style: str, *, where: object) -> str:
+    """Colour for a terminal alone. It never carries meaning by itself."""
+    isatty = getattr(where, "isatty", None)
+    plain = not callable(isatty) or not isatty() or "NO_COLOR" in os.environ
+    return text if plain else f"\x1b[{style}m{text}\x1b[0m"
+
+
+def note(text: str) -> None:
+    """Progress: to stderr, never in the way of results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def dim(text: str) -> str:
+    return _styled(text, _DIM, where=sys.stdout)
+
+
+def complain(message: str, *, hint: str = "") -> None:
+    """An error, as everywhere: what, and the next step."""
+    note(_styled("error:", _RED, where=sys.stderr) + f" {message}")
+    if hint:
+        note(_styled("hint:", _CYAN, where=sys.stderr) + f" {hint}")
+
+
+def _columns() -> int:
+    """The width of the terminal. As `shutil` tells it, which takes five milliseconds to load."""
+    wish = os.environ.get("COLUMNS", "")
+    return int(wish) if wish.isdigit() and int(wish) else os.get_terminal_size(sys.stdout.fileno()).columns or 80
+
+
+def table(rows: list[list[str]], *, header: list[str]) -> str:
+    """Columns as wide as their widest cell. The last one is cut to the terminal's width, if there is a terminal."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    limit = _columns() if sys.stdout.isatty() else 10_000
+    lines = []
+    for row in [header, *rows]:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        lines.append(line if len(line) <= limit else line[: limit - 1] + "…")
+    return "\n".join([dim(lines[0]), *lines[1:]])
+
+
+def money(usd: float) -> str:
+    """Cents where they are seen; two digits that mean something for the little that a local machine costs."""
+    if usd >= 0.1 or usd == 0:
+        return f"${usd:.2f}"
+    return f"${usd:.{min(7, 1 - math.floor(math.log10(usd)))}f}"
