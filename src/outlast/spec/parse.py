@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -211,7 +210,7 @@ def _inside(value: Any) -> str:
     path = text(value).strip().rstrip("/") or "/"
     if path.startswith(("/", "~")) or ".." in path.split("/"):
         raise ValueError(f"{value!r} must be a path inside the code folder, without `..`")
-    return posixpath.normpath(path)
+    return "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
 
 
 def _data(reader: Reader) -> dict[str, str]:
