@@ -122,7 +122,7 @@ def test_a_damaged_story_and_one_with_a_gap_are_named(console: Console) -> None:
     assert rows(console)["stories"]["state"] == "ok"
     story = console.workspace / "runs" / "whole-1" / "story"
     (story / "00000002.json").rename(console.folder / "kept")
-    assert "lacks event 2" in rows(console)["stories"]["says"]
+    assert "00000002.json is missing" in rows(console)["stories"]["says"]
     (story / "00000002.json").write_text("{}")
     row = rows(console)["stories"]
     assert row["state"] == "warning"

@@ -37,7 +37,8 @@ PACKAGES: dict[str, set[str]] = {
 }
 
 # A spec is checked without looking at the world.
-PURE = {"__future__", "collections", "difflib", "fractions", "math", "msgspec", "re", "shlex", "typing"}
+PURE = {"__future__", "collections", "difflib", "fractions", "math", "msgspec", "posixpath", "re"}
+PURE |= {"shlex", "typing"}
 
 HEAVY = ("click", "msgspec", "obstore", "asyncio", "concurrent", "subprocess", "importlib.metadata")
 
