@@ -199,7 +199,7 @@ class Saver:
         been in the middle of writing, and then only what had settled before is taken. A store that is away is waited
         for: there is no later commit that could make up for this one."""
         snapshot = look(self.folder)
-        if not orderly and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
+        if not orderly and not snapshot.named_whole and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
             return False
         give_up_at, tries = time.monotonic() + within_s, 3
         while tries and snapshot.files:

@@ -25,6 +25,7 @@ _UNFINISHED = re.compile(
     r"(^|/)[^/]*(\.tmp|\.temp|\.part|\.partial|\.incomplete|\.swp|~|\.orbax-checkpoint-tmp[^/]*|\.lock)(/|$)"
     r"|(^|/)(\.?tmp|temp)[-_.][^/]*(/|$)|(^|/)\.~"
 )
+_NAMED = re.compile(r"step-\d{9}")
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d+)", re.IGNORECASE)
 
 
@@ -39,6 +40,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def paths(self) -> list[str]:
         return sorted(self.files)
+
+    @property
+    def named_whole(self) -> bool:
+        """Only checkpoints of the trainer library, which get their name when all of them is on disk: whole at any time,
+        whatever happens to the program."""
+        folders = {path.partition("/")[0] for path in self.files}
+        return bool(folders) and all(
+            _NAMED.fullmatch(folder) and f"{folder}/checkpoint.json" in self.files for folder in folders
+        )
 
     def same(self, other: Snapshot) -> bool:
         return (self.files, self.links) == (other.files, other.links)
@@ -95,6 +105,8 @@ def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterabl
     """May this snapshot be read as whole? `writers` are the processes that could be writing to it."""
     if not snapshot.files:
         return False
+    if snapshot.named_whole:
+        return True
     # Absolute: times in the future, of a clock that was set back or of a program that sets them, are no recent change.
     recent = sum(abs(now - changed_ns / 1e9) < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
     if recent and abs(now - snapshot.changed_at) < _STILL_S:

@@ -1,0 +1,270 @@
+"""`outlast.training()`: resume, step, save, log, done; the same code on a laptop, in a drill and on a cloud."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from outlast.errors import UsageError
+from outlast.spec.duration import duration_s
+from outlast.trainer import files
+from outlast.trainer import state as pickles
+from outlast.trainer.background import BackgroundSaver
+from outlast.trainer.surroundings import Surroundings, look_around
+
+# What must fit between a notice and the end on Google's machines, with something in hand.
+_WINDOW_S = 30.0 * 0.8
+_FIRST_SAVE_S = 10.0
+
+
+class Training:
+    """One training, from its restored state to its end. Made by `outlast.training()`."""
+
+    def __init__(self, around: Surroundings, *, every_s: float, every_steps: int, keep: int, replicated: bool) -> None:
+        self.around = around
+        self.every_s = every_s
+        self.every_steps = every_steps
+        self.replicated = replicated
+        self.resumed = False
+        self.left = False
+        self._told = threading.Event()
+        self._saver = BackgroundSaver(
+            folder=around.checkpoints, rank=around.rank, ranks=1 if replicated else around.ranks, keep=keep
+        )
+        self._saved_at = time.monotonic()
+        self._saved_step = -1
+        self._stall_s = 0.0
+        self._step_s = 0.0
+        self._make: Callable[[], Any] | None = None
+        self._warned = False
+        os.makedirs(around.checkpoints, exist_ok=True)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.around.params
+
+    @property
+    def outputs(self) -> str:
+        """The folder for results; made when asked for."""
+        os.makedirs(self.around.outputs, exist_ok=True)
+        return self.around.outputs
+
+    @property
+    def leaving(self) -> bool:
+        """The machine is about to go: a signal or the notice file says so."""
+        if not self._told.is_set() and self.around.on_machine and os.path.exists(self.around.notice_file):
+            self._told.set()
+        return self._told.is_set()
+
+    def leave(self) -> None:
+        """End at the next step, after saving; what SIGTERM does."""
+        self._told.set()
+
+    # Resume
+
+    def restore(self) -> Any | None:
+        """The newest state that holds, or None if there is none. One that does not hold is told, and the one before
+        it taken."""
+        rank = 0 if self.replicated else self.around.rank
+        for found in files.found_in(self.around.checkpoints):
+            try:
+                state = files.load(found, rank=rank)
+            except files.BadCheckpoint as problem:
+                print(f"outlast: {problem.message}; trying the one before", file=sys.stderr, flush=True)
+                continue
+            self.resumed, self._saved_step = True, found.step
+            return state
+        return None
+
+    # Steps
+
+    def steps(self, start: int = 0, total: int | None = None) -> Iterator[int]:
+        """`start`, `start + 1`, … below `total` (None: for ever). Ends early, after saving, when the machine is about
+        to go; with several ranks all of them after the same step."""
+        step = start
+        while total is None or step < total:
+            if self._leave_before(step):
+                self._save_last(step)
+                return
+            began = time.monotonic()
+            yield step
+            took_s = time.monotonic() - began
+            self._step_s = took_s if not self._step_s else 0.9 * self._step_s + 0.1 * took_s
+            step += 1
+        if self._leave_before(step):
+            self._save_last(step)
+
+    def _leave_before(self, step: int) -> bool:
+        if self.around.ranks == 1:
+            return self.leaving
+        # Rank 0 names the last step, one ahead: ranks move in lockstep, so that each sees it before it gets there.
+        path = os.path.join(self.around.checkpoints, f"leave-{self.around.attempt}.tmp")
+        if self.around.rank == 0 and self.leaving and not os.path.exists(path):
+            with open(path + ".part", "w", encoding="utf-8") as file:
+                file.write(str(step + 1))
+            os.replace(path + ".part", path)
+        if not os.path.exists(path):
+            return False
+        with open(path, encoding="utf-8") as file:
+            return step > int(file.read())
+
+    def _save_last(self, step: int) -> None:
+        self.left = True
+        if self._make is not None and self._saved_step < step:
+            self.save(step, self._make(), wait=True)
+        else:
+            self._saver.wait()
+
+    # Save
+
+    def save(
+        self, step: int, state: Any = None, *, wait: bool = False, into: Callable[[str], object] | None = None
+    ) -> None:
+        """Save the state as of this step: bytes, arrays, tensors, anything picklable; or let `into(folder)` write it.
+
+        Returns when the state is copied; it is written in the background, whole or not at all. `wait=True` returns
+        when it is on disk. A failure in the background is raised at the next call.
+        """
+        if self.replicated and self.around.rank != 0:
+            return
+        began = time.monotonic()
+        if into is not None:
+            self._save_files(step, into)
+        else:
+            body, buffers = pickles.dump(state)
+            self._saver.save(step, body, buffers)
+        if wait:
+            self._saver.wait()
+        self._saved_at, self._saved_step = time.monotonic(), step
+        stall_s = time.monotonic() - began
+        self._stall_s = stall_s if not self._stall_s else 0.5 * (self._stall_s + stall_s)
+        self._warn_if_it_does_not_fit()
+
+    def _save_files(self, step: int, into: Callable[[str], object]) -> None:
+        self._saver.wait()
+        staged = os.path.join(self.around.checkpoints, files.folder_name(step) + ".tmp")
+        shutil.rmtree(staged, ignore_errors=True)
+        files.write_into(staged, into)
+        files.write_rank(staged, 0, body=pickles.dump(None)[0], arena=memoryview(b""), sizes=[])
+        parts = files.parts_written(staged, 1)
+        assert parts is not None
+        files.give_name(staged, step, parts=parts, keep=self._saver.keep)
+
+    @property
+    def files(self) -> str:
+        """The folder that `into` wrote of the newest checkpoint; empty if there is none."""
+        for found in files.found_in(self.around.checkpoints):
+            folder = os.path.join(found.path, "rank-0", "files")
+            if os.path.isdir(folder):
+                return folder
+        return ""
+
+    def save_if_due(self, step: int, make: Callable[[], Any]) -> bool:
+        """Save if it is time; `make` is called only then, and once more before the machine goes."""
+        self._make = make
+        self._saver.check()
+        if not self._due(step) or self._saver.busy:
+            return False
+        self.save(step + 1, make())
+        return True
+
+    def _due(self, step: int) -> bool:
+        if self.every_steps:
+            return (step + 1) % self.every_steps == 0
+        return time.monotonic() - self._saved_at >= self.interval_s
+
+    @property
+    def interval_s(self) -> float:
+        """Between saves: what was asked for, or Young's √(2 · stall · mean life) from what a save was seen to cost."""
+        if self.every_s:
+            return self.every_s
+        if not self._stall_s:
+            return min(_FIRST_SAVE_S, self.around.mean_life_s / 10)
+        return max(1.0, math.sqrt(2.0 * self._stall_s * self.around.mean_life_s))
+
+    def _warn_if_it_does_not_fit(self) -> None:
+        needed_s = self._step_s + self._stall_s + self._saver.took_s
+        if needed_s > _WINDOW_S and not self._warned:
+            self._warned = True
+            print(
+                f"outlast: a step and a save take {needed_s:.0f} s; a spot machine may give only 30 s of notice. "
+                "Make steps shorter, or the state smaller",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    # Metrics and the end
+
+    def log(self, step: int, **metrics: float) -> None:
+        """Numbers of this step: into the workspace on a machine, into a file on a laptop."""
+        if self.around.rank != 0:
+            return
+        line = json.dumps({"step": step, "at": time.time(), **{name: float(value) for name, value in metrics.items()}})
+        os.makedirs(os.path.dirname(self.around.metrics_file), exist_ok=True)
+        with open(self.around.metrics_file, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def done(self, metrics: dict[str, float] | None = None) -> None:
+        """The training did what it was asked for. After an early end it did not: then this leaves the process ."""
+        self._saver.wait()
+        if self.left:
+            sys.exit(0)
+        if self.around.rank != 0:
+            return
+        os.makedirs(os.path.dirname(self.around.done_file), exist_ok=True)
+        temporary = self.around.done_file + ".part"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"metrics": {name: float(value) for name, value in (metrics or {}).items()}}, file)
+        os.replace(temporary, self.around.done_file)
+
+    def close(self) -> None:
+        self._saver.close()
+
+
+def training(
+    *,
+    every: str | float = "auto",
+    every_steps: int = 0,
+    keep: int = 2,
+    replicated: bool = False,
+    folder: str = "",
+) -> Training:
+    """The training of this process. Knows whether it is on a machine, in a drill, or on a laptop.
+
+    `every`: the time between saves (`"5m"`, seconds, or `"auto"` for the best from measured stall and lifetimes);
+    `every_steps` instead of it; `keep`: how many checkpoints stay in the folder; `replicated`: all ranks hold the same
+    state, so that rank 0 saves for all; `folder`: where a laptop keeps `.outlast-local`.
+    """
+    try:
+        every_s = 0.0 if every == "auto" else duration_s(every)
+    except ValueError as problem:
+        raise UsageError(f"training(every=…): {problem}") from problem
+    made = Training(
+        look_around(folder=folder), every_s=every_s, every_steps=every_steps, keep=max(1, keep), replicated=replicated
+    )
+    _listen(made)
+    atexit.register(made.close)
+    return made
+
+
+def _listen(made: Training) -> None:
+    """SIGTERM means: save and leave. Whoever handled it before still hears of it."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # only the main thread may; the notice file tells the others
+    before = signal.getsignal(signal.SIGTERM)
+
+    def told(number: int, frame: Any) -> None:
+        made.leave()
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGTERM, told)

@@ -1,0 +1,1 @@
+"""The trainer library, in processes of its own."""

@@ -1,0 +1,245 @@
+"""`outlast.training()` on a bare laptop: resume, save, leave, done, and everything that goes wrong in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from outlast.errors import UsageError
+from outlast.trainer import files, state
+from outlast.trainer.background import SaveFailed
+from outlast.trainer.surroundings import look_around
+from outlast.trainer.training import Training, training
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in list(os.environ):
+        if name.startswith("OUTLAST_") or name in ("RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.fixture
+def made(folder: Path) -> Iterator[list[Training]]:
+    """Trainings to be closed in the end, and the signal's handler as it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    all_made: list[Training] = []
+    yield all_made
+    for one in all_made:
+        one.close()
+    signal.signal(signal.SIGTERM, before)
+
+
+def new(made: list[Training], folder: Path, **options: Any) -> Training:
+    made.append(training(folder=str(folder), **options))
+    return made[-1]
+
+
+def test_a_fresh_training_restores_nothing(made: list[Training], folder: Path) -> None:
+    assert new(made, folder).restore() is None
+
+
+def test_what_was_saved_is_restored(made: list[Training], folder: Path) -> None:
+    value = {"step": 7, "big": b"x" * 100_000, "nested": [1, {"a": (2.5, None)}], "view": bytearray(b"y" * 50_000)}
+    run = new(made, folder)
+    run.save(7, value, wait=True)
+    assert new(made, folder).restore() == value
+
+
+def test_the_state_may_change_while_it_is_being_written(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    big = bytearray(b"a" * 30_000_000)
+    run.save(1, {"big": big})
+    big[:] = b"b" * 30_000_000
+    run.save(2, {"big": big}, wait=True)
+    first, second = files.found_in(run.around.checkpoints)[::-1]
+    assert bytes(files.load(first, rank=0)["big"][:3]) == b"aaa"
+    assert bytes(files.load(second, rank=0)["big"][:3]) == b"bbb"
+
+
+def test_only_the_newest_stay(made: list[Training], folder: Path) -> None:
+    run = new(made, folder, keep=2)
+    for step in range(5):
+        run.save(step, {"step": step}, wait=True)
+    assert [found.step for found in files.found_in(run.around.checkpoints)] == [4, 3]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "no marker", "marker lies"])
+def test_a_checkpoint_that_does_not_hold_is_told_and_the_one_before_taken(
+    made: list[Training], folder: Path, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = new(made, folder)
+    for step in (1, 2):
+        run.save(step, {"step": step, "big": bytes(10_000)}, wait=True)
+    newest = Path(files.found_in(run.around.checkpoints)[0].path)
+    if damage == "truncate":
+        (newest / "rank-0" / "buffers.bin").write_bytes(b"")
+        (newest / "rank-0" / "state.pickle").write_bytes(b"")
+    elif damage == "flip":
+        body = bytearray((newest / "rank-0" / "state.pickle").read_bytes())
+        body[len(body) // 2] ^= 1
+        (newest / "rank-0" / "state.pickle").write_bytes(body)
+    elif damage == "no marker":
+        (newest / "checkpoint.json").unlink()
+    else:
+        (newest / "checkpoint.json").write_text('{"ranks": "many"}')
+    assert new(made, folder).restore()["step"] == 1
+    assert "trying the one before" in capfd.readouterr().err
+
+
+def test_a_state_that_cannot_be_saved_is_told_and_the_older_one_holds(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run.save(1, {"fine": True}, wait=True)
+    with pytest.raises(state.UnsavableState, match="cannot be saved"):
+        run.save(2, {"file": open(os.devnull)})  # noqa: SIM115
+    assert new(made, folder).restore() == {"fine": True}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders")
+def test_a_read_only_folder_is_told_at_the_next_call(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run.save(1, {"a": 1}, wait=True)
+    os.chmod(run.around.checkpoints, 0o500)
+    try:
+        with pytest.raises(SaveFailed, match="not saved"):
+            run.save(2, {"a": 2}, wait=True)
+    finally:
+        os.chmod(run.around.checkpoints, 0o700)
+    assert new(made, folder).restore() == {"a": 1}
+
+
+def test_a_killed_saver_is_told_and_replaced(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run.save(1, {"a": 1}, wait=True)
+    process = run._saver._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    run.save(2, {"a": 2}, wait=True)
+    assert new(made, folder).restore() == {"a": 2}
+
+
+def test_steps_end_early_after_saving_when_told_to_leave(made: list[Training], folder: Path) -> None:
+    run = new(made, folder, every="1h")
+    seen = []
+    current = {"step": 0}
+    for step in run.steps(0, total=100):
+        seen.append(step)
+        current["step"] = step + 1
+        run.save_if_due(step, lambda: dict(current))
+        if step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert seen == list(range(6))
+    assert run.left
+    with pytest.raises(SystemExit):
+        run.done()
+    assert not os.path.exists(run.around.done_file)
+    again = new(made, folder)
+    assert again.restore() == {"step": 6}
+    assert list(again.steps(6, total=8)) == [6, 7]
+    again.done(metrics={"loss": 0.5})
+    assert json.loads(Path(again.around.done_file).read_text()) == {"metrics": {"loss": 0.5}}
+
+
+def test_every_so_many_steps(made: list[Training], folder: Path) -> None:
+    run = new(made, folder, every_steps=3)
+    saved = [step for step in run.steps(0, total=10) if run.save_if_due(step, lambda s=step: s) or run._saver.wait()]
+    assert saved == [2, 5, 8]
+
+
+def test_the_interval_is_told_from_the_stall_and_the_life(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run._stall_s = 0.5
+    assert run.interval_s == pytest.approx(84.85, abs=0.01)
+    assert new(made, folder, every="5m").interval_s == 300
+    with pytest.raises(UsageError, match="parsecs"):
+        training(every="5 parsecs", folder=str(folder))
+
+
+def test_metrics_are_lines(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run.log(1, loss=0.5, accuracy=1)
+    run.log(2, loss=0.25)
+    lines = [json.loads(line) for line in Path(run.around.metrics_file).read_text().splitlines()]
+    assert [(line["step"], line["loss"]) for line in lines] == [(1, 0.5), (2, 0.25)]
+
+
+def test_files_that_the_users_own_code_writes(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run.save(3, into=lambda where: (Path(where) / "model.bin").write_bytes(b"weights"))
+    assert (Path(new(made, folder).files) / "model.bin").read_bytes() == b"weights"
+
+
+def test_several_ranks_commit_when_all_have_saved(folder: Path, made: list[Training]) -> None:
+    runs = []
+    for rank in range(3):
+        around = look_around({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
+        run = Training(around, every_s=0, every_steps=0, keep=2, replicated=False)
+        made.append(run)
+        runs.append(run)
+    runs[0].save(4, {"rank": 0})
+    runs[1].save(4, {"rank": 1}, wait=True)
+    assert files.found_in(runs[0].around.checkpoints) == []
+    runs[2].save(4, {"rank": 2}, wait=True)
+    eventually(lambda: files.found_in(runs[0].around.checkpoints), what="the commit of all ranks")
+    assert [run.restore() for run in runs] == [{"rank": rank} for rank in range(3)]
+
+
+def test_all_ranks_leave_after_the_same_step(folder: Path, made: list[Training]) -> None:
+    iterators = []
+    for rank in range(3):
+        around = look_around({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
+        run = Training(around, every_s=0, every_steps=0, keep=2, replicated=True)
+        made.append(run)
+        iterators.append(run.steps(0, total=50))
+    taken: list[list[int]] = [[], [], []]
+    for turn in range(50):
+        if turn == 4:
+            made[0].leave()  # it reaches one rank first
+        for rank in (1, 2, 0):
+            step = next(iterators[rank], None)
+            if step is not None:
+                taken[rank].append(step)
+    assert taken[0] == taken[1] == taken[2]
+    assert len(taken[0]) < 10
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9000),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=values)
+def test_any_plain_state_comes_back_equal(value: Any) -> None:
+    body, buffers = state.dump(value)
+    assert state.load(body, [bytes(view) for view in buffers]) == value
+
+
+def test_importing_outlast_loads_next_to_nothing() -> None:
+    script = "import sys, outlast; print([m for m in sys.modules if m.split('.')[0] in ('msgspec','click','obstore')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_trainer_loads_nothing_of_others() -> None:
+    script = (
+        "import sys, outlast, tempfile; r = outlast.training(folder=tempfile.mkdtemp());"
+        "print([m for m in sys.modules if m in ('click', 'obstore', 'msgspec')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
