@@ -24,10 +24,7 @@ def pull_outputs(workspace: Workspace, run: str, destination: str, *, quiet: boo
     """Copy the outputs of all attempts, later ones over earlier ones; how many files."""
     from concurrent.futures import ThreadPoolExecutor
 
-    wanted: dict[str, str] = {}
-    for attempt in attempts_with_outputs(workspace.story(run).refresh()):
-        prefix = f"runs/{run}/outputs/{attempt}/"
-        wanted.update({entry.key.removeprefix(prefix): entry.key for entry in workspace.bucket.list(prefix)})
+    wanted = _newest_of_each(workspace, run)
 
     def fetch(path: str) -> None:
         workspace.bucket.download(wanted[path], os.path.join(destination, path))
@@ -38,6 +35,22 @@ def pull_outputs(workspace: Workspace, run: str, destination: str, *, quiet: boo
         files = "1 file" if len(wanted) == 1 else f"{len(wanted)} files"
         note(f"outlast: {files} in {destination}")
     return len(wanted)
+
+
+def _newest_of_each(workspace: Workspace, run: str) -> dict[str, str]:
+    """Path → object. A later attempt's file takes the place of an earlier one's folder, and the other way round."""
+    wanted: dict[str, str] = {}
+    for attempt in attempts_with_outputs(workspace.story(run).refresh()):
+        prefix = f"runs/{run}/outputs/{attempt}/"
+        newer = {entry.key.removeprefix(prefix): entry.key for entry in workspace.bucket.list(prefix)}
+        folders = {path[:at] for path in newer for at, sign in enumerate(path) if sign == "/"}
+        kept = {
+            path: key
+            for path, key in wanted.items()
+            if path not in folders and not any(path[:at] in newer for at, sign in enumerate(path) if sign == "/")
+        }
+        wanted = {**kept, **newer}
+    return wanted
 
 
 @click.command()

@@ -101,12 +101,18 @@ class Applier:
             )
         except (NoCapacity, OverQuota) as problem:
             self._refuse(step, problem)
-        except (Throttled, CloudUnreachable):
+        except (Throttled, CloudUnreachable) as problem:
+            # It is planned again in the next round; meanwhile the run says what it waits for.
+            self._hold(step.run, f"{step.offer.cloud} does not answer a launch: {problem.message}")
             raise
         except (Denied, BadRequest, NotFound) as problem:
             # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.
             why = f"could not launch {self.workspace.machine_name(step.run, step.attempt)}: {problem.message}"
             self._append(step.run, ev.Failed(why=why, hint=problem.hint, at=self.clock()))
+
+    def _hold(self, run: str, why: str) -> None:
+        if self.observer.state(run).held != why:
+            self._append(run, ev.Held(why=why, at=self.clock()))
 
     def _refuse(self, step: Launch, problem: CloudError) -> None:
         quota = isinstance(problem, OverQuota)

@@ -250,7 +250,7 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
             # No machine was made, so there is nothing to release.
             attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=True)
         case ev.Started():
-            state = _fence_earlier(state, event)
+            state = replace(_fence_earlier(state, event), held="", held_until=0.0)
             attempt = replace(
                 attempt,
                 phase="started",
