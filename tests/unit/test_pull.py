@@ -17,7 +17,7 @@ def test_a_file_and_a_folder_of_one_name_do_not_meet(tmp_path: Path) -> None:
     story = workspace.story("r")
     events: list[ev.Event] = [ev.Submitted()]
     for attempt in (1, 2):
-        events += [placed(attempt), ev.Started(attempt=attempt)]
+        events += [placed(attempt), ev.Started(attempt=attempt, at=1.0)]
         events.append(ev.Stopped(attempt=attempt, outcome="preempted") if attempt == 1 else ev.Finished(attempt=2))
     for number, event in enumerate(events):
         story.demand(event, nonce=str(number))
