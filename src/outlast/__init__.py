@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# Not from `typing`, which would be most of what `import outlast` costs.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from outlast.trainer.training import Training, training
 
@@ -11,8 +11,8 @@ __version__ = "0.1.0"
 __all__ = ["Training", "training"]
 
 
-def __getattr__(name: str) -> Any:
-    """`outlast.training` is loaded when it is asked for: `import outlast` alone costs next to nothing."""
+def __getattr__(name: str) -> object:
+    """`outlast.training` is loaded when it is asked for."""
     if name in __all__:
         from outlast.trainer import training as module
 

@@ -1,0 +1,133 @@
+"""What the training loop waits for when it saves, against one copy of its state in memory; and what the import costs.
+
+    python benchmarks/trainer.py [--gb 1] [--json]
+
+The state is NumPy arrays (`pip install numpy`; PyTorch is compared if it is there). All in turns within one run; median
+and worst. `copy` is one memcpy of the state into memory that is there already, the least that any snapshot can cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def median(values: list[float]) -> str:
+    return f"{statistics.median(values) * 1000:8.0f} ms   worst {max(values) * 1000:6.0f} ms"
+
+
+def timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def stalls(gigabytes: float, rounds: int) -> dict[str, list[float]]:
+    import numpy
+
+    import outlast
+
+    folder = tempfile.mkdtemp(prefix="outlast-bench-")
+    run = outlast.training(folder=folder, every="1h")
+    dice = numpy.random.default_rng(1)
+    state = {f"layer{n}": dice.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
+    target = {name: numpy.empty_like(array) for name, array in state.items()}
+    found: dict[str, list[float]] = {"copy": [], "save returns": [], "save is on disk": [], "plain write + fsync": []}
+
+    def copy() -> None:
+        for name, array in state.items():
+            numpy.copyto(target[name], array)
+
+    copy()
+    run.save(0, state, wait=True)  # warm: both have their memory now
+    for step in range(1, rounds + 1):
+        found["copy"].append(timed(copy))
+        began = time.perf_counter()
+        run.save(step, state)
+        found["save returns"].append(time.perf_counter() - began)
+        run._saver.wait()
+        found["save is on disk"].append(time.perf_counter() - began)
+        found["plain write + fsync"].append(timed(lambda: plain(folder, state)))
+        if "torch" in sys.modules or _has_torch():
+            found.setdefault("torch.save + fsync", []).append(timed(lambda: torch_save(folder, state)))
+    restored = time.perf_counter()
+    assert run.restore() is not None
+    found["restore"] = [time.perf_counter() - restored]
+    found["read the file"] = [timed(lambda: read(folder))]
+    run.close()
+    shutil.rmtree(folder)
+    return found
+
+
+def plain(folder: str, state: dict[str, Any]) -> None:
+    with open(os.path.join(folder, "plain"), "wb", buffering=0) as file:
+        for array in state.values():
+            file.write(memoryview(array).cast("B"))
+        os.fsync(file.fileno())
+
+
+def read(folder: str) -> None:
+    with open(os.path.join(folder, "plain"), "rb", buffering=0) as file:
+        while file.read(1 << 26):
+            pass
+
+
+def _has_torch() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.__version__)
+
+
+def torch_save(folder: str, state: dict[str, Any]) -> None:
+    import torch
+
+    path = os.path.join(folder, "torch")
+    torch.save({name: torch.from_numpy(array) for name, array in state.items()}, path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def imports(rounds: int = 15) -> dict[str, list[float]]:
+    codes = {
+        "python -c pass": "pass",
+        "import outlast": "import outlast",
+        "outlast.training": "import outlast; outlast.training",
+    }
+    found: dict[str, list[float]] = {name: [] for name in codes}
+    for _ in range(rounds):
+        for name, code in codes.items():
+            found[name].append(timed(lambda c=code: subprocess.run([sys.executable, "-c", c], check=True)))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gb", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = {**imports(), **stalls(options.gb, options.rounds)}
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, values in found.items():
+        print(f"{name:22} {median(values)}")
+    copy, save = (statistics.median(found[name]) for name in ("copy", "save returns"))
+    print(f"\nthe loop waits {save / copy:.2f} times one copy of the state (goal <= 1.5)")
+    bare, ours = (statistics.median(found[name]) for name in ("python -c pass", "import outlast"))
+    print(f"import outlast: {(ours - bare) * 1000:.1f} ms over a bare interpreter (goal <= 30)")
+
+
+if __name__ == "__main__":
+    main()
