@@ -17,6 +17,7 @@ from outlast.agent.attempt import Attempt, Verdict, verdict
 from outlast.agent.code import fetch_code
 from outlast.agent.data import fetch_data
 from outlast.agent.instance import Instance, Notice
+from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump
 from outlast.agent.patience import patient
 from outlast.agent.place import Place, environment_for, place_for
@@ -25,8 +26,8 @@ from outlast.agent.save import Saver
 from outlast.agent.watch import Exited, Hung, Noticed, Over, Watch
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.spec.command import argv
+from outlast.workspace import logs, metrics
 from outlast.workspace.checkpoints import restore
-from outlast.workspace.logs import write_piece
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.state import Checkpoint
 from outlast.workspace.workspace import Request, Workspace
@@ -71,6 +72,7 @@ class Agent:
         self.watch = Watch(self._pen(), instance, beat_s=self.beat_s, unreachable_s=_UNREACHABLE_S)
         self.request: Request
         self.place: Place
+        self.metrics: MetricsPump
         self.noticed: Notice | None = None
         self.noticed_at = 0.0
         # The newest checkpoint that a restore was tried with.
@@ -207,12 +209,13 @@ class Agent:
             command = Command(words, folder=self.place.code, environment=self._environment(secrets, resumed))
         except (OSError, ValueError) as problem:
             why = f"cannot run `{words[0]}`: {problem.strerror if isinstance(problem, OSError) else problem}"
-            self._write_piece(1, f"outlast: {why}\n".encode())
+            self._write_log(1, f"outlast: {why}\n".encode())
             self.attempt.end(Verdict(finished=False, outcome="crashed", why=why), exit_code=127)
             return
-        pump = OutputPump(command.output, self._write_piece, mask=Mask(secrets.values()), every_s=self.flush_s)
+        pump = OutputPump(command.output, self._write_log, mask=Mask(secrets.values()), every_s=self.flush_s)
         saver.follow(command)
-        self.watch.progress = lambda: saver.step
+        self.metrics = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
+        self.watch.progress = lambda: saver.step if self.metrics.step is None else self.metrics.step
         self._watch_for_hang(command, pump, saver)
         self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
         self._until_exit(command, pump, saver)
@@ -245,23 +248,27 @@ class Agent:
             why = f"secrets: {problem}"
             raise Ended(why, Verdict(finished=False, outcome="broken", why=why)) from problem
 
-    def _write_piece(self, number: int, body: bytes) -> None:
-        patient(
-            lambda: write_piece(self.workspace.bucket, self.run, self.number, number, body),
-            for_s=_UNREACHABLE_S,
-            say=say,
-            stubborn=True,
-        )
+    def _write_log(self, number: int, body: bytes) -> None:
+        self._insist(lambda: logs.write_piece(self.workspace.bucket, self.run, self.number, number, body))
+
+    def _write_metrics(self, number: int, body: bytes) -> None:
+        self._insist(lambda: metrics.write_piece(self.workspace.bucket, self.run, self.number, number, body))
+
+    def _insist(self, act: Callable[[], None]) -> None:
+        patient(act, for_s=_UNREACHABLE_S, say=say, stubborn=True)
 
     def _watch_for_hang(self, command: Command, pump: OutputPump, saver: Saver) -> None:
         limit_s = self.request.spec.limits.hang_after_s
         if limit_s:
-            self.watch.watch_for_hang(lambda: (pump.last_output_at, saver.last_change_at), after_s=limit_s)
+            self.watch.watch_for_hang(
+                lambda: (pump.last_output_at, saver.last_change_at, self.metrics.sign()), after_s=limit_s
+            )
         elif sys.platform == "linux":
             # Nobody said how long silence is normal: then a program that still computes is not taken for a hung one.
             signs: Callable[[], object] = lambda: (  # noqa: E731
                 pump.last_output_at,
                 saver.last_change_at,
+                self.metrics.sign(),
                 round(command.processor_s()),
             )
             self.watch.watch_for_hang(signs, after_s=_IDLE_HANG_S)
@@ -329,9 +336,11 @@ class Agent:
     ) -> None:
         """The last checkpoint, the outputs, the last word; in this order, so that what is said is also there."""
         self.watch.phase = "leaving"
+        self.metrics.stop()
         pump.finish(within_s=self._time_left(60.0))
         saver.stop()
         if over:
+            self.metrics.finish(within_s=_LEAVE_S)
             return  # nothing that we could say would be heard
         result = verdict(
             exited.code,
@@ -350,6 +359,7 @@ class Agent:
         if missing and result.finished:
             # Its results are on this machine alone, which is about to go: that is no success.
             result = Verdict(finished=False, outcome="broken", why=missing)
+        self.metrics.finish(within_s=self._time_left(60.0))
         keep_s = self.request.spec.limits.keep_on_failure_s if result.outcome in ("crashed", "killed", "hung") else 0.0
         self.attempt.end(result, exit_code=exited.code, outputs=outputs, keep_s=0.0 if result.finished else keep_s)
         say(f"ended: {'finished' if result.finished else result.why}")
@@ -381,5 +391,5 @@ class Agent:
             return 0, f"its outputs could not be copied: {problem}"
         if saver.unsent:
             lines = [f"outlast: the output `{path}` was not copied: {why}\n" for path, why in saver.unsent.items()]
-            self._write_piece(pump.next_number, "".join(lines).encode())
+            self._write_log(pump.next_number, "".join(lines).encode())
         return count - len(saver.unsent), ""

@@ -29,11 +29,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     cache: str
     notice_file: str
     done_file: str
+    metrics_file: str = ""
 
     def make(self) -> None:
         for folder in (self.code, self.checkpoints, self.outputs, self.cache):
             os.makedirs(folder, exist_ok=True)
-        for file in (self.notice_file, self.done_file):
+        for file in (self.notice_file, self.done_file, self.metrics_file):
             if os.path.exists(file):
                 os.unlink(file)
 
@@ -49,6 +50,7 @@ def place_for(request: Request, home: str, *, cache: str) -> Place:
         cache=cache or os.path.join(home, "cache"),
         notice_file=os.path.join(home, "notice.json"),
         done_file=os.path.join(home, "done.json"),
+        metrics_file=os.path.join(home, "metrics.jsonl"),
     )
 
 
@@ -80,6 +82,7 @@ def environment_for(
         OUTLAST_RESUME="1" if resumed else "0",
         OUTLAST_NOTICE_FILE=place.notice_file,
         OUTLAST_DONE_FILE=place.done_file,
+        OUTLAST_METRICS_FILE=place.metrics_file,
         OUTLAST_PARAMS=msgspec.json.encode(request.spec.params).decode(),
     )
     for name, value in request.spec.params.items():
