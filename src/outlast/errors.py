@@ -16,6 +16,7 @@ OutlastError                     exit 1
 │   └── Denied, BadRequest, NotFound      permanent: told at once, never retried
 ├── RunFailed                    exit 6   the run ended without success and without a code of its own
 ├── RunCancelled                 exit 7
+├── DrillFailed                  exit 8   a rehearsal showed that something would not survive
 └── InvalidTransition            exit 70  our own bug: an event that the story does not allow
 """
 
@@ -114,6 +115,10 @@ class RunCancelled(OutlastError):
     exit_code = 7
 
 
+class DrillFailed(OutlastError):
+    exit_code = 8
+
+
 class InvalidTransition(OutlastError):
     """An event that is no legal step from the state its run is in."""
 
@@ -129,6 +134,7 @@ EXIT_CODES = {
     5: "a cloud said no",
     6: "the run failed for a reason other than the exit code of its command",
     7: "the run was cancelled",
+    8: "the drill failed: something would not survive",
     70: "a bug in outlast",
     130: "interrupted: you detached, and the run goes on",
 }

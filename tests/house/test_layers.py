@@ -19,8 +19,10 @@ LAYERS: dict[str, set[str]] = {
     "clouds": {"spec"},
     "agent": {"spec", "workspace"},
     "supervisor": {"spec", "workspace", "clouds"},
-    "trainer": {"spec"},
-    "drill": {"spec", "workspace", "clouds", "supervisor"},
+    # The workspace only where a job folder is a bucket; a test of the trainer sees that it is not loaded before.
+    "trainer": {"spec", "workspace"},
+    # The drill watches a machine's disk, whose layout is the agent's to know.
+    "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
     "cli": {"spec", "workspace", "clouds", "supervisor", "demo", "drill", "trainer"},
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),

@@ -150,13 +150,14 @@ class LocalCloud:
         power.empty_trash(self.root)
 
     @_told
-    def preempt(self, name: str, *, notice: bool = True) -> None:
+    def preempt(self, name: str, *, notice: bool = True, grace_s: float | None = None) -> None:
+        """As the protocol says; `grace_s` is this machine's alone, whatever its zone gives."""
         machine = self.machine(name)
         if not machine.spot:
             raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
         if machine.status != "running":
             raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
-        self._folder(name).request("preempt", notice=notice)
+        self._folder(name).request("preempt", notice=notice, grace_s=grace_s)
 
     @_told
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:

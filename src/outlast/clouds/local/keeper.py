@@ -102,21 +102,22 @@ class Keeper:
             self.ending = Ending("its keeper was told to end")
         if self.folder.requested("stop") is not None:
             self.ending = Ending("stopped")
-        if (wish := self.folder.requested("preempt")) is not None:
-            self.preempt(notice=bool(wish.get("notice", True)))
         verdict = self.fate.verdict()
+        grace_s = self.fate.weather.grace_s
+        if (wish := self.folder.requested("preempt")) is not None:
+            grace_s = float(wish.get("grace_s") or grace_s)
+            self.preempt(notice=bool(wish.get("notice", True)), grace_s=grace_s)
         if verdict == "life over":
             self.ending = Ending("life over", delete=True)
         elif verdict == "preempted":
-            self.preempt(notice=True)
-        self.service.refresh(grace_s=self.fate.weather.grace_s)
+            self.preempt(notice=True, grace_s=grace_s)
+        self.service.refresh(grace_s=grace_s)
 
-    def preempt(self, *, notice: bool) -> None:
+    def preempt(self, *, notice: bool, grace_s: float) -> None:
         """Begin the machine's last seconds, or end them."""
         if not notice:
             self.kill_at = 0.0
         elif self.kill_at is None:
-            grace_s = self.fate.weather.grace_s
             self.kill_at = time.monotonic() + grace_s
             self.folder.print_serial(f"notice: preempted, {grace_s:g} s left")
             self.folder.set_state(why="preempted")

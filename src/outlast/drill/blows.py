@@ -1,0 +1,80 @@
+"""Which blows a drill strikes, and when each is due. Pure: the running looks, this decides."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Moment = Literal["before the first checkpoint", "in the middle", "while saving", "right before the end"]
+Due = Literal["wait", "strike", "late"]
+
+# From here on it is the end: late enough to hurt, early enough to be hit by somebody who reads along.
+END = 0.85
+# A little work after the checkpoint, so that there is something to lose.
+_AFTER_SAVE_S = 0.3
+
+
+class Blow(msgspec.Struct, frozen=True, kw_only=True):
+    """One preemption that is to come."""
+
+    moment: Moment
+    notice: bool
+
+    def __str__(self) -> str:
+        return f"{self.moment}, {'with' if self.notice else 'without'} notice"
+
+
+# In the order of what they tell; a drill with few blows strikes the first ones.
+_BY_WORTH = (
+    Blow(moment="in the middle", notice=True),
+    Blow(moment="while saving", notice=False),
+    Blow(moment="before the first checkpoint", notice=False),
+    Blow(moment="right before the end", notice=True),
+    Blow(moment="in the middle", notice=False),
+    Blow(moment="while saving", notice=True),
+)
+_ORDER: tuple[Moment, ...] = ("before the first checkpoint", "in the middle", "while saving", "right before the end")
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """What is seen of the attempt that is to be struck."""
+
+    running_s: float
+    # It printed something, or wrote a file to its checkpoint folder: the program itself is at work by now.
+    awake: bool
+    # Committed checkpoints: of the whole run, and of this attempt; and how long ago the last one was.
+    saves: int
+    own_saves: int
+    since_save_s: float
+    # Files in the checkpoint folder are changing right now.
+    writing: bool
+    # The part that is done, where it can be told.
+    progress: float | None = None
+
+
+def choose(preemptions: int, *, notice: bool = True) -> tuple[Blow, ...]:
+    """So many blows, in the order in which they are struck. Those beyond the list come in the middle."""
+    picked = list(_BY_WORTH[:preemptions])
+    picked += [Blow(moment="in the middle", notice=n % 2 == 0) for n in range(preemptions - len(picked))]
+    ordered = sorted(picked, key=lambda blow: _ORDER.index(blow.moment))
+    return tuple(msgspec.structs.replace(blow, notice=blow.notice and notice) for blow in ordered)
+
+
+def due(blow: Blow, sight: Sight, *, wait_s: float) -> Due:
+    """Now, not yet, or too late for it. A moment that does not come within `wait_s` is not waited for any longer: a
+    program that never saves must be struck, too."""
+    if blow.moment == "before the first checkpoint":
+        if sight.saves:
+            return "late"
+        return "strike" if sight.awake or sight.running_s > wait_s else "wait"
+    if blow.moment == "right before the end":
+        # Nobody knows the end: striking somewhere would not be what was announced.
+        if sight.progress is None:
+            return "late" if sight.running_s > wait_s else "wait"
+        return "strike" if sight.progress >= END else "wait"
+    if sight.running_s > wait_s or (sight.progress or 0.0) >= END:
+        return "strike"
+    if blow.moment == "while saving":
+        return "strike" if sight.writing and sight.saves else "wait"
+    return "strike" if sight.own_saves and sight.since_save_s > _AFTER_SAVE_S else "wait"

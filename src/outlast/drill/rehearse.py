@@ -1,0 +1,167 @@
+"""Runs a command on the local cloud and strikes it at the chosen moments, through the real path. Judges nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from outlast.agent.place import place_for
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.drill.blows import Blow, Sight, due
+from outlast.drill.evidence import Seen, Struck, marks_so_far
+from outlast.drill.steps import Mark, progress_of
+from outlast.errors import CloudError
+from outlast.spec.spec import MachineSpec, Spec
+from outlast.workspace.logs import LogReader
+from outlast.workspace.state import Attempt, RunState
+from outlast.workspace.workspace import Request, Workspace
+
+_LOOK_S = 0.01
+# The story is asked less often than the disk: a save may be over in a moment.
+_STORY_S = 0.03
+
+
+def spec_for_drill(spec: Spec, *, spot: bool, preemptions: int) -> Spec:
+    """The same work on the local cloud: only spot machines are preempted, and an undisturbed run must not be. When to
+    give up is for the drill to say."""
+    # A rehearsal: types, zones and images of other clouds are not to be had here.
+    machine = spec.machine if spec.machine.cloud == "local" else MachineSpec()
+    replace = msgspec.structs.replace
+    limits = replace(spec.limits, no_progress=spec.limits.no_progress + preemptions, keep_on_failure_s=0.0)
+    name = f"{spec.name[:27].rstrip('-')}-{'drill' if spot else 'undisturbed'}"
+    return replace(spec, name=name, machine=replace(machine, spot=spot, fallback=False), limits=limits)
+
+
+class Rehearsal:
+    """One run under watch, with blows to come."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        cloud: LocalCloud,
+        request: Request,
+        *,
+        blows: Sequence[Blow] = (),
+        wait_s: float,
+        grace_s: float,
+        last_step: int | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.workspace = workspace
+        self.cloud = cloud
+        self.request = request
+        self.blows = list(blows)
+        self.wait_s = wait_s
+        self.grace_s = grace_s
+        self.last_step = last_step
+        self.say = say
+        self.story = workspace.story(request.run)
+        self.struck: list[Struck] = []
+        self.missed: list[tuple[Blow, str]] = []
+        self.changes: dict[int, list[float]] = {}
+        self.written = False
+        self._attempt = 0
+        self._files: dict[str, tuple[int, int]] = {}
+        self._pieces: list[tuple[float, str]] = []
+        self._reader: LogReader | None = None
+
+    def watch(self) -> Seen:
+        """Until the run is over."""
+        state, asked_at = self.story.refresh(), 0.0
+        while not state.ending:
+            if time.monotonic() > asked_at + _STORY_S:
+                state, asked_at = self.story.refresh(), time.monotonic()
+            current = state.current
+            if current is not None:
+                self._look(state, current)
+            time.sleep(_LOOK_S)
+        self.missed += [(blow, "it was over before") for blow in self.blows]
+        return Seen(struck=tuple(self.struck), missed=tuple(self.missed), changes=self.changes, written=self.written)
+
+    def _look(self, state: RunState, current: Attempt) -> None:
+        if current.number != self._attempt:
+            self._attempt = current.number
+            self._files = self._scan(current)
+            self._pieces = []
+            self._reader = LogReader(self.workspace.bucket, self.request.run, current.number)
+        writing = self._follow_files(current)
+        while self.blows and not self._is_struck(current):
+            blow = self.blows[0]
+            sight = self._sight(state, current, writing=writing)
+            when = due(blow, sight, wait_s=self.wait_s)
+            if when == "wait":
+                return
+            self.blows.pop(0)
+            if when == "strike":
+                self._strike(blow, current, sight)
+            else:
+                self._miss(blow, sight)
+
+    def _is_struck(self, current: Attempt) -> bool:
+        return bool(self.struck) and self.struck[-1].attempt == current.number
+
+    def _follow_files(self, current: Attempt) -> bool:
+        """Whether the checkpoint folder has changed since the last look."""
+        files = self._scan(current)
+        changed, self._files = files != self._files, files
+        if changed:
+            self.changes.setdefault(current.number, []).append(time.time())
+            self.written = self.written or bool(files)
+        return changed
+
+    def _scan(self, current: Attempt) -> dict[str, tuple[int, int]]:
+        """The files below the machine's checkpoint folder; unfinished ones count: it is about the writing."""
+        home = os.path.join(self.cloud.disk_path(current.machine), "home")
+        found: dict[str, tuple[int, int]] = {}
+        for folder, _, names in os.walk(place_for(self.request, home, cache="").checkpoints):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    info = os.stat(path)
+                except OSError:
+                    continue  # renamed or deleted while we looked
+                found[path] = (info.st_size, info.st_mtime_ns)
+        return found
+
+    def _sight(self, state: RunState, current: Attempt, *, writing: bool) -> Sight:
+        marks, now = self._marks(), time.time()
+        return Sight(
+            running_s=now - current.started_at,
+            awake=bool(self._pieces) or writing,
+            saves=len(state.checkpoints),
+            own_saves=current.saves,
+            since_save_s=now - current.saved_at,
+            writing=writing,
+            progress=progress_of(marks, last=self.last_step),
+        )
+
+    def _marks(self) -> list[Mark]:
+        for body in self._reader.read() if self._reader else ():
+            self._pieces.append((time.time(), body.decode(errors="replace").replace("\r", "\n")))
+        # The newest are enough, and a long output is not read anew at every look.
+        self._pieces = self._pieces[-20:]
+        return marks_so_far(self._pieces)
+
+    def _strike(self, blow: Blow, current: Attempt, sight: Sight) -> None:
+        at = time.time()
+        try:
+            self.cloud.preempt(current.machine, notice=blow.notice, grace_s=self.grace_s)
+        except CloudError as problem:
+            self.missed.append((blow, problem.message))
+            return
+        forced = (blow.moment == "in the middle" and not sight.own_saves) or (
+            blow.moment == "while saving" and not (sight.writing and sight.saves)
+        )
+        self.struck.append(Struck(blow=blow, attempt=current.number, at=at, forced=forced))
+        self.say(f"preempted attempt {current.number} {blow}")
+
+    def _miss(self, blow: Blow, sight: Sight) -> None:
+        if blow.moment == "before the first checkpoint":
+            why = f"the first checkpoint was there after {sight.running_s:.1f} s"
+        else:
+            why = "the end could not be foreseen: print progress as `step 5/100`, or use --compare"
+        self.missed.append((blow, why))
+        self.say(f"not preempted {blow.moment}: {why}")

@@ -1,0 +1,132 @@
+"""Steps and numbers in a program's own output: `step 12`, `epoch 3/60`, `loss=0.25`, a line of JSON. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+_STEP = re.compile(
+    r"\b(steps?|global[_-]step|epochs?|iter(?:ation)?s?|counts?|counted|rounds?|batch|trials?|candidates?)"
+    r"\b[\"']?\s*[:=#\[(]?\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(
+    r"([A-Za-z_][\w./-]*)[\"']?\s*[:=]?\s*(?<![\w.])([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)(?![\w.]*\w))"
+)
+# What differs between two runs of the same program, and means nothing.
+_IDLE = re.compile(
+    r"time|sec|elapsed|\beta\b|speed|throughput|per_s|attempt|resum|preempt|restor|duration|took|pid|date|^at$|_s$",
+    re.I,
+)
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that the program told of, no later than `at`."""
+
+    word: str
+    step: int
+    at: float
+    total: int | None = None
+
+
+def marks(text: str, *, at: float) -> list[Mark]:
+    """The steps in some lines of output; one for each word in a line."""
+    found: list[Mark] = []
+    for line in text.splitlines():
+        told: set[str] = set()
+        for word, step, total in _STEP.findall(line):
+            name = _word(word)
+            if name not in told:
+                told.add(name)
+                found.append(Mark(word=name, step=int(step), at=at, total=int(total) if total else None))
+    return found
+
+
+def _word(word: str) -> str:
+    return re.sub(r"[_-]|s$", "", word.lower()).removeprefix("global")
+
+
+def steps_of(attempts: Sequence[Sequence[Mark]]) -> list[list[Mark]]:
+    """The marks of the one word that counts best: the finest of those that only go up within an attempt.
+
+    Steps of a batch begin anew in each epoch, and a total is told once: neither counts.
+    """
+    words = {mark.word for marks in attempts for mark in marks}
+    best: tuple[int, str] = (0, "")
+    for word in sorted(words):
+        series = [_without_lead([m for m in marks if m.word == word]) for marks in attempts]
+        pairs = [(a.step, b.step) for marks in series for a, b in itertools.pairwise(marks)]
+        if sum(a > b for a, b in pairs) <= len(pairs) // 50:
+            best = max(best, (len({m.step for marks in series for m in marks}), word))
+    return [_without_lead([m for m in marks if m.word == best[1]]) for marks in attempts]
+
+
+def _without_lead(marks: list[Mark]) -> list[Mark]:
+    """`steps: 1000` at the head of the output is a setting and no step."""
+    while len(marks) > 1 and marks[0].step > marks[1].step:
+        marks = marks[1:]
+    return marks
+
+
+def progress_of(marks: Iterable[Mark], *, last: int | None = None) -> float | None:
+    """The part that is done: from `12/60`, or against the last step of an undisturbed run."""
+    known = [m for m in marks if m.total or last]
+    if not known:
+        return None
+    mark = known[-1]
+    return min(1.0, mark.step / max(1, last or mark.total or 1))
+
+
+def numbers(value: object, name: str = "") -> dict[str, float]:
+    """The numbers in a value of JSON, by their path."""
+    if isinstance(value, bool) or value is None:
+        return {}
+    if isinstance(value, int | float):
+        return {} if _IDLE.search(name) else {name or "value": float(value)}
+    found: dict[str, float] = {}
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in items:
+        found.update(numbers(below, f"{name}.{key}" if name else str(key)))
+    return found
+
+
+def numbers_in(line: str) -> dict[str, float]:
+    """The numbers that a line of output names: JSON, `loss=0.25`, `loss: 0.25`, `loss 0.25`."""
+    text = line.strip()
+    if text.startswith("{"):
+        try:
+            return numbers(json.loads(text))
+        except ValueError:
+            pass
+    found = {name: float(value) for name, value in _PAIR.findall(text)}
+    return {name: value for name, value in found.items() if not _IDLE.search(name)}
+
+
+def last_numbers(text: str, *, lines_max: int = 5) -> dict[str, float]:
+    """What a program said at its end: its last line of JSON, else what its last lines name."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("outlast:")]
+    for line in reversed(lines[-50:]):
+        if line.lstrip().startswith("{") and (found := numbers_in(line)):
+            return found
+    told: dict[str, float] = {}
+    for line in lines[-lines_max:]:
+        told.update(numbers_in(line))
+    return told
+
+
+def curve_in(text: str, word: str) -> dict[str, dict[int, float]]:
+    """Name → step → number, from lines that tell a step and more."""
+    curves: dict[str, dict[int, float]] = {}
+    for line in text.splitlines():
+        step = next((int(n) for w, n, _ in _STEP.findall(line) if _word(w) == word), None)
+        if step is None:
+            continue
+        for name, value in numbers_in(line).items():
+            if not _STEP.match(f"{name} 1") and math.isfinite(value):
+                curves.setdefault(name, {})[step] = value
+    return curves
