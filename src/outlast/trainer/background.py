@@ -25,6 +25,8 @@ class BackgroundSaver:
         self.rank = rank
         self.ranks = ranks
         self.keep = keep
+        # What the marker of each checkpoint says besides: hyperparameters, mostly.
+        self.notes: dict[str, Any] = {}
         self.took_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._arena: Arena | None = None
@@ -55,6 +57,7 @@ class BackgroundSaver:
             "rank": self.rank,
             "ranks": self.ranks,
             "keep": self.keep,
+            "notes": self.notes,
             "arena": arena.path,
             "size": arena.size,
             "pickle": len(body),

@@ -39,7 +39,7 @@ def carry_out(order: dict[str, Any], arena: Arena) -> None:
         if time.monotonic() > deadline:
             raise OutlastError(f"step {order['step']}: not all {order['ranks']} ranks have saved")
         time.sleep(0.01)
-    give_name(staged, order["step"], parts=parts, keep=order["keep"])
+    give_name(staged, order["step"], parts=parts, keep=order["keep"], notes=order["notes"])
 
 
 def main() -> None:

@@ -53,6 +53,11 @@ class Training:
         return self.around.params
 
     @property
+    def notes(self) -> dict[str, Any]:
+        """What is stored with every checkpoint and with the end, and can be read without loading a state."""
+        return self._saver.notes
+
+    @property
     def outputs(self) -> str:
         """The folder for results; made when asked for."""
         os.makedirs(self.around.outputs, exist_ok=True)
@@ -157,7 +162,7 @@ class Training:
         files.write_rank(staged, 0, body=pickles.dump(None)[0], arena=memoryview(b""), sizes=[])
         parts = files.parts_written(staged, 1)
         assert parts is not None
-        files.give_name(staged, step, parts=parts, keep=self._saver.keep)
+        files.give_name(staged, step, parts=parts, keep=self._saver.keep, notes=self.notes)
 
     @property
     def files(self) -> str:
@@ -214,7 +219,7 @@ class Training:
             file.write(line + "\n")
 
     def done(self, metrics: dict[str, float] | None = None) -> None:
-        """The training did what it was asked for. After an early end it did not: then this leaves the process ."""
+        """The training did what it was asked for. After an early end it did not: then this leaves the process."""
         self._saver.wait()
         if self.left:
             sys.exit(0)
@@ -223,7 +228,8 @@ class Training:
         os.makedirs(os.path.dirname(self.around.done_file), exist_ok=True)
         temporary = self.around.done_file + ".part"
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"metrics": {name: float(value) for name, value in (metrics or {}).items()}}, file)
+            told: dict[str, Any] = {"metrics": {name: float(value) for name, value in (metrics or {}).items()}}
+            json.dump(told | ({"notes": self.notes} if self.notes else {}), file)
         os.replace(temporary, self.around.done_file)
 
     def close(self) -> None:
@@ -251,9 +257,14 @@ def training(
     made = Training(
         look_around(folder=folder), every_s=every_s, every_steps=every_steps, keep=max(1, keep), replicated=replicated
     )
-    _listen(made)
-    atexit.register(made.close)
+    attach(made)
     return made
+
+
+def attach(made: Training) -> None:
+    """To this process: its signals from now on, and its end."""
+    atexit.register(made.close)
+    _listen(made)
 
 
 def _listen(made: Training) -> None:

@@ -1,0 +1,158 @@
+"""The training of a program made by `@outlast.trainer`: knows its total, its hyperparameters and its job folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outlast.errors import UsageError
+from outlast.trainer import files
+from outlast.trainer.mirror import Mirror, is_bucket
+from outlast.trainer.surroundings import Surroundings
+from outlast.trainer.training import Training
+
+KEEP = 2
+
+
+class Job(Training):
+    """A `Training` whose steps, intervals and parameters come from the command line."""
+
+    def __init__(
+        self, place: Place, *, params: Mapping[str, Any], settings: Mapping[str, Any], notes: Mapping[str, Any]
+    ) -> None:
+        super().__init__(
+            place.around,
+            every_s=0.0,
+            every_steps=settings["checkpoint_steps"] or 0,
+            keep=KEEP,
+            replicated=settings["replicated"],
+        )
+        self.notes.update(notes)
+        self.train_steps: int | None = settings["train_steps"]
+        self.checkpoint_steps: int | None = settings["checkpoint_steps"]
+        self.eval_steps: int | None = settings["eval_steps"]
+        self.ended = False
+        self.place = place
+        self._params = dict(params)
+        # The step that the state of `save_if_due` is as of.
+        self._reached = -1
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The hyperparameters of this job."""
+        return self._params
+
+    def steps(self, start: int = 0, total: int | None = None) -> Iterator[int]:
+        """As of Training; the total is `--train-steps` if it is not given here."""
+        yield from super().steps(start, self.train_steps if total is None else total)
+        if self.left:
+            self._mirror_now()
+
+    def save(
+        self, step: int, state: Any = None, *, wait: bool = False, into: Callable[[str], object] | None = None
+    ) -> None:
+        super().save(step, state, wait=wait, into=into)
+        if wait:
+            self._mirror_now()
+
+    def save_if_due(self, step: int, make: Callable[[], Any]) -> bool:
+        self._reached = step + 1
+        return super().save_if_due(step, make)
+
+    def done(self, metrics: dict[str, float] | None = None) -> None:
+        """As of Training, after the last state was saved: it is the one that `--mode evaluate` will score."""
+        if not self.left and self._make is not None and self._saved_step < self._reached:
+            self.save(self._reached, self._make(), wait=True)
+        super().done(metrics)
+        self.ended = True
+        if self.around.rank == 0:
+            self.place.finish(self.around.done_file)
+
+    def _mirror_now(self) -> None:
+        if self.place.mirror is not None and self.around.rank == 0:
+            self.place.mirror.flush()
+
+    def close(self) -> None:
+        super().close()
+        if self.place.mirror is not None:
+            self.place.mirror.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a job lives: a folder, perhaps with a twin in a bucket."""
+
+    shown: str
+    around: Surroundings
+    # Where the job's end is remembered for whoever comes later; empty if nobody can.
+    record: str
+    mirror: Mirror | None = None
+
+    def newest(self) -> tuple[int, dict[str, Any]] | None:
+        """Step and notes of the newest checkpoint that can be read; None if there is none."""
+        for found in files.found_in(self.around.checkpoints):
+            try:
+                return found.step, files.read_marker(found.path).get("notes", {})
+            except files.BadCheckpoint:
+                continue  # `restore` will tell
+        return None
+
+    def ending(self) -> dict[str, Any] | None:
+        """What was remembered of the job's end; None if it has not ended, or something else did."""
+        if self.mirror is not None:
+            body = self.mirror.record()
+        elif self.record and os.path.exists(self.record):
+            with open(self.record, "rb") as file:
+                body = file.read()
+        else:
+            return None
+        try:
+            record = json.loads(body) if body else None
+        except ValueError:
+            return None
+        return record if isinstance(record, dict) and "params" in record.get("notes", {}) else None
+
+    def finish(self, done_file: str) -> None:
+        if self.mirror is not None:
+            with open(done_file, "rb") as file:
+                self.mirror.finish(file.read())
+        elif self.record and self.record != done_file:
+            shutil.copyfile(done_file, self.record + ".part")
+            os.replace(self.record + ".part", self.record)
+
+
+def place_for(job_dir: str, around: Surroundings) -> Place:
+    """The job folder that was named; else the run's checkpoint folder, on a laptop one below `.outlast-local`."""
+    if not job_dir:
+        # The story of a run knows its end; on a laptop only a file can.
+        return Place(shown=around.checkpoints, around=around, record="" if around.on_machine else around.done_file)
+    if is_bucket(job_dir):
+        url = job_dir.rstrip("/")
+        name = hashlib.sha256(url.encode()).hexdigest()[:12]
+        home = os.path.join(os.path.dirname(around.checkpoints), "jobs", name)
+        around = around if around.on_machine else _below(around, home)
+        mirror = Mirror(url, around.checkpoints, keep=KEEP)
+        return Place(shown=url, around=around, record="", mirror=mirror)
+    folder = os.path.abspath(os.path.expanduser(job_dir))
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UsageError(f"--job-dir {job_dir}: this is a file, not a folder")
+    record = os.path.join(folder, "done.json")
+    around = dataclasses.replace(around, checkpoints=folder) if around.on_machine else _below(around, folder)
+    return Place(shown=job_dir, around=around, record=record)
+
+
+def _below(around: Surroundings, folder: str) -> Surroundings:
+    return dataclasses.replace(
+        around,
+        checkpoints=folder,
+        outputs=os.path.join(folder, "outputs"),
+        metrics_file=os.path.join(folder, "metrics.jsonl"),
+        notice_file=os.path.join(folder, "notice.json"),
+        done_file=os.path.join(folder, "done.json"),
+    )
