@@ -45,6 +45,22 @@ def test_a_machine_can_switch_itself_off(fleet: Fleet, command: str) -> None:
     assert fleet.wait(name, "stopped").why == "powered off by itself"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch the computer off by such a path, or make one")
+def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: Fleet, mode: str) -> None:
+    if mode != "pidns":
+        pytest.skip("mode plain shares the file system as it is")
+    switch = Path("/run/initctl")
+    made = not switch.exists()
+    if made:
+        switch.touch()
+    try:
+        name = fleet.launch(script=f"test -c {switch} && echo masked || echo reached; sleep 1000").name
+        assert "masked" in fleet.wait_serial(name, "ed\n")
+    finally:
+        if made:
+            switch.unlink()
+
+
 def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(fleet: Fleet, cloud: LocalCloud) -> None:
     name = fleet.launch(script="while [ ! -e ~/go ]; do sleep 0.01; done; poweroff").name
     fleet.wait(name, "running")

@@ -10,9 +10,14 @@ import os
 import select
 import signal
 import socket
+from contextlib import suppress
 
 from outlast.clouds.local import linux
 from outlast.clouds.local.isolation import InitProgram
+
+# Through these a program could switch off the computer instead of its machine: scripts for real machines end with
+# `sudo shutdown -h now`, and sudo does not look at our PATH.
+_HOST_SWITCHES = ("/run/systemd/private", "/run/dbus/system_bus_socket", "/run/initctl", "/run/systemd/initctl/fifo")
 
 
 class PidNamespace:
@@ -81,6 +86,10 @@ def furnish(hostname: str) -> None:
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     linux.mount("tmpfs", "/dev/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777")
+    for path in _HOST_SWITCHES:
+        if os.path.exists(path):
+            with suppress(OSError):  # not ours to mask, in some containers; then it is not ours to reach either
+                linux.mount("/dev/null", path, None, linux.MS_BIND)
     socket.sethostname(hostname)
 
 
