@@ -114,6 +114,7 @@ def calls() -> dict[tuple[type, str], object]:
     return {
         (Bucket, "put"): lambda: bucket.put("a", b"1"),
         (Bucket, "create"): lambda: bucket.create("b", b"1"),
+        (Bucket, "write"): lambda: bucket.write("d", b"1"),
         (Bucket, "upload"): lambda: bucket.upload("c", __file__),
         (Bucket, "delete"): lambda: bucket.delete("a"),
         (Cloud, "launch"): launch,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -19,9 +21,10 @@ from outlast.testing.simcloud import SimCloudView
 from outlast.testing.simulate import Simulation
 from outlast.workspace import checkpoints
 from outlast.workspace import events as ev
-from outlast.workspace.checkpoints import Manifest, Part
+from outlast.workspace.checkpoints import Manifest
 from outlast.workspace.each import one_by_one
 from outlast.workspace.events import Event
+from outlast.workspace.parts import File, Part, upload_files
 from outlast.workspace.state import Checkpoint
 from outlast.workspace.story import Story, event_key
 from outlast.workspace.workspace import Workspace
@@ -88,20 +91,20 @@ class ManifestFirstSaver(Saver):
     """Says `Saved` before the bodies are there."""
 
     def _commit(self, snapshot: Snapshot) -> bool:
-        parts = []
+        files = []
         for path in snapshot.paths:
-            digest = checkpoints._sha256(f"{self.folder}/{path}")
-            size = snapshot.files[path][0]
+            body = Path(self.folder, path).read_bytes()
+            digest = hashlib.sha256(body).hexdigest()
             key = f"runs/{self.attempt.run}/parts/{self.attempt.number}/{digest}"
-            parts.append(Part(path, key, digest, size))
+            files.append(File(path=path, parts=(Part(key, digest, len(body)),)))
         self._count += 1
         name = f"{self.attempt.number:04d}-{self._count:05d}"
         manifest = Manifest(
-            run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, parts=tuple(parts), step=None
+            run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, files=tuple(files), step=None
         )
         checkpoints.write_manifest(self.attempt.workspace.bucket, manifest)
         self.attempt.saved(name, step=None, size=0)
-        checkpoints.upload_parts(self.parts, self.folder, snapshot.paths, each=one_by_one)
+        upload_files(self.parts, self.folder, snapshot.paths, each=one_by_one)
         self.committed = snapshot
         return True
 
@@ -113,9 +116,9 @@ class ManifestFirst(SimAgent):
 class GreedySaver(Saver):
     """Deletes every checkpoint but the newest, and its parts by name alone."""
 
-    def _prune(self) -> None:
+    def _prune(self, committed: str) -> None:
         bucket, run = self.attempt.workspace.bucket, self.attempt.run
-        keep = {part.key for part in checkpoints.read_manifest(bucket, run, self._newest().id).parts}
+        keep = checkpoints.read_manifest(bucket, run, self._newest().id).keys
         for entry in list(bucket.list(f"runs/{run}/parts/")):
             if entry.key not in keep:
                 bucket.delete(entry.key)

@@ -23,8 +23,9 @@ from outlast.spec.parse import parse
 from outlast.workspace import events as ev
 from outlast.workspace.bucket import open_bucket
 from outlast.workspace.bundle import code_key, unpack
-from outlast.workspace.checkpoints import Manifest, Part, manifest_key, read_manifest, restore
+from outlast.workspace.checkpoints import Manifest, manifest_key, read_manifest, restore
 from outlast.workspace.lease import Lease
+from outlast.workspace.parts import File, Part
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.state import Checkpoint
 from outlast.workspace.story import Story, event_key
@@ -34,7 +35,14 @@ VALID: list[bytes] = [
     ev.encode(ev.Submitted(who="me")),
     ev.encode(ev.Saved(attempt=1, checkpoint="c")),
     msgspec.json.encode(Pulse(attempt=1)),
-    msgspec.json.encode(Manifest(run="r", checkpoint="c", attempt=1, parts=(Part("a", "k", "0" * 64, 1),))),
+    msgspec.json.encode(
+        Manifest(
+            run="r",
+            checkpoint="c",
+            attempt=1,
+            files=(File(path="a", parts=(Part("runs/r/parts/1/k", "0" * 64, 1),)), File(path="l", link="a")),
+        )
+    ),
     msgspec.json.encode(Request(run="r", spec=parse({"command": "x"}), code=CodeRecord())),
     b'{"id": "abc", "format": 1}',
 ]

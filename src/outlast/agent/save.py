@@ -14,16 +14,10 @@ from outlast.agent.whole import SETTLED_S, Snapshot, look, open_for_writing, rea
 from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
 from outlast.workspace.bucket import check_key
-from outlast.workspace.checkpoints import (
-    Manifest,
-    Part,
-    Parts,
-    files_of,
-    prune,
-    upload_parts,
-    write_manifest,
-)
+from outlast.workspace.checkpoints import Manifest, files_of, write_manifest
 from outlast.workspace.each import Each, in_parallel
+from outlast.workspace.keep import prune
+from outlast.workspace.parts import File, Parts, upload_files
 
 _LOOK_S = 0.1
 # At most this part of the time goes into commits when the user did not say how often.
@@ -51,7 +45,7 @@ class Saver:
         self.folder = place.checkpoints
         self.outputs = place.outputs
         self.every_s = rule.every_s
-        self.keep = rule.keep
+        self.rule = rule
         self.say = say
         self.each = each
         self.parts = Parts(attempt.workspace.bucket, attempt.run, attempt.number)
@@ -73,7 +67,7 @@ class Saver:
 
     def restored(self, manifest: Manifest) -> None:
         """What was just put into the folder needs no commit and no second upload."""
-        self.parts.learn(manifest)
+        self.parts.learn(manifest.files)
         self.committed = look(self.folder)
 
     # While the command runs
@@ -157,36 +151,42 @@ class Saver:
                 # Whatever it is (a name that is no text, a file that may not be read, a store that says no), the
                 # next checkpoint may do without, and a saver that has died saves none.
                 self.trouble, self.away = str(problem), isinstance(problem, WorkspaceError)
-                self.parts.distrust()
                 self.say(f"checkpoint not committed: {problem}")
                 return False
 
     def _commit(self, snapshot: Snapshot) -> bool:
-        parts = upload_parts(self.parts, self.folder, snapshot.paths, each=self.each)
+        files = upload_files(self.parts, self.folder, snapshot.paths, each=self.each)
         if not look(self.folder).same(snapshot):
-            self.parts.distrust()
             return False
         self._send_outputs_so_far()
-        links = tuple(Part(path, "", "", 0, link=target) for path, target in sorted(snapshot.links.items()))
+        links = tuple(File(path=path, link=target) for path, target in sorted(snapshot.links.items()))
         step = step_of(snapshot)
         # A new name for each try: the answer to the last one may have been lost, and its manifest be there.
         self._count += 1
         name = f"{self.attempt.number:04d}-{self._count:05d}"
         manifest = Manifest(
-            run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, parts=parts + links, step=step
+            run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, files=files + links, step=step
         )
         write_manifest(self.attempt.workspace.bucket, manifest)
-        self.parts.trust()
         if not self.attempt.saved(name, step=step, size=manifest.bytes):
             return False
         self.committed, self.step = snapshot, step
-        self._prune()
+        self._prune(name)
         return True
 
-    def _prune(self) -> None:
+    def _prune(self, committed: str) -> None:
         state = self.attempt.story.state
+        if not state.checkpoints or state.checkpoints[-1].id != committed:
+            return  # somebody took over just now: what stays is no longer ours to say
         try:
-            prune(self.attempt.workspace.bucket, self.attempt.run, state.checkpoints, keep=self.keep, parts=self.parts)
+            prune(
+                self.attempt.workspace.bucket,
+                self.attempt.run,
+                state.checkpoints,
+                keep=self.rule.keep,
+                every=self.rule.keep_every,
+                parts=self.parts,
+            )
         except WorkspaceError as problem:
             self.say(f"old checkpoints stay for now: {problem}")
 

@@ -43,8 +43,9 @@ name = {name}
 {checkpoint}
 # Least time between two commits; without it, outlast chooses.
 #every = "5m"
-# How many checkpoints are kept.
+# How many checkpoints are kept; and, for good, every tenth.
 #keep = 3
+#keep_every = 10
 
 #[machine]
 # local (this computer), gcp or aws.

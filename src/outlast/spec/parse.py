@@ -231,6 +231,7 @@ def _checkpoint(reader: Reader) -> CheckpointSpec:
         path=reader.take("path", _inside, ""),
         every_s=reader.take("every", quantity.duration_s, 0.0),
         keep=reader.take("keep", count, CheckpointSpec().keep),
+        keep_every=reader.take("keep_every", count, 0),
     )
     reader.finish()
     return checkpoint

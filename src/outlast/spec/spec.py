@@ -57,6 +57,8 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     # The least time between two commits; 0 lets the agent choose from how long a commit takes.
     every_s: float = 0.0
     keep: int = 3
+    # Every so many-th checkpoint is kept for good; 0: none.
+    keep_every: int = 0
 
 
 class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from outlast.supervisor.observe import Observer
 from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, Step
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
+from outlast.workspace.keep import collect
 from outlast.workspace.story import event_key
 from outlast.workspace.workspace import Workspace
 
@@ -149,6 +150,8 @@ class Applier:
         return max(0.0, over - started)
 
     def _forget(self, step: Forget) -> None:
+        # While the pulse is there, a collection that was cut short is taken up again.
+        collect(self.workspace.bucket, step.run, self.observer.watched[step.run].story.state)
         self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
         self.workspace.bucket.delete(f"pulse/{step.run}")
         self.observer.forget(step.run)

@@ -104,7 +104,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run is over and costs nothing: drop its pulse and its secrets."""
+    """A run is over and costs nothing: drop its pulse, its secrets, and parts that no checkpoint names."""
 
     run: str
     cloud: str

@@ -66,9 +66,10 @@ class BucketConformance:
     def test_keeps_empty_bodies(self, bucket: Bucket, tmp_path: Path) -> None:
         bucket.put("put", b"")
         bucket.create("created", b"")
+        bucket.write("written", b"")
         (tmp_path / "file").write_bytes(b"")
         bucket.upload("uploaded", str(tmp_path / "file"))
-        for key in ("put", "created", "uploaded"):
+        for key in ("put", "created", "written", "uploaded"):
             assert bucket.get(key) == b""
             assert bucket.head(key).bytes == 0
             bucket.download(key, str(tmp_path / key))
@@ -78,6 +79,11 @@ class BucketConformance:
         body = bytes(range(256)) * 4 + b"\r\n\x00"
         bucket.create("bytes", body)
         assert bucket.get("bytes") == body
+
+    def test_write_overwrites(self, bucket: Bucket) -> None:
+        bucket.write("deep/key", b"a longer first body" * 1000)
+        bucket.write("deep/key", b"second")
+        assert bucket.get("deep/key") == b"second"
 
     def test_create_refuses_what_exists_and_changes_nothing(self, bucket: Bucket) -> None:
         bucket.create("key", b"first")

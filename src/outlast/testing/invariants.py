@@ -121,7 +121,7 @@ def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:
     found = store.objects.get(f"runs/{run}/checkpoints/{checkpoint}/manifest.json")
     if found is None:
         return "its manifest is not there"
-    for part in json.loads(found[0])["parts"]:
+    for part in (part for file in json.loads(found[0])["files"] for part in file["parts"]):
         key, digest = part["key"], part["sha256"]
         body = store.objects.get(key)
         if body is None:
@@ -179,6 +179,18 @@ def nothing_is_remembered_of_the_dead(store: SimStore) -> None:
     """A run that is over has no pulse, no bell, and no secrets."""
     left = store.keys("pulse/") + store.keys("bell/")
     demand(not left, "nothing_is_remembered_of_the_dead", f"left: {left}")
+
+
+def what_is_stored_is_named(store: SimStore, witness: Witness) -> None:
+    """Nothing is paid for that no committed checkpoint names."""
+    for record in witness.runs.values():
+        prefix = f"runs/{record.run}/"
+        manifests = {f"{prefix}checkpoints/{saved['checkpoint']}/manifest.json" for saved in record.of("saved")}
+        there = [json.loads(store.objects[key][0]) for key in manifests if key in store.objects]
+        named = {part["key"] for manifest in there for file in manifest["files"] for part in file["parts"]}
+        left = [key for key in store.keys(f"{prefix}parts/") if key not in named]
+        left += [key for key in store.keys(f"{prefix}checkpoints/") if key not in manifests]
+        demand(not left, "what_is_stored_is_named", f"left: {left}")
 
 
 def results_are_right(store: SimStore, witness: Witness, expected: dict[str, str]) -> None:

@@ -280,6 +280,7 @@ class Simulation:
         invariants.every_run_ended(self.witness)
         invariants.every_machine_is_gone(self.cloud)
         invariants.nothing_is_remembered_of_the_dead(self.store)
+        invariants.what_is_stored_is_named(self.store, self.witness)
         expected = {record.run: chain(self._total(record.run)) for record in self.witness.runs.values()}
         invariants.results_are_right(self.store, self.witness, expected)
         invariants.cost_counted_is_cost_caused(self.cloud, self.witness, self.hub.now, lag_s=LAG_S)

@@ -92,6 +92,9 @@ class SimBucket:
 
         self._effect("create", act)
 
+    def write(self, key: str, body: bytes) -> None:
+        self._effect("write", lambda: self.store.put(check_key(key), body))
+
     def upload(self, key: str, path: str) -> None:
         with open(path, "rb") as file:
             body = file.read()

@@ -25,7 +25,7 @@ class Bucket(Protocol):
     """Objects by key. Every call may be made from many threads, and may raise StoreUnreachable.
 
     Keys are `/`-separated, relative, without `.` or `..`; no key may be a folder of another. A reader never sees
-    half a body. What `create` or `put(durable=True)` acknowledged survives a power cut.
+    half a body. What `create`, `write` or `put(durable=True)` acknowledged survives a power cut.
     """
 
     url: str
@@ -38,6 +38,9 @@ class Bucket(Protocol):
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         """Create, or raise Exists and change nothing. The answer may be lost after the work was done."""
+
+    def write(self, key: str, body: bytes) -> None:
+        """Create or replace, durably, and ask for no more than that: a body of megabytes, one of many."""
 
     def upload(self, key: str, path: str) -> None:
         """Create or replace from a file of any size."""

@@ -1,4 +1,4 @@
-"""Checkpoints: files as content-addressed parts, a manifest that names them, whole or not there.
+"""Checkpoints: a manifest that names files and their parts, whole or not there, and the way back from it.
 
 The order is the guarantee: parts first, the manifest after them, `Saved` in the story last. Refuses to know when a
 folder is whole; that is the agent's to judge.
@@ -6,105 +6,43 @@ folder is whole; that is the agent's to judge.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 
 import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, WorkspaceError
-from outlast.workspace.bucket import Bucket
+from outlast.workspace.bucket import Bucket, check_key
 from outlast.workspace.codec import decoded
 from outlast.workspace.each import Each, in_parallel
+from outlast.workspace.parts import PART_BYTES, File, Part, parts_prefix
 from outlast.workspace.state import Checkpoint
-
-_CHUNK = 1 << 20
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One file of a checkpoint: where it goes, and where its body is."""
-
-    path: str
-    key: str
-    sha256: str
-    bytes: int
-    executable: bool = False
-    # A link to another place of the same checkpoint; it has no body.
-    link: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     checkpoint: str
     attempt: int
-    parts: tuple[Part, ...]
+    files: tuple[File, ...]
     step: int | None = None
 
     @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in self.parts)
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(part.key for file in self.files for part in file.parts)
 
 
 def manifest_key(run: str, checkpoint: str) -> str:
     return f"runs/{run}/checkpoints/{checkpoint}/manifest.json"
-
-
-class Parts:
-    """The parts that one attempt may name without uploading them again: its own, and those of what it restored.
-
-    Not those of the whole bucket: another attempt may be about to delete them.
-    """
-
-    def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
-        self.bucket = bucket
-        self.run = run
-        self.attempt = attempt
-        self._known: dict[str, str] = {}
-        self._fresh: set[str] = set()
-
-    def learn(self, manifest: Manifest) -> None:
-        self._known.update({part.sha256: part.key for part in manifest.parts})
-
-    def upload(self, folder: str, path: str) -> Part:
-        """One file's body into the bucket, once. Raises OSError if the file went away meanwhile."""
-        source = os.path.join(folder, path)
-        digest = _sha256(source)
-        size = os.stat(source).st_size
-        key = self._known.get(digest)
-        if key is None:
-            key = f"runs/{self.run}/parts/{self.attempt}/{digest}"
-            # Before the upload: one that fails half way must not be trusted either.
-            self._fresh.add(key)
-            self.bucket.upload(key, source)
-            self._known[digest] = key
-        return Part(path, key, digest, size, os.access(source, os.X_OK))
-
-    def trust(self) -> None:
-        """What was uploaded is named by a manifest now: never to be written again."""
-        self._fresh.clear()
-
-    def distrust(self) -> None:
-        """A file changed between its hash and its upload, perhaps: upload again what is new. Not what a committed
-        manifest names: a second upload could put a wrong body in the place of a right one."""
-        for key in self._fresh:
-            self.forget(key)
-        self._fresh.clear()
-
-    def forget(self, key: str) -> None:
-        """Upload this body again when it is needed next: it was deleted, or cannot be trusted."""
-        self._known = {digest: known for digest, known in self._known.items() if known != key}
-
-
-def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def upload_parts(parts: Parts, folder: str, paths: Sequence[str], *, each: Each = in_parallel) -> tuple[Part, ...]:
-    """Every file's body into the bucket."""
-    return tuple(each(lambda path: parts.upload(folder, path), paths))
 
 
 def write_manifest(bucket: Bucket, manifest: Manifest) -> None:
@@ -123,7 +61,21 @@ def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
     manifest = decoded(bucket.get(key), Manifest, key)
     if (manifest.run, manifest.checkpoint) != (run, checkpoint):
         raise Damaged(f"{key} belongs to checkpoint {manifest.checkpoint} of {manifest.run}")
+    _check_parts(manifest, key)
     return manifest
+
+
+def _check_parts(manifest: Manifest, key: str) -> None:
+    """Only parts of its own run: what a manifest names is read, and deleted some day."""
+    for part in (part for file in manifest.files for part in file.parts):
+        try:
+            mine = check_key(part.key).startswith(parts_prefix(manifest.run))
+        except (WorkspaceError, ValueError):
+            mine = False
+        if not mine or part.bytes < 1:
+            raise Damaged(f"{key} names `{part.key}`, which is no part of {manifest.run}")
+    if len({file.path for file in manifest.files}) != len(manifest.files):
+        raise Damaged(f"{key} names a file twice")
 
 
 def restore(
@@ -157,23 +109,67 @@ def restore(
 
 def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: Each) -> None:
     os.makedirs(folder, exist_ok=True)
-
-    def one(part: Part) -> None:
-        target = _inside(folder, part.path)
-        bucket.download(part.key, target)
-        if os.stat(target).st_size != part.bytes or _sha256(target) != part.sha256:
-            raise Damaged(f"`{part.path}` is damaged")
-        if part.executable:
-            os.chmod(target, 0o755)
-
-    each(one, [part for part in manifest.parts if not part.link])
-    for part in manifest.parts:
-        if part.link:
-            # Last, and to places inside only: nothing was written through one.
-            target = _inside(folder, part.path)
-            _inside(folder, os.path.join(os.path.dirname(part.path), part.link))
+    pieces: list[tuple[str, int, Part]] = []
+    for file in manifest.files:
+        target = _inside(folder, file.path)
+        with _room_for(file.path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.symlink(part.link, target)
+            if not file.link:
+                _make(target, file)
+        at = 0
+        for part in file.parts:
+            pieces.append((target, at, part))
+            at += part.bytes
+    each(lambda piece: _fetch_part(bucket, *piece), pieces)
+    for file in manifest.files:
+        if file.link:
+            # Last, and to places inside only: nothing was written through one.
+            _inside(folder, os.path.join(os.path.dirname(file.path), file.link))
+            with _room_for(file.path):
+                os.symlink(file.link, _inside(folder, file.path))
+
+
+def _make(target: str, file: File) -> None:
+    """The file in its full length, as one hole: its parts come in any order, and what is a hole may stay one."""
+    with open(target, "xb") as made:
+        made.truncate(file.bytes)
+    if file.executable:
+        os.chmod(target, 0o755)
+
+
+def _fetch_part(bucket: Bucket, target: str, at: int, part: Part) -> None:
+    if part.bytes == PART_BYTES and part.sha256 == _sha256_of_zeros():
+        return
+    body = bucket.get(part.key)
+    # The very bytes that are written: there is no second look at the file.
+    if len(body) != part.bytes or hashlib.sha256(body).hexdigest() != part.sha256:
+        raise Damaged(f"`{os.path.basename(target)}` is damaged at byte {at}")
+    with open(target, "r+b", buffering=0) as file:
+        file.seek(at)
+        view = memoryview(body)
+        while view:
+            view = view[file.write(view) :]
+
+
+@cache
+def _sha256_of_zeros() -> str:
+    return hashlib.sha256(bytes(PART_BYTES)).hexdigest()
+
+
+# What a file system says of names and sizes that it cannot hold; a full disk is not among them.
+_IMPOSSIBLE = {errno.ENAMETOOLONG, errno.EFBIG, errno.EINVAL, errno.EILSEQ}
+
+
+@contextmanager
+def _room_for(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, OverflowError) as problem:
+        raise Damaged(f"`{path}` cannot be a file of a checkpoint: {problem}") from problem
+    except OSError as problem:
+        if problem.errno not in _IMPOSSIBLE:
+            raise
+        raise Damaged(f"`{path}` cannot be a file of a checkpoint: {problem.strerror}") from problem
 
 
 def _inside(folder: str, path: str) -> str:
@@ -181,45 +177,6 @@ def _inside(folder: str, path: str) -> str:
     if not target.startswith(os.path.join(folder, "")):
         raise Damaged(f"`{path}` leaves the checkpoint folder")
     return target
-
-
-def prune(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: int, parts: Parts) -> int:
-    """Delete what only checkpoints older than the newest `keep` need; how many objects went.
-
-    Only for the attempt that just committed, which is the one writer. It touches parts of its own and of earlier,
-    fenced attempts; a later attempt names an earlier one's parts only through what it restored, and that is among the
-    newest two.
-    """
-    keep = max(2, keep)
-    if len(checkpoints) <= keep:
-        return 0
-    needed: set[str] = set()
-    for checkpoint in checkpoints[-keep:]:
-        needed.update(part.key for part in read_manifest(bucket, run, checkpoint.id).parts)
-    needed.add("")  # what a link has instead of a body
-    gone = 0
-    for old in _still_there(bucket, run, checkpoints[:-keep]):
-        for key in {part.key for part in old.parts} - needed:
-            bucket.delete(key)
-            parts.forget(key)
-            gone += 1
-        # The manifest goes last: while it is there, a prune that was cut short is taken up again.
-        bucket.delete(manifest_key(run, old.checkpoint))
-        gone += 1
-    return gone
-
-
-def _still_there(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint]) -> list[Manifest]:
-    """The manifests that no earlier prune has deleted, oldest first."""
-    found: list[Manifest] = []
-    for checkpoint in reversed(checkpoints):
-        try:
-            found.append(read_manifest(bucket, run, checkpoint.id))
-        except Missing:
-            break
-        except Damaged:
-            continue  # unreadable: nobody can restore it, and nobody knows what it named
-    return found[::-1]
 
 
 def files_of(folder: str) -> Mapping[str, os.stat_result]:

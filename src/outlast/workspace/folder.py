@@ -123,6 +123,9 @@ class FolderBucket:
             except FileExistsError:
                 raise Exists(f"`{key}` is there already") from None
 
+    def write(self, key: str, body: bytes) -> None:
+        self.put(key, body, durable=True)
+
     def upload(self, key: str, path: str) -> None:
         target = self._path(key)
         with _told(key), self._staged() as staged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import time
@@ -20,27 +21,28 @@ from outlast.spec.spec import CheckpointSpec
 from outlast.workspace import events as ev
 from outlast.workspace.checkpoints import restore
 from outlast.workspace.folder import FolderBucket
+from outlast.workspace.parts import parts_prefix
 from outlast.workspace.workspace import Workspace
 
 RUN = "run-1"
 
 
 class Store(FolderBucket):
-    """A folder that lets a test step in before an upload, refuse a download, or lose the answer to a create."""
+    """A folder that lets a test step in before a write, refuse a read, or lose the answer to a create."""
 
-    before_upload: Callable[[str, str], None] | None = None
+    before_write: Callable[[str], None] | None = None
     unreachable = ""
     answer_lost = ""
 
-    def upload(self, key: str, path: str) -> None:
-        if self.before_upload:
-            self.before_upload(key, path)
-        super().upload(key, path)
+    def write(self, key: str, body: bytes) -> None:
+        if self.before_write:
+            self.before_write(key)
+        super().write(key, body)
 
-    def download(self, key: str, path: str) -> None:
+    def get(self, key: str) -> bytes:
         if self.unreachable and self.unreachable in key:
             raise StoreUnreachable("the store is away")
-        super().download(key, path)
+        return super().get(key)
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         super().create(key, body, durable=durable)
@@ -126,22 +128,24 @@ def test_a_file_that_changes_under_our_hands_never_spoils_a_committed_checkpoint
     write(saver, "log", "a")
     assert saver.commit(look(saver.folder))
 
-    def change_log(_key: str, path: str) -> None:
-        if path.endswith("log"):
-            Path(path).write_text("changed while it was copied")
+    def change(name: str) -> None:
+        store.before_write = lambda _key: write(saver, name, "half of the next")
 
     write(saver, "log", "b")
-    store.before_upload = change_log
+    change("log")
     assert not saver.commit(look(saver.folder))
-
-    def change_weights(_key: str, path: str) -> None:
-        write(saver, "weights", "half of the next")
-
-    # Between the hash of the weights, which are still the committed ones, and an upload of them, if there is one.
-    store.before_upload = change_weights
     write(saver, "log", "c")
+    change("weights")
     assert not saver.commit(look(saver.folder))
     assert (restored(saver, tmp_path / "back") / "weights").read_text() == "committed"
+    # What was read is what was stored, under its own name: nothing in the workspace lies about itself.
+    store.before_write = None
+    for entry in store.list(parts_prefix(RUN)):
+        assert hashlib.sha256(store.get(entry.key)).hexdigest() == entry.key.rsplit("/", 1)[-1]
+    # What came to nothing goes with the next commit.
+    assert saver.commit(look(saver.folder))
+    bodies = sorted(store.get(entry.key) for entry in store.list(parts_prefix(RUN)))
+    assert bodies == [b"a", b"c", b"committed", b"half of the next"]
 
 
 def test_a_manifest_whose_answer_was_lost_does_not_end_the_saving(saver: Saver, store: Store, tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""Which checkpoints stay, and the deletion of what none of them names. Refuses to guess: what cannot be read, stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.errors import Damaged, Missing
+from outlast.workspace.bucket import Bucket
+from outlast.workspace.checkpoints import Manifest, manifest_key, read_manifest
+from outlast.workspace.parts import Parts, parts_prefix
+from outlast.workspace.state import Checkpoint, RunState
+
+
+def kept(checkpoints: Sequence[Checkpoint], *, keep: int, every: int = 0) -> list[Checkpoint]:
+    """The newest `keep`, never fewer than two, and for good each `every`-th that was ever committed."""
+    first = len(checkpoints) - max(2, keep)
+    return [c for n, c in enumerate(checkpoints) if n >= first or (every and (n + 1) % every == 0)]
+
+
+def prune(
+    bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: int, parts: Parts, every: int = 0
+) -> int:
+    """Delete the checkpoints that are not kept, and what this attempt uploaded in vain; how many objects went.
+
+    Only for the attempt that just committed, which is the one writer. It touches parts of its own and of earlier,
+    fenced attempts; a later attempt names an earlier one's parts only through what it restored, and that is among the
+    newest two.
+    """
+    staying = kept(checkpoints, keep=keep, every=every)
+    names = {checkpoint.id for checkpoint in staying}
+    old = _still_there(bucket, run, [checkpoint for checkpoint in checkpoints if checkpoint.id not in names])
+    in_vain = parts.own
+    if old or in_vain:
+        # A manifest never changes: each is read once by an attempt, however many are kept for good.
+        parts.named = {c.id: parts.named.get(c.id) or read_manifest(bucket, run, c.id).keys for c in staying}
+    needed = frozenset[str]().union(*parts.named.values())
+    gone = 0
+    for manifest in old:
+        gone += _delete(bucket, manifest.keys - needed, parts)
+        # The manifest goes last: while it is there, a prune that was cut short is taken up again.
+        bucket.delete(manifest_key(run, manifest.checkpoint))
+        gone += 1
+    # All that is left has a manifest that is kept: the rest of our own belongs to commits that came to nothing.
+    return gone + _delete(bucket, parts.own - needed, parts)
+
+
+def _delete(bucket: Bucket, keys: frozenset[str] | set[str], parts: Parts) -> int:
+    for key in sorted(keys):
+        # Forgotten first: whether a deletion that failed did its work, nobody knows.
+        parts.forget(key)
+        bucket.delete(key)
+    return len(keys)
+
+
+def _still_there(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint]) -> list[Manifest]:
+    """The manifests that no earlier prune has deleted, oldest first."""
+    found: list[Manifest] = []
+    for checkpoint in reversed(checkpoints):
+        try:
+            found.append(read_manifest(bucket, run, checkpoint.id))
+        except Missing:
+            break
+        except Damaged:
+            continue  # unreadable: nobody can restore it, and nobody knows what it named
+    return found[::-1]
+
+
+def collect(bucket: Bucket, run: str, state: RunState) -> int:
+    """Delete what the commits of a run that is over left behind and no committed checkpoint names; how many objects.
+
+    Safe because nothing can be committed any more. May be repeated, and by several at a time. A part that a zombie
+    uploads after it stays.
+    """
+    if not state.ending:
+        return 0
+    committed = {checkpoint.id for checkpoint in state.checkpoints}
+    there = bucket.children(f"runs/{run}/checkpoints/")
+    try:
+        needed = {key for name in there if name in committed for key in read_manifest(bucket, run, name).keys}
+    except (Missing, Damaged):
+        return 0  # what it names is not known
+    unneeded = [entry.key for entry in bucket.list(parts_prefix(run)) if entry.key not in needed]
+    unneeded += [manifest_key(run, name) for name in there if name not in committed]
+    for key in unneeded:
+        bucket.delete(key)
+    return len(unneeded)
