@@ -13,6 +13,8 @@ Due = Literal["wait", "strike", "late"]
 END = 0.85
 # A little work after the checkpoint, so that there is something to lose.
 _AFTER_SAVE_S = 0.3
+# And something in the checkpoint that would be missed: so many steps, or so many checkpoints.
+_STEPS, _SAVES = 3, 3
 
 
 class Blow(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     saves: int
     own_saves: int
     since_save_s: float
+    # Steps that this attempt told of before that; None if it tells none.
+    steps_saved: int | None
     # Files in the checkpoint folder are changing right now.
     writing: bool
     # The part that is done, where it can be told.
@@ -77,4 +81,5 @@ def due(blow: Blow, sight: Sight, *, wait_s: float) -> Due:
         return "strike"
     if blow.moment == "while saving":
         return "strike" if sight.writing and sight.saves else "wait"
-    return "strike" if sight.own_saves and sight.since_save_s > _AFTER_SAVE_S else "wait"
+    worth = sight.steps_saved is None or sight.steps_saved >= _STEPS or sight.own_saves >= _SAVES
+    return "strike" if sight.own_saves and worth and sight.since_save_s > _AFTER_SAVE_S else "wait"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 
 import msgspec
 
@@ -169,8 +168,3 @@ def _numbers_of_file(text: str) -> dict[str, float]:
         return numbers(json.loads(text))
     except ValueError:
         return {f"number {n}": float(v) for n, v in enumerate(_NUMBER.findall(text)[:1000], 1)}
-
-
-def marks_so_far(pieces: Sequence[tuple[float, str]]) -> list[Mark]:
-    """The steps that one attempt has told of until now, by its best word."""
-    return steps_of([[m for at, text in pieces for m in marks(text, at=at)]])[0]

@@ -33,6 +33,7 @@ def judge(
         handovers=tuple(passed),
         whole_s=undisturbed.work_s if undisturbed else None,
         last_s=_last_s(drilled),
+        kept_s=_kept_s(drilled),
     )
     found = [finishes(drilled), resumes(case), right_step(case), work_lost(spec, drilled, passed)]
     found += last_save(passed, grace_s)
@@ -46,6 +47,12 @@ def judge(
 def _last_s(drilled: Evidence) -> float:
     last = next((a for a in reversed(drilled.state.attempts) if a.started_at), None)
     return last.over_at - last.started_at if last else 0.0
+
+
+def _kept_s(drilled: Evidence) -> float:
+    """The work of all attempts but the last, until their last commit."""
+    started = [a for a in drilled.state.attempts if a.started_at]
+    return sum(max(0.0, a.saved_at - a.started_at) for a in started[:-1])
 
 
 def finishes(drilled: Evidence) -> Finding:

@@ -11,8 +11,8 @@ import msgspec
 from outlast.agent.place import place_for
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.drill.blows import Blow, Sight, due
-from outlast.drill.evidence import Seen, Struck, marks_so_far
-from outlast.drill.steps import Mark, progress_of
+from outlast.drill.evidence import Seen, Struck
+from outlast.drill.steps import Mark, marks, progress_of, steps_of
 from outlast.errors import CloudError
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.workspace.logs import LogReader
@@ -22,6 +22,8 @@ from outlast.workspace.workspace import Request, Workspace
 _LOOK_S = 0.01
 # The story is asked less often than the disk: a save may be over in a moment.
 _STORY_S = 0.03
+# A long output is not remembered from its beginning.
+_MARKS_MAX = 2000
 
 
 def spec_for_drill(spec: Spec, *, spot: bool, preemptions: int) -> Spec:
@@ -65,7 +67,9 @@ class Rehearsal:
         self.written = False
         self._attempt = 0
         self._files: dict[str, tuple[int, int]] = {}
-        self._pieces: list[tuple[float, str]] = []
+        self._told: list[Mark] = []
+        self._steps: list[Mark] = []
+        self._awake = False
         self._reader: LogReader | None = None
 
     def watch(self) -> Seen:
@@ -85,7 +89,7 @@ class Rehearsal:
         if current.number != self._attempt:
             self._attempt = current.number
             self._files = self._scan(current)
-            self._pieces = []
+            self._told, self._steps, self._awake = [], [], False
             self._reader = LogReader(self.workspace.bucket, self.request.run, current.number)
         writing = self._follow_files(current)
         while self.blows and not self._is_struck(current):
@@ -127,23 +131,33 @@ class Rehearsal:
         return found
 
     def _sight(self, state: RunState, current: Attempt, *, writing: bool) -> Sight:
-        marks, now = self._marks(), time.time()
+        self._read()
+        now = time.time()
+        self._awake = self._awake or writing
+        saved = sum(mark.at <= current.saved_at for mark in self._steps)
         return Sight(
             running_s=now - current.started_at,
-            awake=bool(self._pieces) or writing,
+            awake=self._awake,
             saves=len(state.checkpoints),
             own_saves=current.saves,
             since_save_s=now - current.saved_at,
+            steps_saved=saved if self._steps else None,
             writing=writing,
-            progress=progress_of(marks, last=self.last_step),
+            progress=progress_of(self._steps, last=self.last_step),
         )
 
-    def _marks(self) -> list[Mark]:
-        for body in self._reader.read() if self._reader else ():
-            self._pieces.append((time.time(), body.decode(errors="replace").replace("\r", "\n")))
-        # The newest are enough, and a long output is not read anew at every look.
-        self._pieces = self._pieces[-20:]
-        return marks_so_far(self._pieces)
+    def _read(self) -> None:
+        """What it has printed since the last look."""
+        told = [
+            mark
+            for body in (self._reader.read() if self._reader else ())
+            for mark in marks(body.decode(errors="replace").replace("\r", "\n"), at=time.time())
+        ]
+        if self._reader is not None and self._reader.next > 1:
+            self._awake = True
+        if told:
+            self._told = [*self._told, *told][-_MARKS_MAX:]
+            self._steps = steps_of([self._told])[0]
 
     def _strike(self, blow: Blow, current: Attempt, sight: Sight) -> None:
         at = time.time()

@@ -7,10 +7,12 @@ import msgspec
 from outlast.drill.findings import Finding, Handover
 
 RESUMES, RIGHT_STEP = "resumes", "from the right step"
-# Steps from the beginning that a checkpoint must hold before a start at the beginning tells anything.
-_FEW = 2
+# Steps from the beginning that a checkpoint must be past before a start at the beginning tells anything.
+_FEW = 1
 # A program may save a step before or after it tells of it.
 _SLACK = 1
+# So much of the whole must have been saved before time tells whether it was done again.
+_KEPT = 0.2
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     # How long an undisturbed run took, if there was one, and how long the last attempt took.
     whole_s: float | None = None
     last_s: float = 0.0
+    # The work that the restored checkpoints held.
+    kept_s: float = 0.0
 
 
 def resumes(case: Case) -> Finding:
@@ -85,27 +89,30 @@ def _telling(h: Handover) -> bool:
     """Whether a start at the beginning would have been seen: steps are told, and the checkpoint was past the first."""
     if h.first_step is None or h.began_step is None:
         return False
-    if h.first_step > h.began_step + _FEW:
-        return True
-    return h.reached_step is not None and h.reached_step > h.began_step + _FEW
+    # Who begins anew tells the same first step as the first time.
+    return h.first_step > h.began_step or (h.reached_step is not None and h.reached_step > h.began_step + _FEW)
 
 
 def _from_the_beginning(h: Handover) -> bool:
-    assert h.first_step is not None
-    assert h.began_step is not None
-    return h.first_step <= h.began_step + _SLACK
+    return h.first_step is not None and h.began_step is not None and h.first_step <= h.began_step
 
 
 def _by_the_clock(case: Case, given: list[Handover]) -> Finding:
     """A program that tells no steps: what was done once need not be done again, so the rest takes less time."""
-    if case.whole_s is None:
+    steps = any(h.first_step is not None for h in given)
+    if steps or case.whole_s is None or case.kept_s < _KEPT * case.whole_s:
+        why = (
+            "it was taken away too early to see whether it was used"
+            if steps
+            else "whether it was used is not to be seen"
+        )
         return Finding(
             question=RESUMES,
             verdict="warn",
-            answer="a checkpoint was restored; whether it was used cannot be told",
-            hint="print steps, such as `step 12/100`, or run the drill with --compare",
+            answer=f"a checkpoint was restored; {why}",
+            hint="let it train for longer" if steps else "print steps, such as `step 12/100`, or use --compare",
         )
-    if case.last_s > 0.95 * case.whole_s:
+    if case.last_s > case.whole_s - case.kept_s / 2:
         return _failed(
             f"it was given checkpoints {len(given)} times, and its last attempt took as long as all of an undisturbed "
             "run: restored but ignored",
@@ -158,6 +165,4 @@ def _behind(h: Handover, step: int | None) -> bool:
 
 def _most(h: Handover) -> int | None:
     """The latest step that its checkpoint can hold, as far as it is known."""
-    if h.surely or h.committed_step == h.reached_step:
-        return h.committed_step
     return h.reached_step if h.reached_step is not None else h.last_step
