@@ -40,7 +40,7 @@ def assert_right_total(home: Home, total: int = TOTAL) -> None:
 
 def test_ends_with_the_right_total_after_five_preemptions_at_random_moments(home: Home) -> None:
     dice = random.Random(20261115)
-    process = start_counter(home, total=90)
+    process = start_counter(home, total=160)
     for number in range(1, 6):
         # The first blow falls before the first checkpoint can be there.
         until = 0 if number == 1 else dice.randint(8, 14) * number
@@ -57,12 +57,12 @@ def test_ends_with_the_right_total_after_five_preemptions_at_random_moments(home
         home.until(lambda n=current.number: home.state().attempts[n - 1].phase == "over", f"end of attempt {number}")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert_right_total(home, 90)
+    assert_right_total(home, 160)
     assert sum(a.preempted for a in home.state().attempts) == 5
     told = home.outlast("show", "last").stdout
     assert told.count("preempted") >= 5
     assert "resumed from checkpoint" in told
-    assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "90"
+    assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "160"
     assert_nothing_left(home)
 
 

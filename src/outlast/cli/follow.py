@@ -101,6 +101,9 @@ class Follower:
         while (left := _left(self.story.refresh())) and time.monotonic() < deadline:
             time.sleep(0.05)
         state = self.story.state
+        # Its secrets and its pulse go last; whoever looks right after us should find neither.
+        while state.settled and self.workspace.pulse(self.run) and time.monotonic() < deadline:
+            time.sleep(0.02)
         if left:
             click.echo("outlast: machines are still being deleted; `outlast supervise` sees to it", err=True)
         if not self.quiet:

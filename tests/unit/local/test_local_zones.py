@@ -91,7 +91,7 @@ def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
     plain_cloud: LocalCloud, plain_fleet: Fleet, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"gap_seconds": 600, "windows": {"5": "0" * 5 + "1" * 10}}))
+    trace.write_text(json.dumps({"gap_seconds": 600, "windows": {"5": "0" * 10 + "1" * 60}}))
     plain_cloud.set_zone(ZONE, grace_s=0.1, trace=str(trace), window="5", speed_up=6000)
     name = plain_fleet.launch().name
     assert plain_fleet.wait(name, "stopped").why == "preempted"
@@ -105,7 +105,7 @@ def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
         except NoCapacity:
             return False
 
-    eventually("the trace wraps around", works_again)
+    eventually("the trace wraps around", works_again, patience_s=30.0)
 
 
 def test_a_trace_knows_its_next_outage() -> None:
