@@ -36,7 +36,7 @@ PACKAGES: dict[str, set[str]] = {
     "clouds": {"msgspec"},
     "agent": {"msgspec"},
     "supervisor": {"msgspec"},
-    "trainer": {"torch"},
+    "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
     "cli": {"msgspec", "click"},
     "testing": {"greenlet", "msgspec", "pytest"},
