@@ -126,6 +126,7 @@ def case(*passed: Handover, **changes: Any) -> Case:
     ("given", "verdict", "reason"),
     [
         (case(handover()), "pass", "went on at step 41 after 45"),
+        (case(handover(last_step=None)), "pass", "went on at step 41"),
         (case(handover(first_step=1)), "fail", "after every preemption: its checkpoint was restored but ignored"),
         (case(handover(), handover(first_step=1)), "fail", "1 of 2 times"),
         (case(handover(committed="", restored=""), commits=0, written=False), "fail", "no `[checkpoint] path` is set"),
@@ -159,6 +160,9 @@ def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
         (case(handover(committed="0001-00002", outcome="fenced")), "pass", "nothing"),
         (case(handover(committed_step=None, reached_step=40, first_step=20)), "skip", "not known"),
         (case(handover(committed_step=None, reached_step=None, first_step=46)), "pass", "nothing"),
+        # Taken away again before it told of a step: nothing is known of it, and nothing is held against it.
+        (case(handover(first_step=None)), "skip", "not known"),
+        (case(handover(first_step=None), handover()), "pass", "1 of 2 preemptions"),
     ],
 )
 def test_whether_it_went_on_at_the_right_step(given: Case, verdict: str, reason: str) -> None:

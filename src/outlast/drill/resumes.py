@@ -58,7 +58,8 @@ def resumes(case: Case) -> Finding:
             f"{ignored[-1].first_step} again, and {reached} was reached before)",
             "read the checkpoint folder at the start: it holds the newest checkpoint when OUTLAST_RESUME is 1",
         )
-    steps = ", ".join(f"{h.first_step} after {h.last_step}" for h in telling)
+    # One that was taken away again before it told of a step has no last one.
+    steps = ", ".join(f"{h.first_step}" + (f" after {h.last_step}" if h.last_step else "") for h in telling)
     return Finding(question=RESUMES, verdict="pass", answer=f"went on at step {steps}")
 
 
@@ -138,7 +139,8 @@ def right_step(case: Case) -> Finding:
             answer=f"`{older[0].committed}` was committed, and the older `{older[0].restored}` was restored",
             hint="the newest checkpoint did not hold what its manifest says; see the serial output of the machine",
         )
-    behind = [h for h in case.handovers if h.committed_step is not None and _behind(h, h.committed_step)]
+    judged = [h for h in case.handovers if h.committed_step is not None and h.first_step is not None]
+    behind = [h for h in judged if _behind(h, h.committed_step)]
     if behind:
         worst = max(behind, key=lambda h: (h.committed_step or 0) - (h.first_step or 0))
         least = "" if worst.surely else "at least "

@@ -1,0 +1,148 @@
+"""Whole drills: real processes, real machines of the local cloud, real preemptions."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Home
+
+# What all trainers here share. Each is made of a way to begin, a step and a way to save.
+GOOD = """
+import json, os, sys, time
+path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state.json")
+x, v, step = 10.0, 0.0, 0
+if os.path.exists(path):
+    x, v, step = json.load(open(path))
+total = int(sys.argv[1])
+while step < total:
+    time.sleep(0.1)
+    step += 1
+    v = 0.9 * v - 0.02 * x
+    x += v
+    if step % 4 == 0:
+        with open(path + ".tmp", "w") as file:
+            json.dump([x, v, step], file)
+        os.replace(path + ".tmp", path)
+    print(f"step {step}/{total} loss {x * x:.9f}", flush=True)
+print(json.dumps({"loss": x * x}))
+"""
+# Its counter is in memory alone.
+NAIVE = """
+import sys, time
+for step in range(1, int(sys.argv[1]) + 1):
+    time.sleep(0.1)
+    print("step", step, flush=True)
+"""
+IGNORES = GOOD.replace("if os.path.exists(path):", "if False:")
+FORGETS_MOMENTUM = GOOD.replace("x, v, step = json.load(open(path))", "x, _, step = json.load(open(path))")
+EXITS_0 = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + GOOD
+
+
+def drill(home: Home, script: str, *words: str, steps: int = 30) -> tuple[int, dict[str, Any]]:
+    home.write("train.py", script)
+    answer = home.outlast("drill", "--json", *words, "--", "python3", "train.py", str(steps))
+    assert answer.stdout, answer.stderr
+    return answer.returncode, json.loads(answer.stdout)
+
+
+def finding(report: dict[str, Any], question: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in report["findings"] if f["question"].startswith(question))
+    return found
+
+
+def test_a_good_trainer_passes(home: Home) -> None:
+    code, report = drill(home, GOOD, steps=30)
+    assert (code, report["passed"]) == (0, True), report
+    assert finding(report, "resumes")["verdict"] == "pass"
+    assert finding(report, "from the right step")["verdict"] == "pass"
+    assert len(report["handovers"]) == 3
+    assert report["prices"]["spot_usd_per_useful_hour"] < report["prices"]["on_demand_usd_per_hour"]
+    assert home.machines() == []
+
+
+def test_a_naive_script_is_failed_with_the_right_reason(home: Home) -> None:
+    code, report = drill(home, NAIVE, "--wait", "1s", steps=20)
+    assert (code, report["passed"]) == (8, False)
+    found = finding(report, "resumes")
+    assert found["verdict"] == "fail"
+    assert "started again from the beginning after every preemption: nothing was restored" in found["answer"]
+    assert "OUTLAST_CHECKPOINT_DIR" in found["hint"]
+    assert len(report["handovers"]) == 3
+
+
+def test_a_trainer_that_ignores_its_checkpoint_is_failed(home: Home) -> None:
+    code, report = drill(home, IGNORES, "--preemptions", "1")
+    assert code == 8
+    assert "restored but ignored" in finding(report, "resumes")["answer"]
+    assert "OUTLAST_RESUME" in finding(report, "resumes")["hint"]
+
+
+def test_a_trainer_that_exits_with_0_on_sigterm_passes_with_a_remark(home: Home) -> None:
+    code, report = drill(home, EXITS_0, "--preemptions", "1")
+    assert code == 0, report
+    assert finding(report, "on SIGTERM")["verdict"] == "note"
+    assert "exits with 0 while it is unfinished" in finding(report, "on SIGTERM")["answer"]
+
+
+def test_compare_catches_a_trainer_that_forgets_part_of_its_state(home: Home) -> None:
+    code, report = drill(home, FORGETS_MOMENTUM, "--compare", "--preemptions", "1")
+    assert code == 8
+    assert finding(report, "resumes")["verdict"] == "pass"
+    found = finding(report, "same result")
+    assert found["verdict"] == "fail"
+    assert "keeps state that no checkpoint holds" in found["answer"]
+    assert "after attempt 2 began" in found["answer"]
+
+
+def test_compare_passes_a_trainer_that_keeps_all_of_it_and_draws_both_curves(home: Home) -> None:
+    home.write("train.py", GOOD)
+    words = ("--compare", "--preemptions", "2", "--no-notice")
+    answer = home.outlast("drill", *words, "--", "python3", "train.py", "30")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "are the same within 1e-06" in " ".join(answer.stdout.split())
+    assert "· undisturbed  × drilled  • both" in answer.stdout
+    assert "with notice" not in answer.stderr
+    assert "the drill passed" in answer.stdout
+
+
+def test_a_program_that_fails_by_itself_is_not_drilled(home: Home) -> None:
+    home.write("train.py", "import sys; print('no data'); sys.exit(3)")
+    answer = home.outlast("drill", "--compare", "--crashes", "1", "--", "python3", "train.py")
+    assert answer.returncode == 8
+    assert "nobody disturbed it" in answer.stderr
+    assert home.machines() == []
+
+
+def test_ctrl_c_cancels_the_drill_and_leaves_nothing(home: Home) -> None:
+    home.write("train.py", GOOD)
+    process = home.start("drill", "--", "python3", "train.py", "1000")
+    home.until(lambda: home.workspace.runs() and "step 2/" in home.log(), "a step")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    assert "nothing is left running" in output
+    assert home.state().ending == "cancelled"
+    assert home.machines() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--preemptions", "0"), "--preemptions: 0 is not between 1 and 50"),
+        (("--preemptions", "many"), "many"),
+        (("--tolerance", "-1"), "--tolerance: -1 is no difference"),
+        (("--tolerance", "nan"), "--tolerance: nan is no difference"),
+        (("--mean-life", "long"), "--mean-life: 'long' is no duration"),
+        (("--grace", "0s"), "--grace: '0s' must be more than zero"),
+        ((), "command"),
+    ],
+)
+def test_wrong_arguments_are_told_and_nothing_is_launched(home: Home, words: tuple[str, ...], complaint: str) -> None:
+    answer = home.outlast("drill", *words)
+    assert answer.returncode == 2
+    assert complaint in answer.stderr
+    assert home.workspace.runs() == []
