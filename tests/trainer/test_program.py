@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import outlast
 from outlast.errors import UsageError
 from outlast.trainer.flags import parameters_of
+from tests.house.sources import document
 from tests.waiting import eventually
 
 PROGRAM = '''
@@ -303,3 +305,18 @@ def test_a_flag_without_a_default_must_be_given_once(laptop: Laptop) -> None:
     assert "--lr must be given" in done.stderr
     assert laptop.run("--lr", "3", "--train-steps", "2").stdout == "3.0\n"
     assert laptop.run("--train-steps", "4").stdout == "3.0\n"
+
+
+def test_the_snippets_of_the_document_are_true(laptop: Laptop) -> None:
+    library, program = re.findall(r"```python\n(.*?)```", document("trainer.md"), re.DOTALL)
+    laptop.script.write_text(library)
+    assert laptop.run().returncode == 0
+    told = json.loads((laptop.folder / ".outlast-local" / "done.json").read_text())
+    assert told["metrics"]["weight"] == pytest.approx(3.0)
+    laptop.script.write_text(program)
+    assert laptop.run("--train-steps", "1000", "--lr", "0.05", "--no-shuffle", "--job-dir", "job").returncode == 0
+    assert laptop.metrics("--job-dir", "job")["error"] == pytest.approx(0.0, abs=1e-9)
+    contradicted = laptop.run("--job-dir", "job", "--lr", "0.1").stderr
+    assert [line.strip() for line in contradicted.splitlines()] == [
+        line.strip() for line in re.findall(r"^  (?:error|hint): .*$", document("trainer.md"), re.MULTILINE)
+    ]

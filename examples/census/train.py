@@ -1,0 +1,84 @@
+"""A randomized search for the best XGBoost model of census incomes. A step is a candidate: a search that was preempted
+goes on with the next one, and the best model so far is in every checkpoint."""
+
+import os
+
+import numpy
+from census import NUMBERS, WORDS, load
+from sklearn.compose import make_column_transformer
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import ParameterSampler, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
+from xgboost import XGBClassifier
+
+import outlast
+
+SPACE = {
+    "max_depth": [2, 3, 4, 6, 8],
+    "learning_rate": [0.03, 0.1, 0.2, 0.3],
+    "n_estimators": [50, 100, 200],
+    "subsample": [0.6, 0.8, 1.0],
+    "min_child_weight": [1, 3, 10],
+}
+
+
+def model_of(candidate, *, seed, jobs):
+    words = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    return make_pipeline(
+        make_column_transformer((encoder, words), remainder="passthrough"),
+        XGBClassifier(**candidate, random_state=seed, n_jobs=jobs),
+    )
+
+
+def default_data():
+    return "data" if os.path.exists("data/adult.data") else ""
+
+
+@outlast.trainer(free=("data", "jobs"))
+def train(run, *, data: str = "", rows: int = 0, folds: int = 3, seed: int = 7, jobs: int = -1):
+    """Search hyperparameters of XGBoost on the census income data; --train-steps is the number of candidates.
+
+    data: a folder, gs://… or s3://… with adult.data and adult.test; else `data/` if it is there, else made-up people
+    rows: use only so many rows; 0 means all
+    folds: parts of the cross-validation
+    seed: of the candidates and of the models
+    jobs: threads of XGBoost; -1 means one a processor
+    """
+    points, labels = load(data or default_data(), "adult.data", rows=rows)
+    points, labels = numpy.array(points, dtype=object), numpy.array(labels)
+    # Candidate n is the same whoever asks, and however long the search is.
+    candidates = list(ParameterSampler(SPACE, n_iter=540, random_state=seed))
+    state = run.restore() or {"step": 0, "scores": [], "best": None, "model": None}
+    print(f"{len(points)} people; {state['step']} candidates are done", flush=True)
+    for step in run.steps(state["step"], total=min(run.train_steps or 540, 540)):
+        candidate = candidates[step]
+        model = model_of(candidate, seed=seed, jobs=jobs)
+        score = cross_val_score(model, points, labels, cv=folds, scoring="roc_auc").mean()
+        better = not state["scores"] or score > max(state["scores"])
+        state["step"] = step + 1
+        state["scores"].append(float(score))
+        if better:
+            state["best"], state["model"] = candidate, model.fit(points, labels)
+        run.log(step, auc=score, best=max(state["scores"]))
+        run.save_if_due(step, lambda: state)
+        print(f"candidate {step + 1}  auc {score:.4f}{'  the best so far' if better else ''}", flush=True)
+    print(f"best: {state['best']}", flush=True)
+    return {"auc": max(state["scores"], default=0.0)}
+
+
+@train.evaluate
+def score(run, state, *, data, rows):
+    points, labels = load(data or default_data(), "adult.test", rows=rows)
+    points, labels = numpy.array(points, dtype=object), numpy.array(labels)
+    chances = state["model"].predict_proba(points)[:, 1]
+    return {
+        "auc": roc_auc_score(labels, chances),
+        "accuracy": float(((chances > 0.5) == labels).mean()),
+        "candidates": state["step"],
+    }
+
+
+if __name__ == "__main__":
+    train()

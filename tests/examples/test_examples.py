@@ -1,0 +1,114 @@
+"""Each example survives on the local cloud, and ends as it does undisturbed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Home
+from tests.house.sources import ROOT
+
+REAL_DATA = ROOT.parent / "shared" / "data" / "census"
+MISSING = [name for name in ("xgboost", "sklearn") if importlib.util.find_spec(name) is None]
+
+
+class Example:
+    """A copy of an example's folder, on a computer of its own."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        # `python` is the one that has outlast, as in the virtual environment of a reader.
+        home.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), home.environment["PATH"]])
+
+    def take(self, name: str) -> Path:
+        shutil.copytree(ROOT / "examples" / name, self.home.project, dirs_exist_ok=True)
+        return self.home.project
+
+    def preempted_at(self, sign: str, *words: str) -> str:
+        """Run it, take its machine away when its output says so; the whole output."""
+        process = self.home.start("run", *words)
+        self.home.until(lambda: self.home.workspace.runs() and sign in self.home.log(), f"`{sign}` in the output")
+        answer = self.home.outlast("preempt", "last")
+        assert answer.returncode == 0, answer.stderr
+        output, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, output
+        attempts = [attempt.outcome for attempt in self.home.state().attempts]
+        assert attempts == ["preempted", "finished"], output
+        return output
+
+    def python(self, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "train.py", *words],
+            cwd=self.home.project,
+            env=self.home.environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def result(self, name: str) -> object:
+        answer = self.home.outlast("pull", "last", str(self.home.root / "pulled"))
+        assert answer.returncode == 0, answer.stderr
+        found = list((self.home.root / "pulled").rglob(name))
+        assert len(found) == 1, answer.stdout
+        return json.loads(found[0].read_text())
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[Example]:
+    home = Home(tmp_path)
+    yield Example(home)
+    home.clean()
+
+
+def test_survival_ends_with_the_very_weights_of_an_undisturbed_training(example: Example) -> None:
+    example.take("survival")
+    output = example.preempted_at("step 100 ", "-p", "train_steps=400", "-p", "pause=0.005")
+    assert "resuming" in output
+    example.python("--train-steps", "400", "--lr", "0.2", "--job-dir", "job")
+    undisturbed = json.loads((example.home.project / "job" / "outputs" / "weights.json").read_text())
+    assert example.result("weights.json") == undisturbed
+    metrics = json.loads(example.python("--mode", "evaluate", "--job-dir", "job", "--eval-steps", "10"))
+    assert metrics["accuracy"] > 0.8
+    assert metrics["step"] == 400
+
+
+def test_a_script_that_knows_nothing_of_outlast_survives(example: Example) -> None:
+    example.take("unaware")
+    output = example.preempted_at("epoch 30 ", "-p", "epochs=120")
+    assert "resumed at epoch" in output
+    example.python("--epochs", "120", "--pause", "0")
+    assert example.result("curve.json") == json.loads((example.home.project / "outputs" / "curve.json").read_text())
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
+def test_the_search_over_census_models_goes_on_with_the_next_candidate(example: Example) -> None:
+    project = example.take("census")
+    if REAL_DATA.is_dir():
+        with (project / "outlast.toml").open("a") as file:
+            file.write(f'[data]\n"data" = "{REAL_DATA}"\n')
+    parameters = ["-p", "train_steps=5", "-p", "rows=400", "-p", "folds=2", "-p", "jobs=1"]
+    output = example.preempted_at("candidate 2 ", *parameters)
+    tried = [line.split()[1] for line in output.splitlines() if line.lstrip().startswith("candidate ")]
+    assert sorted(set(tried)) == ["1", "2", "3", "4", "5"]
+    assert len(tried) <= 6, "only the candidate under way may be tried again"
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
+def test_the_stored_census_model_is_scored_also_without_any_data(example: Example) -> None:
+    example.take("census")
+    example.python("--train-steps", "2", "--rows", "800", "--folds", "2", "--jobs", "1", "--job-dir", "job")
+    metrics = json.loads(example.python("--mode", "evaluate", "--job-dir", "job"))
+    assert metrics["candidates"] == 2
+    assert metrics["auc"] > 0.7
