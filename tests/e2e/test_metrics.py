@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
-from outlast.workspace.metrics import Curves, stitched, unstitched
+from outlast.workspace.metrics import Curves, stitched, unstitched, write_piece
 from tests.e2e.conftest import Home
 
-# Logs each step, saves every fifth, and dies of the signal like most programs: what it did since is done again.
+# Logs each step and saves every fifth. The first attempt waits at a step for its machine to be taken.
 LOGGER = """
 import json, os, sys, time
 folder = os.environ["OUTLAST_CHECKPOINT_DIR"]
 saved = [int(name.split("-")[1]) for name in os.listdir(folder) if not name.endswith(".tmp")]
-step, total = max(saved, default=0), int(sys.argv[1])
+step, total, hold = max(saved, default=0), int(sys.argv[1]), int(sys.argv[2])
 print("resumed at", step, flush=True)
 while step < total:
-    time.sleep(0.05)
     with open(os.environ["OUTLAST_METRICS_FILE"], "a") as file:
         row = {"step": step, "at": time.time(), "loss": 1 / (1 + step), "accuracy": 1 - 1 / (2 + step)}
         file.write(json.dumps(row) + "\\n")
+    if step == hold and os.environ["OUTLAST_ATTEMPT"] == "1":
+        time.sleep(1000)
     step += 1
     if step % 5 == 0:
         path = os.path.join(folder, f"step-{step}")
@@ -28,9 +30,9 @@ while step < total:
 """
 
 
-def start_logger(home: Home, total: int, *options: str) -> subprocess.Popen[str]:
+def start_logger(home: Home, total: int, hold: int) -> subprocess.Popen[str]:
     home.write("log.py", LOGGER)
-    return home.start("run", "--name", "log", *options, "--", "python3", "log.py", str(total))
+    return home.start("run", "--name", "log", "--", "python3", "log.py", str(total), str(hold))
 
 
 def curves(home: Home) -> Curves:
@@ -42,12 +44,15 @@ def newest_step(home: Home) -> int:
     return max((point.step for points in curves(home).series.values() for point in points), default=-1)
 
 
-def preempted_run(home: Home, total: int) -> str:
-    """A run that lost its machine in the middle, without notice, and finished."""
-    process = start_logger(home, total)
-    home.until(
-        lambda: home.workspace.runs() and home.state().checkpoints and newest_step(home) > total // 3, "some metrics"
-    )
+def saved_step(home: Home) -> int:
+    checkpoints = home.state().checkpoints
+    return (checkpoints[-1].step or 0) if checkpoints else 0
+
+
+def preempted_run(home: Home) -> str:
+    """A run of 60 steps that lost its machine at step 32, without notice, went on from 30, and finished."""
+    process = start_logger(home, 60, 32)
+    home.until(lambda: home.workspace.runs() and saved_step(home) == 30 and newest_step(home) == 32, "step 32")
     answer = home.outlast("preempt", "last", "--no-notice")
     assert answer.returncode == 0, answer.stderr
     output, _ = process.communicate(timeout=60)
@@ -56,28 +61,76 @@ def preempted_run(home: Home, total: int) -> str:
 
 
 def test_the_curve_of_a_preempted_run_is_whole_and_never_goes_back(home: Home) -> None:
-    run = preempted_run(home, 60)
+    run = preempted_run(home)
     state, found = home.state(), curves(home)
     assert len(state.attempts) == 2
     for points in found.series.values():
         assert [point.step for point in points] == list(range(60)), "the last piece comes before the last word"
         assert {point.attempt for point in points} == {1, 2}
     assert [round(1 / point.value) for point in found.series["loss"]] == list(range(1, 61))
-    assert [(mark.kind, mark.attempt) for mark in found.marks] == [("preempted", 1), ("resumed", 2)]
-    resumed = found.marks[1].step
-    assert resumed == state.attempts[1].resumed_step
+    assert [(mark.kind, mark.attempt, mark.step) for mark in found.marks] == [("preempted", 1, 32), ("resumed", 2, 30)]
     everything = unstitched(home.workspace.bucket, run, state).series["loss"]
-    assert [point.step for point in everything if point.attempt == 2] == list(range(resumed, 60))
+    assert [(p.step, p.attempt) for p in everything] == [(s, 1) for s in range(33)] + [(s, 2) for s in range(30, 60)]
+    told = home.outlast("show", "last").stdout
+    assert "metrics  step 59: loss 0.01667, accuracy 0.9836\n" in told
+
+
+def test_a_preempted_run_is_drawn_with_its_mark(home: Home) -> None:
+    run = preempted_run(home)
+    answer = home.outlast("plot", "last")
+    assert answer.returncode == 0, answer.stderr
+    first, second = answer.stdout.index("loss\n"), answer.stdout.index("accuracy\n")
+    for panel in (answer.stdout[first:second], answer.stdout[second:]):
+        assert "✗" in panel
+        assert any("\u2800" < sign <= "\u28ff" for sign in panel), "a curve"
+    assert "✗ attempt 1 preempted at step 32\n↻ attempt 2 resumed at step 30\n" in answer.stdout
+    assert "\x1b" not in answer.stdout, "no colours in a pipe"
+    data = json.loads(home.outlast("plot", "last", "--json", "--metric", "loss").stdout)
+    assert [point["step"] for point in data["metrics"].pop("loss")] == list(range(60))
+    assert data["metrics"] == {}
+    assert (data["run"], [mark["kind"] for mark in data["marks"]]) == (run, ["preempted", "resumed"])
+    assert_draws_a_picture(home)
+
+
+def assert_draws_a_picture(home: Home) -> None:
+    from matplotlib.image import imread
+
+    for name, options in (("a.png", ()), ("b.png", ("--log", "--all-attempts", "--width", "640", "--height", "200"))):
+        answer = home.outlast("plot", "last", "--png", name, *options)
+        assert (answer.returncode, answer.stderr) == (0, f"wrote {name}\n")
+        height, width, *_ = imread(str(home.project / name)).shape
+        assert (width, height) == ((640, 400) if options else (1000, 720))
+        assert not list(home.project.glob(f"{name}.*"))
+
+
+def test_what_cannot_be_drawn_is_said_with_the_next_step(home: Home) -> None:
+    answer = home.outlast("run", "--", "true")
+    assert answer.returncode == 0, answer.stderr
+    answer = home.outlast("plot", "last", "--png", "none.png")
+    assert (answer.returncode, not (home.project / "none.png").exists()) == (1, True)
+    assert "run-1 has logged no metrics yet\nhint: log them" in answer.stderr.replace(home.only_run(), "run-1")
+    assert json.loads(home.outlast("plot", "last", "--json").stdout)["metrics"] == {}
+
+    write_piece(home.workspace.bucket, home.only_run(), 1, 1, b'{"step": 1, "loss": -1, "accuracy": 0.5}\n')
+    answer = home.outlast("plot", "last", "--metric", "los")
+    assert answer.returncode == 2
+    assert "has no metric `los`; there are: loss, accuracy" in answer.stderr
+    answer = home.outlast("plot", "last", "--log", "--metric", "loss")
+    assert (answer.returncode, "no value is above 0" in answer.stderr) == (1, True)
+    assert home.outlast("plot", "last").returncode == 0, "one point"
+
+    for package, option in (("plotext", ()), ("matplotlib", ("--png", "none.png"))):
+        # A package that cannot be loaded, in front of the one that can.
+        home.write(f"without-{package}/{package}.py", "raise ImportError('not here')")
+        answer = home.outlast("plot", "last", *option, PYTHONPATH=str(home.project / f"without-{package}"))
+        assert answer.returncode == 1
+        assert f"error: `{package}`" in answer.stderr
+        assert "hint: pip install 'outlast[plot]'" in answer.stderr
 
 
 def test_ps_shows_the_newest_step_that_was_logged(home: Home) -> None:
-    start_logger(home, 10_000)
-
-    def newest() -> int:
-        listed = home.ps()
-        return int(listed[0]["step"] or 0) if listed else 0
-
-    home.until(lambda: newest() > 5 and newest() % 5, "a step that no checkpoint tells")
+    start_logger(home, 60, 7)
+    home.until(lambda: [row["step"] for row in home.ps()] == [7], "a step that no checkpoint tells")
 
 
 SILENT = """

@@ -38,7 +38,7 @@ PACKAGES: dict[str, set[str]] = {
     "supervisor": {"msgspec"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
-    "cli": {"msgspec", "click"},
+    "cli": {"msgspec", "click", "matplotlib", "plotext"},
     "testing": {"greenlet", "msgspec", "pytest"},
 }
 

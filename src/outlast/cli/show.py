@@ -14,8 +14,12 @@ from outlast.cli.terminal import dim, find_workspace
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
+from outlast.workspace.metrics import Point, stitched
 from outlast.workspace.story import Story
 from outlast.workspace.workspace import Request
+
+_PIECES = 16
+_METRICS_MAX = 8
 
 
 @click.command()
@@ -30,10 +34,15 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     request = workspace.request(run)
     story = workspace.story(run)
     story.refresh()
+    # The newest pieces: a story is told at once, however much was logged.
+    curves = stitched(workspace.bucket, run, story.state, newest=_PIECES)
+    newest = {name: points[-1] for name, points in curves.series.items()}
     if as_json:
-        click.echo(_as_json(request, story))
+        click.echo(_as_json(request, story, newest))
         return 0
     click.echo(_head(request, story))
+    if newest:
+        click.echo(dim("metrics  " + _values(newest)))
     click.echo()
     for line in _told(story.events, everything=everything):
         click.echo(line)
@@ -65,6 +74,17 @@ def _head(request: Request, story: Story) -> str:
     return "\n".join(lines)
 
 
+def _values(newest: dict[str, Point]) -> str:
+    """The last value of each metric; the step once, and where it is another."""
+    last = max(point.step for point in newest.values())
+    words = [
+        f"{name} {point.value:.4g}" + ("" if point.step == last else f" (step {point.step})")
+        for name, point in newest.items()
+    ]
+    more = ", …" if len(words) > _METRICS_MAX else ""
+    return f"step {last}: " + ", ".join(words[:_METRICS_MAX]) + more
+
+
 def _told(events: list[Event], *, everything: bool) -> list[str]:
     """A line an event; checkpoints in a row become one line."""
     if not events:
@@ -90,7 +110,7 @@ def _line(since_s: float, text: str) -> str:
     return f"{describe_s(max(0.0, since_s)):>8}  {text}"
 
 
-def _as_json(request: Request, story: Story) -> str:
+def _as_json(request: Request, story: Story, newest: dict[str, Point]) -> str:
     import json
 
     import msgspec
@@ -100,6 +120,7 @@ def _as_json(request: Request, story: Story) -> str:
             "run": request.run,
             "request": msgspec.to_builtins(request),
             "state": msgspec.to_builtins(story.state),
+            "metrics": {name: msgspec.to_builtins(point) for name, point in newest.items()},
             "events": [msgspec.to_builtins(event) for event in story.events],
         },
         indent=2,
