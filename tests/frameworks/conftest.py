@@ -43,6 +43,10 @@ def digest(*arrays):
 """
 
 
+# A busy computer takes its time to import a framework.
+_PATIENCE_S = 300.0
+
+
 class Trial:
     """One training over several processes, with the variables that a machine would set."""
 
@@ -94,7 +98,7 @@ class Trial:
         """The notice at this step: it must save and leave, and must not say that it is done."""
         process = self.until_held(step)
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=_PATIENCE_S)
         # A launcher such as torchrun passes the signal on, waits, and then ends with 1: preempted, whatever the code.
         assert process.returncode == 0 or self.launcher != [sys.executable], f"{output}\n{self.errors}"
         assert not self.is_done
@@ -104,12 +108,12 @@ class Trial:
         """No notice at all."""
         process = self.until_held(step)
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=_PATIENCE_S)
         assert not self.is_done
 
     def finish(self) -> dict[str, Any]:
         process = self.start()
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=_PATIENCE_S)
         assert process.returncode == 0, f"exit {process.returncode}: {output}\n{self.errors}"
         assert self.is_done, f"{output}\n{self.errors}"
         answer: dict[str, Any] = json.loads((self.root / "outputs" / "result.json").read_text())
