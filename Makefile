@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test check format lock simulate soak bench clean
+.PHONY: setup demo test frameworks check format lock simulate soak bench clean
 
 setup: $(READY)
 
@@ -19,7 +19,14 @@ demo: $(READY)
 	@$(BIN)/outlast demo
 
 test: $(READY) check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/frameworks
+
+# The integrations against the real frameworks: about 2 GB. PyTorch comes first, by itself, so that a CPU build is taken
+# where the index offers one.
+frameworks: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-frameworks.lock
+	$(BIN)/python -m pytest tests/frameworks
 
 check: $(READY)
 	$(BIN)/ruff format --check --quiet
