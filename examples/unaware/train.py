@@ -7,7 +7,7 @@ import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=200)
-parser.add_argument("--pause", type=float, default=0.02, help="seconds an epoch, as if there were more to do")
+parser.add_argument("--pause", type=float, default=0.05, help="seconds an epoch, as if there were more to do")
 options = parser.parse_args()
 
 CHECKPOINT = "checkpoints/state.json"

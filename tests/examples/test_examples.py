@@ -74,7 +74,7 @@ def example(tmp_path: Path) -> Iterator[Example]:
 
 def test_survival_ends_with_the_very_weights_of_an_undisturbed_training(example: Example) -> None:
     example.take("survival")
-    output = example.preempted_at("step 100 ", "-p", "train_steps=400", "-p", "pause=0.005")
+    output = example.preempted_at("step 100 ", "-p", "train_steps=400")
     assert "resuming" in output
     example.python("--train-steps", "400", "--lr", "0.2", "--job-dir", "job")
     undisturbed = json.loads((example.home.project / "job" / "outputs" / "weights.json").read_text())
@@ -86,9 +86,9 @@ def test_survival_ends_with_the_very_weights_of_an_undisturbed_training(example:
 
 def test_a_script_that_knows_nothing_of_outlast_survives(example: Example) -> None:
     example.take("unaware")
-    output = example.preempted_at("epoch 30 ", "-p", "epochs=120")
+    output = example.preempted_at("epoch 30 ", "-p", "epochs=80")
     assert "resumed at epoch" in output
-    example.python("--epochs", "120", "--pause", "0")
+    example.python("--epochs", "80", "--pause", "0")
     assert example.result("curve.json") == json.loads((example.home.project / "outputs" / "curve.json").read_text())
 
 
