@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ import pytest
 PREAMBLE = """
 import json, os, random, sys, time
 import outlast
+
+with open(f"pids-{os.environ['OUTLAST_ATTEMPT']}.txt", "a") as file:
+    file.write(f"{os.getpid()}\\n")
 
 def hold(run, step):
     if step == int(os.environ.get("HOLD_AT", "-1")) and os.environ.get("RANK", "0") == "0":
@@ -108,6 +112,10 @@ class Trial:
         """No notice at all."""
         process = self.until_held(step)
         os.killpg(process.pid, signal.SIGKILL)
+        # Ranks are in sessions of their own, and a machine takes them along.
+        for pid in (self.root / f"pids-{self.attempt}.txt").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         process.communicate(timeout=_PATIENCE_S)
         assert not self.is_done
 

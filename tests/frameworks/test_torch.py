@@ -1,0 +1,93 @@
+"""PyTorch: killed and resumed, the weights are those of an undisturbed training, bit for bit; with two ranks, too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: make frameworks")
+
+PLAIN = """
+import torch
+from outlast.trainer.integrations.torch import Loop
+
+torch.manual_seed(3)
+random.seed(3)
+run = outlast.training(every_steps=5)
+data = torch.utils.data.TensorDataset(torch.randn(100, 6), torch.randn(100, 1))
+model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40)
+loop = Loop(run, model=model, optimizer=optimizer, scheduler=scheduler)
+start = loop.restore()
+began(start)
+batches = loop.batches(data, batch_size=16, start=start, num_workers=WORKERS)
+loss = torch.zeros(())
+for step in run.steps(start, total=40):
+    x, y = next(batches)
+    loss = torch.nn.functional.mse_loss(model(x + 0.01 * random.random()), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    loop.save_if_due(step)
+    hold(run, step)
+if run.left:
+    run.done()
+result(run, loss=loss.item(), weights=digest(*[p.detach().numpy() for p in model.parameters()]))
+"""
+
+DDP = """
+import torch
+import torch.distributed as dist
+from outlast.trainer.integrations.torch import Loop
+
+torch.manual_seed(3)
+dist.init_process_group("gloo")
+run = outlast.training(every_steps=5, replicated=True)
+data = torch.utils.data.TensorDataset(torch.randn(100, 6), torch.randn(100, 1))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 1)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+loop = Loop(run, model=model, optimizer=optimizer)
+start = loop.restore()
+if run.around.rank == 0:
+    began(start)
+batches = loop.batches(data, batch_size=8, start=start)
+for step in run.steps(start, total=40):
+    x, y = next(batches)
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loop.save_if_due(step)
+    hold(run, step)
+dist.barrier()
+dist.destroy_process_group()
+if run.left or run.around.rank:
+    run.done()
+else:
+    result(run, weights=digest(*[p.detach().numpy() for p in model.parameters()]))
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plain_loop_with_dropout_and_a_schedule(workers: int, undisturbed: Any, disturbed: Any) -> None:
+    script = PLAIN.replace("WORKERS", str(workers))
+    expected = undisturbed(script)
+    got, trial = disturbed(script, notice=11, kill=28)
+    assert trial.resumed_at[:2] == [0, 12]
+    assert trial.resumed_at[2] in (15, 20, 25)
+    assert got == expected
+
+
+def test_two_ranks_of_ddp(undisturbed: Any, disturbed: Any) -> None:
+    launcher = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2"]
+    expected = undisturbed(DDP, launcher=launcher)
+    got, trial = disturbed(DDP, notice=11, kill=28, launcher=launcher)
+    assert trial.resumed_at[0] == 0
+    assert trial.resumed_at[1] in (12, 13, 14)
+    assert trial.resumed_at[2] in (15, 20, 25)
+    assert got == expected
