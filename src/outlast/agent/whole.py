@@ -111,7 +111,10 @@ def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterabl
     recent = sum(abs(now - changed_ns / 1e9) < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
     if recent and abs(now - snapshot.changed_at) < _STILL_S:
         return False
-    if recent > 1 and restless_s < RESTLESS_S:
+    # A file that was just emptied is about to be written: on a busy disk the call that empties it can take long, and
+    # until it returns nobody has the file open.
+    emptied = any(not size and abs(now - at_ns / 1e9) < SETTLED_S for size, at_ns, _ in snapshot.files.values())
+    if (recent > 1 or emptied) and restless_s < RESTLESS_S:
         return False
     return not open_for_writing(folder, writers)
 

@@ -263,3 +263,11 @@ def test_what_may_not_be_read_is_never_left_out_of_a_checkpoint_in_silence(saver
     finally:
         os.chmod(Path(saver.folder, "folder"), 0o700)
     assert saver.commit(look(saver.folder))
+
+
+def test_a_file_that_was_just_emptied_is_not_whole_until_it_settled(saver: Saver) -> None:
+    write(saver, "n", "")
+    snapshot = look(saver.folder)
+    just_after, later = snapshot.changed_at + 0.1, snapshot.changed_at + 1.0
+    assert not ready(snapshot, now=just_after, restless_s=0.0, writers=(), folder=saver.folder)
+    assert ready(snapshot, now=later, restless_s=0.0, writers=(), folder=saver.folder)
