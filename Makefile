@@ -26,7 +26,7 @@ test: $(READY) check
 frameworks: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-frameworks.lock
-	$(BIN)/python -m pytest tests/frameworks
+	$(BIN)/python -m pytest tests/frameworks --timeout 600
 
 check: $(READY)
 	$(BIN)/ruff format --check --quiet
