@@ -10,6 +10,7 @@ import msgspec
 from outlast.drill.blows import Blow
 from outlast.drill.steps import Mark, curve_in, last_numbers, marks, numbers, steps_of
 from outlast.errors import WorkspaceError
+from outlast.workspace import metrics
 from outlast.workspace.logs import attempts_with_logs
 from outlast.workspace.state import RunState
 from outlast.workspace.workspace import Workspace
@@ -66,16 +67,17 @@ def gather(workspace: Workspace, run: str, seen: Seen) -> Evidence:
     """Everything about a run that is over."""
     state = workspace.story(run).refresh()
     texts = read_logs(workspace, run)
-    logged = _metrics(workspace, run)
+    logged = {n: metrics.read(workspace.bucket, run, n) for n in metrics.attempts_with_metrics(workspace.bucket, run)}
     told = {n: [m for at, text in pieces for m in marks(text, at=at)] for n, pieces in texts.items()}
     if logged:
         told = {n: [Mark(word="step", step=row.step, at=row.at) for row in rows] for n, rows in logged.items()}
     numbers_of = sorted(told)
     steps = dict(zip(numbers_of, steps_of([told[n] for n in numbers_of]), strict=True))
     whole = {n: "".join(text for _, text in pieces) for n, pieces in texts.items()}
-    curves = _curves(logged) if logged else _curves_of_logs(whole, steps)
+    stitched = _curves(workspace, run, state)
+    curves = stitched or _curves_of_logs(whole, steps)
     results = last_numbers(whole[max(whole)]) if whole else {}
-    results |= {f"{name} (last)": rows[max(rows)] for name, rows in _curves(logged).items()}
+    results |= {f"{name} (last)": rows[max(rows)] for name, rows in stitched.items()}
     results |= _outputs(workspace, run, state)
     return Evidence(run=run, state=state, seen=seen, steps=steps, results=results, curves=curves)
 
@@ -96,44 +98,10 @@ def read_logs(workspace: Workspace, run: str) -> dict[int, list[tuple[float, str
     return found
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    step: int
-    at: float
-    values: dict[str, float]
-
-
-def _metrics(workspace: Workspace, run: str) -> dict[int, list[_Row]]:
-    """What the trainer logged, by attempt: lines of JSON with `step`, `at` and numbers."""
-    found: dict[int, list[_Row]] = {}
-    for entry in workspace.bucket.list(f"runs/{run}/metrics/"):
-        attempt = entry.key.split("/")[3]
-        if not attempt.isdigit() or not entry.key.endswith(".jsonl"):
-            continue
-        for line in workspace.bucket.get(entry.key).decode(errors="replace").splitlines():
-            if row := _row(line):
-                found.setdefault(int(attempt), []).append(row)
-    return found
-
-
-def _row(line: str) -> _Row | None:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None  # the last line of a machine that vanished
-    if not isinstance(value, dict) or not isinstance(value.get("step"), int):
-        return None
-    values = numbers({name: v for name, v in value.items() if name not in ("step", "at")})
-    return _Row(step=value["step"], at=float(value.get("at") or 0.0), values=values)
-
-
-def _curves(logged: dict[int, list[_Row]]) -> Curves:
-    """Stitched over the attempts: a later one wins, for it is what the result rests on."""
-    curves: Curves = {}
-    for _, rows in sorted(logged.items()):
-        for row in rows:
-            for name, value in row.values.items():
-                curves.setdefault(name, {})[row.step] = value
-    return curves
+def _curves(workspace: Workspace, run: str, state: RunState) -> Curves:
+    """What the trainer logged, stitched over the attempts: what was done again counts once."""
+    series = metrics.stitched(workspace.bucket, run, state).series
+    return {name: {point.step: point.value for point in points} for name, points in series.items()}
 
 
 def _curves_of_logs(whole: dict[int, str], steps: dict[int, list[Mark]]) -> Curves:
