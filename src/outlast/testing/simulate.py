@@ -31,8 +31,9 @@ from outlast.workspace.workspace import Workspace
 # How long the storm lasts, and how long a world has afterwards to come to rest.
 STORM_S = 900.0
 CALM_S = 4 * 3600.0
-# From a machine's end to the supervisor's knowledge of it, at the worst: silence, slow calls, lost answers.
-LAG_S = 240.0
+# From a machine's end to the supervisor's knowledge of it, at the worst: supervisors that die and are cut off for
+# minutes, while a zombie goes on and at last deletes the machine that would have told when it ended (seed 1923).
+LAG_S = 400.0
 QUIET_S = 120.0
 
 
