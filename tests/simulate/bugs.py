@@ -14,9 +14,11 @@ from outlast.agent.whole import Snapshot
 from outlast.clouds.cloud import Machine
 from outlast.errors import Exists, NotFound, StoreUnreachable
 from outlast.supervisor.apply import Applier
-from outlast.supervisor.world import Forget, Launch, Place, Release
+from outlast.supervisor.loop import Supervisor
+from outlast.supervisor.plan import plan
+from outlast.supervisor.world import Forget, Hold, Launch, Place, Release, Step
 from outlast.testing.hub import Actor
-from outlast.testing.simagent import SimAgent
+from outlast.testing.simagent import SimAgent, Training
 from outlast.testing.simcloud import SimCloudView
 from outlast.testing.simulate import Simulation
 from outlast.workspace import checkpoints
@@ -25,7 +27,7 @@ from outlast.workspace.checkpoints import Manifest
 from outlast.workspace.each import one_by_one
 from outlast.workspace.events import Event
 from outlast.workspace.parts import File, Part, upload_files
-from outlast.workspace.state import Checkpoint
+from outlast.workspace.state import Checkpoint, illegal
 from outlast.workspace.story import Story, event_key
 from outlast.workspace.workspace import Workspace
 
@@ -191,6 +193,53 @@ class NoBell(Workspace):
         pass
 
 
+class WaitsInSilence(Supervisor):
+    """Finds nothing to do for a run that cannot move, and leaves it at that."""
+
+    def round(self) -> tuple[Step, ...]:
+        self.world = self.observer.observe(self.clock())
+        steps = tuple(step for step in plan(self.world) if not isinstance(step, Hold))
+        for step in steps:
+            self._apply_all([step])
+        return steps
+
+
+class OverwritingStory(Story):
+    """Puts the next event where the plain protocol would create it."""
+
+    def append(self, event: Event, *, nonce: str) -> bool:
+        self.refresh()
+        if illegal(self.state, event):
+            return False
+        event = msgspec.structs.replace(event, nonce=nonce)
+        self.bucket.put(event_key(self.run, len(self.events) + 1), ev.encode(event))
+        return True
+
+
+class Overwriting(Workspace):
+    def story(self, run: str) -> Story:
+        return OverwritingStory(self.bucket, run)
+
+
+class Forgetful(Training):
+    """Resumes at the right step, with the values of a fresh start."""
+
+    def load(self) -> None:
+        super().load()
+        self.value = "begin"
+
+
+class ForgetfulAgent(SimAgent):
+    training_type = Forgetful
+
+
+class NeverCollects(Applier):
+    def _forget(self, step: Forget) -> None:
+        self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
+        self.workspace.bucket.delete(f"pulse/{step.run}")
+        self.observer.forget(step.run)
+
+
 def with_parts(**parts: type) -> type[Simulation]:
     return type("Bugged", (Simulation,), parts)
 
@@ -233,4 +282,14 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
         {"nothing_is_remembered_of_the_dead", "a_world_at_rest_plans_nothing"},
     ),
     "a submit does not ring": (with_parts(workspace_type=NoBell), {"every_run_ended"}),
+    "a run that cannot move says nothing": (with_parts(supervisor_type=WaitsInSilence), {"whoever_waits_says_why"}),
+    "events are put, not created": (
+        with_parts(workspace_type=Overwriting),
+        {"story_is_append_only", "at_most_one_attempt_commits"},
+    ),
+    "a trainer forgets what it had learned": (with_parts(agent_type=ForgetfulAgent), {"results_are_right"}),
+    "what no checkpoint names is never collected": (
+        with_parts(applier_type=NeverCollects),
+        {"what_is_stored_is_named"},
+    ),
 }

@@ -215,8 +215,8 @@ def cost_counted_is_cost_caused(cloud: SimCloud, witness: Witness, now: float, *
         demand(abs(counted - caused) <= slack, "cost_counted_is_cost_caused", what)
 
 
-def whoever_waits_says_why(witness: Witness, states: dict[str, Any]) -> None:
-    """Invariant 6: a live run without an attempt under way is held, and says why."""
+def whoever_waits_says_why(states: dict[str, Any]) -> None:
+    """Invariant 6: a live run for which a supervisor finds nothing to do has an attempt under way, or says why not."""
     for run, state in states.items():
         idle = state.alive and (state.last is None or state.last.phase == "over")
         demand(not idle or bool(state.held), "whoever_waits_says_why", f"{run} waits and does not say why")

@@ -70,6 +70,7 @@ class SimAgent:
     # What the crash suite and the planted bugs replace.
     attempt_type: type[Attempt] = Attempt
     saver_type: type[Saver] = Saver
+    training_type: type[Training] = Training
 
     def __init__(self, hub: Hub, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str) -> None:
         self.hub = hub
@@ -124,7 +125,7 @@ class SimAgent:
         saver = self.saver_type(
             self._pen(), place=place, rule=CheckpointSpec(path="c", keep=2), say=lambda _: None, each=one_by_one
         )
-        training = Training(place.checkpoints)
+        training = self.training_type(place.checkpoints)
         resumed = self._await_turn(attempt, saver, place)
         if resumed == "leave":
             return

@@ -136,7 +136,11 @@ class Simulation:
             while True:
                 try:
                     if self.faults.ignore_lease or supervisor.lease.hold():
-                        self.steps_applied += supervisor.round()
+                        steps = supervisor.round()
+                        self.steps_applied += steps
+                        if not steps:
+                            states = {view.run: view.state for view in supervisor.world.runs}
+                            invariants.whoever_waits_says_why(states)
                 except OutlastError:
                     pass
                 actor.sleep(self.hub.dice.uniform(0.5, 4.0))
