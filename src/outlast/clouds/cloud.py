@@ -52,6 +52,11 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     metadata: dict[str, str] = {}
     disk_gb: float = 10.0
+    # Lines as in `authorized_keys` whose holders may log in, each to the account `Access.user` names.
+    ssh_keys: tuple[str, ...] = ()
+    # Folders of this computer that a machine made out of it sees under the same path and may write to: a workspace,
+    # data. On every other cloud there is no such folder, and this is ignored.
+    shares: tuple[str, ...] = ()
     # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
     life_max_s: float = 0.0
 
@@ -73,6 +78,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: float = 0.0
     address: str = ""
     why: str = ""
+    image: str = ""
+    disk_gb: float = 0.0
+    # What its disk costs while the machine is stopped, and on top of its own price while it runs.
+    disk_usd_per_hour: float = 0.0
 
     @property
     def ran_s(self) -> float:
@@ -85,11 +94,29 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk to boot from. A family stands for its newest member that is not retired."""
+
     name: str
     cloud: str
     family: str = ""
     created_at: float = 0.0
     bytes: int = 0
+    labels: dict[str, str] = {}
+    description: str = ""
+    retired: bool = False
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """How ssh reaches a machine, and how it knows that it is the right one."""
+
+    host: str
+    user: str
+    port: int = 22
+    # `ssh -o ProxyCommand=…`, where the address cannot be reached from here.
+    proxy_command: str = ""
+    # Lines as in `known_hosts` without the host: `ssh-ed25519 AAAA…`. From the cloud's own channel, never from the
+    # network. Empty: the cloud does not know them (yet).
+    host_keys: tuple[str, ...] = ()
 
 
 class Cloud(Protocol):
@@ -142,3 +169,42 @@ class Cloud(Protocol):
 
     def drop_secrets(self, name: str) -> None:
         """Forget them. Dropping what is not there is fine."""
+
+
+class Workshop(Cloud, Protocol):
+    """A cloud on which people work by hand as well: log in, resize, make images. What runs need is in `Cloud`."""
+
+    def access(self, name: str) -> Access:
+        """How ssh reaches the machine. Raises NotFound; BadRequest when it is not running or has no ssh server."""
+
+    def admit(self, name: str, ssh_key: str) -> None:
+        """Let the holder of this key log in, from now on and after every boot. Repeating is fine. Raises NotFound."""
+
+    def metadata(self, name: str) -> Mapping[str, str]:
+        """The machine's own metadata, as launched and as set since. Raises NotFound."""
+
+    def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
+        """Change the type of a stopped machine, or let its disk grow (running or not). Repeating is fine.
+
+        Raises NotFound; BadRequest for an unknown type, a machine that is not stopped, a disk that would shrink.
+        """
+
+    def image(self, name: str) -> Image:
+        """The image of that name, or the newest of that family that is not retired. Raises NotFound."""
+
+    def snapshot(
+        self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
+    ) -> Image:
+        """Make an image of a stopped machine's disk, or find it: repeating never doubles. All or nothing.
+
+        Raises NotFound; BadRequest when the machine is not stopped, or the image exists and has another origin.
+        """
+
+    def retire_image(self, name: str, *, retired: bool = True) -> None:
+        """Take an image out of the choice of its family, or put it back. Raises NotFound."""
+
+    def share_image(self, name: str, who: str) -> None:
+        """Let another project, account or user boot from it. Raises NotFound, BadRequest, Denied."""
+
+    def delete_image(self, name: str) -> None:
+        """Deleting what is not there is fine. Machines that were made from it go on."""
