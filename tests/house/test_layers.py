@@ -21,9 +21,10 @@ LAYERS: dict[str, set[str]] = {
     "supervisor": {"spec", "workspace", "clouds"},
     # The workspace only where a job folder is a bucket; a test of the trainer sees that it is not loaded before.
     "trainer": {"spec", "workspace"},
+    "machines": {"spec", "workspace", "clouds"},
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
-    "cli": {"spec", "workspace", "clouds", "supervisor", "demo", "drill", "trainer"},
+    "cli": {"spec", "workspace", "clouds", "supervisor", "machines", "demo", "drill", "trainer"},
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),
 }
@@ -36,6 +37,7 @@ PACKAGES: dict[str, set[str]] = {
     "clouds": {"msgspec"},
     "agent": {"msgspec"},
     "supervisor": {"msgspec"},
+    "machines": {"msgspec"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
     "cli": {"msgspec", "click", "matplotlib", "plotext"},

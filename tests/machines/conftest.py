@@ -1,0 +1,113 @@
+"""A home of one's own, and a real sshd on loopback whose keys and address a test may change."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from outlast.clouds.cloud import Access, Workshop
+from outlast.errors import BadRequest, NotFound
+from tests.waiting import eventually
+
+SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder; ssh itself looks there only for what its config does not name, which is nothing."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("OUTLAST_SSH_DIR", raising=False)
+    return home
+
+
+class Door:
+    """The part of a cloud that ssh asks, with a real sshd behind it: one machine, `box`."""
+
+    name = "local"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.there = True
+        self.running = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.admitted = folder / "authorized_keys"
+        self.port = 0
+        self.told_key = ""
+        self.new_host_key()
+
+    def new_host_key(self) -> None:
+        key = self.folder / "host_key"
+        key.unlink(missing_ok=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        self.told_key = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+
+    def boot(self) -> None:
+        assert SSHD is not None
+        os.makedirs("/run/sshd", exist_ok=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        settings = self.folder / "sshd_config"
+        settings.write_text(
+            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {self.folder}/host_key\nPidFile none\nUsePAM no\n"
+            f"StrictModes no\nAuthorizedKeysFile {self.admitted}\nPasswordAuthentication no\n"
+        )
+        self.process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(settings)], stderr=subprocess.DEVNULL)
+        self.running = True
+
+    def power_off(self) -> None:
+        self.running = False
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def cut_connections(self) -> None:
+        """What a vanished machine looks like from here: the sshd of the session is gone, too."""
+        assert self.process is not None
+        for children in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for pid in children.read_text().split():
+                os.kill(int(pid), 9)
+
+    def access(self, name: str) -> Access:
+        self._known(name)
+        if not self.running:
+            raise BadRequest(f"{name} is not running")
+        return Access(host="127.0.0.1", user=getpass.getuser(), port=self.port, host_keys=(self.told_key,))
+
+    def admit(self, name: str, ssh_key: str) -> None:
+        self._known(name)
+        self.admitted.write_text(ssh_key + "\n")
+
+    def _known(self, name: str) -> None:
+        if not self.there or name != "box":
+            raise NotFound(f"there is no machine `{name}`")
+
+    def as_cloud(self) -> Workshop:
+        return cast(Workshop, self)
+
+
+@pytest.fixture
+def door(tmp_path: Path, home: Path) -> Iterator[Door]:
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's client and server are not both installed")
+    folder = tmp_path / "door"
+    folder.mkdir()
+    door = Door(folder)
+    door.boot()
+    yield door
+    if door.process is not None:
+        door.cut_connections()
+    door.power_off()
+    sockets = home / ".outlast" / "ssh" / "c"
+    eventually(lambda: not sockets.is_dir() or not any(sockets.iterdir()), within_s=20)
