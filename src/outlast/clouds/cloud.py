@@ -74,6 +74,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     price_usd_per_hour: float
     stopped_at: float = 0.0
+    # Its last boot, when it is not the first, and how long all boots before it were billed.
+    started_at: float = 0.0
+    ran_before_s: float = 0.0
     # The cloud's own time when it said all this: with it, a machine's age needs no other clock.
     seen_at: float = 0.0
     address: str = ""
@@ -86,11 +89,20 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ran_s(self) -> float:
         """How long it was billed for: from its creation until it stopped, or until the cloud described it."""
-        return max(0.0, (self.stopped_at or self.seen_at) - self.created_at)
+        now_s = max(0.0, (self.stopped_at or self.seen_at) - (self.started_at or self.created_at))
+        return self.ran_before_s + now_s
 
     @property
     def cost_usd(self) -> float:
-        return self.ran_s * self.price_usd_per_hour / 3600.0
+        """What it has cost, its disk included, which is paid for from the first day to the last."""
+        age_s = max(0.0, self.seen_at - self.created_at)
+        return (self.ran_s * self.price_usd_per_hour + age_s * self.disk_usd_per_hour) / 3600.0
+
+    @property
+    def bills_usd_per_hour(self) -> float:
+        """What it costs now: a stopped machine goes on paying for its disk."""
+        price = 0.0 if self.status == "stopped" else self.price_usd_per_hour
+        return price + self.disk_usd_per_hour
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,6 +16,15 @@ from outlast.clouds.cloud import Boot
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.files import remove_tree
 from outlast.testing.clouds import Fleet, eventually
+
+
+def make_image(fleet: Fleet, cloud: LocalCloud, name: str, script: str) -> None:
+    """An image of a machine that ran this, and is gone."""
+    origin = fleet.launch(script=f"{script}; echo set up").name
+    fleet.wait_serial(origin, "set up")
+    cloud.stop(origin)
+    cloud.snapshot(origin, name)
+    cloud.delete(origin)
 
 
 def test_the_environment_of_the_launcher_does_not_leak(
@@ -72,14 +82,12 @@ def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(fleet
 
 
 def test_a_disk_is_a_copy_of_its_image(fleet: Fleet, cloud: LocalCloud) -> None:
-    image = Path(cloud.root, "images", "tools", "home")
-    image.mkdir(parents=True)
-    (image / "tool").write_text("from the image")
+    make_image(fleet, cloud, "tools", "echo from the image > ~/tool")
     assert [each.name for each in cloud.images()] == ["base", "tools"]
     boot = Boot(script="cat ~/tool; echo changed > ~/tool; echo the end", image="tools")
-    cloud.launch(fleet.offer(), "m", boot=boot, labels={})
-    assert "from the image" in fleet.wait_serial("m", "the end")
-    assert (image / "tool").read_text() == "from the image"
+    for name in ("one", "two"):
+        cloud.launch(fleet.offer(), name, boot=boot, labels={})
+        assert "from the image" in fleet.wait_serial(name, "the end")
 
 
 def test_a_machine_can_delete_itself_with_its_token_only(fleet: Fleet, cloud: LocalCloud, ask: Any) -> None:
@@ -178,10 +186,11 @@ def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalClo
 
 
 def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: Fleet) -> None:
-    image = Path(cloud.root, "images", "odd")
-    image.mkdir(parents=True)
+    make_image(fleet, cloud, "odd", "true")
     # The disk needs a folder of this name, and the image has a file.
-    (image / "home").write_text("in the way")
+    (layer,) = Path(cloud.root, "layers").iterdir()
+    shutil.rmtree(layer / "home")
+    (layer / "home").write_text("in the way")
     cloud.launch(fleet.offer(), "m", boot=Boot(image="odd"), labels={})
     assert "boot failed" in fleet.wait("m", "broken").why
 
@@ -232,7 +241,7 @@ def test_a_damaged_machine_is_shown_and_deleted_and_hides_no_other(
 def test_a_machine_can_be_deleted_while_its_disk_is_copied(
     cloud: LocalCloud, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path(cloud.root, "images", "huge").mkdir(parents=True)
+    make_image(fleet, cloud, "huge", "true")
     slow = tmp_path / "bin" / "cp"
     slow.parent.mkdir()
     slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/copying\nexec sleep 1000\n")

@@ -11,12 +11,16 @@ from outlast.clouds.cloud import Needs, Offer
 from outlast.errors import BadRequest
 
 CLOUD = "local"
+# This computer's own software, which every machine has.
+BASE_IMAGE = "base"
 
 # Spot costs this part of the on-demand price: a little different in each zone, so that there is something to choose.
 ZONES = {"local1-a": 0.30, "local1-b": 0.31, "local1-c": 0.29, "local2-a": 0.32, "local2-b": 0.28}
 REGIONS = tuple(sorted({zone.rpartition("-")[0] for zone in ZONES}))
 
 _CPU_USD_PER_HOUR = 0.04
+# 4 cents a month, as a standard disk of GCE.
+DISK_USD_PER_GB_HOUR = 0.04 / 730
 _GPU_USD_PER_HOUR = {"": 0.0, "T4": 0.35, "V100": 2.48, "A100": 2.93}
 _MEMORY_GB_PER_CPU = 4.0
 

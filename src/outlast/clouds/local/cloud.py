@@ -12,10 +12,11 @@ import secrets as random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, ParamSpec, TypeVar, Unpack
 
-from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer, Status
-from outlast.clouds.local import catalog, power, probe, secrets
+from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
+from outlast.clouds.local import catalog, images, power, probe, secrets, ssh
+from outlast.clouds.local.describe import describe, facts_of
 from outlast.clouds.local.files import remove_tree, wait_lock, write_json
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.service import ATTRIBUTE_TOKEN
@@ -24,7 +25,6 @@ from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, Not
 
 # The rules of GCE, so that what runs here runs there.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-BASE_IMAGE = "base"
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,6 +47,7 @@ def _told(method: Callable[P, R]) -> Callable[P, R]:
 
 
 _ENDING_S_MAX = 5.0
+STOP = "`outlast machine stop`"
 
 
 class LocalCloud:
@@ -95,7 +96,7 @@ class LocalCloud:
                 lock = self._claim(folder, offer, boot, labels)
             if lock is not None:
                 self._switch_on(folder, lock)
-            if (machine := _describe(folder)) is not None:
+            if (machine := describe(folder)) is not None:
                 return machine
         raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
 
@@ -105,13 +106,13 @@ class LocalCloud:
             names = sorted(os.listdir(f"{self.root}/machines"))
         except FileNotFoundError:
             return []
-        found = (_describe(Folder(f"{self.root}/machines/{name}")) for name in names if not name.startswith("."))
+        found = (describe(Folder(f"{self.root}/machines/{name}")) for name in names if not name.startswith("."))
         wanted = set((labels or {}).items())
         return [machine for machine in found if machine is not None and wanted <= set(machine.labels.items())]
 
     @_told
     def machine(self, name: str) -> Machine:
-        if (machine := _describe(self._folder(name))) is None:
+        if (machine := describe(self._folder(name))) is None:
             raise NotFound(f"the local cloud has no machine `{name}`")
         return machine
 
@@ -130,7 +131,7 @@ class LocalCloud:
                 self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
                 if (lock := folder.hold()) is not None:
                     folder.forget_requests()
-                    folder.set_state(phase="starting", why="", stopped_at=0.0, keeper_pid=None)
+                    folder.set_state(phase="starting", why="", stopped_at=0.0, keeper_pid=None, **_billed(machine))
             if lock is not None:
                 self._switch_on(folder, lock)
                 return
@@ -147,6 +148,7 @@ class LocalCloud:
                 remove_tree(folder.discard())
             finally:
                 os.close(lock)
+            images.collect(self.root)
         power.empty_trash(self.root)
 
     @_told
@@ -181,12 +183,76 @@ class LocalCloud:
 
     @_told
     def images(self) -> Sequence[Image]:
+        return images.every(self.root)
+
+    @_told
+    def image(self, name: str) -> Image:
+        return images.find(self.root, name)
+
+    @_told
+    def snapshot(
+        self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
+    ) -> Image:
+        described = self.machine(machine)
+        if described.status != "stopped":
+            raise BadRequest(f"machine `{machine}` is {described.status}", hint=f"stop it first: {STOP} {machine}")
+        folder = self._folder(machine)
+        if (lock := folder.hold(patience_s=_ENDING_S_MAX)) is None:
+            raise BadRequest(f"machine `{machine}` is being started or deleted", hint="try again in a moment")
         try:
-            names = os.listdir(f"{self.root}/images")
-        except FileNotFoundError:
-            names = []
-        kept = sorted({BASE_IMAGE, *(name for name in names if not name.startswith("."))})
-        return [Image(name=name, cloud=self.name, created_at=_made_at(f"{self.root}/images/{name}")) for name in kept]
+            draft = images.Draft(name=image, family=family, labels=dict(labels or {}), note=note)
+            return images.snapshot(self.root, folder, draft)
+        finally:
+            os.close(lock)
+
+    @_told
+    def retire_image(self, name: str, *, retired: bool = True) -> None:
+        images.change(self.root, name, retired=retired)
+
+    @_told
+    def share_image(self, name: str, who: str) -> None:
+        images.share(self.root, name, who)
+
+    @_told
+    def delete_image(self, name: str) -> None:
+        images.delete(self.root, name)
+        images.collect(self.root)
+
+    @_told
+    def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
+        machine, folder = self.machine(name), self._folder(name)
+        if disk_gb and disk_gb < machine.disk_gb:
+            raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
+        changes: dict[str, Any] = {"disk_gb": disk_gb} if disk_gb else {}
+        if type and type != machine.type:
+            if machine.status != "stopped":
+                why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
+                raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
+            wanted = catalog.offers(Needs(type=type, zones=(machine.zone,), spot=machine.spot))[0]
+            changes |= {"type": type, "price_usd_per_hour": wanted.price_usd_per_hour}
+        with self._locked():
+            folder.change_facts(changes)
+
+    @_told
+    def metadata(self, name: str) -> Mapping[str, str]:
+        self.machine(name)
+        hidden = {ATTRIBUTE_TOKEN}
+        return {key: value for key, value in self._folder(name).attributes().items() if key not in hidden}
+
+    @_told
+    def admit(self, name: str, ssh_key: str) -> None:
+        self.machine(name)
+        with self._locked():
+            ssh.admit(self._folder(name), ssh_key)
+        self._folder(name).wake()
+
+    @_told
+    def access(self, name: str) -> Access:
+        machine = self.machine(name)
+        if machine.status != "running":
+            raise BadRequest(f"machine `{name}` is {machine.status}", hint="start it, and try again")
+        with self._locked():
+            return ssh.access(self._folder(name))
 
     @_told
     def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
@@ -202,7 +268,11 @@ class LocalCloud:
     def metadata_host(self, name: str) -> str:
         """`address:port` of the machine's metadata server, for this computer's own programs. Empty when it is off."""
         state = self._folder(name).state() or {}
-        return f"{state['address']}:{state['port']}" if self.machine(name).status in ("running", "stopping") else ""
+        return (
+            f"{state['metadata_address']}:{state['port']}"
+            if self.machine(name).status in ("running", "stopping")
+            else ""
+        )
 
     def disk_path(self, name: str) -> str:
         """The folder that is the machine's boot disk."""
@@ -240,11 +310,14 @@ class LocalCloud:
         attributes = {ATTRIBUTE_TOKEN: random.token_urlsafe(24), **boot.metadata}
         if boot.script:
             attributes["startup-script"] = boot.script
-        return power.create(folder, _facts(folder.name, offer, boot, labels), attributes)
+        mode = self.mode
+        layers = images.layers_for(self.root, boot.image, mode=mode)
+        facts = facts_of(folder.name, offer, boot, labels, mode=mode, layers=layers)
+        return power.create(folder, facts, attributes)
 
     def _switch_on(self, folder: Folder, lock: int) -> None:
         try:
-            power.switch_on(folder, lock, mode=self.mode)
+            power.switch_on(folder, lock, mode=(folder.facts() or {}).get("mode") or self.mode)
         finally:
             os.close(lock)
 
@@ -267,9 +340,10 @@ class LocalCloud:
             raise BadRequest(f"mode `{self.mode}` does not work on this computer: {why}", hint="let it be chosen")
 
     def _check_image(self, name: str) -> None:
-        known = [image.name for image in self.images()]
-        if name not in known:
-            raise catalog.unknown("image", name, known)
+        try:
+            images.find(self.root, name)
+        except NotFound as problem:
+            raise BadRequest(problem.message, hint=problem.hint) from problem
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -283,47 +357,6 @@ class LocalCloud:
             os.close(descriptor)
 
 
-def _facts(name: str, offer: Offer, boot: Boot, labels: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "id": random.randbits(62),
-        "labels": dict(labels),
-        "zone": offer.zone,
-        "type": offer.type,
-        "spot": offer.spot,
-        "price_usd_per_hour": offer.price_usd_per_hour,
-        "created_at": time.time(),
-        "image": boot.image or BASE_IMAGE,
-        "life_max_s": boot.life_max_s,
-    }
-
-
-def _describe(folder: Folder) -> Machine | None:
-    """The machine as it is now; None when it is gone, also when it goes while we read."""
-    looked, facts = folder.look_at(), folder.facts()
-    if looked is None or facts is None:
-        return None
-    status, state = looked
-    return Machine(
-        name=folder.name,
-        cloud=catalog.CLOUD,
-        # Facts are missing only if the file is damaged; such a machine must still be seen, to be deleted.
-        zone=facts.get("zone", ""),
-        type=facts.get("type", ""),
-        spot=facts.get("spot", False),
-        status=cast(Status, status) if facts else "broken",
-        labels=facts.get("labels", {}),
-        created_at=facts.get("created_at", 0.0),
-        price_usd_per_hour=facts.get("price_usd_per_hour", 0.0),
-        stopped_at=state.get("stopped_at", 0.0) if status == "stopped" else 0.0,
-        seen_at=time.time(),
-        address=state.get("address", "") if status in ("running", "stopping") else "",
-        why=state.get("why", ""),
-    )
-
-
-def _made_at(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime
-    except FileNotFoundError:
-        return 0.0
+def _billed(machine: Machine) -> dict[str, float]:
+    """What a new boot remembers of those before it."""
+    return {"started_at": time.time(), "ran_before_s": machine.ran_s}

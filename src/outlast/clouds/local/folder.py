@@ -1,6 +1,6 @@
 """The folder of one machine: its facts, its state, its lock. Decides what the files mean; starts and kills nothing.
 
-    machine.json     facts, written once          state.json   phase, why, boots, the keeper's pid, the address
+    machine.json     facts, hardly changed        state.json   phase, why, boots, the keeper's pid, the address
     metadata.json    attributes, may change       keeper.lock  held by the launcher, then by the keeper, while it lives
     disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the keeper is asked to do
 
@@ -54,6 +54,12 @@ class Folder:
         if self._facts is None:
             self._facts = read_json(f"{self.path}/machine.json")
         return self._facts
+
+    def change_facts(self, changes: dict[str, Any]) -> None:
+        """Only under the cloud's lock: what a resize changes. The next boot sees it."""
+        if changes:
+            self._facts = {**(self.facts() or {}), **changes}
+            write_json(f"{self.path}/machine.json", self._facts)
 
     def state(self) -> dict[str, Any] | None:
         return read_json(f"{self.path}/state.json")

@@ -36,7 +36,7 @@ def environment(folder: Folder, metadata_host: str) -> dict[str, str]:
         "TMPDIR": f"{folder.disk_path}/tmp",
         "PWD": f"{folder.disk_path}/home",
         "LANG": os.environ.get("LANG", "C.UTF-8"),
-        "SHELL": _shell(),
+        "SHELL": shell(),
         MARKER: marker(folder),
         "GCE_METADATA_HOST": metadata_host,
         "GCE_METADATA_IP": metadata_host,
@@ -108,10 +108,10 @@ def _execute(path: str, variables: dict[str, str]) -> NoReturn:
         os.execve(path, [path], variables)
     except OSError:
         # No `#!` line, or a disk that refuses to execute: then it is a script of the shell, as on GCE.
-        os.execve(_shell(), [_shell(), path], variables)
+        os.execve(shell(), [shell(), path], variables)
 
 
-def _shell() -> str:
+def shell() -> str:
     return next((shell for shell in _SHELLS if os.path.exists(shell)), "/bin/sh")
 
 

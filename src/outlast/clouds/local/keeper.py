@@ -50,7 +50,7 @@ class Keeper:
         if not os.path.isdir(self.folder.disk_path):
             # It may take long, and whoever cannot wait must be able to find us.
             self.folder.set_state(keeper_pid=os.getpid())
-            _copy_image(self.folder, str(self.facts["image"]))
+            _copy_image(self.folder, list(self.facts.get("layers", [])))
         init.prepare(self.folder, self.folder.attributes().get("startup-script", ""))
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
@@ -59,9 +59,22 @@ class Keeper:
             self.folder.name,
             lambda died, end: init.run(self.folder, host, keeper_died=died, at_the_end=end),
         )
+        self._tell_sessions(str(self.init_pid))
         self.folder.set_state(
-            phase="running", why="", boots=boots, keeper_pid=os.getpid(), address=self.address, port=self.port
+            phase="running",
+            why="",
+            boots=boots,
+            keeper_pid=os.getpid(),
+            address=self.address,
+            metadata_address=self.address,
+            port=self.port,
         )
+
+    def _tell_sessions(self, init_pid: str) -> None:
+        """Where whoever logs in finds the machine; nowhere once it is off."""
+        os.makedirs(f"{self.folder.path}/ssh", mode=0o700, exist_ok=True)
+        with open(f"{self.folder.path}/ssh/init", "w", encoding="ascii") as file:
+            file.write(f"{init_pid}\n" if init_pid else "")
 
     def run(self) -> Ending:
         """Serve and watch until there is a reason to end."""
@@ -143,6 +156,7 @@ class Keeper:
 
     def end(self, ending: Ending) -> None:
         """Cut the power. The lock goes last, with this process."""
+        self._tell_sessions("")
         if ending.delete:
             self.folder.set_state(phase="stopping", why=ending.why)
         if not self.isolation.kill():
@@ -188,22 +202,23 @@ def _listen(machine_id: int) -> socket.socket:
     raise OSError("no loopback address can be bound")
 
 
-def _copy_image(folder: Folder, image: str) -> None:
+def _copy_image(folder: Folder, layers: list[str]) -> None:
     """Make the boot disk. It appears in one step, so a boot that was cut short begins it anew."""
-    source, draft = f"{folder.root}/images/{image}", f"{folder.path}/disk.draft"
+    draft = f"{folder.path}/disk.draft"
     remove_tree(draft)
-    if not os.path.isdir(source):
+    if not layers:
         os.mkdir(draft)
     else:
         # `cp` shares the blocks where the file system can, which no module of Python does.
         sharing = ["-a", "--reflink=auto"] if sys.platform == "linux" else ["-c", "-R", "-p"]
+        source = f"{folder.root}/layers/{layers[-1]}"
         pid = os.posix_spawnp("cp", ["cp", *sharing, source, draft], os.environ)
         while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
             if folder.requested("stop") is not None:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)
         if os.waitstatus_to_exitcode(ended[1]) != 0:
-            raise OSError(f"the image {image} could not be copied")
+            raise OSError("its image could not be copied")
     os.rename(draft, folder.disk_path)
 
 

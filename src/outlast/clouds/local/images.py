@@ -1,0 +1,244 @@
+"""Images of the local cloud: disks kept as layers, families, who may use them. Boots nothing.
+
+    images/<name>.json   family, layers, labels …      layers/<id>/   one disk, or what changed above the layers below
+
+A layer is never written to again. Whoever no image and no machine names is collected, so that deleting an image leaves
+its machines alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets as random
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+from outlast.clouds.cloud import Image
+from outlast.clouds.local import catalog
+from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
+from outlast.clouds.local.folder import Folder
+from outlast.errors import BadRequest, CloudError, NotFound
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+# How the disk of a machine in a mode is made of layers. Those of one kind mean nothing to another: overlays remember
+# what was removed in attributes of files, and real root uses others than an ordinary user.
+FORMATS = {"pidns": "folder", "plain": "folder", "root": "overlay", "userns": "user-overlay"}
+# The kernel takes 4096 bytes of mount options, and each layer costs a path in them.
+_LAYERS_MAX = 12
+_PENDING, _PENDING_S_MAX = ".pending", 6 * 3600.0
+
+
+class Draft(NamedTuple):
+    """What an image shall be called and say of itself."""
+
+    name: str
+    family: str
+    labels: dict[str, str]
+    note: str
+
+
+def every(root: str) -> list[Image]:
+    """All images, by name; `base` is always among them."""
+    base = Image(name=catalog.BASE_IMAGE, cloud=catalog.CLOUD, description="the software of this computer")
+    found = [image for name in _names(root) if (image := _read(root, name)) is not None]
+    return sorted([base, *found], key=lambda image: image.name)
+
+
+def find(root: str, name: str) -> Image:
+    """The image of that name, else the newest of that family that is not retired."""
+    known = every(root)
+    for image in known:
+        if image.name == name:
+            return image
+    members = [image for image in known if image.family == name and not image.retired]
+    if members:
+        return max(members, key=lambda image: (image.created_at, image.name))
+    if any(image.family == name for image in known):
+        raise NotFound(
+            f"every image of the family `{name}` is retired", hint=f"`outlast image promote` one of `{name}`"
+        )
+    near = catalog.unknown("image", name, {image.name for image in known} | {i.family for i in known if i.family})
+    raise NotFound(near.message, hint=near.hint)
+
+
+def layers_for(root: str, name: str, *, mode: str) -> list[str]:
+    """The layers of which a machine's disk is made, lowest first. Raises BadRequest for a disk of another mode."""
+    if not name or (image := find(root, name)).name == catalog.BASE_IMAGE:
+        return []
+    record = read_json(_path(root, image.name)) or {}
+    if record.get("format") != FORMATS[mode]:
+        made_in = " or ".join(f"`{m}`" for m, kind in FORMATS.items() if kind == record.get("format"))
+        raise BadRequest(
+            f"image `{image.name}` was made in mode {made_in} and cannot boot in mode `{mode}`",
+            hint="build it again in this mode, or set OUTLAST_LOCAL_MODE",
+        )
+    return [str(layer) for layer in record["layers"]]
+
+
+def snapshot(root: str, folder: Folder, draft: Draft) -> Image:
+    """An image of the disk of a stopped machine, whose lock the caller holds. Finds what it made before."""
+    _check_name("image", draft.name)
+    if draft.family:
+        _check_name("family", draft.family)
+    facts = folder.facts() or {}
+    origin = f"{folder.name}.{facts.get('id')}"
+    if (there := read_json(_path(root, draft.name))) is not None:
+        if there.get("origin") != origin:
+            raise BadRequest(f"there is an image `{draft.name}` already", hint="delete it, or choose another name")
+        return find(root, draft.name)
+    if draft.name == catalog.BASE_IMAGE or any(image.family == draft.name for image in every(root)):
+        raise BadRequest(f"`{draft.name}` is the name of a family or of the image that everybody has")
+    if not os.path.isdir(folder.disk_path):
+        raise BadRequest(f"machine `{folder.name}` has no disk yet: it was never booted")
+    layer = random.token_hex(8)
+    os.makedirs(f"{root}/images", exist_ok=True)
+    # Until the image names its layer this does: nobody may collect it meanwhile.
+    write_json(pending := f"{root}/images/{draft.name}.{layer}{_PENDING}", {"layers": [layer]})
+    layers = _freeze(root, folder, facts, layer)
+    record = {
+        "family": draft.family,
+        "created_at": time.time(),
+        "bytes": sum(_bytes_of(f"{root}/layers/{layer}") for layer in layers),
+        "labels": draft.labels,
+        "description": draft.note,
+        "format": FORMATS[str(facts.get("mode"))],
+        "origin": origin,
+        "layers": layers,
+    }
+    write_json(_path(root, draft.name), record)
+    os.unlink(pending)
+    return find(root, draft.name)
+
+
+def _freeze(root: str, folder: Folder, facts: dict[str, Any], layer: str) -> list[str]:
+    """Make the machine's disk a layer; the layers of the image, lowest first."""
+    os.makedirs(f"{root}/layers", exist_ok=True)
+    if FORMATS[str(facts.get("mode"))] == "folder":
+        copy_disk(folder.disk_path, f"{root}/layers/{layer}")
+        return [layer]
+    layers = [*facts.get("layers", []), layer]
+    if len(layers) > _LAYERS_MAX:
+        why = f"the disk of `{folder.name}` is {len(layers)} snapshots deep, and {_LAYERS_MAX} is the most"
+        raise BadRequest(why, hint="build the image from an earlier base")
+    # The facts go first: a machine that has lost its disk to a layer it does not know would have lost its files.
+    folder.change_facts({"layers": layers})
+    os.rename(folder.disk_path, f"{root}/layers/{layer}")
+    os.mkdir(folder.disk_path)
+    return layers
+
+
+def copy_disk(source: str, target: str) -> None:
+    """A copy that appears in one step."""
+    draft = f"{target}.draft"
+    remove_tree(draft)
+    # `cp` shares the blocks where the file system can, which no module of Python does.
+    sharing = ["-a", "--reflink=auto"] if sys.platform == "linux" else ["-c", "-R", "-p"]
+    copied = subprocess.run(["cp", *sharing, source, draft], capture_output=True, text=True, check=False)
+    if copied.returncode != 0:
+        remove_tree(draft)
+        raise CloudError(f"the disk could not be copied: {copied.stderr.strip()}", hint="is there room on the disk?")
+    os.rename(draft, target)
+
+
+def change(root: str, name: str, **changes: Any) -> None:
+    record = read_json(_path(root, _known(root, name)))
+    write_json(_path(root, name), {**(record or {}), **changes})
+
+
+def share(root: str, name: str, who: str) -> None:
+    """Remember with whom it is shared; on one computer there is nobody to open it to."""
+    record = read_json(_path(root, _known(root, name))) or {}
+    change(root, name, shared=sorted({*record.get("shared", []), who}))
+
+
+def delete(root: str, name: str) -> None:
+    if name == catalog.BASE_IMAGE:
+        raise BadRequest(f"the image `{name}` is this computer's own software")
+    _check_name("image", name)
+    try:
+        os.unlink(_path(root, name))
+    except FileNotFoundError:
+        pass
+
+
+def collect(root: str) -> None:
+    """Remove the layers that nobody names."""
+    if not os.path.isdir(f"{root}/layers"):
+        return
+    lock = wait_lock(f"{root}/layers.lock")
+    try:
+        named = {layer for path in _records(root) for layer in (read_json(path) or {}).get("layers", [])}
+        for machine in os.listdir(f"{root}/machines") if os.path.isdir(f"{root}/machines") else []:
+            named |= set((Folder(f"{root}/machines/{machine}").facts() or {}).get("layers", []))
+        for layer in os.listdir(f"{root}/layers"):
+            if layer.removesuffix(".draft") not in named:
+                remove_tree(f"{root}/layers/{layer}")
+    finally:
+        os.close(lock)
+
+
+def _records(root: str) -> list[str]:
+    """The files that name layers. A snapshot that was killed at its work is forgotten after a while."""
+    found = []
+    for entry in os.scandir(f"{root}/images") if os.path.isdir(f"{root}/images") else []:
+        if entry.name.endswith(_PENDING) and time.time() - entry.stat().st_mtime > _PENDING_S_MAX:
+            os.unlink(entry.path)
+        else:
+            found.append(entry.path)
+    return found
+
+
+def _known(root: str, name: str) -> str:
+    if name == catalog.BASE_IMAGE:
+        raise BadRequest(f"the image `{name}` is this computer's own software")
+    if read_json(_path(root, name)) is None:
+        raise NotFound(f"the local cloud has no image `{name}`")
+    return name
+
+
+def _names(root: str) -> list[str]:
+    try:
+        found = os.listdir(f"{root}/images")
+    except FileNotFoundError:
+        return []
+    return [name.removesuffix(".json") for name in found if name.endswith(".json")]
+
+
+def _read(root: str, name: str) -> Image | None:
+    record = read_json(_path(root, name))
+    if not record:
+        return None
+    return Image(
+        name=name,
+        cloud=catalog.CLOUD,
+        family=record.get("family", ""),
+        created_at=record.get("created_at", 0.0),
+        bytes=record.get("bytes", 0),
+        labels=record.get("labels", {}),
+        description=record.get("description", ""),
+        retired=record.get("retired", False),
+    )
+
+
+def _path(root: str, name: str) -> str:
+    return f"{root}/images/{name}.json"
+
+
+def _check_name(what: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        hint = "lower-case letters, digits and `-`, at most 63, a letter first"
+        raise BadRequest(f"`{name}` cannot name an image or a family: {what}", hint=hint)
+
+
+def _bytes_of(path: str) -> int:
+    total = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            try:
+                total += os.lstat(f"{folder}/{name}").st_blocks * 512
+            except FileNotFoundError:
+                pass
+    return total

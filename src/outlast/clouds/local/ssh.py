@@ -1,0 +1,199 @@
+"""How people log in to a machine of the local cloud: its keys, and the sshd that lets them in. Boots nothing.
+
+    ssh/host_key, host_key.pub   ssh/keys/<user>   who may come in        ssh/admitted   keys that were added later
+    ssh/session                  what a session runs: it steps into the machine          ssh/init   the pid of its init
+
+In the modes without a network of their own nothing listens: the client starts `sshd -i` itself, as its ProxyCommand, so
+there is no port to take, no process to leave behind, and nobody but this user can knock.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import sys
+
+from outlast.clouds.cloud import Access
+from outlast.clouds.local.files import wait_lock
+from outlast.clouds.local.folder import Folder
+from outlast.errors import BadRequest, CloudError
+
+ATTRIBUTE_KEYS = "ssh-keys"
+_SSHD_PLACES = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/opt/homebrew/sbin/sshd")
+_SFTP_PLACES = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+    "/usr/libexec/sftp-server",
+)
+
+_CONFIG = """\
+HostKey {place}/host_key
+AuthorizedKeysFile {place}/keys/%u
+PidFile none
+UsePAM no
+PermitRootLogin prohibit-password
+StrictModes no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+MaxSessions 100
+MaxStartups 100
+AllowTcpForwarding yes
+AcceptEnv LANG LC_* TERM COLORTERM
+Subsystem sftp internal-sftp
+"""
+
+
+def find_sshd() -> str:
+    return shutil.which("sshd") or next((path for path in _SSHD_PLACES if os.path.exists(path)), "")
+
+
+def access(folder: Folder) -> Access:
+    """The door of a running machine. Only under the cloud's lock."""
+    sshd = find_sshd()
+    if not sshd:
+        raise BadRequest("this computer has no ssh server", hint="install one: apt install openssh-server")
+    prepare(folder)
+    state = folder.state() or {}
+    with open(f"{folder.path}/ssh/host_key.pub", encoding="ascii") as file:
+        host_key = " ".join(file.read().split()[:2])
+    proxy = ""
+    if not state.get("ssh_port"):
+        _prepare_client_side(folder)
+        proxy = shlex.join([sshd, "-i", "-f", f"{folder.path}/ssh/sshd_config"])
+    return Access(
+        host=str(state.get("address", "")),
+        port=int(state.get("ssh_port") or 22),
+        user=login_name(folder),
+        proxy_command=proxy,
+        host_keys=(host_key,),
+    )
+
+
+def login_name(folder: Folder) -> str:
+    """Who logs in: root of a machine that has a root of its own, else whoever we are."""
+    if (folder.facts() or {}).get("mode") in ("root", "userns"):
+        return "root"
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def admit(folder: Folder, ssh_key: str) -> None:
+    """Add a line to those that may come in. Only under the cloud's lock."""
+    line = ssh_key.strip()
+    if "\n" in line or len(line.split()) < 2 or "\0" in line:
+        raise BadRequest("this is no public ssh key", hint="it is one line, as in `id_ed25519.pub`")
+    os.makedirs(f"{folder.path}/ssh", mode=0o700, exist_ok=True)
+    path = f"{folder.path}/ssh/admitted"
+    if line not in _lines(path):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    write_keys(folder)
+
+
+def write_keys(folder: Folder) -> None:
+    """Who may come in: whom the machine was born with, whom its metadata names, who was admitted since."""
+    own = login_name(folder)
+    keys = {own: [*(folder.facts() or {}).get("ssh_keys", []), *_lines(f"{folder.path}/ssh/admitted")]}
+    for line in folder.attributes().get(ATTRIBUTE_KEYS, "").splitlines():
+        # GCE's form: `ada:ssh-ed25519 AAAA… ada@home`.
+        user, colon, key = line.strip().partition(":")
+        if colon and " " not in user and len(key.split()) >= 2 and _is_plain(user):
+            keys.setdefault(user, []).append(key)
+            keys[own] = [*keys[own], key] if user != own else keys[own]
+    os.makedirs(f"{folder.path}/ssh/keys", mode=0o755, exist_ok=True)
+    for user, lines in keys.items():
+        draft = f"{folder.path}/ssh/keys/.{user}.{os.getpid()}"
+        with open(draft, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in dict.fromkeys(lines))
+        os.replace(draft, f"{folder.path}/ssh/keys/{user}")
+
+
+def has_keys(folder: Folder) -> bool:
+    """Whether anybody may come in at all: without, no machine needs a server."""
+    facts, attributes = folder.facts() or {}, folder.attributes()
+    return bool(facts.get("ssh_keys") or attributes.get(ATTRIBUTE_KEYS) or _lines(f"{folder.path}/ssh/admitted"))
+
+
+def prepare(folder: Folder) -> None:
+    """Lay out host key, keys and configuration. May be repeated; the host key stays."""
+    place = f"{folder.path}/ssh"
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    lock = wait_lock(f"{place}/.lock")
+    try:
+        if not os.path.exists(f"{place}/host_key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", folder.name, "-f", f"{place}/.host_key"]
+            try:
+                subprocess.run(command, check=True, capture_output=True)
+            except (OSError, subprocess.CalledProcessError) as problem:
+                raise CloudError("ssh-keygen made no host key", hint="is openssh installed?") from problem
+            os.replace(f"{place}/.host_key.pub", f"{place}/host_key.pub")
+            os.replace(f"{place}/.host_key", f"{place}/host_key")
+        write_keys(folder)
+    finally:
+        os.close(lock)
+
+
+def server_config(place: str) -> str:
+    """What a sshd inside the machine is told, where `place` is its `ssh/` folder as seen from there."""
+    return _CONFIG.format(place=place)
+
+
+def _prepare_client_side(folder: Folder) -> None:
+    """What the `sshd -i` of a client needs: a configuration, and the program that steps into the machine."""
+    place = f"{folder.path}/ssh"
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+    config = server_config(place) + f"ForceCommand {shlex.quote(place)}/session\n"
+    for name, text, permissions in (("sshd_config", config, 0o600), ("session", _session(folder), 0o700)):
+        with open(f"{place}/.{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(f"{place}/.{name}", permissions)
+        os.replace(f"{place}/.{name}", f"{place}/{name}")
+
+
+def _session(folder: Folder) -> str:
+    """A shell program: into the machine's namespaces, then the command that was asked for, or a shell."""
+    from outlast.clouds.local.init import environment, shell
+
+    mode = str((folder.facts() or {}).get("mode"))
+    state = folder.state() or {}
+    variables = environment(folder, f"{state.get('metadata_address')}:{state.get('port')}")
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    sftp = next((path for path in _SFTP_PLACES if os.path.exists(path)), "sftp-server")
+    inside = (
+        f'cd "$HOME"; case "$SSH_ORIGINAL_COMMAND" in "") exec {shell()} -l;; '
+        f'internal-sftp|*/sftp-server) exec {sftp};; *) exec {shell()} -c "$SSH_ORIGINAL_COMMAND";; esac'
+    )
+    step = _step_into(mode)
+    return (
+        "#!/bin/sh\n"
+        f"read -r init 2>/dev/null < {shlex.quote(folder.path)}/ssh/init || "
+        f'{{ echo "outlast: machine {folder.name} is not running" >&2; exit 255; }}\n'
+        f"{exports}exec {step} /bin/sh -c {shlex.quote(inside)}\n"
+    )
+
+
+def _step_into(mode: str) -> str:
+    if mode == "plain" or sys.platform != "linux":
+        return ""
+    ours = "" if os.geteuid() == 0 else "-U --preserve-credentials "
+    network = "-n -r -w " if mode in ("root", "userns") else ""
+    return f'nsenter -t "$init" {ours}-m -u -i -p {network}--'
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _is_plain(user: str) -> bool:
+    return user.replace("-", "").replace("_", "").replace(".", "").isalnum() and not user.startswith((".", "-"))
