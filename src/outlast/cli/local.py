@@ -12,7 +12,7 @@ import click
 
 from outlast.cli.options import json_option
 from outlast.cli.terminal import money, table
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine, Needs
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.clouds.local import catalog
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.zones import Weather
@@ -59,7 +59,7 @@ def local() -> None:
 def zones(as_json: bool) -> int:
     """List the zones: capacity, what runs, how long spot machines live, and what they cost an hour."""
     with _cloud() as cloud:
-        found = [_zone(cloud, zone, settings, cloud.machines()) for zone, settings in cloud.zone_settings().items()]
+        found = [_zone(zone, settings, cloud.machines()) for zone, settings in cloud.zone_settings().items()]
     if as_json:
         import json
 
@@ -70,26 +70,27 @@ def zones(as_json: bool) -> int:
     return 0
 
 
-def _zone(cloud: LocalCloud, zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
+def _zone(zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
     weather = Weather(settings)
     trace = settings.get("trace")
     return {
         "zone": zone,
         "capacity": settings.get("capacity"),
+        "quota": settings.get("quota"),
+        "rate": settings.get("rate"),
         "running": sum(m.zone == zone and m.status in ("pending", "running", "stopping") for m in machines),
         "mean_life_s": weather.mean_life_s,
         "grace_s": weather.grace_s,
         "trace": {name: value for name, value in trace.items() if name != "ticks"} if trace else None,
         "outage": weather.is_out(time.time()),
-        "spot_usd_per_hour": _prices(cloud, zone, spot=True),
-        "on_demand_usd_per_hour": _prices(cloud, zone, spot=False),
+        "spot_usd_per_hour": _prices(zone, spot=True),
+        "on_demand_usd_per_hour": _prices(zone, spot=False),
     }
 
 
-def _prices(cloud: LocalCloud, zone: str, *, spot: bool) -> list[float]:
+def _prices(zone: str, *, spot: bool) -> list[float]:
     """The cheapest and the dearest machine of a zone."""
-    asked = [Needs(type=kind, zones=(zone,), spot=spot) for kind in catalog.TYPES]
-    prices = [offer.price_usd_per_hour for needs in asked for offer in cloud.offers(needs)]
+    prices = [catalog.offer(kind, zone, spot=spot).price_usd_per_hour for kind in catalog.TYPES]
     return [min(prices), max(prices)]
 
 
@@ -114,6 +115,8 @@ def _zone_row(zone: dict[str, Any]) -> list[str]:
 @local.command("set")
 @click.argument("zone", shell_complete=_complete_zone)
 @click.option("--capacity", metavar="N|none", help="So many machines may run at a time.")
+@click.option("--quota", metavar="N|none", help="So many may run before the quota is used up.")
+@click.option("--rate", metavar="N|none", help="So many requests a second `local serve` answers for it.")
 @click.option("--mean-life", metavar="TIME|none", help="Preempt spot machines after a random life: 10m.")
 @click.option("--grace", metavar="TIME|none", help="From the notice to the end: 30s.")
 @click.option("--trace", metavar="FILE|none", help="Replay a recorded spot trace from now on.")
@@ -122,6 +125,8 @@ def _zone_row(zone: dict[str, Any]) -> list[str]:
 def set_command(
     zone: str,
     capacity: str | None,
+    quota: str | None,
+    rate: str | None,
     mean_life: str | None,
     grace: str | None,
     trace: str | None,
@@ -131,6 +136,8 @@ def set_command(
     """Change the weather of ZONE, or of `all`. `none` takes a setting back; what is not named stays."""
     changes: dict[str, Any] = {}
     _read(changes, "--capacity", "capacity", capacity, _count)
+    _read(changes, "--quota", "quota", quota, _count)
+    _read(changes, "--rate", "rate", rate, _rate)
     _read(changes, "--mean-life", "mean_life_s", mean_life, duration_s)
     _read(changes, "--grace", "grace_s", grace, duration_s)
     _read(changes, "--trace", "trace", trace, os.path.abspath)
@@ -161,6 +168,16 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise ValueError(f"{text!r} is no number of machines; write it like `0`, `3` or `none`")
     return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < float("inf"):
+        raise ValueError(f"{text!r} is no number of requests a second; write it like `5`, `0.5` or `none`")
+    return rate
 
 
 def _replay(trace: str | None, window: str | None, speed_up: float | None) -> dict[str, Any]:

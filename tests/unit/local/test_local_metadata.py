@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -228,3 +229,29 @@ def _connections(cloud: LocalCloud) -> int:
     port = f":{int(cloud.metadata_host('m').rpartition(':')[2]):04X}"
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return sum(1 for line in lines if line.split()[1].endswith(port) and line.split()[3] == "01")
+
+
+def test_an_overlay_replaces_what_an_endpoint_in_front_knows_better(plain_fleet: Fleet, ask: Any) -> None:
+    over = {
+        "instance": {
+            "attributes": {"startup-script": "what the user wrote"},
+            "zone": "projects/1/zones/us-central1-a",
+            "service-accounts": {"default": {"email": "a@b", "scopes": ["x", "y"]}},
+        },
+        "project": {"project-id": "proj1", "attributes": {"shared": "yes"}},
+    }
+    boot = Boot(script="sleep 1000", metadata={"outlast-overlay": json.dumps(over)})
+    plain_fleet.cloud.launch(plain_fleet.offer(), "m", boot=boot, labels={})
+    plain_fleet.wait("m", "running")
+    host = cast(LocalCloud, plain_fleet.cloud).metadata_host("m")
+    get = lambda path: ask(host, f"{V1}/{path}")  # noqa: E731
+    assert get("instance/attributes/?recursive=true").json() == {"startup-script": "what the user wrote"}
+    assert get("instance/zone").body == "projects/1/zones/us-central1-a"
+    assert get("instance/name").body == "m"
+    assert get("instance/service-accounts/").body == "default/\n"
+    assert get("instance/service-accounts/default/scopes").body == "x\ny\n"
+    assert get("instance/service-accounts/default/token").json()["access_token"] == "local-m"
+    assert get("instance/service-accounts/a@b/token").status == 404
+    assert get("project/attributes/shared").body == "yes"
+    plain_fleet.cloud.set_metadata("m", {"outlast-overlay": "no JSON"})
+    eventually(lambda: get("instance/attributes/shared").status == 404 and get("project/project-id").body != "proj1")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from outlast.clouds.cloud import Needs, Offer
+from outlast.clouds.local import google
 from outlast.errors import BadRequest
 
 CLOUD = "local"
@@ -22,6 +23,9 @@ _CPU_USD_PER_HOUR = 0.04
 # 4 cents a month, as a standard disk of GCE.
 DISK_USD_PER_GB_HOUR = 0.04 / 730
 _GPU_USD_PER_HOUR = {"": 0.0, "T4": 0.35, "V100": 2.48, "A100": 2.93}
+_OTHER_GPU_USD_PER_HOUR = 1.0
+# In a zone with one of Google's names, which is in no list of ours.
+_SPOT_PART = 0.30
 _MEMORY_GB_PER_CPU = 4.0
 
 
@@ -30,14 +34,17 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int
     gpu: str = ""
     gpus: int = 0
+    # Only where it is not the usual amount for its CPUs.
+    memory_own_gb: float = 0.0
 
     @property
     def memory_gb(self) -> float:
-        return self.cpus * _MEMORY_GB_PER_CPU
+        return self.memory_own_gb or self.cpus * _MEMORY_GB_PER_CPU
 
     @property
     def on_demand_usd_per_hour(self) -> float:
-        return round(self.cpus * _CPU_USD_PER_HOUR + self.gpus * _GPU_USD_PER_HOUR[self.gpu], 6)
+        gpu_usd = _GPU_USD_PER_HOUR.get(self.gpu, _OTHER_GPU_USD_PER_HOUR)
+        return round(self.cpus * _CPU_USD_PER_HOUR + self.gpus * gpu_usd, 6)
 
 
 _ALL_TYPES = [
@@ -52,23 +59,41 @@ TYPES = {kind.name: kind for kind in _ALL_TYPES}
 
 def offers(needs: Needs) -> list[Offer]:
     """Every offer that fits, cheapest first; equal prices in the order of their names."""
-    if needs.type:
-        check_type(needs.type)
+    kinds = [kind(needs.type)] if needs.type else _ALL_TYPES
     for place in (*needs.zones, *needs.exclude_zones):
         check_place(place)
-    fitting = [
-        _offer(kind, zone, spot=needs.spot) for zone in _zones(needs) for kind in _ALL_TYPES if _fits(kind, needs)
-    ]
+    fitting = [_offer(each, zone, spot=needs.spot) for zone in _zones(needs) for each in kinds if _fits(each, needs)]
     return sorted(fitting, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type))
 
 
-def check_type(name: str) -> None:
-    if name not in TYPES:
+def kind(name: str) -> MachineType:
+    """The machine type of that name: one of ours, or one of Google's. Raises BadRequest."""
+    if (known := TYPES.get(name)) is not None:
+        return known
+    if (foreign := google.machine_type(name)) is None:
         raise unknown("machine type", name, TYPES)
+    gpu = foreign.accelerator.removeprefix("nvidia-").removeprefix("tesla-").upper()
+    memory_gb = foreign.memory_mb / 1024
+    return MachineType(name=name, cpus=foreign.cpus, gpu=gpu, gpus=foreign.accelerators, memory_own_gb=memory_gb)
+
+
+def offer(type: str, zone: str, *, spot: bool) -> Offer:
+    """The offer of this very type in this very zone; both may have Google's names. Raises BadRequest."""
+    check_zone(zone)
+    return _offer(kind(type), zone, spot=spot)
+
+
+def check_type(name: str) -> None:
+    kind(name)
+
+
+def check_zone(name: str) -> None:
+    if name not in ZONES and name not in google.ZONES:
+        raise unknown("zone", name, ZONES)
 
 
 def check_place(name: str) -> None:
-    if name not in ZONES and name not in REGIONS:
+    if name not in ZONES and name not in REGIONS and name not in google.ZONES:
         raise unknown("zone", name, (*ZONES, *REGIONS))
 
 
@@ -81,7 +106,8 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
 
 
 def _zones(needs: Needs) -> Iterator[str]:
-    for zone in ZONES:
+    # Google's zones only if they are named.
+    for zone in (*ZONES, *(zone for zone in needs.zones if zone in google.ZONES)):
         names = {zone, zone.rpartition("-")[0]}
         if (not needs.zones or names & set(needs.zones)) and not names & set(needs.exclude_zones):
             yield zone
@@ -99,7 +125,7 @@ def _fits(kind: MachineType, needs: Needs) -> bool:
 
 
 def _offer(kind: MachineType, zone: str, *, spot: bool) -> Offer:
-    on_demand = kind.on_demand_usd_per_hour
+    on_demand, part = kind.on_demand_usd_per_hour, ZONES.get(zone, _SPOT_PART)
     return Offer(
         cloud=CLOUD,
         region=zone.rpartition("-")[0],
@@ -110,6 +136,6 @@ def _offer(kind: MachineType, zone: str, *, spot: bool) -> Offer:
         gpu=kind.gpu,
         gpus=kind.gpus,
         spot=spot,
-        price_usd_per_hour=round(on_demand * ZONES[zone], 6) if spot else on_demand,
+        price_usd_per_hour=round(on_demand * part, 6) if spot else on_demand,
         on_demand_usd_per_hour=on_demand,
     )

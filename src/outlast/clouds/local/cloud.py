@@ -332,8 +332,7 @@ class LocalCloud:
         if offer.cloud != self.name:
             raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
         catalog.check_type(offer.type)
-        if offer.zone not in catalog.ZONES:
-            raise catalog.unknown("zone", offer.zone, catalog.ZONES)
+        catalog.check_zone(offer.zone)
         if boot.image:
             self._check_image(boot.image)
         if why := probe.why_not(self.mode, root=self.root):

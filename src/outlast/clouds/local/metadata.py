@@ -65,6 +65,31 @@ def tree(facts: dict[str, Any], attributes: dict[str, str], *, address: str, pre
     return {"instance": instance, "project": project}
 
 
+# Directories that an overlay gives whole: nothing of what was there before may shine through.
+_GIVEN_WHOLE = ("attributes", "service-accounts")
+
+
+def overlay(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """The tree with other values laid over it: what an endpoint in front of this cloud says of its machine."""
+    merged = dict(values)
+    for name, value in over.items():
+        below = merged.get(name)
+        if isinstance(value, dict) and isinstance(below, dict) and name not in _GIVEN_WHOLE:
+            merged[name] = overlay(below, value)
+        else:
+            merged[name] = _typed(value)
+    return merged
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _typed(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        # Lines of text are one value; objects are a directory of them.
+        return [_typed(inner) for inner in value] if any(isinstance(inner, dict) for inner in value) else List(value)
+    return value
+
+
 def find(values: Any, path: str) -> Any:
     """What is at a path such as `instance/disks/0/mode`. Raises NoValue."""
     found = values
@@ -104,8 +129,8 @@ def as_text_tree(value: Any, prefix: str = "") -> str:
     return "".join(as_text_tree(inner, f"{prefix}/{name}" if prefix else str(name)) for name, inner in items)
 
 
-def as_json(value: Any) -> str:
-    return json.dumps(_camel(value), separators=(",", ":"))
+def as_json(value: Any, *, named_by_users: bool = False) -> str:
+    return json.dumps(value if named_by_users else _camel(value), separators=(",", ":"))
 
 
 def _camel(value: Any) -> Any:

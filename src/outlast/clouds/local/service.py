@@ -20,6 +20,8 @@ from outlast.clouds.local.zones import GRACE_S
 ATTRIBUTE_TOKEN = "outlast-self-token"
 ATTRIBUTE_SECRETS = "outlast-secrets"
 ATTRIBUTE_GRACE = "outlast-grace-s"
+# JSON that is laid over the tree of the metadata, and is not shown itself.
+ATTRIBUTE_OVERLAY = "outlast-overlay"
 
 _PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
 _OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"}
@@ -33,7 +35,7 @@ class MetadataService:
         self._folder = folder
         self._address = address
         self._delete_machine = delete_machine
-        self._attributes = folder.attributes()
+        self._read()
         self._seen: tuple[int, int] | None = None
         self._grace_s = GRACE_S
         self.preempted = False
@@ -48,7 +50,15 @@ class MetadataService:
             return
         if self._seen != (status.st_mtime_ns, status.st_ino):
             self._seen = (status.st_mtime_ns, status.st_ino)
-            self._attributes = self._folder.attributes()
+            self._read()
+
+    def _read(self) -> None:
+        self._attributes = self._folder.attributes()
+        try:
+            over = json.loads(self._attributes.pop(ATTRIBUTE_OVERLAY, "{}"))
+        except ValueError:
+            over = None  # set by hand; no word in metadata may end a machine
+        self._overlay: dict[str, Any] = over if isinstance(over, dict) else {}
 
     def reply(self, request: Request) -> Reply:
         if request.path in _OPEN:
@@ -67,11 +77,9 @@ class MetadataService:
         return Reply(404)
 
     def _public(self, request: Request, path: str) -> Reply:
+        values = self._tree()
         if path.startswith("instance/service-accounts/") and path.endswith("/token"):
-            return self._token(path)
-        # GCE's grace is known; ours is a setting, so the machine is told.
-        attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
-        values = metadata.tree(self._folder.facts() or {}, attributes, address=self._address, preempted=self.preempted)
+            return self._token(values, path)
         try:
             value = metadata.find(values, path)
         except metadata.NoValue:
@@ -84,8 +92,15 @@ class MetadataService:
         etag = metadata.etag(body)
         return Reply(200, body, content_type, etag, wait_s=_wait_s(request, etag))
 
-    def _token(self, path: str) -> Reply:
-        if path.split("/")[2:-1] not in (["default"], [metadata.EMAIL]):
+    def _tree(self) -> dict[str, Any]:
+        # GCE's grace is known; ours is a setting, so the machine is told.
+        attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
+        facts = self._folder.facts() or {}
+        values = metadata.tree(facts, attributes, address=self._address, preempted=self.preempted)
+        return metadata.overlay(values, self._overlay)
+
+    def _token(self, values: dict[str, Any], path: str) -> Reply:
+        if path.split("/")[2:-1] not in [[account] for account in values["instance"]["service-accounts"]]:
             return Reply(404)
         token = {"access_token": f"local-{self._folder.name}", "expires_in": 3599, "token_type": "Bearer"}
         body = json.dumps(token)
@@ -121,7 +136,10 @@ def _render(value: Any, request: Request) -> tuple[str, str]:
     if metadata.is_directory(value) and not recursive:
         return metadata.as_listing(value), "application/text"
     if wanted == "json" or (recursive and metadata.is_directory(value) and wanted != "text"):
-        return metadata.as_json(value), "application/json"
+        # Somebody who asks for the attributes alone has not passed the place where their names begin.
+        return metadata.as_json(
+            value, named_by_users=request.path.rstrip("/").endswith("attributes")
+        ), "application/json"
     if metadata.is_directory(value):
         return metadata.as_text_tree(value), "application/text"
     return metadata.as_text(value), "application/text"

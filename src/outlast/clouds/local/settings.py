@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from outlast.clouds.local import catalog
 from outlast.clouds.local.files import write_json
 from outlast.clouds.local.zones import Weather, read_settings, read_trace, settings_path
-from outlast.errors import BadRequest, Denied, NoCapacity
+from outlast.errors import BadRequest, Denied, NoCapacity, OverQuota
 
 
 class ZoneChanges(TypedDict, total=False):
@@ -17,6 +17,10 @@ class ZoneChanges(TypedDict, total=False):
 
     # So many machines may run in the zone; those that run already go on.
     capacity: int | None
+    # So many machines may run in the zone before the quota is used up, which no other zone of its region helps.
+    quota: int | None
+    # So many requests a second does the endpoint of `outlast local serve` answer for this zone; the others get 429.
+    rate: float | None
     # Spot machines are preempted, with notice, after a random life.
     mean_life_s: float | None
     # From the notice to the end.
@@ -35,12 +39,15 @@ class ZoneSettings:
 
     def all(self) -> dict[str, dict[str, Any]]:
         known = read_settings(self._root)
-        return {zone: known.get(zone, {}) for zone in catalog.ZONES}
+        # Those with Google's names are there once something was set for them.
+        return {zone: {} for zone in catalog.ZONES} | known
+
+    def of(self, zone: str) -> dict[str, Any]:
+        return read_settings(self._root).get(zone, {})
 
     def change(self, zone: str, changes: ZoneChanges) -> None:
         """What is left out stays as it is; None takes a setting back. Only under the cloud's lock."""
-        if zone not in catalog.ZONES:
-            raise catalog.unknown("zone", zone, catalog.ZONES)
+        catalog.check_zone(zone)
         wanted: dict[str, Any] = dict(changes)
         unknown = set(wanted) - set(ZoneChanges.__annotations__)
         if unknown:
@@ -53,18 +60,21 @@ class ZoneSettings:
         write_json(settings_path(self._root), every)
 
     def check_allowed(self, zone: str) -> None:
-        if message := self.all()[zone].get("deny"):
+        if message := self.of(zone).get("deny"):
             raise Denied(str(message))
 
     def check_capacity(self, zone: str, running: Iterable[object], *, spot: bool) -> None:
-        """Raises NoCapacity when the zone takes no more machines now. `running` is counted only if it matters."""
-        settings = self.all()[zone]
+        """Raises NoCapacity or OverQuota when the zone takes no more machines. `running` is counted only if need be."""
+        settings = self.of(zone)
         if spot and Weather(settings).is_out(time.time()):
             raise NoCapacity(f"zone `{zone}` has no spot capacity now", hint="try another zone")
-        capacity = settings.get("capacity")
-        if capacity is not None and sum(1 for _ in running) >= capacity:
+        limits = {name: settings[name] for name in ("capacity", "quota") if settings.get(name) is not None}
+        count = sum(1 for _ in running) if limits else 0
+        if count >= limits.get("quota", count + 1):
+            raise OverQuota(f"zone `{zone}`: the quota of {limits['quota']} machines is used up", hint="ask for more")
+        if count >= limits.get("capacity", count + 1):
             raise NoCapacity(
-                f"zone `{zone}` has no capacity left: {capacity} machines at most", hint="try another zone"
+                f"zone `{zone}` has no capacity left: {limits['capacity']} machines at most", hint="try another zone"
             )
 
 
