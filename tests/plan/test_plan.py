@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from outlast.clouds.cloud import LABEL_HAND, LABEL_WORKSPACE, Machine
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release
 from outlast.workspace import events as ev
+from outlast.workspace.hand import HandView
 from tests.plan.worlds import NOW, machine, offer, placed, spec, told, view, world
 
 STARTED = (placed(1), ev.Started(attempt=1, at=905.0))
@@ -288,3 +290,32 @@ def test_the_plan_of_a_busy_workspace_reads_like_this() -> None:
         "give up attempt 1 of c-1: its machine is stopped: preempted",
         "delete z-9-a7 on local: attempt 7 of z-9 does not own it any more",
     ]
+
+
+def by_hand(label: str = "id1") -> Machine:
+    return msgspec.structs.replace(
+        machine(1), name="box", labels={LABEL_WORKSPACE: world().workspace_id, LABEL_HAND: label}
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (HandView(id="id1", phase="ready"), ""),
+        (HandView(id="id1", phase="making", quiet_s=10.0), ""),
+        (HandView(id="id1", phase="making", quiet_s=float("inf")), "whoever was making it is gone"),
+        (HandView(id="id1", phase="making", quiet_s=901.0), "whoever was making it is gone"),
+        (HandView(id="id1", phase="deleting", quiet_s=float("inf")), "whoever was deleting it is gone"),
+        (HandView(id="id1", phase="deleting", quiet_s=10.0), ""),
+        (HandView(id="id2", phase="ready"), "it was made by hand, and no record of it is left"),
+        (None, "it was made by hand, and no record of it is left"),
+    ],
+)
+def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(record: HandView | None, why: str) -> None:
+    seen = msgspec.structs.replace(world(machines=[by_hand()]), hands={"box": record})
+    wanted = (Reap(cloud="local", machine="box", why=why),) if why else ()
+    assert plan(seen) == wanted
+
+
+def test_a_machine_made_by_hand_whose_record_cannot_be_read_is_left_alone() -> None:
+    assert plan(world(machines=[by_hand()])) == ()

@@ -22,6 +22,8 @@ Status = Literal["pending", "running", "stopping", "stopped", "broken"]
 LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
+# Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
+LABEL_HAND = "outlast-hand"
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,22 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
-from outlast.errors import BadRequest, CloudError, Denied, NoSuchRun, NotFound, StoreUnreachable, WorkspaceError
+from outlast.clouds.cloud import LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
+from outlast.errors import (
+    BadRequest,
+    CloudError,
+    Damaged,
+    Denied,
+    NoSuchRun,
+    NotFound,
+    StoreUnreachable,
+    WorkspaceError,
+)
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
 from outlast.workspace.each import Each, in_parallel
+from outlast.workspace.hand import Hands, HandView
 from outlast.workspace.state import RunState
 from outlast.workspace.story import Story
 from outlast.workspace.workspace import Pulse, Workspace
@@ -49,6 +59,7 @@ class Observer:
         hands_off: bool = False,
     ) -> None:
         self.workspace = workspace
+        self.hands = Hands(workspace)
         # Only look: leave bells hanging and pulses as they are, for `plan` and `ps`.
         self.hands_off = hands_off
         self.clouds = clouds
@@ -87,6 +98,7 @@ class Observer:
             blind=blind,
             resting=resting,
             damaged=frozenset(self.damaged),
+            hands=self._hands(machines),
         )
 
     def state(self, run: str) -> RunState:
@@ -150,6 +162,18 @@ class Observer:
                 self._read(run)
             else:
                 self._meet(run)
+
+    def _hands(self, machines: Mapping[str, Machine]) -> dict[str, HandView | None]:
+        """The records of machines that no run owns. Read after the machines were listed: a record is written first."""
+        found: dict[str, HandView | None] = {}
+        for machine in machines.values():
+            if LABEL_HAND not in machine.labels:
+                continue
+            try:
+                found[machine.name] = self.hands.view(machine.name)
+            except Damaged:
+                continue  # nobody can tell whose it is, so it is nobody's to delete
+        return found
 
     def _worried(self, watched: _Watched) -> bool:
         """An attempt is under way and says nothing: read its story before believing the worst, but not every round."""

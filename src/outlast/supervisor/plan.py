@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
 from outlast.supervisor.limits import failure, over_limit
@@ -159,9 +159,25 @@ def _plan_orphans(world: World) -> Iterator[Step]:
     for machine in world.machines.values():
         if machine.labels.get(LABEL_WORKSPACE) != world.workspace_id or machine.name in known:
             continue
+        if LABEL_HAND in machine.labels:
+            if why := _why_nobodys(world, machine):
+                yield Reap(cloud=machine.cloud, machine=machine.name, why=why)
+            continue
         run, attempt = machine.labels.get(LABEL_RUN, ""), machine.labels.get(LABEL_ATTEMPT, "")
         if not run or run in world.damaged:
             continue  # made by hand in this workspace, not by a run; or by one that nobody can ask
         yield Reap(
             cloud=machine.cloud, machine=machine.name, why=f"attempt {attempt} of {run} does not own it any more"
         )
+
+
+def _why_nobodys(world: World, machine: Machine) -> str:
+    """Why a machine that no run owns is no person's either; empty for one that is, or that nobody can tell of."""
+    if machine.name not in world.hands:
+        return ""
+    hand = world.hands[machine.name]
+    if hand is None or hand.id != machine.labels[LABEL_HAND]:
+        return "it was made by hand, and no record of it is left"
+    if hand.abandoned:
+        return f"whoever was {hand.phase} it is gone"
+    return ""

@@ -6,6 +6,7 @@ import msgspec
 
 from outlast.clouds.cloud import Machine, Offer
 from outlast.spec.spec import Spec
+from outlast.workspace.hand import HandView
 from outlast.workspace.state import RunState
 
 
@@ -38,6 +39,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     resting: dict[str, float] = {}
     # Runs whose story cannot be read: what they own is not known, so their machines are nobody's to delete.
     damaged: frozenset[str] = frozenset()
+    # Machines that no run owns, with their records; None where there is none. Those that cannot be read are left out.
+    hands: dict[str, HandView | None] = {}
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -81,7 +84,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete a machine that no story knows as the current attempt of a live run."""
+    """Delete a machine that no story knows as the current attempt of a live run, and no record as made by hand."""
 
     cloud: str
     machine: str

@@ -1,0 +1,141 @@
+"""Records of the machines that no run owns: made by people, or for a while by a command. Refuses to ask a cloud.
+
+A record is written before its machine is launched and removed after it was deleted. A machine that carries the label of
+such a record and has none, or one whose maker is gone, is an orphan: so whoever is killed leaves nothing unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from outlast.errors import Exists, Missing
+from outlast.workspace.codec import decoded
+from outlast.workspace.lease import Holder
+from outlast.workspace.workspace import Workspace
+
+# `making`, `deleting`: somebody is at it, and says so again and again; `ready`: it stays until it is deleted.
+Phase = Literal["making", "ready", "deleting"]
+
+# Whoever makes a machine and has not said so for this long is gone.
+QUIET_S = 900.0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be told of a machine from outside, at one moment."""
+
+    type: str = ""
+    disk_gb: float = 0.0
+    image: str = ""
+    labels: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+
+
+class Hand(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine that no run owns: who wanted it, how it was asked for, how it was when it was new."""
+
+    name: str
+    # Also a label of the machine. Another machine of that name, made by somebody else, is told apart by it.
+    id: str
+    cloud: str
+    phase: Phase = "making"
+    # `host:pid` of the process that makes or deletes it.
+    by: str = ""
+    who: str = ""
+    # What it is for: `hand`, or the name of the command that made it for its own use.
+    purpose: str = "hand"
+    asked_at: float = 0.0
+    spot: bool = False
+    script: str = ""
+    image: str = ""
+    zones: tuple[str, ...] = ()
+    # How it was when it was made; what differs now has drifted.
+    born: Facts | None = None
+    # Stopped on purpose: whoever keeps it alive leaves it alone.
+    wanted: Literal["running", "stopped"] = "running"
+    # What it had cost until `billed_until`, by its cloud's clock. A machine's own figures begin anew at each start.
+    billed_usd: float = 0.0
+    billed_until: float = 0.0
+
+
+class HandView(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as the supervisor sees it: enough to tell whether its machine is anybody's."""
+
+    id: str
+    phase: Phase
+    # Since its maker last said something, by the store's clock; endless for one that is known to be gone.
+    quiet_s: float = 0.0
+
+    @property
+    def abandoned(self) -> bool:
+        return self.phase != "ready" and self.quiet_s > QUIET_S
+
+
+def name_of_this_process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Hands:
+    """The records of one workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.bucket = workspace.bucket
+
+    def create(self, hand: Hand) -> Hand:
+        """Write the intent. Raises Exists when the name is taken; a record whose maker is gone is taken over only by
+        whoever has seen to its machine, and removed it."""
+        fresh = msgspec.structs.replace(hand, by=name_of_this_process())
+        try:
+            self.bucket.create(_key(hand.name), msgspec.json.encode(fresh))
+        except Exists:
+            found = self.find(hand.name)
+            if found is None or found.id != hand.id:
+                raise
+        return fresh
+
+    def write(self, hand: Hand) -> Hand:
+        """Replace a record; also how a maker says that it is still there."""
+        fresh = msgspec.structs.replace(hand, by=name_of_this_process())
+        self.bucket.put(_key(hand.name), msgspec.json.encode(fresh), durable=True)
+        return fresh
+
+    def find(self, name: str) -> Hand | None:
+        """The record of that name. Raises Damaged."""
+        try:
+            return decoded(self.bucket.get(_key(name)), Hand, _key(name))
+        except Missing:
+            return None
+
+    def all(self) -> Sequence[Hand]:
+        names = [child.removesuffix(".json") for child in self.bucket.children("machines/") if child.endswith(".json")]
+        return [hand for name in names if (hand := self.find(name)) is not None]
+
+    def view(self, name: str) -> HandView | None:
+        """What a supervisor need know. Raises Damaged."""
+        hand = self.find(name)
+        if hand is None:
+            return None
+        if hand.phase == "ready":
+            return HandView(id=hand.id, phase=hand.phase)
+        if Holder(who=hand.by, epoch=0).plainly_dead():
+            return HandView(id=hand.id, phase=hand.phase, quiet_s=float("inf"))
+        try:
+            said_at = self.bucket.head(_key(name)).modified_at
+        except Missing:
+            return None
+        # The store's own now: the time it gives to a write of ours.
+        now = self.bucket.put("clock", b"").modified_at
+        return HandView(id=hand.id, phase=hand.phase, quiet_s=max(0.0, now - said_at))
+
+    def remove(self, name: str) -> None:
+        """Removing what is not there is fine."""
+        self.bucket.delete(_key(name))
+
+
+def _key(name: str) -> str:
+    return f"machines/{name}.json"
