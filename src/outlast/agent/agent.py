@@ -13,19 +13,19 @@ from collections.abc import Callable
 
 import msgspec
 
-from outlast.agent.attempt import Attempt, Verdict, verdict
+from outlast.agent import container
+from outlast.agent.attempt import Attempt, Verdict, hopeless, verdict
 from outlast.agent.code import fetch_code
 from outlast.agent.data import fetch_data
 from outlast.agent.instance import Instance, Notice
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump
 from outlast.agent.patience import patient
-from outlast.agent.place import Place, environment_for, place_for
+from outlast.agent.place import Place, environment_for, place_for, words_for
 from outlast.agent.process import Command
 from outlast.agent.save import Saver
 from outlast.agent.watch import Exited, Hung, Noticed, Over, Watch
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
-from outlast.spec.command import argv
 from outlast.workspace import logs, metrics
 from outlast.workspace.checkpoints import restore
 from outlast.workspace.record import CodeRecord
@@ -72,6 +72,7 @@ class Agent:
         self.watch = Watch(self._pen(), instance, beat_s=self.beat_s, unreachable_s=_UNREACHABLE_S)
         self.request: Request
         self.place: Place
+        self.engine: container.Engine | None = None
         self.metrics: MetricsPump
         self.noticed: Notice | None = None
         self.noticed_at = 0.0
@@ -130,9 +131,12 @@ class Agent:
         try:
             self.place = place_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
             record = patient(self._fetch, for_s=_PREPARE_S, say=say)
+            self.engine = container.engine_for(self.request, self._note)
             saver = Saver(self._pen(), place=self.place, rule=self.request.spec.checkpoint, say=say)
             restored = self._restore(saver, None)
             restored = self._await_turn(saver, restored)
+        except container.Impossible as problem:
+            raise Ended(problem.message, hopeless(problem)) from problem
         except (OutlastError, OSError) as problem:
             message = problem.message if isinstance(problem, OutlastError) else str(problem)
             raise Ended(message, Verdict(finished=False, outcome="broken", why=message)) from problem
@@ -204,9 +208,11 @@ class Agent:
         # A predecessor whose time was up may have committed once more until this very `Started`, which fenced it.
         resumed = self._restore(saver, resumed)
         self.watch.phase = "running"
-        words = self._words()
+        words = words_for(self.request.spec)
         try:
-            command = Command(words, folder=self.place.code, environment=self._environment(secrets, resumed))
+            command = container.command_for(
+                self.engine, self.request, self.place, self.number, words, self._environment(secrets, resumed)
+            )
         except (OSError, ValueError) as problem:
             why = f"cannot run `{words[0]}`: {problem.strerror if isinstance(problem, OSError) else problem}"
             self._write_log(1, f"outlast: {why}\n".encode())
@@ -219,14 +225,6 @@ class Agent:
         self._watch_for_hang(command, pump, saver)
         self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
         self._until_exit(command, pump, saver)
-
-    def _words(self) -> list[str]:
-        spec = self.request.spec
-        words = argv(spec.command, spec.params)
-        if not spec.setup:
-            return words
-        # One shell for both: a set-up that fails ends the attempt before the command runs.
-        return ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', "set -e\n" + spec.setup, *words]
 
     def _environment(self, secrets: dict[str, str], resumed: Checkpoint | None) -> dict[str, str]:
         return environment_for(

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from outlast.agent.instance import Notice
-from outlast.errors import WorkspaceError
+from outlast.errors import OutlastError, WorkspaceError
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event, Outcome
 from outlast.workspace.state import Attempt as AttemptState
@@ -27,6 +27,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
     outcome: Outcome = "stopped"
     why: str = ""
+    # It would end like this on every machine: the run is over, and this is the next step for its user.
+    hopeless: bool = False
+    hint: str = ""
 
 
 def verdict(exit_code: int, *, noticed: bool, done: bool, hung: bool = False) -> Verdict:
@@ -46,6 +49,11 @@ def verdict(exit_code: int, *, noticed: bool, done: bool, hung: bool = False) ->
         name = "SIGKILL" if exit_code == 137 else "SIGTERM"
         return Verdict(finished=False, outcome="killed", why=f"killed by {name}, and there was no notice")
     return Verdict(finished=False, outcome="crashed", why=f"the command exited with {exit_code}")
+
+
+def hopeless(problem: OutlastError) -> Verdict:
+    """It would be the same on the next machine."""
+    return Verdict(finished=False, outcome="broken", why=problem.message, hopeless=True, hint=problem.hint)
 
 
 class Attempt:
@@ -133,6 +141,8 @@ class Attempt:
         event: Event
         if result.finished:
             event = ev.Finished(attempt=self.number, exit_code=exit_code or 0, outputs=outputs)
+        elif result.hopeless:
+            event = ev.Failed(why=result.why, hint=result.hint, exit_code=exit_code)
         else:
             event = ev.Stopped(
                 attempt=self.number, outcome=result.outcome, exit_code=exit_code, why=result.why, keep_s=keep_s

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from outlast.spec.command import render_param
+from outlast.spec.command import argv, render_param
+from outlast.spec.spec import Spec
 from outlast.workspace.workspace import Request
 
 # Of the machine's own environment only this much reaches the command; the agent's settings are none of its business.
@@ -32,7 +33,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     metrics_file: str = ""
 
     def make(self) -> None:
-        for folder in (self.code, self.checkpoints, self.outputs, self.cache):
+        for folder in (self.code, self.checkpoints, self.outputs, self.cache, os.path.dirname(self.notice_file)):
             os.makedirs(folder, exist_ok=True)
         for file in (self.notice_file, self.done_file, self.metrics_file):
             if os.path.exists(file):
@@ -42,15 +43,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def place_for(request: Request, home: str, *, cache: str) -> Place:
     code = os.path.join(home, "work")
     checkpoint = request.spec.checkpoint.path
+    # A container sees these files by their folder, which must not be the machine's whole home.
+    signals = os.path.join(home, "signals") if request.spec.machine.container else home
     return Place(
         home=home,
         code=code,
         checkpoints=os.path.join(code, checkpoint) if checkpoint else os.path.join(home, "checkpoints"),
         outputs=os.path.join(code, request.spec.output_path),
         cache=cache or os.path.join(home, "cache"),
-        notice_file=os.path.join(home, "notice.json"),
-        done_file=os.path.join(home, "done.json"),
-        metrics_file=os.path.join(home, "metrics.jsonl"),
+        notice_file=os.path.join(signals, "notice.json"),
+        done_file=os.path.join(signals, "done.json"),
+        metrics_file=os.path.join(signals, "metrics.jsonl"),
     )
 
 
@@ -89,3 +92,12 @@ def environment_for(
         variable = "OUTLAST_PARAM_" + "".join(c if c.isalnum() else "_" for c in name).upper()
         environment[variable] = render_param(value)
     return environment
+
+
+def words_for(spec: Spec) -> list[str]:
+    """What to execute: the command, after the set-up if there is one."""
+    words = argv(spec.command, spec.params)
+    if not spec.setup:
+        return words
+    # One shell for both: a set-up that fails ends the attempt before the command runs.
+    return ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', "set -e\n" + spec.setup, *words]

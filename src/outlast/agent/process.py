@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 _SHELLS = {"bash", "sh", "dash", "zsh", "ksh", "ash"}
 
@@ -14,7 +14,20 @@ _SHELLS = {"bash", "sh", "dash", "zsh", "ksh", "ash"}
 class Command:
     """The running command. Its output is one pipe; its exit code is a shell's (128 + signal)."""
 
-    def __init__(self, argv: Sequence[str], *, folder: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        folder: str,
+        environment: Mapping[str, str],
+        anchor: Callable[[], int] = lambda: 0,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`anchor` tells the first process of a container that is no child of the program which started it; `forget`
+        is called when the command has ended."""
+        self._anchor = anchor
+        self._forget = forget
+        self._anchored = 0
         self.process = subprocess.Popen(
             argv,
             cwd=folder,
@@ -30,6 +43,7 @@ class Command:
 
     def wait(self) -> int:
         code = self.process.wait()
+        self._forget()
         return 128 - code if code < 0 else code
 
     def ask_to_leave(self) -> None:
@@ -45,7 +59,7 @@ class Command:
         if self.process.poll() is not None:
             return []
         parents = _parents()
-        leaders, seen = [self.process.pid], 0
+        leaders, seen = [self._inside() or self.process.pid], 0
         while seen < len(leaders):
             pid = leaders[seen]
             children = [child for child, parent in parents.items() if parent == pid]
@@ -54,6 +68,12 @@ class Command:
             else:
                 seen += 1
         return leaders
+
+    def _inside(self) -> int:
+        """The container's first process; 0 if there is no container, or none yet."""
+        if not self._anchored and self.process.poll() is None:
+            self._anchored = self._anchor()
+        return self._anchored
 
     def kill(self) -> None:
         """Everything of its session and whatever descends from it, at once."""
@@ -73,6 +93,7 @@ class Command:
         if not parents:
             return [self.process.pid] if self.process.poll() is None else []
         found = {self.process.pid} if self.process.poll() is None else set()
+        found |= {inside} if (inside := self._inside()) in parents else set()
         grown = True
         while grown:
             more = {child for child, parent in parents.items() if parent in found} - found

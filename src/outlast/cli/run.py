@@ -30,6 +30,7 @@ _FIELDS: dict[str, tuple[str, str, str]] = {
     "disk": ("machine", "disk", "Disk: 50GB."),
     "type": ("machine", "type", "Machine type by name."),
     "image": ("machine", "image", "Image to boot from."),
+    "container": ("machine", "container", "Container image to run the command in."),
     "checkpoint": ("checkpoint", "path", "Folder that the program writes checkpoints to."),
     "checkpoint-every": ("checkpoint", "every", "Least time between commits: 5m."),
     "deadline": ("limits", "deadline", "End the run after this long: 12h."),
@@ -71,7 +72,7 @@ def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
         value = options[option.replace("-", "_")]
         if value is not None:
             table.setdefault(section, {})[field] = (
-                value if field in ("cloud", "type", "image", "path") else typed(value)
+                value if field in ("cloud", "type", "image", "container", "path") else typed(value)
             )
     if options["spot"] is not None:
         table.setdefault("machine", {})["spot"] = options["spot"]

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.errors import SpecError
-from outlast.spec import quantity
+from outlast.spec import fields, quantity
 from outlast.spec.command import check_placeholders
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
 
-CLOUDS = ("local", "gcp", "aws")
-_NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+# A registry's host and port, a path, a tag, a digest; as docker reads them.
+_REFERENCE = re.compile(
+    r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(?:@sha256:[0-9a-f]{64})?"
+)
 _PARAM = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 
 _NO_PARAM: ParamValue = ""
@@ -47,7 +50,7 @@ def _check_characters(reader: Reader, table: Mapping[str, Any]) -> None:
 
 
 def _read(reader: Reader) -> Spec:
-    name = reader.take("name", _name, "run")
+    name = reader.take("name", fields.name, "run")
     if "command" not in reader.table:
         reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py", or after `--`')
     command = reader.take("command", _command, _NO_COMMAND)
@@ -72,16 +75,6 @@ def _read(reader: Reader) -> Spec:
     reader.take("workspace", text, "")
     reader.finish()
     return spec
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, got {value!r}")
-    if not _NAME.match(value):
-        raise ValueError(
-            f"{value!r} must be 1 to 40 lower-case letters, digits and `-`, begin with a letter and not end with `-`"
-        )
-    return value
 
 
 def _command(value: Any) -> str | tuple[str, ...]:
@@ -159,7 +152,7 @@ def _machine(reader: Reader) -> MachineSpec:
     gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
     defaults = MachineSpec()
     machine = MachineSpec(
-        cloud=reader.take("cloud", _cloud, defaults.cloud),
+        cloud=reader.take("cloud", fields.cloud, defaults.cloud),
         cpus=reader.take("cpus", quantity.number_range, defaults.cpus),
         memory_gb=reader.take("memory", quantity.size_range_gb, defaults.memory_gb),
         gpu=gpu,
@@ -169,6 +162,7 @@ def _machine(reader: Reader) -> MachineSpec:
         fallback=reader.take("fallback", of(bool), defaults.fallback),
         type=reader.take("type", text, ""),
         image=reader.take("image", text, ""),
+        container=reader.take("container", _container, ""),
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
     )
@@ -176,10 +170,16 @@ def _machine(reader: Reader) -> MachineSpec:
     return machine
 
 
-def _cloud(value: Any) -> str:
-    if value not in CLOUDS:
-        raise ValueError(f"{value!r} is no cloud; known are {', '.join(CLOUDS)}")
-    return str(value)
+def _container(value: Any) -> str:
+    """`image:tag` with the parts that a registry knows, or `oci:` and a folder of the machine."""
+    name = text(value)
+    if name.startswith("oci:"):
+        if not name.removeprefix("oci:").startswith(("/", "~/")):
+            raise ValueError(f"{value!r}: `oci:` needs the full path of a folder on the machine, as in `oci:/opt/root`")
+        return name
+    if not _REFERENCE.fullmatch(name):
+        raise ValueError(f"{value!r} is no container image; write it like `python:3.12`, or `oci:/path/of/a/root`")
+    return name
 
 
 def _code(reader: Reader) -> CodeSpec:

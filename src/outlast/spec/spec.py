@@ -23,6 +23,8 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     fallback: bool = False
     type: str = ""
     image: str = ""
+    # The command runs in it: `image:tag` for docker or podman, `oci:FOLDER` for runc.
+    container: str = ""
     zones: tuple[str, ...] = ()
     exclude_zones: tuple[str, ...] = ()
 
