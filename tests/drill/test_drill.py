@@ -146,3 +146,37 @@ def test_wrong_arguments_are_told_and_nothing_is_launched(home: Home, words: tup
     assert answer.returncode == 2
     assert complaint in answer.stderr
     assert home.workspace.runs() == []
+
+
+def test_every_moment_is_struck_through_the_real_path(home: Home) -> None:
+    code, report = drill(home, GOOD, "--preemptions", "6", steps=60)
+    assert (code, report["passed"]) == (0, True), report
+    struck = {(h["moment"], h["notice"]) for h in report["handovers"]}
+    assert struck == {
+        ("before the first checkpoint", False),
+        ("in the middle", True),
+        ("in the middle", False),
+        ("while saving", True),
+        ("while saving", False),
+        ("right before the end", True),
+    }
+    by_moment = {h["moment"]: h for h in report["handovers"]}
+    assert by_moment["before the first checkpoint"]["committed"] == ""
+    assert by_moment["in the middle"]["committed"] != ""
+    assert by_moment["right before the end"]["last_step"] >= 51
+    assert finding(report, "moments") == {**finding(report, "moments"), "verdict": "pass", "answer": "6 preemptions"}
+
+
+def test_a_short_script_that_never_saves_is_struck_at_the_second_try(home: Home) -> None:
+    code, report = drill(home, NAIVE, "--preemptions", "2", steps=20)
+    assert (code, len(report["handovers"])) == (8, 2), report
+    assert "it saves nothing" in finding(report, "resumes")["answer"]
+    assert "struck all the same" in finding(report, "moments")["answer"]
+
+
+def test_the_end_of_a_program_that_tells_no_steps_is_foreseen_by_the_clock(home: Home) -> None:
+    silent = GOOD.replace("""print(f"step {step}/{total} loss {x * x:.9f}", flush=True)""", "pass")
+    code, report = drill(home, silent, "--preemptions", "4", "--compare", "--no-notice", steps=40)
+    assert code == 0, report
+    assert [h["moment"] for h in report["handovers"]][-1] == "right before the end"
+    assert finding(report, "same result")["verdict"] == "pass"

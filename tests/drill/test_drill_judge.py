@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast.drill.blows import Blow, Sight, choose, due
+from outlast.drill.blows import Blow, Sight, choose, due, patience_s
 from outlast.drill.compare import compared
 from outlast.drill.curve import picture
 from outlast.drill.evidence import Evidence, Seen, Struck
@@ -42,7 +42,15 @@ def test_steps_are_found_in_the_output(text: str, steps: list[int]) -> None:
 def test_progress_is_told_by_the_program_or_by_an_undisturbed_run() -> None:
     assert progress_of(marks("step 45/60\n", at=0.0)) == 0.75
     assert progress_of(marks("step 45\n", at=0.0)) is None
-    assert progress_of(marks("step 45\n", at=0.0), last=90) == 0.5
+    last = marks("step 90\n", at=0.0)[0]
+    assert progress_of(marks("step 45\n", at=0.0), last=last) == 0.5
+    assert progress_of(marks("epoch 3\n", at=0.0), last=last) is None, "it counts something else"
+
+
+def test_a_program_that_was_seen_to_save_nothing_is_not_waited_for() -> None:
+    assert patience_s(60.0, whole_s=10.0, saves=2) == 60.0
+    assert patience_s(60.0, whole_s=10.0, saves=0) == 4.0
+    assert patience_s(1.0, whole_s=10.0, saves=0) == 1.0
 
 
 def test_numbers_are_found_in_every_usual_shape() -> None:

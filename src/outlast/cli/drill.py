@@ -21,7 +21,7 @@ from outlast.cli.project import load_project, spec_of
 from outlast.cli.run import overrides_from, spec_options
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import DrillFailed, UsageError
-from outlast.spec.quantity import duration_s
+from outlast.spec.quantity import describe_s, duration_s
 from outlast.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -160,15 +160,21 @@ class _Stage:
         undisturbed = None
         if self.asked.compare:
             note("undisturbed, to compare with …")
-            undisturbed = self._rehearse(spot=False, blows=(), last_step=None)
+            undisturbed = self._rehearse(spot=False, blows=())
             if undisturbed.state.ending != "finished":
                 why = f"{undisturbed.run} {undisturbed.state.ending}, and nobody disturbed it: {undisturbed.state.why}"
                 raise DrillFailed(why, hint=f"make it run first; see `outlast logs {undisturbed.run}`")
         blows = choose(self.asked.preemptions, notice=self.asked.notice)
-        last_step = undisturbed.last_step if undisturbed else None
-        return self._rehearse(spot=True, blows=blows, last_step=last_step), undisturbed
+        drilled = self._rehearse(spot=True, blows=blows, known=undisturbed)
+        if undisturbed is None and drilled.state.ending == "finished" and not drilled.seen.struck:
+            # A short program that never saves: no moment came. What was seen of it tells when to strike.
+            note(f"it was over after {describe_s(drilled.work_s)}, and no moment came; once more, by the clock …")
+            drilled = self._rehearse(spot=True, blows=blows, known=drilled)
+        return drilled, undisturbed
 
-    def _rehearse(self, *, spot: bool, blows: tuple[Any, ...], last_step: int | None) -> Evidence:
+    def _rehearse(self, *, spot: bool, blows: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
+        """`known`: the same command, as it was when nobody struck it."""
+        from outlast.drill.blows import patience_s
         from outlast.drill.evidence import gather
         from outlast.drill.rehearse import Rehearsal, spec_for_drill
         from outlast.supervisor.submit import submit
@@ -183,14 +189,18 @@ class _Stage:
         )
         self.runs.append(request.run)
         note(f"{request.run} runs; its output: `outlast logs -f {request.run}`")
+        wait_s = self.asked.wait_s
+        if known is not None:
+            wait_s = patience_s(wait_s, whole_s=known.work_s, saves=known.saves)
         rehearsal = Rehearsal(
             self.workspace,
             self.cloud,
             request,
             blows=blows,
-            wait_s=self.asked.wait_s,
+            wait_s=wait_s,
             grace_s=self.asked.grace_s,
-            last_step=last_step,
+            last=known.last_mark if known else None,
+            whole_s=known.work_s if known else None,
             say=note,
         )
         seen = rehearsal.watch()

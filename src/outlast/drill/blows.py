@@ -15,6 +15,8 @@ END = 0.85
 _AFTER_SAVE_S = 0.3
 # And something in the checkpoint that would be missed: so many steps, or so many checkpoints.
 _STEPS, _SAVES = 3, 3
+# A program that never saves is struck when so much of it is over: each attempt begins anew, and all can be struck.
+_UNSAVED = 0.4
 
 
 class Blow(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,11 @@ def choose(preemptions: int, *, notice: bool = True) -> tuple[Blow, ...]:
     picked += [Blow(moment="in the middle", notice=n % 2 == 0) for n in range(preemptions - len(picked))]
     ordered = sorted(picked, key=lambda blow: _ORDER.index(blow.moment))
     return tuple(msgspec.structs.replace(blow, notice=blow.notice and notice) for blow in ordered)
+
+
+def patience_s(wait_s: float, *, whole_s: float, saves: int) -> float:
+    """How long to wait for a moment of a program that was seen once: who never saved will not now."""
+    return wait_s if saves else min(wait_s, _UNSAVED * whole_s)
 
 
 def due(blow: Blow, sight: Sight, *, wait_s: float) -> Due:

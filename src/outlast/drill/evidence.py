@@ -58,9 +58,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return last.over_at - last.started_at if last and last.started_at else 0.0
 
     @property
-    def last_step(self) -> int | None:
-        told = [mark.step for marks in self.steps.values() for mark in marks]
-        return max(told, default=None)
+    def saves(self) -> int:
+        return sum(attempt.saves for attempt in self.state.attempts)
+
+    @property
+    def last_mark(self) -> Mark | None:
+        told = [mark for marks in self.steps.values() for mark in marks]
+        return max(told, key=lambda mark: mark.step, default=None)
 
 
 def gather(workspace: Workspace, run: str, seen: Seen) -> Evidence:

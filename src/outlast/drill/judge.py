@@ -150,8 +150,8 @@ def _moments(drilled: Evidence) -> Finding:
         return Finding(
             question=question,
             verdict="fail",
-            answer="it ended before it could be preempted: nothing was tried",
-            hint="let it train for longer",
+            answer=f"it was over after {describe_s(drilled.work_s)}, before it could be preempted: nothing was tried",
+            hint="let it train for longer: for half a minute at least",
         )
     forced = [s.blow.moment for s in drilled.seen.struck if s.forced]
     told = [f"{blow.moment}: {why}" for blow, why in missed]

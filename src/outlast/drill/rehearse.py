@@ -49,7 +49,8 @@ class Rehearsal:
         blows: Sequence[Blow] = (),
         wait_s: float,
         grace_s: float,
-        last_step: int | None = None,
+        last: Mark | None = None,
+        whole_s: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.workspace = workspace
@@ -58,7 +59,9 @@ class Rehearsal:
         self.blows = list(blows)
         self.wait_s = wait_s
         self.grace_s = grace_s
-        self.last_step = last_step
+        # Of an undisturbed run, where there was one: its last step, and how long it took.
+        self.last = last
+        self.whole_s = whole_s
         self.say = say
         self.story = workspace.story(request.run)
         self.struck: list[Struck] = []
@@ -143,8 +146,16 @@ class Rehearsal:
             since_save_s=now - current.saved_at,
             steps_saved=saved if self._steps else None,
             writing=writing,
-            progress=progress_of(self._steps, last=self.last_step),
+            progress=self._progress(state, now - current.started_at),
         )
+
+    def _progress(self, state: RunState, running_s: float) -> float | None:
+        """By the steps that it tells; else by the clock, which knows what was kept of earlier attempts."""
+        told = progress_of(self._steps, last=self.last)
+        if told is not None or self.whole_s is None:
+            return told
+        kept_s = sum(max(0.0, a.saved_at - a.started_at) for a in state.attempts if a.started_at and a.over_at)
+        return min(1.0, (kept_s + running_s) / max(self.whole_s, 1e-3))
 
     def _read(self) -> None:
         """What it has printed since the last look."""

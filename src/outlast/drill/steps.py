@@ -73,13 +73,13 @@ def _without_lead(marks: list[Mark]) -> list[Mark]:
     return marks
 
 
-def progress_of(marks: Iterable[Mark], *, last: int | None = None) -> float | None:
-    """The part that is done: from `12/60`, or against the last step of an undisturbed run."""
-    known = [m for m in marks if m.total or last]
-    if not known:
-        return None
-    mark = known[-1]
-    return min(1.0, mark.step / max(1, last or mark.total or 1))
+def progress_of(marks: Iterable[Mark], *, last: Mark | None = None) -> float | None:
+    """The part that is done: from `12/60`, or against the last step of an undisturbed run, if it counted the same."""
+    for mark in reversed(list(marks)):
+        total = last.step if last is not None and last.word == mark.word else mark.total
+        if total:
+            return min(1.0, mark.step / total)
+    return None
 
 
 def numbers(value: object, name: str = "") -> dict[str, float]:
