@@ -183,6 +183,7 @@ GREETING = "hello"
         """
 import http.client, json, os, sys
 print(json.dumps(sys.argv[1:]), os.environ["OUTLAST_PARAMS"], os.environ["GREETING"])
+print("mean life", os.environ["OUTLAST_MEAN_LIFE_S"])
 c = http.client.HTTPConnection(os.environ["GCE_METADATA_HOST"])
 c.request("GET", "/computeMetadata/v1/instance/attributes/param-rate", headers={"Metadata-Flavor": "Google"})
 print("metadata", c.getresponse().read().decode())
@@ -193,6 +194,7 @@ print("metadata", c.getresponse().read().decode())
     assert '["--rate", "0.5", "--text", "a b\'c"]' in answer.stdout
     assert '{"rate":0.5,"text":"a b\'c"} hello' in answer.stdout
     assert "metadata 0.5" in answer.stdout
+    assert "mean life 7200" in answer.stdout
 
 
 def test_data_is_brought_to_the_machine(home: Home) -> None:

@@ -18,6 +18,7 @@ from outlast.agent.attempt import Attempt, Verdict, hopeless, verdict
 from outlast.agent.code import fetch_code
 from outlast.agent.data import fetch_data
 from outlast.agent.instance import Instance, Notice
+from outlast.agent.lives import mean_life_s
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump
 from outlast.agent.patience import patient
@@ -235,6 +236,7 @@ class Agent:
             machine=os.environ,
             secrets=secrets,
             local=self.instance.attribute("outlast-cloud") == "local",
+            mean_life_s=mean_life_s(self.attempt.story.state),
         )
 
     def _secrets(self) -> dict[str, str]:

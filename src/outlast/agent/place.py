@@ -66,6 +66,7 @@ def environment_for(
     machine: Mapping[str, str],
     secrets: Mapping[str, str],
     local: bool,
+    mean_life_s: float,
 ) -> dict[str, str]:
     """What the command sees: the machine's basics, the user's `[env]`, the secrets, and outlast's own few variables."""
     environment = {name: machine[name] for name in _INHERITED if name in machine}
@@ -86,6 +87,7 @@ def environment_for(
         OUTLAST_NOTICE_FILE=place.notice_file,
         OUTLAST_DONE_FILE=place.done_file,
         OUTLAST_METRICS_FILE=place.metrics_file,
+        OUTLAST_MEAN_LIFE_S=f"{mean_life_s:.0f}",
         OUTLAST_PARAMS=msgspec.json.encode(request.spec.params).decode(),
     )
     for name, value in request.spec.params.items():
