@@ -1,4 +1,4 @@
-"""Lightning: killed and resumed, it makes as many steps as undisturbed; from the middle of an epoch the same ones."""
+"""Lightning: killed and resumed, it makes as many steps as undisturbed; and the same ones, with two ranks, too."""
 
 from __future__ import annotations
 
@@ -23,33 +23,54 @@ class Module(lightning.LightningModule):
         self.net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
     def training_step(self, batch, batch_idx):
         return torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+    def validation_step(self, batch, batch_idx):
+        torch.rand(1)
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 lightning.seed_everything(3)
 run = outlast.training(every_steps=4)
 data = torch.utils.data.TensorDataset(torch.randn(70, 6), torch.randn(70, 1))
+valid = torch.utils.data.DataLoader(data, batch_size=8)
 module = Module()
-trainer = lightning.Trainer(max_epochs=4, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
+trainer = lightning.Trainer(max_epochs=4, accelerator="cpu", devices=DEVICES, strategy="STRATEGY",
+    logger=False, enable_checkpointing=False,
     enable_progress_bar=False, enable_model_summary=False, callbacks=[Hold(), SaveAndLeave(run)])
 path = ckpt_path(run)
-began(torch.load(path, weights_only=False)["global_step"] if path else 0)
+if run.around.rank == 0:
+    began(torch.load(path, weights_only=False)["global_step"] if path else 0)
 trainer.fit(module, Loader(data, batch_size=8, num_workers=0), ckpt_path=path)
-if run.left:
+if run.left or run.around.rank:
     run.done()
+    sys.exit()
 result(run, steps=trainer.global_step, weights=digest(*[p.detach().numpy() for p in module.parameters()]))
 """
 
 
-def test_in_the_middle_of_an_epoch_the_weights_are_the_same(undisturbed: Any, disturbed: Any) -> None:
-    expected = undisturbed(SCRIPT)
-    got, trial = disturbed(SCRIPT, notice=10, kill=23)
-    assert trial.resumed_at == [0, 11, 20]
+# What the script is by default: one process, no validation.
+ONE = SCRIPT.replace("DEVICES", "1").replace("STRATEGY", "auto")
+
+
+@pytest.mark.parametrize(
+    ("notice", "kill", "resumed_at"),
+    [(10, 23, [0, 11, 20]), (8, 27, [0, 9, 24]), (17, 30, [0, 18, 28])],
+    ids=["in the middle of an epoch", "at the end of the first epoch", "at the end of the second"],
+)
+def test_the_weights_are_the_same(
+    notice: int, kill: int, resumed_at: list[int], undisturbed: Any, disturbed: Any
+) -> None:
+    expected = undisturbed(ONE)
+    got, trial = disturbed(ONE, notice=notice, kill=kill)
+    assert trial.resumed_at == resumed_at
     assert got["steps"] == 36
     assert got == expected
 
 
-def test_at_the_end_of_an_epoch_no_step_is_doubled(disturbed: Any) -> None:
-    got, trial = disturbed(SCRIPT, notice=8, kill=27)
-    assert trial.resumed_at == [0, 9, 24]
-    assert got["steps"] == 36
+def test_two_ranks_of_ddp_with_dropout_and_validation(undisturbed: Any, disturbed: Any) -> None:
+    script = SCRIPT.replace("DEVICES", "2").replace("STRATEGY", "ddp")
+    script = script.replace("num_workers=0), ckpt", "num_workers=0), valid, ckpt")
+    expected = undisturbed(script)
+    assert expected["steps"] == 20
+    got, trial = disturbed(script, notice=7, kill=14)
+    assert trial.resumed_at == [0, 8, 12]
+    assert got == expected

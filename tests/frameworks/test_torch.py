@@ -49,9 +49,11 @@ torch.manual_seed(3)
 dist.init_process_group("gloo")
 run = outlast.training(every_steps=5, replicated=True)
 data = torch.utils.data.TensorDataset(torch.randn(100, 6), torch.randn(100, 1))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 1)))
+model = torch.nn.parallel.DistributedDataParallel(
+    torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 loop = Loop(run, model=model, optimizer=optimizer)
+torch.manual_seed(3 + run.around.rank)
 start = loop.restore()
 if run.around.rank == 0:
     began(start)
@@ -83,7 +85,7 @@ def test_a_plain_loop_with_dropout_and_a_schedule(workers: int, undisturbed: Any
     assert got == expected
 
 
-def test_two_ranks_of_ddp(undisturbed: Any, disturbed: Any) -> None:
+def test_two_ranks_of_ddp_each_with_dropout_of_its_own(undisturbed: Any, disturbed: Any) -> None:
     launcher = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2"]
     expected = undisturbed(DDP, launcher=launcher)
     got, trial = disturbed(DDP, notice=11, kill=28, launcher=launcher)

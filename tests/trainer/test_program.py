@@ -180,6 +180,44 @@ def test_evaluate_scores_the_last_state_with_its_hyperparameters(laptop: Laptop)
     assert found == {"error": 0.25**5, "steps": 5, "lr": 0.25, "batches": 7}
 
 
+def test_eval_steps_evaluate_at_each_checkpoint_and_at_the_end(laptop: Laptop) -> None:
+    words = ("--job-dir", "job", "--train-steps", "7", "--checkpoint-steps", "3")
+    laptop.begun(*words, "--eval-steps", "5")
+    rows = [json.loads(line) for line in (laptop.folder / "job" / "metrics.jsonl").read_text().splitlines()]
+    scored = {row["step"]: row for row in rows if "eval_error" in row}
+    assert {2, 6} <= scored.keys() <= {2, 5, 6}, "a checkpoint is passed over while the last one is being written"
+    assert all(row["eval_error"] == 0.5 ** (step + 1) for step, row in scored.items())
+    assert {row["eval_batches"] for row in scored.values()} == {5}
+    assert json.loads((laptop.folder / "job" / "done.json").read_text())["metrics"]["eval_error"] == 0.5**7
+
+
+def test_without_eval_steps_nothing_is_evaluated_while_training(laptop: Laptop) -> None:
+    laptop.begun("--job-dir", "job", "--train-steps", "7", "--checkpoint-steps", "3")
+    assert "eval_" not in (laptop.folder / "job" / "metrics.jsonl").read_text()
+
+
+def test_an_evaluation_leaves_the_random_numbers_of_the_training_alone(laptop: Laptop) -> None:
+    laptop.script.write_text(
+        "import itertools, random, outlast\n@outlast.trainer\ndef train(run):\n    random.seed(3)\n    drawn = []\n"
+        "    for step in run.steps(0):\n        drawn.append(random.random())\n"
+        "        run.save_if_due(step, lambda: drawn)\n    print(drawn)\n"
+        "@train.evaluate\ndef score(run, state):\n"
+        "    return {'n': len([random.random() for _ in run.eval_batches(itertools.count())])}\ntrain()\n"
+    )
+    words = ("--train-steps", "9", "--checkpoint-steps", "2")
+    alone = laptop.run(*words, "--job-dir", "a")
+    scored = laptop.run(*words, "--job-dir", "b", "--eval-steps", "4")
+    assert scored.stdout == alone.stdout
+    assert '"eval_n": 4.0' in (laptop.folder / "b" / "metrics.jsonl").read_text()
+
+
+def test_eval_steps_of_a_trainer_that_cannot_be_evaluated_are_an_error(laptop: Laptop) -> None:
+    laptop.script.write_text("import outlast\n@outlast.trainer\ndef train(run): pass\ntrain()\n")
+    done = laptop.run("--eval-steps", "3")
+    assert done.returncode == 2
+    assert "@train.evaluate" in done.stderr
+
+
 def test_evaluate_without_a_checkpoint_is_told_and_leaves_nothing_behind(laptop: Laptop) -> None:
     done = laptop.run("--mode", "evaluate", "--job-dir", "job")
     assert done.returncode == 2

@@ -216,6 +216,22 @@ def test_all_ranks_leave_after_the_same_step(folder: Path, made: list[Training])
     assert len(taken[0]) < 10
 
 
+def test_all_ranks_save_after_the_same_step_though_each_has_a_clock(folder: Path, made: list[Training]) -> None:
+    for rank in range(3):
+        around = look_around({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
+        # The others' clocks say that it is time long ago, or never.
+        made.append(Training(around, every_s=(1e-9, 1e-9, 1e9)[rank], every_steps=0, keep=2, replicated=False))
+    saved: list[list[int]] = [[], [], []]
+    for step in range(9):
+        for rank in (1, 2, 0):
+            if made[rank].save_if_due(step, lambda rank=rank: {"rank": rank}):  # type: ignore[misc]
+                saved[rank].append(step)
+    assert saved[0] == saved[1] == saved[2]
+    assert saved[0]
+    made[0].close()
+    assert files.found_in(made[0].around.checkpoints)[0].step == saved[0][-1] + 1
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9000),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),

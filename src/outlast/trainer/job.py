@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from outlast.errors import UsageError
 from outlast.trainer import files
+from outlast.trainer.dice import dice_left_alone
 from outlast.trainer.mirror import Mirror, is_bucket
 from outlast.trainer.surroundings import Surroundings
 from outlast.trainer.training import Training
 
 KEEP = 2
+T = TypeVar("T")
 
 
 class Job(Training):
@@ -37,6 +40,9 @@ class Job(Training):
         self.train_steps: int | None = settings["train_steps"]
         self.checkpoint_steps: int | None = settings["checkpoint_steps"]
         self.eval_steps: int | None = settings["eval_steps"]
+        # What `--eval-steps` asks for at each checkpoint; None if nobody said how.
+        self.evaluator: Callable[[Any], Mapping[str, float]] | None = None
+        self._scored: tuple[int, dict[str, float]] = (-1, {})
         self.ended = False
         self.place = place
         self._params = dict(params)
@@ -63,13 +69,35 @@ class Job(Training):
 
     def save_if_due(self, step: int, make: Callable[[], Any]) -> bool:
         self._reached = step + 1
-        return super().save_if_due(step, make)
+        saved = super().save_if_due(step, make)
+        if saved:
+            self._score(step + 1, make)
+        return saved
+
+    def eval_batches(self, batches: Iterable[T]) -> Iterator[T]:
+        """The first `--eval-steps` of them; all if it was not given."""
+        return itertools.islice(batches, self.eval_steps)
+
+    def _score(self, step: int, make: Callable[[], Any]) -> None:
+        """Score this state as `--mode evaluate` would, and log it. What that draws is not drawn: a resumed training
+        does not score this state again, and must go on with the same numbers."""
+        if self.eval_steps is None or self.evaluator is None or self._scored[0] == step:
+            return
+        with dice_left_alone():
+            state = make()  # asked of all ranks: some gather it from all
+            if self.around.rank != 0:
+                return
+            scores = {f"eval_{name}": float(value) for name, value in self.evaluator(state).items()}
+        self._scored = step, scores
+        self.log(step - 1, **scores)
 
     def done(self, metrics: dict[str, float] | None = None) -> None:
         """As of Training, after the last state was saved: it is the one that `--mode evaluate` will score."""
         if not self.left and self._make is not None and self._saved_step < self._reached:
             self.save(self._reached, self._make(), wait=True)
-        super().done(metrics)
+        if not self.left and self._make is not None:
+            self._score(self._reached, self._make)
+        super().done({**(metrics or {}), **self._scored[1]})
         self.ended = True
         if self.around.rank == 0:
             self.place.finish(self.around.done_file)

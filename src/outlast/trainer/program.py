@@ -40,7 +40,11 @@ OWN = (
         help="steps between checkpoints; else the best interval from what a save costs",
     ),
     Parameter(
-        name="eval_steps", kind=int, default=None, may_be_none=True, help="steps (batches) that an evaluation takes"
+        name="eval_steps",
+        kind=int,
+        default=None,
+        may_be_none=True,
+        help="evaluate at each checkpoint and at the end, with so many batches; not given: never while training",
     ),
     Parameter(
         name="mode",
@@ -134,6 +138,10 @@ class Program:
 
     def _train(self, job: Job) -> None:
         attach(job)
+        if self._evaluate is None and job.eval_steps is not None:
+            raise self._unknown_how()
+        if self._evaluate is not None:
+            job.evaluator = lambda state: self._evaluated(job, state)
         if job.place.mirror is not None and job.around.rank == 0:
             job.place.mirror.start()
         metrics = self.function(job, **job.params)
@@ -142,10 +150,7 @@ class Program:
 
     def _score(self, place: Place, newest: object, job_of: Callable[[], Job]) -> None:
         if self._evaluate is None:
-            raise UsageError(
-                f"`{self.function.__name__}` cannot be evaluated: nobody said how",
-                hint=f"register a function `(run, state)` with @{self.function.__name__}.evaluate",
-            )
+            raise self._unknown_how()
         nothing = UsageError(
             f"{place.shown}: no checkpoint to evaluate",
             hint="train first, with the same --job-dir, or name another one",
@@ -156,12 +161,22 @@ class Program:
         state = job.restore()
         if not job.resumed:
             raise nothing
+        metrics = self._evaluated(job, state)
+        print(json.dumps({name: float(value) for name, value in metrics.items()}), flush=True)
+        job.close()
+
+    def _unknown_how(self) -> UsageError:
+        return UsageError(
+            f"`{self.function.__name__}` cannot be evaluated: nobody said how",
+            hint=f"register a function `(run, state)` with @{self.function.__name__}.evaluate",
+        )
+
+    def _evaluated(self, job: Job, state: Any) -> Metrics:
+        assert self._evaluate is not None
         wanted = inspect.signature(self._evaluate).parameters
         everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in wanted.values())
         chosen = {name: value for name, value in job.params.items() if everything or name in wanted}
-        metrics = self._evaluate(job, state, **chosen)
-        print(json.dumps({name: float(value) for name, value in metrics.items()}), flush=True)
-        job.close()
+        return self._evaluate(job, state, **chosen)
 
 
 def _check_steps(settings: Mapping[str, Any]) -> None:

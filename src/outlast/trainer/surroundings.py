@@ -47,7 +47,8 @@ def look_around(environment: Mapping[str, str] | None = None, *, folder: str = "
         notice_file=place("OUTLAST_NOTICE_FILE", "notice.json"),
         done_file=place("OUTLAST_DONE_FILE", "done.json"),
         params=json.loads(env.get("OUTLAST_PARAMS", "{}")),
-        rank=int(env.get("RANK", "0")),
+        # Lightning's own launcher names the rank on this machine alone.
+        rank=int(env.get("RANK") or env.get("LOCAL_RANK") or "0"),
         ranks=int(env.get("WORLD_SIZE", "1")),
         mean_life_s=float(env.get("OUTLAST_MEAN_LIFE_S", "7200")),
     )

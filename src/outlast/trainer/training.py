@@ -40,6 +40,8 @@ class Training:
         self._saver = BackgroundSaver(
             folder=around.checkpoints, rank=around.rank, ranks=1 if replicated else around.ranks, keep=keep
         )
+        self._born_at = time.time()
+        self._last_named = False
         self._saved_at = time.monotonic()
         self._saved_step = -1
         self._stall_s = 0.0
@@ -111,16 +113,31 @@ class Training:
     def _leave_before(self, step: int) -> bool:
         if self.around.ranks == 1:
             return self.leaving
-        # Rank 0 names the last step, one ahead: ranks move in lockstep, so that each sees it before it gets there.
-        path = os.path.join(self.around.checkpoints, f"leave-{self.around.attempt}.tmp")
-        if self.around.rank == 0 and self.leaving and not os.path.exists(path):
+        named = self._named("leave", step, wish=self.leaving and not self._last_named)
+        self._last_named = named is not None
+        return named is not None and step > named
+
+    def _named(self, what: str, step: int, *, wish: bool) -> int | None:
+        """The step after which all ranks do something. Rank 0 names it, one ahead: ranks move in lockstep, so that each
+        sees it before it gets there."""
+        path = os.path.join(self.around.checkpoints, f"{what}-{self.around.attempt}.tmp")
+        named = self._read_named(path)
+        if self.around.rank == 0 and wish and (named is None or named < step):
+            named = step + 1
             with open(path + ".part", "w", encoding="utf-8") as file:
-                file.write(str(step + 1))
+                file.write(str(named))
             os.replace(path + ".part", path)
-        if not os.path.exists(path):
-            return False
-        with open(path, encoding="utf-8") as file:
-            return step > int(file.read())
+        return named
+
+    def _read_named(self, path: str) -> int | None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                # On a laptop every start is attempt 1: what an earlier one left is no word of ours.
+                if not self.around.on_machine and os.fstat(file.fileno()).st_mtime < self._born_at:
+                    return None
+                return int(file.read())
+        except FileNotFoundError:
+            return None
 
     def _save_last(self, step: int) -> None:
         self.left = True
@@ -140,6 +157,7 @@ class Training:
         when it is on disk. A failure in the background is raised at the next call.
         """
         if self.replicated and self.around.rank != 0:
+            self._saved_at, self._saved_step = time.monotonic(), step  # by rank 0
             return
         began = time.monotonic()
         if into is not None:
@@ -177,7 +195,8 @@ class Training:
         """Save if it is time; `make` is called only then, and once more before the machine goes."""
         self._make = make
         self._saver.check()
-        if not self._due(step) or self._saver.busy:
+        # One rank alone may be late with its last save: to pass this one over it would have to ask the others.
+        if not self._due(step) or (self.around.ranks == 1 and self._saver.busy):
             return False
         self.save(step + 1, make())
         return True
@@ -185,7 +204,8 @@ class Training:
     def _due(self, step: int) -> bool:
         if self.every_steps:
             return (step + 1) % self.every_steps == 0
-        return time.monotonic() - self._saved_at >= self.interval_s
+        late = time.monotonic() - self._saved_at >= self.interval_s
+        return late if self.around.ranks == 1 else self._named("save", step, wish=late) == step
 
     @property
     def interval_s(self) -> float:

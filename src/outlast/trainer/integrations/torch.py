@@ -1,20 +1,19 @@
 """PyTorch, plain loops: model, optimizer, scheduler, random numbers and the order of the data in one checkpoint.
 
 The order of the data is no state: it follows from the seed and the number of the step, so that workers which read
-ahead cannot get it wrong. With several ranks (DDP, `outlast.training(replicated=True)`) rank 0 saves for all; its
-generators are restored exactly, those of the other ranks are seeded anew from theirs, the rank and the step.
+ahead cannot get it wrong. With several ranks (DDP, `outlast.training(replicated=True)`) rank 0 saves for all, the
+generators of each among it; resumed with another number of ranks they are seeded anew.
 """
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from outlast.errors import UsageError
+from outlast.trainer.dice import dice, set_dice
 from outlast.trainer.training import Training
 
 
@@ -60,9 +59,13 @@ class Loop:
         for name, part in self.parts.items():
             part.load_state_dict(saved["parts"][name])
         step: int = saved["step"]
-        _set_dice(saved["dice"])
-        if self.run.around.rank and self.run.replicated:
-            torch.manual_seed(torch.initial_seed() + 1_000_003 * self.run.around.rank + step)
+        rank, every = self.run.around.rank, saved["dice"]
+        if not self.run.replicated or len(every) == self.run.around.ranks:
+            set_dice(every[rank if self.run.replicated else 0])
+        else:
+            set_dice(every[0])
+            if rank:
+                torch.manual_seed(torch.initial_seed() + 1_000_003 * rank + step)
         return step
 
     def batches(self, dataset: Any, *, batch_size: int, start: int, seed: int = 0, **rest: Any) -> Iterator[Any]:
@@ -77,9 +80,9 @@ class Loop:
         return self.run.save_if_due(step, lambda: self.state(step + 1))
 
     def state(self, step: int) -> dict[str, Any]:
-        """What a checkpoint holds after so many steps."""
+        """What a checkpoint holds after so many steps. Replicated: all ranks must ask, as they do after a step."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
-        return {"step": step, "parts": parts, "dice": _dice()}
+        return {"step": step, "parts": parts, "dice": every_rank(dice()) if self.run.replicated else [dice()]}
 
 
 def _inside(part: Any) -> Any:
@@ -87,21 +90,10 @@ def _inside(part: Any) -> Any:
     return part.module if isinstance(part, torch.nn.parallel.DistributedDataParallel) else part
 
 
-def _dice() -> dict[str, Any]:
-    dice: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        dice["cuda"] = torch.cuda.get_rng_state_all()
-    if (numpy := sys.modules.get("numpy")) is not None:
-        dice["numpy"] = numpy.random.get_state()
-    return dice
-
-
-def _set_dice(dice: dict[str, Any]) -> None:
-    random.setstate(dice["python"])
-    torch.set_rng_state(dice["torch"])
-    if "cuda" in dice and torch.cuda.device_count() == len(dice["cuda"]):
-        torch.cuda.set_rng_state_all(dice["cuda"])
-    if "numpy" in dice:
-        import numpy
-
-        numpy.random.set_state(dice["numpy"])
+def every_rank(mine: Any) -> list[Any]:
+    """What each rank has, in their order."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return [mine]
+    every: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(every, mine)
+    return every
