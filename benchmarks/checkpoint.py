@@ -48,6 +48,12 @@ def _settle() -> None:
     os.sync()
 
 
+def _chill(path: str) -> None:
+    """Out of the page cache with it."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 class Bench:
     """A run whose attempt 1 has started, a checkpoint folder with one file, and a saver as the agent has it."""
 
@@ -98,6 +104,7 @@ class Bench:
         return self._copied(["cp", self.path, self.copy], sync=True)
 
     def cp_back(self) -> float:
+        _chill(self.path)
         return self._copied(["cp", self.path, self.copy], sync=False)
 
     def _copied(self, words: list[str], *, sync: bool) -> float:
@@ -112,6 +119,8 @@ class Bench:
         return took
 
     def cat(self) -> float:
+        """Of a file that is in no cache, as for whoever resumes on a fresh machine."""
+        _chill(self.path)
         return _timed(lambda: subprocess.run(["cat", self.path], check=True, stdout=subprocess.DEVNULL))
 
     def hash(self) -> float:
@@ -122,6 +131,8 @@ class Bench:
     def restore(self) -> float:
         shutil.rmtree(self.back, ignore_errors=True)
         _settle()
+        for entry in self.bucket.list(f"runs/{self.run}/parts/"):
+            _chill(os.path.join(self.bucket.root, entry.key))
         checkpoints = list(reversed(self.workspace.story(self.run).refresh().checkpoints))
         took = _timed(lambda: restore(self.bucket, self.run, checkpoints, self.back))
         subprocess.run(["cmp", self.path, os.path.join(self.back, "model.pt")], check=True)
@@ -139,7 +150,7 @@ class Counting(FolderBucket):
 
     written = 0
 
-    def write(self, key: str, body: bytes) -> None:
+    def write(self, key: str, body: bytes | memoryview) -> None:
         self.written += len(body)
         super().write(key, body)
 
@@ -222,7 +233,9 @@ def _saving(found: dict[str, list[float]], size: int) -> Table:
         said = "in one place" if places == 1 else f"in {places} places"
         rows.append(_ms(f"second commit, 5 % changed {said}", found[f"second {places}"]))
         sent = found[f"bytes {places}"]
-        rows.append(row("... bytes uploaded", sent, "%", goal="<= 10 %", met=max(sent) <= 10))
+        # A part is a fiftieth of the small size, and a change in five places then cannot be within the goal.
+        goal = {"goal": "<= 10 %", "met": max(sent) <= 10} if size == _BYTES else {}
+        rows.append(row("... bytes uploaded", sent, "%", **goal))
     memory = found["memory"]
     rows.append(row("memory of the commit, over the base", memory, "MB", goal="< 200 MB", met=max(memory) < 200))
     return Table(f"Commit of one file of {size / 1e9:g} GB to a folder ({len(found['cp'])} times)", rows)
@@ -240,13 +253,14 @@ def _restoring(found: dict[str, list[float]], size: int) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="a fifth of the size, fewer repetitions")
+    parser.add_argument("--times", type=int, default=0, help="repetitions")
     parser.add_argument("--json", action="store_true", help="data instead of tables")
     parser.add_argument("--commit", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.commit:
         commit_alone(*asked.commit)
         return
-    tables = measured(3 if asked.quick else 7, _BYTES // 5 if asked.quick else _BYTES)
+    tables = measured(asked.times or (3 if asked.quick else 7), _BYTES // 5 if asked.quick else _BYTES)
     if asked.json:
         sys.stdout.buffer.write(msgspec.json.encode(tables) + b"\n")
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,37 @@ def test_exactly_one_of_many_processes_wins_in_a_folder(tmp_path: Path) -> None:
     assert sorted(int(number) for won in wins.values() for number in won) == list(range(50))
     for writer, won in wins.items():
         assert all(bucket.get(f"race/{number}") == b"%d" % writer for number in won)
+
+
+def test_a_folder_forgets_what_killed_writers_left_long_ago_and_nothing_younger(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path / "bucket"))
+    bucket.put("a", b"x")
+    staging = tmp_path / "bucket" / ".staging"
+    for name, age_s in (("old", 90_000), ("young", 3600)):
+        (staging / name).write_bytes(b"half")
+        os.utime(staging / name, (time.time() - age_s,) * 2)
+    assert bucket.sweep(older_s=86_400) == 1
+    assert os.listdir(staging) == ["young"]
+    assert [entry.key for entry in bucket.list("")] == ["a"]
+
+
+def test_a_folder_settles_bodies_before_the_names_that_lead_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = FolderBucket(str(tmp_path / "bucket"))
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), bucket.root))
+        fsync(handle)
+
+    bucket.write("deep/er/1", b"x" * 3_000_000)
+    bucket.write("deep/er/2", b"y")
+    monkeypatch.setattr(os, "fsync", note)
+    bucket.settle(["deep/er/1", "deep/er/2"])
+    assert sorted(synced[:2]) == ["deep/er/1", "deep/er/2"]
+    assert synced[2:] == ["deep/er", "deep", "."]
 
 
 def test_a_folder_keeps_no_staged_bodies(tmp_path: Path) -> None:

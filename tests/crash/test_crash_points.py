@@ -93,7 +93,7 @@ def test_every_kind_of_step_is_died_in() -> None:
 
 # Methods that change nothing. Whatever else a protocol offers is an effect and must have its two points.
 READS = {
-    Bucket: {"get", "head", "list", "children", "download"},
+    Bucket: {"get", "fill", "head", "list", "children", "download"},
     Cloud: {"offers", "machines", "machine", "serial", "images"},
 }
 
@@ -115,6 +115,8 @@ def calls() -> dict[tuple[type, str], object]:
         (Bucket, "put"): lambda: bucket.put("a", b"1"),
         (Bucket, "create"): lambda: bucket.create("b", b"1"),
         (Bucket, "write"): lambda: bucket.write("d", b"1"),
+        (Bucket, "settle"): lambda: bucket.settle(["d"]),
+        (Bucket, "sweep"): lambda: bucket.sweep(older_s=1.0),
         (Bucket, "upload"): lambda: bucket.upload("c", __file__),
         (Bucket, "delete"): lambda: bucket.delete("a"),
         (Cloud, "launch"): launch,

@@ -26,7 +26,7 @@ from outlast.workspace import events as ev
 from outlast.workspace.checkpoints import Manifest
 from outlast.workspace.each import one_by_one
 from outlast.workspace.events import Event
-from outlast.workspace.parts import File, Part, upload_files
+from outlast.workspace.parts import File, Part, Parts, upload_files
 from outlast.workspace.state import Checkpoint, illegal
 from outlast.workspace.story import Story, event_key
 from outlast.workspace.workspace import Workspace
@@ -113,6 +113,26 @@ class ManifestFirstSaver(Saver):
 
 class ManifestFirst(SimAgent):
     saver_type = ManifestFirstSaver
+
+
+class UnsettledParts(Parts):
+    """Takes what was written for what is on disk."""
+
+    def settle(self) -> None:
+        with self._lock:
+            self._known |= self._fresh
+            self._fresh = {}
+
+
+class UnsettledSaver(Saver):
+    def _commit(self, snapshot: Snapshot) -> bool:
+        if not isinstance(self.parts, UnsettledParts):
+            self.parts = UnsettledParts(self.attempt.workspace.bucket, self.attempt.run, self.attempt.number)
+        return super()._commit(snapshot)
+
+
+class Unsettled(SimAgent):
+    saver_type = UnsettledSaver
 
 
 class GreedySaver(Saver):
@@ -265,6 +285,10 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "a checkpoint is committed before its parts": (
         with_parts(agent_type=ManifestFirst),
+        {"committed_checkpoints_are_whole"},
+    ),
+    "a checkpoint is committed before its parts are on disk": (
+        with_parts(agent_type=Unsettled),
         {"committed_checkpoints_are_whole"},
     ),
     "old checkpoints are deleted too eagerly": (with_parts(agent_type=Greedy), {"newest_checkpoints_are_kept"}),

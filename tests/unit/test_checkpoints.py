@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlast.errors import StoreUnreachable
+from outlast.spec.spec import CheckpointSpec
 from outlast.workspace import checkpoints, parts
 from outlast.workspace.bucket import Bucket, open_bucket
 from outlast.workspace.checkpoints import Manifest, manifest_key, read_manifest, restore, write_manifest
 from outlast.workspace.keep import collect, kept, prune
+from outlast.workspace.objects import ObjectBucket
 from outlast.workspace.parts import Parts, parts_prefix, upload_files
 from outlast.workspace.state import Checkpoint, RunState
 
@@ -41,8 +45,9 @@ def large_parts_afterwards() -> object:
     checkpoints._sha256_of_zeros.cache_clear()
 
 
-def saved(number: int) -> Checkpoint:
-    return Checkpoint(id=f"c{number}", attempt=1, step=None, at=0.0, bytes=0)
+def saved(number: int, loss: float | None = None) -> Checkpoint:
+    metrics = {} if loss is None else {"loss": float(loss)}
+    return Checkpoint(id=f"c{number}", attempt=1, step=None, at=0.0, bytes=0, metrics=metrics)
 
 
 def commit(own: Parts, files: dict[str, bytes], number: int) -> Manifest:
@@ -65,21 +70,27 @@ def restored(bucket: Bucket, *numbers: int) -> tuple[dict[str, bytes], list[str]
 
 
 @settings(max_examples=100, deadline=None)
-@given(states=st.lists(folders, min_size=1, max_size=5), keep=st.integers(2, 3), every=st.integers(0, 3))
+@given(
+    states=st.lists(st.tuples(folders, st.none() | st.integers(-3, 3)), min_size=1, max_size=7),
+    keep=st.integers(2, 3),
+    every=st.integers(0, 3),
+    best=st.integers(1, 2),
+)
 def test_any_files_with_any_changes_come_back_as_they_were(
-    states: list[dict[str, bytes]], keep: int, every: int
+    states: list[tuple[dict[str, bytes], int | None]], keep: int, every: int, best: int
 ) -> None:
     bucket = open_bucket("memory://")
     own = Parts(bucket, RUN, 1)
+    rule = CheckpointSpec(keep=keep, keep_every=every, keep_best="min:loss", keep_best_count=best)
     story: list[Checkpoint] = []
-    for number, files in enumerate(states):
+    for number, (files, loss) in enumerate(states):
         commit(own, files, number)
-        story.append(saved(number))
-        prune(bucket, RUN, story, keep=keep, every=every, parts=own)
-        for checkpoint in kept(story, keep=keep, every=every):
+        story.append(saved(number, loss))
+        prune(bucket, RUN, story, rule=rule, parts=own)
+        for checkpoint in kept(story, rule):
             at = int(checkpoint.id[1:])
-            assert restored(bucket, at) == (states[at], [])
-    staying = kept(story, keep=keep, every=every)
+            assert restored(bucket, at) == (states[at][0], [])
+    staying = kept(story, rule)
     named = {key for checkpoint in staying for key in read_manifest(bucket, RUN, checkpoint.id).keys}
     assert {entry.key for entry in bucket.list(parts_prefix(RUN))} == named
     assert list(bucket.children(f"runs/{RUN}/checkpoints/")) == sorted(checkpoint.id for checkpoint in staying)
@@ -129,6 +140,74 @@ def test_an_attempt_names_nothing_of_what_it_restored_before_it_restored_anew() 
     second.learn(commit(first, {"n": b"1"}, 1).files)
     second.learn(commit(first, {"n": b"2"}, 2).files)
     assert all("/2/" in key for key in commit(second, {"n": b"1"}, 3).keys)
+
+
+def test_the_best_stay_by_least_or_most_and_what_has_no_metric_is_none_of_them() -> None:
+    story = [saved(0, 0.5), saved(1, 0.1), saved(2), saved(3, 0.1), saved(4, 0.9), saved(5), saved(6, 0.7)]
+
+    def ids(rule: CheckpointSpec) -> list[str]:
+        return [checkpoint.id for checkpoint in kept(story, rule)]
+
+    assert ids(CheckpointSpec(keep=2)) == ["c5", "c6"]
+    assert ids(CheckpointSpec(keep=2, keep_best="min:loss")) == ["c1", "c5", "c6"]
+    assert ids(CheckpointSpec(keep=2, keep_best="min:loss", keep_best_count=3)) == ["c0", "c1", "c3", "c5", "c6"]
+    assert ids(CheckpointSpec(keep=2, keep_best="max:loss")) == ["c4", "c5", "c6"]
+    assert ids(CheckpointSpec(keep=2, keep_best="max:accuracy")) == ["c5", "c6"]
+
+
+def test_one_that_is_no_longer_the_best_goes_though_others_before_it_are_gone() -> None:
+    bucket = open_bucket("memory://")
+    own = Parts(bucket, RUN, 1)
+    rule = CheckpointSpec(keep=2, keep_best="min:loss")
+    story: list[Checkpoint] = []
+    for number, loss in enumerate([0.1, 0.9, 0.9, 0.9, 0.9, 0.05]):
+        commit(own, {"n": b"%d" % number}, number)
+        story.append(saved(number, loss))
+        prune(bucket, RUN, story, rule=rule, parts=own)
+        if number == 4:
+            assert list(bucket.children(f"runs/{RUN}/checkpoints/")) == ["c0", "c3", "c4"]
+    assert list(bucket.children(f"runs/{RUN}/checkpoints/")) == ["c4", "c5"]
+
+
+def test_parts_that_could_not_be_settled_are_uploaded_again() -> None:
+    class Forgetful(ObjectBucket):
+        """A store whose disk fails once, when it is to settle."""
+
+        settled: tuple[str, ...] = ()
+        written: tuple[str, ...] = ()
+        fails = True
+
+        def write(self, key: str, body: bytes | memoryview) -> None:
+            self.written += (key,)
+            super().write(key, body)
+
+        def settle(self, keys: Sequence[str]) -> None:
+            if self.fails:
+                self.fails = False
+                raise StoreUnreachable("input/output error")
+            self.settled += tuple(keys)
+
+    bucket = Forgetful("memory://")
+    own = Parts(bucket, RUN, 1)
+    with pytest.raises(StoreUnreachable):
+        commit(own, {"n": b"1"}, 1)
+    assert list(bucket.children(f"runs/{RUN}/checkpoints/")) == []
+    commit(own, {"n": b"1"}, 2)
+    assert len(bucket.written) == 2
+    assert bucket.settled == bucket.written[1:]
+
+
+def test_a_manifest_of_another_run_is_refused_and_the_one_before_it_taken() -> None:
+    bucket = open_bucket("memory://")
+    commit(Parts(bucket, RUN, 1), {"n": b"mine"}, 1)
+    commit(Parts(bucket, RUN, 1), {"n": b"newer"}, 2)
+    body = bucket.get(manifest_key(RUN, "c2")).replace(b'"run":"r"', b'"run":"q"')
+    bucket.put(manifest_key(RUN, "c2"), body)
+    found, problems = restored(bucket, 2, 1)
+    assert found == {"n": b"mine"}
+    assert problems == [
+        "checkpoint c2 does not hold: runs/r/checkpoints/c2/manifest.json belongs to checkpoint c2 of q"
+    ]
 
 
 def test_a_manifest_that_names_what_is_not_its_runs_is_refused() -> None:

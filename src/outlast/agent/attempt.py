@@ -5,7 +5,7 @@ Refuses threads, processes and the network of the machine, so that a simulation 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -132,9 +132,12 @@ class Attempt:
         self._ring()
         return said
 
-    def saved(self, checkpoint: str, *, step: int | None, size: int) -> bool:
+    def saved(
+        self, checkpoint: str, *, step: int | None, size: int, metrics: Mapping[str, float] | None = None
+    ) -> bool:
         """The last word of a commit; False if somebody fenced us, and then the checkpoint never was."""
-        return self._say(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size))
+        told = dict(metrics or {})
+        return self._say(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size, metrics=told))
 
     def end(self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0) -> bool:
         """Say how it ended and ring, so that the supervisor need not wait for silence."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from outlast.agent.attempt import Attempt
 from outlast.agent.place import Place
 from outlast.agent.process import Command
+from outlast.agent.score import metric_of
 from outlast.agent.whole import SETTLED_S, Snapshot, look, open_for_writing, ready, step_of
 from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
@@ -44,6 +45,7 @@ class Saver:
         self.attempt = attempt
         self.folder = place.checkpoints
         self.outputs = place.outputs
+        self.metrics_file = place.metrics_file
         self.every_s = rule.every_s
         self.rule = rule
         self.say = say
@@ -56,6 +58,7 @@ class Saver:
         self._lock = threading.Lock()
         self._writing = False
         self._count = 0
+        self._unjudged = False
         self._sent: dict[str, tuple[int, int]] = {}
         # Outputs that cannot be copied, and why.
         self.unsent: dict[str, str] = {}
@@ -168,11 +171,24 @@ class Saver:
             run=self.attempt.run, checkpoint=name, attempt=self.attempt.number, files=files + links, step=step
         )
         write_manifest(self.attempt.workspace.bucket, manifest)
-        if not self.attempt.saved(name, step=step, size=manifest.bytes):
+        if not self.attempt.saved(name, step=step, size=manifest.bytes, metrics=self._metrics(snapshot, step)):
             return False
         self.committed, self.step = snapshot, step
         self._prune(name)
         return True
+
+    def _metrics(self, snapshot: Snapshot, step: int | None) -> dict[str, float]:
+        """What `keep_best` will judge this checkpoint by."""
+        name = self.rule.keep_best.partition(":")[2]
+        if not name:
+            return {}
+        value = metric_of(name, folder=self.folder, paths=snapshot.paths, log=self.metrics_file, step=step)
+        if value is None:
+            if not self._unjudged:
+                self.say(f"keep_best: no number was logged as `{name}` up to here; such checkpoints are not the best")
+            self._unjudged = True
+            return {}
+        return {name: value}
 
     def _prune(self, committed: str) -> None:
         state = self.attempt.story.state
@@ -183,9 +199,9 @@ class Saver:
                 self.attempt.workspace.bucket,
                 self.attempt.run,
                 state.checkpoints,
-                keep=self.rule.keep,
-                every=self.rule.keep_every,
+                rule=self.rule,
                 parts=self.parts,
+                each=self.each,
             )
         except WorkspaceError as problem:
             self.say(f"old checkpoints stay for now: {problem}")

@@ -46,6 +46,8 @@ name = {name}
 # How many checkpoints are kept; and, for good, every tenth.
 #keep = 3
 #keep_every = 10
+# And the best, by a metric that the program logs.
+#keep_best = "min:loss"
 
 #[machine]
 # local (this computer), gcp or aws.

@@ -232,9 +232,20 @@ def _checkpoint(reader: Reader) -> CheckpointSpec:
         every_s=reader.take("every", quantity.duration_s, 0.0),
         keep=reader.take("keep", count, CheckpointSpec().keep),
         keep_every=reader.take("keep_every", count, 0),
+        keep_best=reader.take("keep_best", _best, ""),
+        keep_best_count=reader.take("keep_best_count", count, 1),
     )
+    if "keep_best_count" in reader.table and "keep_best" not in reader.table:
+        reader.wrong("keep_best_count", 'best by what? Add keep_best = "min:loss"')
     reader.finish()
     return checkpoint
+
+
+def _best(value: Any) -> str:
+    order, _, metric = text(value).partition(":")
+    if order not in ("min", "max") or not metric.strip() or not metric.isprintable():
+        raise ValueError(f'expected "min:METRIC" or "max:METRIC", such as "min:loss", got {value!r}')
+    return f"{order}:{metric.strip()}"
 
 
 def _outputs(reader: Reader) -> str:

@@ -61,6 +61,9 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     keep: int = 3
     # Every so many-th checkpoint is kept for good; 0: none.
     keep_every: int = 0
+    # `min:loss`: the checkpoint with the least loss stays, too; empty: none. And how many of them.
+    keep_best: str = ""
+    keep_best_count: int = 1
 
 
 class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ Knows no store: what it asks holds for a folder, GCS, S3 and memory alike. `test
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import threading
 import time
@@ -79,6 +80,31 @@ class BucketConformance:
         body = bytes(range(256)) * 4 + b"\r\n\x00"
         bucket.create("bytes", body)
         assert bucket.get("bytes") == body
+
+    @pytest.mark.parametrize("size", [0, 1, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (5 << 20) + 4097])
+    def test_what_is_written_is_whole_settled_and_fills_the_memory_it_is_given(self, bucket: Bucket, size: int) -> None:
+        page = memoryview(mmap.mmap(-1, (6 << 20)))
+        body = os.urandom(size)
+        page[:size] = body
+        # Memory that disks like, and memory that they do not; used again by its owner at once.
+        bucket.write("a/even", page[:size])
+        bucket.write("a/odd", memoryview(b"x" + body)[1:])
+        page[:size] = bytes(size)
+        bucket.settle(["a/even", "a/odd"])
+        for key in ("a/even", "a/odd"):
+            assert bucket.get(key) == body
+            for room in (page, memoryview(bytearray(size + 1))[1:], page[: size // 2]):
+                assert bucket.fill(key, room) == min(size, len(room))
+                assert room[: min(size, len(room))] == body[: len(room)]
+        with pytest.raises(Missing):
+            bucket.fill("a", page)
+        bucket.settle([])
+
+    def test_sweeping_takes_nothing_that_is_stored(self, bucket: Bucket) -> None:
+        bucket.sweep(older_s=-60.0)
+        bucket.put("a/b", b"x")
+        assert bucket.sweep(older_s=-60.0) == 0
+        assert bucket.get("a/b") == b"x"
 
     def test_write_overwrites(self, bucket: Bucket) -> None:
         bucket.write("deep/key", b"a longer first body" * 1000)
@@ -278,6 +304,8 @@ class BucketConformance:
         (tmp_path / "file").write_bytes(b"x")
         for call in (
             lambda: bucket.get(key),
+            lambda: bucket.fill(key, memoryview(bytearray(1))),
+            lambda: bucket.write(key, b""),
             lambda: bucket.put(key, b""),
             lambda: bucket.create(key, b""),
             lambda: bucket.head(key),

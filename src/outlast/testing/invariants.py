@@ -126,6 +126,8 @@ def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:
         body = store.objects.get(key)
         if body is None:
             return f"{key} is not there"
+        if key in store.unsettled:
+            return f"{key} would not survive a power cut"
         if hashlib.sha256(body[0]).hexdigest() != digest:
             return f"{key} is not what the manifest says"
     return ""

@@ -24,6 +24,8 @@ class SimStore:
         self.faults = Faults()
         self.calls: dict[str, int] = {}
         self.changed: Callable[[str, bytes | None], None] = lambda _key, _body: None
+        # What a power cut would take away: written and not settled.
+        self.unsettled: set[str] = set()
         self._sorted: list[str] = []
 
     def put(self, key: str, body: bytes) -> Entry:
@@ -34,6 +36,7 @@ class SimStore:
         return Entry(key, len(body), self.hub.now)
 
     def delete(self, key: str) -> None:
+        self.unsettled.discard(key)
         if self.objects.pop(key, None) is not None:
             del self._sorted[bisect.bisect_left(self._sorted, key)]
             self.changed(key, None)
@@ -75,6 +78,11 @@ class SimBucket:
     def get(self, key: str) -> bytes:
         return self._read("get", lambda: self._object(key)[0])
 
+    def fill(self, key: str, room: memoryview) -> int:
+        body = self._read("get", lambda: self._object(key)[0])[: len(room)]
+        room[: len(body)] = body
+        return len(body)
+
     def _object(self, key: str) -> tuple[bytes, float]:
         try:
             return self.store.objects[check_key(key)]
@@ -92,8 +100,23 @@ class SimBucket:
 
         self._effect("create", act)
 
-    def write(self, key: str, body: bytes) -> None:
-        self._effect("write", lambda: self.store.put(check_key(key), body))
+    def write(self, key: str, body: bytes | memoryview) -> None:
+        def act() -> None:
+            self.store.unsettled.add(check_key(key))
+            self.store.put(key, bytes(body))
+
+        self._effect("write", act)
+
+    def settle(self, keys: Sequence[str]) -> None:
+        def act() -> None:
+            for key in keys:
+                self._object(key)
+                self.store.unsettled.discard(key)
+
+        self._effect("settle", act)
+
+    def sweep(self, *, older_s: float) -> int:
+        return self._effect("sweep", lambda: 0)
 
     def upload(self, key: str, path: str) -> None:
         with open(path, "rb") as file:

@@ -25,7 +25,7 @@ class Bucket(Protocol):
     """Objects by key. Every call may be made from many threads, and may raise StoreUnreachable.
 
     Keys are `/`-separated, relative, without `.` or `..`; no key may be a folder of another. A reader never sees
-    half a body. What `create`, `write` or `put(durable=True)` acknowledged survives a power cut.
+    half a body. What `create` or `put(durable=True)` acknowledged survives a power cut; what `write` did, once settled.
     """
 
     url: str
@@ -33,14 +33,23 @@ class Bucket(Protocol):
     def get(self, key: str) -> bytes:
         """The body. Raises Missing."""
 
+    def fill(self, key: str, room: memoryview) -> int:
+        """The body into this memory, as much as there is room for; how much that was. Raises Missing."""
+
     def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
         """Create or replace; the answer carries the store's time of the write."""
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         """Create, or raise Exists and change nothing. The answer may be lost after the work was done."""
 
-    def write(self, key: str, body: bytes) -> None:
-        """Create or replace, durably, and ask for no more than that: a body of megabytes, one of many."""
+    def write(self, key: str, body: bytes | memoryview) -> None:
+        """Create or replace a body of megabytes, one of many. The memory is the caller's again on return."""
+
+    def settle(self, keys: Sequence[str]) -> None:
+        """What `write` put under these keys survives a power cut from now on. Raises Missing if one is gone."""
+
+    def sweep(self, *, older_s: float) -> int:
+        """Remove what writers that died left half done so long ago, by the store's clock; how much there was."""
 
     def upload(self, key: str, path: str) -> None:
         """Create or replace from a file of any size."""

@@ -67,6 +67,8 @@ class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
     checkpoint: str
     step: int | None = None
     bytes: int = 0
+    # What it is judged by if the best are kept; empty if that was not logged, or no number.
+    metrics: dict[str, float] = {}
 
 
 class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):

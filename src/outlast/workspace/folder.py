@@ -7,17 +7,22 @@ a power cut can shorten is no story.
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
 from outlast.workspace.bucket import Entry, check_key
+from outlast.workspace.each import in_parallel
 
 # Bodies are prepared here, beside the objects and never among them: a listing cannot meet half of one.
 _STAGING = ".staging"
 # How often a writer makes its folder again when deleters take it away under its hands.
 _TRIES = 100
+# Bodies from here on go to the disk past the page cache, in blocks: it saves a copy, and the sync finds nothing to do.
+_DIRECT_BYTES = 1 << 20
+_BLOCK = 4096
 
 
 @contextmanager
@@ -35,15 +40,20 @@ def _told(key: str) -> Iterator[None]:
         raise StoreUnreachable(f"workspace: {problem.strerror}: {problem.filename or key}", hint=hint) from problem
 
 
-def _sync_folder(path: str) -> None:
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return  # emptied and removed by a deleter since: there is nothing left to keep
+def _sync(path: str) -> None:
+    """A file's content, or a folder's names."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _sync_folder(path: str) -> None:
+    try:
+        _sync(path)
+    except FileNotFoundError:
+        pass  # emptied and removed by a deleter since: there is nothing left to keep
 
 
 class FolderBucket:
@@ -86,7 +96,7 @@ class FolderBucket:
         finally:
             _forget(staged)
 
-    def _settle(self, act: Callable[[str, str], None], staged: str, path: str, *, durable: bool) -> None:
+    def _move(self, act: Callable[[str, str], None], staged: str, path: str, *, durable: bool) -> None:
         """Put a staged body into its place, by `os.link` or `os.replace`."""
         for attempt in range(_TRIES):
             try:
@@ -104,13 +114,17 @@ class FolderBucket:
         with _told(key), open(self._path(key), "rb") as file:
             return file.read()
 
+    def fill(self, key: str, room: memoryview) -> int:
+        with _told(key), open(self._path(key), "rb", buffering=0) as file:
+            return _read_large(file, room)
+
     def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
         path = self._path(key)
         with _told(key):
             with self._staged() as staged:
                 # Asked before it is in its place, where others may replace or delete it at once.
                 modified_at = _write(staged, body, durable=durable)
-                self._settle(os.replace, staged, path, durable=durable)
+                self._move(os.replace, staged, path, durable=durable)
             return Entry(key, len(body), modified_at)
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
@@ -119,12 +133,40 @@ class FolderBucket:
             _write(staged, body, durable=durable)
             try:
                 # A hard link is the create-only of file systems: it fails if the name is taken, and shows no half body.
-                self._settle(os.link, staged, path, durable=durable)
+                self._move(os.link, staged, path, durable=durable)
             except FileExistsError:
                 raise Exists(f"`{key}` is there already") from None
 
-    def write(self, key: str, body: bytes) -> None:
-        self.put(key, body, durable=True)
+    def write(self, key: str, body: bytes | memoryview) -> None:
+        path = self._path(key)
+        with _told(key), self._staged() as staged:
+            _write_large(staged, body)
+            self._move(os.replace, staged, path, durable=False)
+
+    def settle(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        with _told(keys[0] if keys else ""):
+            # The bodies before their names: a name that leads to half a body must not survive alone.
+            in_parallel(_sync, paths)
+            for folder in sorted({above for path in paths for above in self._above(path)}, reverse=True):
+                _sync(folder)
+
+    def _above(self, path: str) -> Iterator[str]:
+        """The folders that lead to a file, up to the root: `write` may have made each of them."""
+        while path != self.root:
+            path = os.path.dirname(path)
+            yield path
+
+    def sweep(self, *, older_s: float) -> int:
+        if not os.path.isdir(self._staging):
+            return 0
+        with _told(_STAGING):
+            with self._staged() as staged:
+                now = _write(staged, b"", durable=False)
+            left = [entry.path for entry in os.scandir(self._staging) if _age_s(entry, now) > older_s]
+            for path in left:
+                _forget(path)
+        return len(left)
 
     def upload(self, key: str, path: str) -> None:
         target = self._path(key)
@@ -132,7 +174,7 @@ class FolderBucket:
             _copy_file(path, staged)
             with open(staged, "rb") as file:
                 os.fsync(file.fileno())
-            self._settle(os.replace, staged, target, durable=True)
+            self._move(os.replace, staged, target, durable=True)
 
     def download(self, key: str, path: str) -> None:
         source = self._path(key)
@@ -204,6 +246,62 @@ def _write(path: str, body: bytes, *, durable: bool) -> float:
         if durable:
             os.fsync(file.fileno())
         return os.fstat(file.fileno()).st_mtime
+
+
+def _write_large(path: str, body: bytes | memoryview) -> None:
+    """Write the file, as much of it as can be past the page cache."""
+    view = memoryview(body)
+    blocks = len(view) - len(view) % _BLOCK if len(view) >= _DIRECT_BYTES else 0
+    with open(path, "wb", buffering=0) as file:
+        if blocks and _set_direct(file.fileno(), on=True):
+            try:
+                view = view[file.write(view[:blocks]) :]
+            except OSError as problem:
+                if problem.errno != errno.EINVAL:
+                    raise
+                # Not in this memory, or not on this file system.
+            _set_direct(file.fileno(), on=False)
+        while view:
+            view = view[file.write(view) :]
+
+
+def _read_large(file: io.FileIO, room: memoryview) -> int:
+    """Past the page cache, too: a part is read once, by whoever resumes, and what it gives is written elsewhere."""
+    size = 0
+    if len(room) >= _DIRECT_BYTES and _set_direct(file.fileno(), on=True):
+        try:
+            size = file.readinto(room) or 0
+        except OSError as problem:
+            if problem.errno != errno.EINVAL:
+                raise
+        _set_direct(file.fileno(), on=False)
+    while size < len(room) and (count := file.readinto(room[size:])):
+        size += count
+    return size
+
+
+def _set_direct(handle: int, *, on: bool) -> bool:
+    """Whether the file system has such a thing."""
+    flag = getattr(os, "O_DIRECT", 0)
+    if not flag:
+        return False
+    import fcntl
+
+    flags = fcntl.fcntl(handle, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETFL, flags | flag if on else flags & ~flag)
+    except OSError as problem:
+        if problem.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def _age_s(entry: os.DirEntry[str], now: float) -> float:
+    try:
+        return now - entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0  # its writer is done with it
 
 
 def _copy_file(source: str, target: str) -> None:

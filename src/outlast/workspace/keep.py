@@ -5,20 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.errors import Damaged, Missing
+from outlast.spec.spec import CheckpointSpec
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.checkpoints import Manifest, manifest_key, read_manifest
+from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.parts import Parts, parts_prefix
 from outlast.workspace.state import Checkpoint, RunState
 
+# A writer that has worked on one body for so long is dead.
+_STALE_S = 86400.0
 
-def kept(checkpoints: Sequence[Checkpoint], *, keep: int, every: int = 0) -> list[Checkpoint]:
-    """The newest `keep`, never fewer than two, and for good each `every`-th that was ever committed."""
-    first = len(checkpoints) - max(2, keep)
-    return [c for n, c in enumerate(checkpoints) if n >= first or (every and (n + 1) % every == 0)]
+
+def kept(checkpoints: Sequence[Checkpoint], rule: CheckpointSpec) -> list[Checkpoint]:
+    """The newest `keep`, never fewer than two; for good each `keep_every`-th that was ever committed; and the best.
+
+    Whoever is among the best now was so ever since it was committed: nothing that is kept was deleted before.
+    """
+    first = len(checkpoints) - max(2, rule.keep)
+    names = {
+        c.id for n, c in enumerate(checkpoints) if n >= first or (rule.keep_every and not (n + 1) % rule.keep_every)
+    }
+    names |= {c.id for c in best(checkpoints, rule)}
+    return [c for c in checkpoints if c.id in names]
+
+
+def best(checkpoints: Sequence[Checkpoint], rule: CheckpointSpec) -> list[Checkpoint]:
+    """The best `keep_best_count` by the metric of `keep_best`, best first; of equals the oldest. One whose metric is
+    not known is not among them."""
+    order, _, metric = rule.keep_best.partition(":")
+    known = [checkpoint for checkpoint in checkpoints if metric and metric in checkpoint.metrics]
+    sign = -1.0 if order == "max" else 1.0
+    return sorted(known, key=lambda checkpoint: sign * checkpoint.metrics[metric])[: rule.keep_best_count]
 
 
 def prune(
-    bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint], *, keep: int, parts: Parts, every: int = 0
+    bucket: Bucket,
+    run: str,
+    checkpoints: Sequence[Checkpoint],
+    *,
+    rule: CheckpointSpec,
+    parts: Parts,
+    each: Each = in_parallel,
 ) -> int:
     """Delete the checkpoints that are not kept, and what this attempt uploaded in vain; how many objects went.
 
@@ -26,7 +53,7 @@ def prune(
     fenced attempts; a later attempt names an earlier one's parts only through what it restored, and that is among the
     newest two.
     """
-    staying = kept(checkpoints, keep=keep, every=every)
+    staying = kept(checkpoints, rule)
     names = {checkpoint.id for checkpoint in staying}
     old = _still_there(bucket, run, [checkpoint for checkpoint in checkpoints if checkpoint.id not in names])
     in_vain = parts.own
@@ -36,43 +63,49 @@ def prune(
     needed = frozenset[str]().union(*parts.named.values())
     gone = 0
     for manifest in old:
-        gone += _delete(bucket, manifest.keys - needed, parts)
+        gone += _delete(bucket, manifest.keys - needed, parts, each)
         # The manifest goes last: while it is there, a prune that was cut short is taken up again.
         bucket.delete(manifest_key(run, manifest.checkpoint))
         gone += 1
     # All that is left has a manifest that is kept: the rest of our own belongs to commits that came to nothing.
-    return gone + _delete(bucket, parts.own - needed, parts)
+    return gone + _delete(bucket, parts.own - needed, parts, each)
 
 
-def _delete(bucket: Bucket, keys: frozenset[str] | set[str], parts: Parts) -> int:
-    for key in sorted(keys):
+def _delete(bucket: Bucket, keys: frozenset[str] | set[str], parts: Parts, each: Each) -> int:
+    def delete(key: str) -> None:
         # Forgotten first: whether a deletion that failed did its work, nobody knows.
         parts.forget(key)
         bucket.delete(key)
-    return len(keys)
+
+    return len(each(delete, sorted(keys)))
 
 
 def _still_there(bucket: Bucket, run: str, checkpoints: Sequence[Checkpoint]) -> list[Manifest]:
     """The manifests that no earlier prune has deleted, oldest first."""
+    if not checkpoints:
+        return []
+    there = set(bucket.children(f"runs/{run}/checkpoints/"))
     found: list[Manifest] = []
-    for checkpoint in reversed(checkpoints):
-        try:
-            found.append(read_manifest(bucket, run, checkpoint.id))
-        except Missing:
-            break
-        except Damaged:
-            continue  # unreadable: nobody can restore it, and nobody knows what it named
-    return found[::-1]
+    for checkpoint in checkpoints:
+        if checkpoint.id in there:
+            try:
+                found.append(read_manifest(bucket, run, checkpoint.id))
+            except (Missing, Damaged):
+                continue  # unreadable: nobody can restore it, and nobody knows what it named
+    return found
 
 
 def collect(bucket: Bucket, run: str, state: RunState) -> int:
     """Delete what the commits of a run that is over left behind and no committed checkpoint names; how many objects.
+
+    Also what writers left half done anywhere in the bucket, which is not counted.
 
     Safe because nothing can be committed any more. May be repeated, and by several at a time. A part that a zombie
     uploads after it stays.
     """
     if not state.ending:
         return 0
+    bucket.sweep(older_s=_STALE_S)
     committed = {checkpoint.id for checkpoint in state.checkpoints}
     there = bucket.children(f"runs/{run}/checkpoints/")
     try:

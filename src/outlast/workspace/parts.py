@@ -7,6 +7,7 @@ bytes that were hashed are the bytes that are stored: a file that changes meanwh
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,9 @@ import msgspec
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.each import Each, in_parallel
 
-# Smaller ones find more that is unchanged, and cost more calls and more syncs. Times the threads of `each`: the memory.
-PART_BYTES = 8 << 20
+# Smaller ones find more that is unchanged, and cost more calls: ARCHITECTURE.md has the figures. Times the threads of
+# `each`: the memory.
+PART_BYTES = 4 << 20
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -61,6 +63,8 @@ class Parts:
         # What kept checkpoints name, by their ids: see `prune`.
         self.named: dict[str, frozenset[str]] = {}
         self._known: dict[str, str] = {}
+        # In the bucket, and not yet settled.
+        self._fresh: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def learn(self, files: Iterable[File]) -> None:
@@ -74,13 +78,15 @@ class Parts:
         digest = key.rsplit("/", 1)[-1]
         with self._lock:
             self.own.discard(key)
-            if self._known.get(digest) == key:
-                del self._known[digest]
+            for names in (self._known, self._fresh):
+                if names.get(digest) == key:
+                    del names[digest]
 
-    def store(self, body: bytes) -> Part:
-        """One body into the bucket, once. Two threads with the same body at the same time both write it: no harm."""
+    def store(self, body: bytes | memoryview) -> Part:
+        """One body into the bucket, once; to be settled. Two threads with the same body at the same time both write it:
+        no harm."""
         digest = hashlib.sha256(body).hexdigest()
-        key = self._known.get(digest)
+        key = self._known.get(digest) or self._fresh.get(digest)
         if key is None:
             key = f"{parts_prefix(self.run)}{self.attempt}/{digest}"
             with self._lock:
@@ -88,15 +94,30 @@ class Parts:
             self.bucket.write(key, body)
             # Only now: an upload that failed is to be made again.
             with self._lock:
-                self._known[digest] = key
+                self._fresh[digest] = key
         return Part(key, digest, len(body))
+
+    def settle(self) -> None:
+        """What was stored survives a power cut from now on. If that fails nobody knows what is there: it is all to be
+        uploaded again."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, {}
+        if fresh:
+            self.bucket.settle(sorted(fresh.values()))
+        with self._lock:
+            self._known |= fresh
 
 
 def upload_files(parts: Parts, folder: str, paths: Sequence[str], *, each: Each = in_parallel) -> tuple[File, ...]:
-    """The bodies of all files into the bucket, large ones in several parts at a time. Raises OSError if a file went
-    away. One that changes meanwhile is taken as it was read; that it changed is for the caller to see."""
+    """The bodies of all files into the bucket and settled there, large ones in several parts at a time. Raises OSError
+    if a file went away. One that changes meanwhile is taken as it was read; that it changed is for the caller to see.
+    """
     pieces = [(path, at) for path in paths for at in _offsets(os.path.join(folder, path))]
-    stored = each(lambda piece: _store(parts, os.path.join(folder, piece[0]), piece[1]), pieces)
+    # Memory for a part a thread, used again and again so that its pages are there; it begins at a page's beginning, as
+    # disks like it.
+    rooms: list[memoryview] = []
+    stored = each(lambda piece: _store(parts, os.path.join(folder, piece[0]), piece[1], rooms), pieces)
+    parts.settle()
     found: dict[str, list[Part]] = {path: [] for path in paths}
     for (path, _), part in zip(pieces, stored, strict=True):
         if part.bytes:
@@ -112,10 +133,14 @@ def _offsets(path: str) -> range:
     return range(0, max(1, os.stat(path).st_size), PART_BYTES)
 
 
-def _store(parts: Parts, path: str, at: int) -> Part:
-    with open(path, "rb", buffering=0) as file:
-        file.seek(at)
-        body = file.read(PART_BYTES)
-        while len(body) < PART_BYTES and (more := file.read(PART_BYTES - len(body))):
-            body += more
-    return parts.store(body) if body else Part("", "", 0)
+def _store(parts: Parts, path: str, at: int, rooms: list[memoryview]) -> Part:
+    room = rooms.pop() if rooms else memoryview(mmap.mmap(-1, PART_BYTES))
+    try:
+        size = 0
+        with open(path, "rb", buffering=0) as file:
+            file.seek(at)
+            while size < PART_BYTES and (count := file.readinto(room[size:])):
+                size += count
+        return parts.store(room[:size]) if size else Part("", "", 0)
+    finally:
+        rooms.append(room)

@@ -58,6 +58,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     at: float
     bytes: int
+    metrics: dict[str, float] = {}
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +262,12 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
             )
         case ev.Saved():
             saved = Checkpoint(
-                id=event.checkpoint, attempt=event.attempt, step=event.step, at=event.at, bytes=event.bytes
+                id=event.checkpoint,
+                attempt=event.attempt,
+                step=event.step,
+                at=event.at,
+                bytes=event.bytes,
+                metrics=event.metrics,
             )
             state = replace(state, checkpoints=(*state.checkpoints, saved))
             attempt = replace(attempt, saves=attempt.saves + 1, saved_at=event.at)

@@ -34,7 +34,7 @@ class Store(FolderBucket):
     unreachable = ""
     answer_lost = ""
 
-    def write(self, key: str, body: bytes) -> None:
+    def write(self, key: str, body: bytes | memoryview) -> None:
         if self.before_write:
             self.before_write(key)
         super().write(key, body)
@@ -43,6 +43,11 @@ class Store(FolderBucket):
         if self.unreachable and self.unreachable in key:
             raise StoreUnreachable("the store is away")
         return super().get(key)
+
+    def fill(self, key: str, room: memoryview) -> int:
+        if self.unreachable and self.unreachable in key:
+            raise StoreUnreachable("the store is away")
+        return super().fill(key, room)
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         super().create(key, body, durable=durable)
@@ -271,3 +276,53 @@ def test_a_file_that_was_just_emptied_is_not_whole_until_it_settled(saver: Saver
     just_after, later = snapshot.changed_at + 0.1, snapshot.changed_at + 1.0
     assert not ready(snapshot, now=just_after, restless_s=0.0, writers=(), folder=saver.folder)
     assert ready(snapshot, now=later, restless_s=0.0, writers=(), folder=saver.folder)
+
+
+def judged(saver: Saver) -> list[dict[str, float]]:
+    return [checkpoint.metrics for checkpoint in saver.attempt.story.refresh().checkpoints]
+
+
+def test_the_best_checkpoint_is_told_from_what_was_logged_up_to_its_step(saver: Saver, tmp_path: Path) -> None:
+    saver.rule = CheckpointSpec(keep=2, keep_best="min:loss")
+    told: list[str] = []
+    saver.say = told.append
+    log = tmp_path / "metrics.jsonl"
+    saver.metrics_file = str(log)
+    rows = (
+        '{"step": 1, "loss": 0.25}\n{"step": 2, "loss": 0.75}\n',
+        '{"step": 2, "loss": NaN}\n',
+        '{"step": 3, "accuracy": 1}\n{"step": 9, "loss": 0.001}\nno row\n[1]\n{"step": 3, "loss": "low"}\n',
+        '{"step": 4, "loss": 0.5, "at": 1e9}\n{"step": 4, "accuracy": 0.5}\n{"step": 9, "lo',
+    )
+    for step, text in enumerate(rows, start=1):
+        with log.open("a") as file:
+            file.write(text)
+        shutil.rmtree(saver.folder)
+        write(saver, f"step-{step}.pt", str(step))
+        assert saver.commit(look(saver.folder))
+    assert judged(saver) == [{"loss": 0.25}, {}, {}, {"loss": 0.5}]
+    assert [line for line in told if "keep_best" in line] == [
+        "keep_best: no number was logged as `loss` up to here; such checkpoints are not the best"
+    ]
+    there = saver.attempt.workspace.bucket.children(f"runs/{RUN}/checkpoints/")
+    assert list(there) == ["0001-00001", "0001-00003", "0001-00004"]
+
+
+def test_what_the_trainer_stored_with_a_checkpoint_counts_more_than_what_it_logged(
+    saver: Saver, tmp_path: Path
+) -> None:
+    saver.rule = CheckpointSpec(keep=2, keep_best="max:accuracy")
+    saver.metrics_file = str(tmp_path / "metrics.jsonl")
+    Path(saver.metrics_file).write_text('{"step": 1, "accuracy": 0.5}\n')
+    for step, marker in enumerate(['{"metrics": {"accuracy": 0.75}}', '{"metrics": {"accuracy": NaN}}', "{"], start=1):
+        write(saver, f"step-{step:09d}/checkpoint.json", marker)
+        assert saver.commit(look(saver.folder))
+    assert judged(saver) == [{"accuracy": 0.75}, {}, {"accuracy": 0.5}]
+
+
+def test_without_a_rule_for_the_best_nothing_is_read_and_nothing_told(saver: Saver, tmp_path: Path) -> None:
+    saver.metrics_file = str(tmp_path / "metrics.jsonl")
+    Path(saver.metrics_file).write_text('{"step": 1, "loss": 0.5}\n')
+    write(saver, "n", "1")
+    assert saver.commit(look(saver.folder))
+    assert judged(saver) == [{}]

@@ -1,0 +1,70 @@
+"""The value that a checkpoint is judged by: what the trainer stored with it, else what it logged up to its step.
+
+Refuses to guess: what is not a finite number is none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+
+_MARKER = "checkpoint.json"
+# From the end of the log: metrics that were logged so long before their checkpoint are not of it.
+_TAIL_BYTES = 1 << 20
+
+
+def metric_of(name: str, *, folder: str, paths: Sequence[str], log: str, step: int | None) -> float | None:
+    """Of the checkpoint that these files are; None if nobody told."""
+    # Folders of the trainer library are named by their steps: the last is the newest.
+    markers = [path for path in paths if os.path.basename(path) == _MARKER]
+    stored = _stored(os.path.join(folder, max(markers))) if markers else {}
+    return _finite(stored[name]) if name in stored else _logged(log, name, step)
+
+
+def _stored(path: str) -> dict[str, object]:
+    try:
+        with open(path, "rb") as file:
+            metrics = _decoded(file.read()).get("metrics")
+    except OSError:
+        return {}
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def _logged(log: str, name: str, step: int | None) -> float | None:
+    """What the last row up to the step that mentions it says. If that is no number there is none: an older value is not
+    of this checkpoint."""
+    for line in reversed(_tail(log)):
+        row = _decoded(line)
+        at = _finite(row.get("step"))
+        if at is not None and (step is None or at <= step) and name in row:
+            return _finite(row[name])
+    return None
+
+
+def _tail(log: str) -> list[bytes]:
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES).split(b"\n")
+    except OSError:
+        return []
+
+
+def _decoded(body: bytes) -> dict[str, object]:
+    # Not msgspec: Python's own writer says NaN, which is no JSON, and here it must be told from what was not said.
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
