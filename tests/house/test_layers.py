@@ -22,9 +22,10 @@ LAYERS: dict[str, set[str]] = {
     # The workspace only where a job folder is a bucket; a test of the trainer sees that it is not loaded before.
     "trainer": {"spec", "workspace"},
     "machines": {"spec", "workspace", "clouds"},
+    "sync": {"spec", "workspace", "clouds", "machines"},
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
-    "cli": {"spec", "workspace", "clouds", "supervisor", "machines", "demo", "drill", "trainer"},
+    "cli": {"spec", "workspace", "clouds", "supervisor", "machines", "sync", "demo", "drill", "trainer"},
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),
 }
@@ -38,6 +39,7 @@ PACKAGES: dict[str, set[str]] = {
     "agent": {"msgspec"},
     "supervisor": {"msgspec"},
     "machines": {"msgspec"},
+    "sync": {"msgspec", "watchfiles"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
     "cli": {"msgspec", "click", "matplotlib", "plotext"},

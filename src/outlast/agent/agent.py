@@ -263,8 +263,9 @@ class Agent:
             self.watch.watch_for_hang(
                 lambda: (pump.last_output_at, saver.last_change_at, self.metrics.sign()), after_s=limit_s
             )
-        elif sys.platform == "linux":
-            # Nobody said how long silence is normal: then a program that still computes is not taken for a hung one.
+        elif sys.platform == "linux" and not self.request.spec.interactive:
+            # Nobody said how long silence is normal: then a program that still computes is not taken for a hung one,
+            # and neither is one that may wait for what somebody types.
             signs: Callable[[], object] = lambda: (  # noqa: E731
                 pump.last_output_at,
                 saver.last_change_at,

@@ -17,6 +17,7 @@ import msgspec
 from outlast.agent import oci
 from outlast.agent.place import Place
 from outlast.agent.process import Command
+from outlast.agent.terminal import TerminalCommand
 from outlast.errors import OutlastError
 from outlast.workspace.workspace import Request
 
@@ -214,6 +215,8 @@ def command_for(
     environment: dict[str, str],
 ) -> Command:
     """The command, started: inside of a container where the run has an engine. Raises OSError, ValueError."""
+    if engine is None and request.spec.interactive:
+        return TerminalCommand(words, folder=place.code, environment=environment, home=place.home)
     if engine is None:
         return Command(words, folder=place.code, environment=environment)
     started = start(engine, of(request, place, attempt), words, environment)

@@ -29,9 +29,9 @@ _THREADS = 16
 _TOOLS = {
     "bash": "runs a `command` that is text, and `setup`; without it write `command` as a list of words",
     "git": "fetches `[code] git`, and records the commit and the uncommitted changes of your code",
-    "ssh": "fetches `[code] git` from addresses like git@host:repo; nothing else needs it",
-    "rsync": "nothing needs it yet; copying folders to and from machines of real clouds will",
-    "tmux": "nothing needs it yet; sessions on machines that outlive your connection will",
+    "ssh": "logs in to machines (`sync`, `attach`, `tunnel`), and fetches `[code] git` from git@host:repo",
+    "rsync": "`outlast sync` copies with it",
+    "tmux": "`outlast attach` shows terminals in it, on machines of the local cloud",
 }
 
 

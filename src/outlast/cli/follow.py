@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 import click
 
@@ -32,6 +33,8 @@ class Follower:
         self.told = 0
         self.reader: LogReader | None = None
         self.at_line_start = True
+        # What is done once, by whoever follows, before the output is shown.
+        self.before: Callable[[], None] | None = None
 
     def follow(self) -> RunState:
         """Until the run is over; what was shown before is not shown again when it is called anew."""

@@ -21,6 +21,9 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "cancel": ("cancel", "cancel", "runs", "end a run; its machine is deleted"),
     "preempt": ("preempt", "preempt", "runs", "take a run's machine away on purpose"),
     "drill": ("drill", "drill", "runs", "preempt your own training on purpose, and say what survives"),
+    "sync": ("sync", "sync", "machines", "keep a folder here and one on a machine the same"),
+    "attach": ("attach", "attach", "machines", "the terminal of a run or a machine; leave it and come back"),
+    "tunnel": ("tunnel", "tunnel", "machines", "a port of a run or a machine, here: TensorBoard, Jupyter"),
     "supervise": ("supervise", "supervise", "care", "keep the runs of a workspace alive"),
     "plan": ("supervise", "plan_command", "care", "what the supervisor would do now"),
     "reap": ("supervise", "reap", "care", "delete every machine that no live run owns"),
@@ -31,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
 # Words of `ps` that need no parser.
 _PLAIN = {"--all", "-a", "--json"}
 
-_GROUPS = {"start": "Start here", "runs": "Runs", "care": "Care"}
+_GROUPS = {"start": "Start here", "runs": "Runs", "machines": "Machines", "care": "Care"}
 
 _OPTIONS = """\
 Every command takes --workspace (default: OUTLAST_WORKSPACE, `workspace` in outlast.toml, ~/.outlast/workspace)

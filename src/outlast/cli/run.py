@@ -54,6 +54,8 @@ def spec_options(command: F) -> F:
         click.option("--spot/--on-demand", "spot", default=None, help="Cheap and preemptible, or neither."),
         click.option("--keep-on-failure", default=None, is_flag=False, flag_value="1h", metavar="[TIME]",
                      help="Keep the machine of a crashed attempt for debugging (1h if no time is given)."),
+        click.option("--interactive", is_flag=True, default=None,
+                     help="Give the command a terminal, for a debugger; see `outlast attach`."),
         click.option("--set", "settings", multiple=True, metavar="SECTION.FIELD=VALUE", help="Any other field."),
     ]  # fmt: skip
     for option, (_, _, text) in _FIELDS.items():
@@ -76,6 +78,8 @@ def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
             )
     if options["spot"] is not None:
         table.setdefault("machine", {})["spot"] = options["spot"]
+    if options["interactive"]:
+        table["interactive"] = True
     for option, field in (("zones", "zones"), ("excluded", "exclude_zones")):
         if options[option]:
             table.setdefault("machine", {})[field] = list(options[option])
@@ -132,6 +136,8 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     workspace = find_workspace(workspace_url)
     request = ask_for(workspace, path, options, command)
     follower = Follower(workspace, request.run, quiet=quiet)
+    if request.spec.interactive and sys.stdin.isatty() and sys.stdout.isatty():
+        follower.before = lambda: _enter_terminal(workspace, request.run)
     if not _stay(workspace, request.run, follower):
         with contextlib.suppress(OSError):  # the terminal may be gone, and with it whoever could read this
             note(f"detached; `{request.run}` goes on. Back to it: `outlast logs -f {request.run}`")
@@ -185,6 +191,9 @@ def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
     """Follow to the end; Ctrl-C asks what to do, and only the answer does anything."""
     while True:
         try:
+            enter, follower.before = follower.before, None
+            if enter is not None:
+                enter()
             follower.follow()
             return
         except BrokenPipeError:
@@ -202,6 +211,18 @@ def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
             from outlast.cli.cancel import cancel_run
 
             cancel_run(workspace, run)
+
+
+def _enter_terminal(workspace: Workspace, run: str) -> None:
+    """Into the terminal of the command as soon as it has one. Whoever leaves it follows the output from then on."""
+    from outlast.errors import OutlastError
+    from outlast.sync.attach import attach
+    from outlast.sync.target import RunTarget
+
+    try:
+        attach(RunTarget(workspace, clouds(), run), say=lambda text: note(f"outlast: {text}"))
+    except OutlastError as problem:
+        note(f"outlast: no terminal: {problem.message}")
 
 
 def _ask(run: str) -> str:

@@ -62,6 +62,7 @@ def _read(reader: Reader) -> Spec:
         name=name,
         command=command,
         setup=reader.take("setup", text, ""),
+        interactive=reader.take("interactive", of(bool), False),
         params=params,
         env=_env(reader.section_of("env")),
         secrets=_secrets(reader),
@@ -72,6 +73,11 @@ def _read(reader: Reader) -> Spec:
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
     )
+    if spec.interactive and spec.machine.container:
+        reader.wrong(
+            "interactive",
+            "a command in a container has no terminal; leave out one of `interactive` and `[machine] container`",
+        )
     reader.take("workspace", text, "")
     reader.finish()
     return spec

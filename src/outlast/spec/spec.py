@@ -85,6 +85,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     command: str | tuple[str, ...]
     setup: str = ""
+    # The command has a terminal, which `outlast attach` enters.
+    interactive: bool = False
     params: dict[str, ParamValue] = {}
     env: dict[str, str] = {}
     # Variable on the machine → variable of the submitter. Names only; the values never come near a spec.

@@ -26,7 +26,7 @@ _SECRET_FILES = (
     *("credentials.json", "service-account*.json", "service_account*.json", "application_default_credentials.json"),
 )
 _SECRET = re.compile("|".join(fnmatch.translate(glob) for glob in _SECRET_FILES))
-_SECRET_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".azure", ".kube"})
+SECRET_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".azure", ".kube"})
 _NOT_SECRET = frozenset({".env.example", ".env.template", ".env.sample"})
 
 
@@ -44,7 +44,7 @@ class Found(msgspec.Struct, frozen=True):
     link: str = ""
 
 
-class _Ignoring(Protocol):
+class Ignoring(Protocol):
     def ignored(self, path: str, *, folder: bool) -> bool: ...
 
 
@@ -91,19 +91,23 @@ class Tree:
     def lacks(self, path: str) -> bool:
         """Whether a file of this name would be left out: for files that are not there any more."""
         folders, name = path.split("/")[:-1], os.path.basename(path)
-        if secret_name(name) or _ours(name) or any(part in _SECRET_FOLDERS or _ours(part) for part in folders):
+        if (
+            secret_name(name)
+            or never_taken(name)
+            or any(part in SECRET_FOLDERS or never_taken(part) for part in folders)
+        ):
             return True
         above = ["/".join(folders[: count + 1]) for count in range(len(folders))]
         return any(self._excludes(step, folder=True) for step in above) or self._excludes(path, folder=False)
 
-    def _rules_of(self, relative: str) -> _Ignoring:
+    def _rules_of(self, relative: str) -> Ignoring:
         """The rules of the repository whose top, or a part of which, is this folder."""
         folder = os.path.join(self.root, relative) if relative else self.root
         skipped = relative + "/" if relative else ""
         files = git.listed(folder) if self._ask_git else None
-        return _Listed(files, skipped) if files is not None else _read_rules_of(folder, skipped)
+        return _Listed(files, skipped) if files is not None else rules_without_git(folder, skipped)
 
-    def _visit(self, relative: str, rules: _Ignoring) -> None:
+    def _visit(self, relative: str, rules: Ignoring) -> None:
         try:
             with os.scandir(os.path.join(self.root, relative)) as entries:
                 found = list(entries)
@@ -121,12 +125,12 @@ class Tree:
             # Git says nothing of pipes and the like, so its rules are not asked about them.
             known = folder or entry.is_symlink() or entry.is_file(follow_symlinks=False)
             if (
-                _ours(entry.name)
+                never_taken(entry.name)
                 or (known and rules.ignored(path, folder=folder))
                 or self._excludes(path, folder=folder)
             ):
                 continue
-            if entry.name in _SECRET_FOLDERS if folder else secret_name(entry.name):
+            if entry.name in SECRET_FOLDERS if folder else secret_name(entry.name):
                 self.left_out.append(LeftOut(path + "/" * folder, "may hold secrets"))
             elif folder:
                 self._visit(path, rules)
@@ -175,7 +179,7 @@ def unreadable(path: str, problem: OSError) -> SpecError:
     )
 
 
-def _ours(name: str) -> bool:
+def never_taken(name: str) -> bool:
     return name in (".git", "__pycache__") or (name.startswith(".outlast") and name != OUTLASTIGNORE)
 
 
@@ -186,7 +190,7 @@ def _existing(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def _read_rules_of(folder: str, skipped: str) -> _Ignoring:
+def rules_without_git(folder: str, skipped: str) -> Ignoring:
     """The rules of git for the folder, read without git."""
     top = folder
     while not os.path.lexists(os.path.join(top, ".git")):

@@ -1,0 +1,76 @@
+"""Between a terminal and the command's own: what is typed goes there, what it prints comes here.
+
+`python relay.py SOCKET [direct]` runs in a tmux pane, or by itself where there is no tmux. The standard library alone:
+it is also sent to machines as text. Refuses to know what the command is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import tty
+
+# Ctrl-], as telnet has it: leaves the terminal where no tmux does.
+_LEAVE = b"\x1d"
+
+
+def frame(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack(">I", len(body)) + body
+
+
+def _size(handle: int) -> bytes:
+    rows, columns = struct.unpack("HHHH", fcntl.ioctl(handle, termios.TIOCGWINSZ, bytes(8)))[:2]
+    return struct.pack(">HH", rows, columns)
+
+
+def main(words: list[str]) -> int:
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        door.connect(words[0])
+    except OSError:
+        print("outlast: the command has ended")
+        return 0
+    direct = "direct" in words
+    before = termios.tcgetattr(0)
+    resized, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGWINCH, lambda *_: os.write(wake, b"w") and None)
+    try:
+        tty.setraw(0)
+        door.sendall(frame(b"w", _size(0)))
+        return _carry(door, resized, direct=direct)
+    finally:
+        termios.tcsetattr(0, termios.TCSAFLUSH, before)
+
+
+def _carry(door: socket.socket, resized: int, *, direct: bool) -> int:
+    watched: list[int] = [0, door.fileno(), resized]
+    while True:
+        ready = select.select(watched, [], [])[0]
+        if resized in ready:
+            os.read(resized, 4096)
+            door.sendall(frame(b"w", _size(0)))
+        if door.fileno() in ready:
+            body = door.recv(65536)
+            if not body:
+                return 0
+            while body:
+                body = body[os.write(1, body) :]
+        if 0 in ready:
+            typed = os.read(0, 4096)
+            if not typed or (direct and _LEAVE in typed):
+                return 10
+            door.sendall(frame(b"i", typed))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (OSError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,394 @@
+"""The far side of a sync: writes below one folder and nowhere else, whole files only, and remembers what it put there.
+
+Sent over ssh and run by the machine's own `python3` (3.7 or newer), so it imports nothing but the standard library.
+The near side uses the same code for what it pulls. Frames come in by stdin: four bytes of length, a JSON header, and
+`size` bytes of body; each is answered by one line of JSON.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import shutil
+import stat
+import struct
+import sys
+import time
+from typing import Any
+
+MARK = ".outlast-sync"
+# Whoever sends says something every few seconds. One that is silent for so long is gone, even if TCP has not noticed.
+_SILENCE_S = 120.0
+_STALE_S = 600.0
+_SKIPPED = (MARK, ".git", "__pycache__")
+
+_SYSTEM = [
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/System",
+    "/Library",
+    "/Applications",
+]
+_USABLE = ["/usr/local", "/usr/src", "/dev/shm"]
+_SHARED = "/ /home /root /media /mnt /opt /run /srv /tmp /usr/local /usr/src /dev/shm /var /var/lib /var/log /var/tmp"
+_SHARED += " /private /Users /Volumes"
+
+
+class Refused(Exception):
+    """What the near side shall tell its user, and the next step."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        Exception.__init__(self, message)
+        self.message = message
+        self.hint = hint
+
+
+def forbidden(path: str, home: str) -> str:
+    """Why nothing may be synced into this folder; empty if it may."""
+    if path in _SHARED.split():
+        return "holds what is not yours alone"
+    if home == path or home.startswith(path + "/"):
+        return "is the home folder" if home == path else "holds the home folder"
+    if _below(path, _SYSTEM) and not _below(path, _USABLE):
+        return "belongs to the system"
+    return ""
+
+
+def _below(path: str, folders: list[str]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def resolve(asked: str, home: str, base: str = "") -> str:
+    """The real folder that is meant. Judged as it is written and as it is after every link. Raises Refused."""
+    path = os.path.expanduser(asked) if asked.startswith("~") else asked
+    path = os.path.normpath(os.path.join(home, base, path))
+    real = os.path.realpath(path)
+    for judged in (path, real):
+        why = forbidden(judged, os.path.realpath(home)) or forbidden(judged, home)
+        if why:
+            shown = f"`{asked}`" if judged == asked else f"`{asked}` is {judged}, which"
+            raise Refused(f"{shown} {why}", "name a folder of its own, such as `~/project`")
+    if os.path.lexists(real) and not os.path.isdir(real):
+        raise Refused(f"`{asked}` is no folder", "name a folder; it is made if it is not there")
+    return real
+
+
+def parts_of(path: str) -> list[str]:
+    """The steps of a path that stays below. Raises Refused for one that does not."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == MARK:
+        raise Refused(f"{path!r} leads out of the folder")
+    return parts
+
+
+class Store:
+    """One destination folder. Remembers, for each origin, which paths it put there."""
+
+    def __init__(self, root: str, origin: str) -> None:
+        self.root = root
+        self.origin = origin
+        self.made = not os.path.isdir(root)
+        os.makedirs(root, exist_ok=True)
+        self.own = os.path.join(root, MARK)
+        self.journal = os.path.join(self.own, origin + ".paths")
+        self.known = os.path.exists(self.journal)
+        self.empty = not any(name != MARK for name in os.listdir(root))
+        self.owned: set[str] = self._read() if self.known else set()
+        self.seen: dict[str, list[int]] = {}
+        self.number = 0
+
+    def open(self) -> None:
+        """From now on it is ours to write to."""
+        os.makedirs(self.own, exist_ok=True)
+        with open(os.path.join(self.own, ".gitignore"), "w") as file:
+            file.write("*\n")
+        for name in os.listdir(self.own):
+            if name.startswith("tmp-") and _left_over(os.path.join(self.own, name), name[4:]):
+                shutil.rmtree(os.path.join(self.own, name), ignore_errors=True)
+        self.scratch = os.path.join(self.own, f"tmp-{os.getpid()}")
+        os.makedirs(self.scratch, exist_ok=True)
+        fresh = self.journal + ".new"
+        with open(fresh, "wb") as compact:
+            compact.write(b"".join(b"+" + os.fsencode(path) + b"\0" for path in sorted(self.owned)))
+        os.replace(fresh, self.journal)
+        self.log = open(self.journal, "ab", 0)  # noqa: SIM115 - as long as we live
+
+    def close(self) -> None:
+        self.log.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _read(self) -> set[str]:
+        with open(self.journal, "rb") as file:
+            entries = file.read().split(b"\0")[:-1]
+        owned: set[str] = set()
+        for entry in entries:
+            path = os.fsdecode(entry[1:])
+            if entry[:1] == b"+":
+                owned.add(path)
+            else:
+                owned.discard(path)
+        return owned
+
+    def own_all(self, paths: list[str]) -> None:
+        """Before they are written: what a crash leaves behind is known to be ours."""
+        new = [path for path in paths if path not in self.owned]
+        for path in new:
+            parts_of(path)
+        if new:
+            self.log.write(b"".join(b"+" + os.fsencode(path) + b"\0" for path in new))
+            self.owned.update(new)
+
+    def conflicts(self, folders: list[str]) -> dict[str, str]:
+        """Folders of ours that are something else here, and are not ours to replace."""
+        found: dict[str, str] = {}
+        for folder in folders:
+            parts_of(folder)
+            try:
+                mode = os.lstat(os.path.join(self.root, folder)).st_mode
+            except OSError:
+                continue
+            if not stat.S_ISDIR(mode) and folder not in self.owned:
+                found[folder] = "a link" if stat.S_ISLNK(mode) else "a file"
+        return found
+
+    def put(self, path: str, body: bytes, mode: int, mtime_ns: int) -> None:
+        self.number += 1
+        fresh = os.path.join(self.scratch, str(self.number))
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(handle, "wb", 0) as file:
+                view = memoryview(body)
+                while view:
+                    view = view[file.write(view) :]
+                os.fchmod(handle, mode & 0o777)
+            os.utime(fresh, ns=(mtime_ns, mtime_ns))
+            self._place(path, fresh)
+        except BaseException:
+            _unlink(fresh)
+            raise
+
+    def link(self, path: str, target: str) -> None:
+        self.number += 1
+        fresh = os.path.join(self.scratch, str(self.number))
+        os.symlink(target, fresh)
+        try:
+            self._place(path, fresh)
+        except BaseException:
+            _unlink(fresh)
+            raise
+
+    def _place(self, path: str, fresh: str) -> None:
+        """Give it its name, below real folders only: a link on the way would lead out."""
+        name = parts_of(path)[-1]
+        folder = self._folder(path)
+        try:
+            self.own_all([path])
+            try:
+                os.rename(fresh, name, dst_dir_fd=folder)
+            except IsADirectoryError:
+                # Emptied by us a moment ago, as a rule. One that is not empty is not ours to remove.
+                os.rmdir(name, dir_fd=folder)
+                os.rename(fresh, name, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def _folder(self, path: str) -> int:
+        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        walked = ""
+        for part in parts_of(path)[:-1]:
+            walked = walked + "/" + part if walked else part
+            try:
+                below = self._enter(handle, part, walked)
+            finally:
+                os.close(handle)
+            handle = below
+        return handle
+
+    def _enter(self, handle: int, part: str, walked: str) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            return os.open(part, flags, dir_fd=handle)
+        except FileNotFoundError:
+            pass
+        except OSError as problem:
+            if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            if walked not in self.owned:
+                raise Refused(f"`{walked}` is a file or a link there, and was not put there by us") from None
+            os.unlink(part, dir_fd=handle)
+        try:
+            os.mkdir(part, dir_fd=handle)
+        except FileExistsError:
+            pass
+        return os.open(part, flags, dir_fd=handle)
+
+    def drop(self, path: str) -> bool:
+        """Delete what we put there, and folders that this leaves empty. False if it is not ours."""
+        parts = parts_of(path)
+        if path not in self.owned:
+            return False
+        try:
+            self._unlink_below(parts)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # somebody was first
+        self.log.write(b"-" + os.fsencode(path) + b"\0")
+        self.owned.discard(path)
+        return True
+
+    def _unlink_below(self, parts: list[str]) -> None:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        handles = [os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)]
+        try:
+            for part in parts[:-1]:
+                handles.append(os.open(part, flags, dir_fd=handles[-1]))
+            os.unlink(parts[-1], dir_fd=handles[-1])
+            for depth in range(len(parts) - 1, 0, -1):
+                try:
+                    os.rmdir(parts[depth - 1], dir_fd=handles[depth - 1])
+                except OSError:
+                    break
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def changes(self) -> tuple[list[list[Any]], list[str]]:
+        """Files that are new or changed since the last look, with size and time; and those that are gone."""
+        now: dict[str, list[int]] = {}
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = [name for name in folders if name not in _SKIPPED]
+            links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+            for name in names + links:
+                whole = os.path.join(folder, name)
+                try:
+                    info = os.lstat(whole)
+                except OSError:
+                    continue
+                if stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode):
+                    now[os.path.relpath(whole, self.root)] = [info.st_size, info.st_mtime_ns, info.st_mode]
+        fresh = [[path, mark[0], mark[1]] for path, mark in now.items() if self.seen.get(path) != mark]
+        gone = [path for path in self.seen if path not in now]
+        self.seen = now
+        return fresh, gone
+
+
+def _left_over(path: str, pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+        return False
+    except ProcessLookupError:
+        return time.time() - os.stat(path).st_mtime > _STALE_S
+    except (OSError, ValueError):
+        return False
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+class Wire:
+    """Frames from stdin, with a limit to how long nothing may come."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.buffer = bytearray()
+
+    def take(self, count: int) -> bytes:
+        while len(self.buffer) < count:
+            if not select.select([self.handle], [], [], _SILENCE_S)[0]:
+                raise EOFError
+            body = os.read(self.handle, 1 << 20)
+            if not body:
+                raise EOFError
+            self.buffer += body
+        taken = bytes(self.buffer[:count])
+        del self.buffer[:count]
+        return taken
+
+    def frame(self) -> tuple[dict[str, Any], bytes]:
+        header = json.loads(self.take(struct.unpack(">I", self.take(4))[0]).decode("ascii"))
+        return header, self.take(header.get("size", 0))
+
+
+def greet(ask: dict[str, Any]) -> tuple[Store, dict[str, Any]]:
+    """Find the folder, refuse what must not be, tell what is there."""
+    home = os.path.expanduser("~")
+    asked = str(ask["path"])
+    root = resolve(asked, home, str(ask.get("base") or ""))
+    reading = bool(ask.get("reading"))
+    if reading and not os.path.isdir(root):
+        raise Refused(f"there is no folder `{asked}`", "it may come later; `--watch` waits for it")
+    store = Store(root, str(ask["origin"]))
+    if not reading:
+        if ask.get("delete") and not store.empty and not store.known:
+            raise Refused(
+                f"`{asked}` is not empty, and what is in it was not put there by this sync: `--delete` could delete it",
+                "name an empty folder, or leave `--delete` out",
+            )
+        store.open()
+    tools = {"rsync": bool(shutil.which("rsync")), "python": sys.version.split()[0]}
+    told: dict[str, Any] = {"root": root, "home": home, "made": store.made, "tools": tools}
+    told["owned"] = sorted(store.owned) if ask.get("delete") else []
+    told["scratch"] = "" if reading else os.path.relpath(store.scratch, root)
+    return store, told
+
+
+def carry_out(store: Store, ask: dict[str, Any], body: bytes) -> dict[str, Any]:
+    what, path = ask["do"], str(ask.get("path", ""))
+    if what == "put":
+        store.put(path, body, ask["mode"], ask["mtime_ns"])
+    elif what == "link":
+        store.link(path, str(ask["target"]))
+    elif what == "drop":
+        return {"dropped": store.drop(path)}
+    elif what == "own":
+        store.own_all(ask["paths"])
+    elif what == "conflicts":
+        return {"found": store.conflicts(ask["folders"])}
+    elif what == "changes":
+        fresh, gone = store.changes()
+        return {"fresh": fresh, "gone": gone}
+    return {}
+
+
+def main() -> None:
+    wire = Wire(0)
+    store: Store | None = None
+    try:
+        while True:
+            ask, body = wire.frame()
+            told: dict[str, Any] = {"n": ask["n"]}
+            try:
+                if store is None:
+                    store, more = greet(ask)
+                else:
+                    more = carry_out(store, ask, body)
+                told.update(more)
+            except Refused as problem:
+                told.update(refused=problem.message, hint=problem.hint)
+            except OSError as problem:
+                told.update(refused=problem.strerror or str(problem), hint="")
+            sys.stdout.buffer.write(json.dumps(told).encode("ascii") + b"\n")
+            sys.stdout.buffer.flush()
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        pass
+    finally:
+        if store is not None and hasattr(store, "scratch"):
+            store.close()
+
+
+if __name__ == "__main__":
+    main()
