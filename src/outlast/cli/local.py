@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from outlast.cli.options import json_option
+from outlast.cli.serve import env, serve
 from outlast.cli.terminal import money, table
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.clouds.local import catalog
@@ -49,6 +50,10 @@ def _complete_zone(_ctx: click.Context, _param: click.Parameter, beginning: str)
 @click.group()
 def local() -> None:
     """The cloud inside this computer: its zones, their weather, its machines."""
+
+
+local.add_command(serve)
+local.add_command(env)
 
 
 # Zones

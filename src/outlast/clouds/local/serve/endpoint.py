@@ -1,0 +1,58 @@
+"""The endpoint: one server, one router, and every API that is here, on one folder."""
+
+from __future__ import annotations
+
+import os
+
+from outlast.clouds.local.serve.batch import batch_handler
+from outlast.clouds.local.serve.environment import PROJECT
+from outlast.clouds.local.serve.faults import Faults
+from outlast.clouds.local.serve.http import Server
+from outlast.clouds.local.serve.router import Router, Watch
+from outlast.clouds.local.serve.storage.asked import RESERVED
+from outlast.clouds.local.serve.storage.buckets import BucketRoutes
+from outlast.clouds.local.serve.storage.inserts import InsertRoutes
+from outlast.clouds.local.serve.storage.objects import ObjectRoutes
+from outlast.clouds.local.serve.storage.store import Store
+from outlast.clouds.local.serve.storage.uploads import Uploads
+from outlast.clouds.local.serve.storage.xml import XmlRoutes
+from outlast.clouds.local.serve.tokens import add_tokens
+
+
+class Endpoint:
+    """Google's protocols on a folder, from `start` to `stop`. Several may serve the same folder at once."""
+
+    def __init__(self, root: str, *, port: int = 0, watch: Watch | None = None) -> None:
+        self.root = os.path.abspath(root)
+        os.makedirs(self.root, exist_ok=True)
+        router = Router(watch=watch)
+        add_tokens(router)
+        router.add("POST", "/batch", batch_handler(router.answer))
+        router.add("POST", "/batch/{api*}", batch_handler(router.answer))
+        # Taken before the folder is touched: a port that is in use changes nothing.
+        self.server = Server(port, router.answer)
+        self._store = Store(f"{self.root}/storage")
+        uploads = Uploads(self._store)
+        BucketRoutes(self._store).add_to(router)
+        ObjectRoutes(self._store).add_to(router)
+        InsertRoutes(self._store, uploads).add_to(router)
+        # The XML API takes what is left, and a mistyped path of the JSON API is none of it.
+        for word in sorted(RESERVED):
+            router.close(f"/{word}/{{rest*}}")
+        XmlRoutes(self._store, uploads, project=PROJECT).add_to(router)
+        self._router = router
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def faults(self) -> Faults:
+        return self._router.faults
+
+    def start(self) -> None:
+        self.server.start()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self._store.close()

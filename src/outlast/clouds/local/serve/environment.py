@@ -1,0 +1,62 @@
+"""The variables that point other people's clients at a server here, and the files that these variables name."""
+
+from __future__ import annotations
+
+import os
+
+from outlast.clouds.local.files import read_json, write_json
+from outlast.clouds.local.serve.tokens import TOKEN, moved_key, service_account_key
+
+PROJECT = "outlast-local"
+
+_BOTO = """[Credentials]
+gs_oauth2_refresh_token = outlast-local
+
+[GSUtil]
+# By itself gsutil speaks https only; through `gcloud storage` it goes where gcloud goes.
+use_gcloud_storage = True
+default_project_id = {project}
+
+[OAuth2]
+provider_token_uri = {url}/token
+"""
+
+
+def write_files(root: str, url: str, project: str = PROJECT) -> None:
+    """What the clients read: a folder for gcloud, a token, a key, the settings of gsutil."""
+    os.makedirs(f"{root}/gcloud", exist_ok=True)
+    _write(f"{root}/token", TOKEN)
+    _write(f"{root}/boto", _BOTO.format(url=url, project=project))
+    key = read_json(f"{root}/key.json") or {}
+    key = moved_key(key, url) if "private_key" in key else service_account_key(url, project)
+    write_json(f"{root}/key.json", key, permissions=0o600)
+
+
+def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
+    """In the order in which they are printed: gcloud, gsutil, Google's Python clients, obstore."""
+    return {
+        # A folder of its own, so that real accounts and this one never meet.
+        "CLOUDSDK_CONFIG": f"{root}/gcloud",
+        "CLOUDSDK_CORE_PROJECT": project,
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": f"{root}/token",
+        # Without the slash at the end gcloud refuses it.
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
+        "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "1",
+        "BOTO_CONFIG": f"{root}/boto",
+        "STORAGE_EMULATOR_HOST": url,
+        "GOOGLE_CLOUD_PROJECT": project,
+        "GOOGLE_APPLICATION_CREDENTIALS": f"{root}/key.json",
+        "GOOGLE_SERVICE_ACCOUNT": f"{root}/key.json",
+        "GOOGLE_ALLOW_HTTP": "true",
+    }
+
+
+def _write(path: str, text: str) -> None:
+    draft = f"{path}.{os.getpid()}.draft"
+    with open(draft, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(draft, path)

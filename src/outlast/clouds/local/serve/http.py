@@ -1,0 +1,240 @@
+"""The server: HTTP/1.1 on loopback, a thread a connection, bodies streamed. Refuses to listen anywhere else."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, BinaryIO, cast
+
+from outlast.clouds.local.serve.faults import Reset
+from outlast.clouds.local.serve.message import (
+    PIECE_BYTES,
+    Answer,
+    Bytes,
+    FileSlice,
+    Request,
+    Source,
+    request_of,
+)
+from outlast.clouds.local.serve.refusal import Refused
+
+# An unread body of this size is read and thrown away, so that the connection can go on; a larger one ends it.
+DRAIN_BYTES_MAX = 8 * 1024 * 1024
+_LINE_BYTES_MAX = 8192
+
+
+class _Sized:
+    """A body with Content-Length."""
+
+    def __init__(self, stream: BinaryIO, length: int) -> None:
+        self._stream = stream
+        self._left = length
+
+    def read_piece(self, bytes_max: int) -> bytes:
+        if self._left == 0:
+            return b""
+        piece = cast(bytes, self._stream.read1(min(bytes_max, self._left)))  # type: ignore[attr-defined]
+        if not piece:
+            raise ConnectionAbortedError(f"the client left with {self._left} bytes to come")
+        self._left -= len(piece)
+        return piece
+
+
+class _Chunked:
+    """A body with Transfer-Encoding: chunked."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = 0
+        self._over = False
+
+    def read_piece(self, bytes_max: int) -> bytes:
+        if self._left == 0 and not self._over:
+            self._next()
+        if self._over:
+            return b""
+        piece = self._stream.read(min(bytes_max, self._left))
+        if not piece:
+            raise ConnectionAbortedError("the client left in the middle of a chunk")
+        self._left -= len(piece)
+        if self._left == 0 and self._stream.readline(_LINE_BYTES_MAX).strip():
+            raise ConnectionAbortedError("a chunk is longer than it says")
+        return piece
+
+    def _next(self) -> None:
+        line = self._stream.readline(_LINE_BYTES_MAX)
+        try:
+            self._left = int(line.partition(b";")[0], 16)
+        except ValueError as problem:
+            raise ConnectionAbortedError(f"a chunk begins with {line!r}") from problem
+        if self._left == 0:
+            self._over = True
+            while self._stream.readline(_LINE_BYTES_MAX).strip():
+                pass  # trailers
+
+
+class _Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "outlast"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.opened(self.connection)
+
+    def finish(self) -> None:
+        self.server.ended(self.connection)
+        with suppress(OSError):
+            super().finish()
+
+    def handle(self) -> None:
+        # A client that leaves is no error of ours.
+        with suppress(ConnectionError):
+            super().handle()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: who wants to see the requests gives the router a `watch`."""
+
+    def serve(self) -> None:
+        try:
+            source = self._source()
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            request = request_of(self.command, self.path, headers, source)
+        except Refused as refused:
+            self.close_connection = True
+            self._send(Answer(status=refused.status, body=refused.body("json")[1]))
+            return
+        try:
+            answer = self.server.answer(request)
+        except Reset:
+            self._reset()
+            return
+        except ConnectionError:
+            raise
+        except BaseException:
+            # A bug of ours: the client is told, and the traceback goes to stderr by the server's own way.
+            self.close_connection = True
+            self._send(_broken())
+            raise
+        self._drain(source)
+        self._send(answer)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = serve
+
+    def _source(self) -> Source:
+        if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
+            return _Chunked(cast(BinaryIO, self.rfile))
+        text = self.headers.get("Content-Length", "0").strip()
+        if not text.isascii() or not text.isdigit():
+            raise Refused(400, "badRequest", f"Content-Length: `{text}` is no length")
+        return _Sized(cast(BinaryIO, self.rfile), int(text)) if int(text) else Bytes()
+
+    def _drain(self, source: Source) -> None:
+        """What the handler did not want must not be taken for the next request."""
+        left = DRAIN_BYTES_MAX
+        while piece := source.read_piece(PIECE_BYTES):
+            left -= len(piece)
+            if left < 0:
+                self.close_connection = True
+                return
+
+    def _reset(self) -> None:
+        # Closing with this set makes the kernel send a reset in place of an orderly end.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.server.abort(self.connection)
+
+    def _send(self, answer: Answer) -> None:
+        body = answer.body
+        headers = dict(answer.headers)
+        in_chunks = not isinstance(body, bytes | FileSlice)
+        if in_chunks:
+            headers["Transfer-Encoding"] = "chunked"
+        elif answer.status not in (204, 304) and "Content-Length" not in headers:
+            headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else cast(FileSlice, body).length)
+        if self.close_connection:
+            headers["Connection"] = "close"
+        head = self._head(answer.status, headers)
+        bare = self.command == "HEAD" or answer.status in (204, 304)
+        try:
+            if bare or isinstance(body, bytes):
+                self.connection.sendall(head + (b"" if bare else cast(bytes, body)))
+            elif isinstance(body, FileSlice):
+                self.connection.sendall(head)
+                if body.length:
+                    self.connection.sendfile(body.file, body.offset, body.length)
+            else:
+                self.connection.sendall(head)
+                for piece in body:
+                    self.connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+                self.connection.sendall(b"0\r\n\r\n")
+        finally:
+            if isinstance(body, FileSlice):
+                body.file.close()
+
+    def _head(self, status: int, headers: dict[str, str]) -> bytes:
+        phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
+        lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {self.date_time_string()}", "Server: outlast"]
+        # A header must not end early, whatever name a client gave to its object.
+        lines += [f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers.items()]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+
+
+def _broken() -> Answer:
+    kind, body = Refused(500, "internalError", "a bug in outlast; see what the server printed").body("json")
+    return Answer(status=500, headers={"Content-Type": kind}, body=body)
+
+
+class Server(ThreadingHTTPServer):
+    """Serves from `start` to `stop`."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 256
+    allow_reuse_address = True
+
+    def __init__(self, port: int, answer: Callable[[Request], Answer]) -> None:
+        self.answer = answer
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), _Connection)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def opened(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.add(connection)
+
+    def ended(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(connection)
+
+    def abort(self, connection: socket.socket) -> None:
+        self.ended(connection)
+        connection.close()
+
+    def shutdown_request(self, request: Any) -> None:
+        # `shutdown` on a socket that is to be reset would end it in order after all.
+        if request.fileno() != -1:
+            super().shutdown_request(request)
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+
+    def stop(self) -> None:
+        """No new connections, and the open ones end: a client must not go on talking to a server that is gone."""
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)

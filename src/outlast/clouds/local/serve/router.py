@@ -1,0 +1,110 @@
+"""Which handler answers which request, what refusals look like there, and where faults strike. Knows no API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from outlast.clouds.local.serve.faults import Fault, Faults, Reset
+from outlast.clouds.local.serve.fields import masked
+from outlast.clouds.local.serve.message import Answer, Request, zip_answer
+from outlast.clouds.local.serve.refusal import Dialect, Refused, not_found
+
+Handler = Callable[[Request], Answer]
+Watch = Callable[[Request, Answer], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """Requests of one shape. `host` is a name without its port; empty for any."""
+
+    method: str
+    pattern: re.Pattern[str]
+    # None: what comes here and fits no other route is nobody's.
+    handler: Handler | None
+    dialect: Dialect
+    host: str
+
+
+class Router:
+    """The table of routes; the first that fits is taken, so the narrow ones are added first.
+
+    `watch` sees every request with its answer, those inside of batches, too, before the client does.
+    """
+
+    def __init__(self, *, watch: Watch | None = None) -> None:
+        self.faults = Faults()
+        self._watch = watch
+        self._routes: list[Route] = []
+
+    def add(self, method: str, path: str, handler: Handler, *, dialect: Dialect = "json", host: str = "") -> None:
+        """`path` is like `/b/{bucket}/o/{object*}`: a name takes one segment, with a star all that are left."""
+        pattern = path_pattern(path)
+        self._routes.append(Route(method=method, pattern=pattern, handler=handler, dialect=dialect, host=host))
+
+    def close(self, path: str) -> None:
+        """Routes that are added later take nothing of this."""
+        pattern = path_pattern(path)
+        self._routes.append(Route(method="*", pattern=pattern, handler=None, dialect="json", host=""))
+
+    def answer(self, request: Request) -> Answer:
+        """The handler's answer, or its refusal in the dialect of the route. Raises Reset."""
+        dialect = _guess(request)
+        try:
+            dialect, handler = self._find(request)
+            answer = self._work(handler, request)
+            if dialect == "json" and "fields" in request.query:
+                answer = masked(answer, request.query["fields"])
+        except Refused as refused:
+            answer = _refusal(refused, dialect)
+        if self._watch is not None:
+            self._watch(request, answer)
+        zip_answer(request, answer)
+        return answer
+
+    def _work(self, handler: Handler, request: Request) -> Answer:
+        fault = self.faults.strike(request)
+        if fault is not None and not fault.after_work:
+            return _struck(fault)
+        answer = handler(request)
+        return answer if fault is None else _struck(fault)
+
+    def _find(self, request: Request) -> tuple[Dialect, Handler]:
+        host = request.headers.get("host", "").rpartition(":")[0]
+        other_method = False
+        for route in self._routes:
+            found = route.pattern.fullmatch(request.path)
+            if found is None or route.host not in ("", host):
+                continue
+            if route.method not in (request.method, "*"):
+                other_method = True
+                continue
+            if route.handler is None:
+                break
+            request.parts = {name: unquote(text) for name, text in found.groupdict().items()}
+            return route.dialect, route.handler
+        if other_method:
+            raise Refused(405, "httpMethodNotAllowed", f"{request.method} is not allowed for {request.path}")
+        raise not_found(f"Not Found: there is no {request.path} here")
+
+
+def path_pattern(pattern: str) -> re.Pattern[str]:
+    text = re.sub(r"\\\{([a-z_]+)\\\}", r"(?P<\1>[^/]+)", re.escape(pattern))
+    return re.compile(re.sub(r"\\\{([a-z_]+)\\\*\\\}", r"(?P<\1>.+)", text), re.DOTALL)
+
+
+def _struck(fault: Fault) -> Answer:
+    if fault.status is None:
+        raise Reset
+    raise fault.refusal()
+
+
+def _refusal(refused: Refused, dialect: Dialect) -> Answer:
+    kind, body = refused.body(dialect)
+    return Answer(status=refused.status, headers={"Content-Type": kind, **refused.headers}, body=body)
+
+
+def _guess(request: Request) -> Dialect:
+    return "xml" if "xml" in request.headers.get("accept", "") else "json"

@@ -1,0 +1,141 @@
+"""Google's own description of its APIs, held against what is asked and answered: a name that is not in it is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outlast.clouds.local.serve.message import Answer, Request
+
+# Sent by the real gcloud, and not in the description.
+UNLISTED_PARAMETERS = {"$.xgafv", "includeFoldersAsPrefixes", "upload_id", "enableObjectRetention"}
+
+
+@dataclass(frozen=True)
+class Method:
+    id: str
+    verb: str
+    pattern: re.Pattern[str]
+    parameters: frozenset[str]
+    response: str | None
+
+
+class Description:
+    """One API, from the document inside of google-api-python-client."""
+
+    def __init__(self, name: str, *, base: str, skip: str = "") -> None:
+        import googleapiclient
+
+        documents = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
+        self._document = json.loads((documents / f"{name}.json").read_text(encoding="utf-8"))
+        self._base, self._skip = base, skip
+        self._methods = list(self._all(self._document))
+
+    def _all(self, node: dict[str, Any]) -> Iterator[Method]:
+        for method in node.get("methods", {}).values():
+            paths = [self._base + method["path"]]
+            paths += [protocol["path"] for protocol in method.get("mediaUpload", {}).get("protocols", {}).values()]
+            if method.get("useMediaDownloadService"):
+                paths.append("/download" + paths[0])
+            for path in paths:
+                yield Method(
+                    id=method["id"],
+                    verb=method["httpMethod"],
+                    pattern=re.compile(re.sub(r"\{\+?\w+\}", "[^/]+", path)),
+                    parameters=frozenset(method.get("parameters", {})) | frozenset(self._document["parameters"]),
+                    response=method.get("response", {}).get("$ref"),
+                )
+        for below in node.get("resources", {}).values():
+            yield from self._all(below)
+
+    def find(self, request: Request) -> Method | None:
+        verb = "POST" if "upload_id" in request.query else request.method
+        fits = (m for m in self._methods if m.verb == verb and m.pattern.fullmatch(request.path))
+        return next(fits, None)
+
+    def problems(self, request: Request, answer: Answer) -> Iterator[str]:
+        """What is wrong with a request to this API and with its answer."""
+        method = self.find(request)
+        if method is None:
+            yield f"{request.method} {request.path} is in no API"
+            return
+        for name in set(request.query) - method.parameters - UNLISTED_PARAMETERS:
+            yield f"{method.id} has no parameter {name}"
+        if not answer.headers.get("Content-Type", "").startswith("application/json") or answer.status >= 300:
+            return
+        if "x-goog-generation" in answer.headers:
+            return
+        assert isinstance(answer.body, bytes)
+        if method.response is None:
+            yield f"{method.id} answers nothing, but got a body"
+        else:
+            yield from self.mistakes(json.loads(answer.body), {"$ref": method.response}, method.id)
+
+    def mistakes(self, value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
+        """Where a value is not what its schema says."""
+        schema = self._document["schemas"][schema["$ref"]] if "$ref" in schema else schema
+        kind = schema.get("type", "any")
+        if kind == "object":
+            yield from self._object(value, schema, where)
+        elif kind == "array":
+            if not isinstance(value, list):
+                yield f"{where} is no list: {value!r}"
+                return
+            for number, each in enumerate(value):
+                yield from self.mistakes(each, schema["items"], f"{where}[{number}]")
+        elif kind == "string":
+            if not isinstance(value, str) or not _formatted(value, schema.get("format")):
+                yield f"{where} is no {schema.get('format', 'string')}: {value!r}"
+            if "enum" in schema and value not in schema["enum"]:
+                yield f"{where} is none of {schema['enum']}: {value!r}"
+        elif kind == "boolean" and not isinstance(value, bool):
+            yield f"{where} is no boolean: {value!r}"
+        elif kind in ("integer", "number") and (isinstance(value, bool) or not isinstance(value, int | float)):
+            yield f"{where} is no number: {value!r}"
+
+    def _object(self, value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield f"{where} is no object: {value!r}"
+            return
+        known = schema.get("properties", {})
+        for name, each in value.items():
+            below = known.get(name) or schema.get("additionalProperties")
+            if below is None:
+                yield f"{where} has no field {name}"
+            else:
+                yield from self.mistakes(each, below, f"{where}.{name}")
+
+
+def _formatted(text: str, form: str | None) -> bool:
+    if form in ("int64", "uint64"):
+        return re.fullmatch(r"-?\d+", text) is not None
+    if form == "date-time":
+        return re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", text) is not None
+    return True
+
+
+class Watching:
+    """Collects what is wrong with everything that passes by an endpoint."""
+
+    def __init__(self) -> None:
+        self._storage = Description("storage.v1", base="/storage/v1/")
+        self.problems: list[str] = []
+        self.seen: set[str] = set()
+
+    def taken(self) -> list[str]:
+        """What was found since the last time."""
+        found, self.problems = self.problems, []
+        return found
+
+    def __call__(self, request: Request, answer: Answer) -> None:
+        if not re.match(r"(/resumable)?(/upload|/download)?/storage/v1/", request.path):
+            return
+        if answer.status in (404, 405) and self._storage.find(request) is None:
+            return
+        self.problems += self._storage.problems(request, answer)
+        if (method := self._storage.find(request)) is not None and answer.status < 300:
+            self.seen.add(method.id)

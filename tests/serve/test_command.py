@@ -1,0 +1,159 @@
+"""`outlast local serve` and `env` as a user has them; what a restart and a kill in the middle leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.clouds.local.serve.storage.uploads import GRAIN_BYTES
+from tests.serve.conftest import stored_files
+from tests.waiting import eventually
+
+OUTLAST = str(Path(sys.executable).parent / "outlast")
+
+
+class Serving:
+    """`outlast local serve` in a home of its own, until it is stopped or killed."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.root = home / "served"
+        self.variables = {"PATH": os.environ["PATH"], "HOME": str(home), "OUTLAST_LOCAL_CLOUD": str(home / "cloud")}
+        self.process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self, *, port: int = 0) -> None:
+        words = [OUTLAST, "local", "serve", "--root", str(self.root), "--port", str(port)]
+        self.process = subprocess.Popen(
+            words, env=self.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url.startswith("http://127.0.0.1:"), self.process.communicate()[1]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """How it ended, and what it said on stderr."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        said = self.process.communicate(timeout=20)[1]
+        process, self.process = self.process, None
+        return process.returncode, said
+
+    def outlast(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [OUTLAST, *words], env=self.variables, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        asked = urllib.request.Request(self.url + path, data=body, method=method, headers=named)
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            content = answer.read()
+            assert isinstance(content, bytes)
+            return content
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    served = Serving(tmp_path)
+    served.start()
+    yield served
+    if served.process is not None:
+        served.end(signal.SIGKILL)
+
+
+def test_says_where_it_is_and_ends_without_noise(serving: Serving) -> None:
+    assert serving.ask("GET", "/storage/v1/b?project=p") == b'{"kind":"storage#buckets"}'
+    told = serving.outlast("local", "env", "--root", str(serving.root))
+    assert f"export STORAGE_EMULATOR_HOST={serving.url}" in told.stdout.splitlines()
+    code, said = serving.end()
+    assert (code, "Traceback" in said) == (0, False)
+    after = serving.outlast("local", "env", "--root", str(serving.root))
+    assert (after.returncode, after.stdout) == (5, "")
+    assert "outlast local serve --root" in after.stderr
+
+
+def test_the_variables_work_in_a_shell_and_name_files_that_are_there(serving: Serving) -> None:
+    root = shlex.quote(str(serving.root))
+    script = f'eval "$({OUTLAST} local env --root {root})" && cat "$BOTO_CONFIG" && echo "$CLOUDSDK_CONFIG"'
+    told = subprocess.run(
+        ["sh", "-euc", script], env=serving.variables, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert told.stdout.strip().endswith(f"{serving.root}/gcloud")
+    found = json.loads(serving.outlast("local", "env", "--root", str(serving.root), "--json").stdout)
+    for name in ("CLOUDSDK_CONFIG", "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", "BOTO_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS"):
+        assert os.path.exists(found[name]), name
+    assert found["CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE"].endswith("/")
+
+
+def test_a_second_server_of_the_folder_and_a_taken_port_are_refused(serving: Serving, tmp_path: Path) -> None:
+    again = serving.outlast("local", "serve", "--root", str(serving.root))
+    assert again.returncode == 2
+    assert serving.url in again.stderr
+    port = serving.url.rpartition(":")[2]
+    taken = serving.outlast("local", "serve", "--root", str(tmp_path / "other"), "--port", port)
+    assert taken.returncode == 2
+    assert f"--port: {port} is in use" in taken.stderr
+    (tmp_path / "file").write_text("x")
+    wrong = serving.outlast("local", "serve", "--root", str(tmp_path / "file"), "--port", "0")
+    assert wrong.returncode == 5
+    assert "--root" in wrong.stderr
+
+
+def test_googles_login_takes_the_key(serving: Serving) -> None:
+    service_account = pytest.importorskip("google.oauth2.service_account", reason="google-auth is not installed")
+    transport = pytest.importorskip("google.auth.transport.requests", reason="google-auth is not installed")
+    credentials = service_account.Credentials.from_service_account_file(
+        f"{serving.root}/key.json", scopes=["https://www.googleapis.com/auth/devstorage.read_write"]
+    )
+    credentials.refresh(transport.Request())
+    assert credentials.valid
+
+
+def test_a_restart_loses_nothing_not_even_half_an_upload(serving: Serving) -> None:
+    body = os.urandom(GRAIN_BYTES * 2 + 17)
+    serving.ask("PUT", "/kept-1")
+    serving.ask("PUT", "/kept-1/small", b"small", x_goog_meta_own="word")
+    serving.ask("PUT", "/kept-1/large", body)
+    before = serving.ask("GET", "/storage/v1/b/kept-1/o?fields=items(name,generation,crc32c,metadata)")
+    asked = urllib.request.Request(
+        f"{serving.url}/upload/storage/v1/b/kept-1/o?uploadType=resumable&name=half", data=b"{}", method="POST"
+    )
+    location = urllib.request.urlopen(asked, timeout=10).headers["Location"].partition("/upload")[2]
+    head = f"bytes 0-{GRAIN_BYTES - 1}/*"
+    with pytest.raises(urllib.error.HTTPError, match="308"):
+        serving.ask("PUT", "/upload" + location, body[:GRAIN_BYTES], Content_Range=head)
+    serving.end(signal.SIGKILL)
+    serving.start()
+    assert serving.ask("GET", "/storage/v1/b/kept-1/o?fields=items(name,generation,crc32c,metadata)") == before
+    assert serving.ask("GET", "/kept-1/large") == body
+    rest = f"bytes {GRAIN_BYTES}-{len(body) - 1}/{len(body)}"
+    serving.ask("PUT", "/upload" + location, body[GRAIN_BYTES:], Content_Range=rest)
+    assert serving.ask("GET", "/kept-1/half") == body
+
+
+def test_a_kill_in_the_middle_of_an_upload_leaves_the_old_object_and_no_litter(serving: Serving) -> None:
+    old = b"old" * 50_000
+    serving.ask("PUT", "/killed-1")
+    serving.ask("PUT", "/killed-1/object", old)
+    host, _, port = serving.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(
+            b"PUT /killed-1/object HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n" + b"n" * 4_000_000
+        )
+        eventually(lambda: len(stored_files(str(serving.root))) == 2, what="the staged body")
+        serving.end(signal.SIGKILL)
+    assert len(stored_files(str(serving.root))) == 2
+    serving.start()
+    assert serving.ask("GET", "/killed-1/object") == old
+    assert len(stored_files(str(serving.root))) == 1
