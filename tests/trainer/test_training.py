@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -107,16 +108,14 @@ def test_a_state_that_cannot_be_saved_is_told_and_the_older_one_holds(made: list
     assert new(made, folder).restore() == {"fine": True}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders")
-def test_a_read_only_folder_is_told_at_the_next_call(made: list[Training], folder: Path) -> None:
+def test_a_save_that_fails_in_the_background_is_told_at_the_next_call(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run.save(1, {"a": 1}, wait=True)
-    os.chmod(run.around.checkpoints, 0o500)
-    try:
-        with pytest.raises(SaveFailed, match="not saved"):
-            run.save(2, {"a": 2}, wait=True)
-    finally:
-        os.chmod(run.around.checkpoints, 0o700)
+    # A file where the saver wants a folder.
+    Path(run.around.checkpoints, "step-000000002.tmp").write_text("in the way")
+    run.save(2, {"a": 2})
+    with pytest.raises(SaveFailed, match=r"not saved: File exists: .*step-000000002\.tmp"):
+        run.save(3, {"a": 3}, wait=True)
     assert new(made, folder).restore() == {"a": 1}
 
 
@@ -180,6 +179,91 @@ def test_files_that_the_users_own_code_writes(made: list[Training], folder: Path
     run = new(made, folder)
     run.save(3, into=lambda where: (Path(where) / "model.bin").write_bytes(b"weights"))
     assert (Path(new(made, folder).files) / "model.bin").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
+def test_files_that_were_damaged_are_told_and_those_before_taken(
+    made: list[Training], folder: Path, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def write(where: str, text: str) -> None:
+        Path(where, "deep").mkdir()
+        Path(where, "deep", "model.bin").write_text(text)
+
+    run = new(made, folder)
+    run.save(1, into=lambda where: write(where, "old weights"))
+    run.save(2, into=lambda where: write(where, "new weights"))
+    hurt = Path(run.files, "deep", "model.bin")
+    assert hurt.read_text() == "new weights"
+    if damage == "delete":
+        hurt.unlink()
+    else:
+        hurt.write_text("NEW weights" if damage == "flip" else "new")
+    again = new(made, folder)
+    assert Path(again.files, "deep", "model.bin").read_text() == "old weights"
+    told = capfd.readouterr().err
+    assert f"{hurt}: " in told
+    assert "trying the one before" in told
+    again.restore()
+    assert again.resumed
+    assert again._saved_step == 1
+
+
+def test_metrics_are_stored_with_a_checkpoint(made: list[Training], folder: Path) -> None:
+    run = new(made, folder)
+    run.save(1, {"a": 1}, wait=True, metrics={"loss": 0.5, "accuracy": float("nan")})
+    run.save(2, into=lambda where: Path(where, "m").write_text("x"), metrics={"loss": 1})
+    second, first = (files.read_marker(found.path)["metrics"] for found in files.found_in(run.around.checkpoints))
+    assert (first["loss"], second) == (0.5, {"loss": 1.0})
+
+
+@pytest.mark.parametrize("size", [0, 1, (16 << 20) - 1, 16 << 20, (40 << 20) + 4097])
+def test_states_of_any_size_come_back_and_every_piece_of_them_is_verified(
+    made: list[Training], folder: Path, size: int
+) -> None:
+    run = new(made, folder)
+    big = bytearray(os.urandom(1 << 20) * (size >> 20) + os.urandom(size & 0xFFFFF))
+    run.save(1, {"big": bytearray(5)}, wait=True)
+    # Buffers as arrays have them, beside the pickle; and the rest in it.
+    run.save(2, {"big": pickle.PickleBuffer(big), "rest": b"z" * 4097}, wait=True)
+    back = new(made, folder).restore()
+    assert (bytearray(back["big"]), back["rest"]) == (big, b"z" * 4097)
+    newest = Path(files.found_in(run.around.checkpoints)[0].path, "rank-0")
+    path = newest / ("buffers.bin" if size >= 4096 else "state.pickle")
+    assert path.stat().st_size >= size
+    for at in (0, path.stat().st_size // 2, path.stat().st_size - 1):
+        with path.open("r+b") as file:
+            file.seek(at)
+            before = file.read(1)
+            file.seek(at)
+            file.write(bytes([before[0] ^ 1]))
+            file.flush()
+            assert new(made, folder).restore() == {"big": bytearray(5)}
+            file.seek(at)
+            file.write(before)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"parts": []},
+        {"parts": {"0": {"buffers": []}}},
+        {"parts": {"0": {"files": {}, "buffers": []}}},
+        {"parts": {"0": {"files": {"state.pickle": 7, "buffers.bin": {}}, "buffers": ["x"]}}},
+        {"parts": {"0": {"files": {"state.pickle": {"bytes": 1, "piece": 0, "sha256": []}}, "buffers": []}}},
+        {"parts": {"0": {"files": {"../../step-000000001/checkpoint.json": {}}, "buffers": []}}},
+    ],
+)
+def test_a_marker_that_lies_is_told_and_the_checkpoint_before_taken(
+    made: list[Training], folder: Path, lie: dict[str, Any]
+) -> None:
+    run = new(made, folder)
+    for step in (1, 2):
+        run.save(step, {"step": step}, wait=True)
+    marker = Path(files.found_in(run.around.checkpoints)[0].path, files.MARKER)
+    marker.write_text(json.dumps({"step": 2, "ranks": 1, **lie}))
+    assert new(made, folder).restore() == {"step": 1}
+    with pytest.raises(files.BadCheckpoint):
+        files.check(files.found_in(run.around.checkpoints)[0])
 
 
 def test_several_ranks_commit_when_all_have_saved(folder: Path, made: list[Training]) -> None:

@@ -7,10 +7,11 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, shared_folder
+from outlast.trainer.files import Arena, after, shared_folder
 
 
 class SaveFailed(OutlastError):
@@ -40,30 +41,34 @@ class BackgroundSaver:
             self._hear()
         return self._pending
 
-    def save(self, step: int, body: bytes, buffers: list[memoryview]) -> None:
+    def save(self, step: int, body: bytes, buffers: list[memoryview], *, metrics: Mapping[str, float]) -> None:
         """Copy and return; the rest happens in the saver."""
         self.wait()
-        size = len(body) + sum(view.nbytes for view in buffers)
-        arena = self._room_for(size)
-        arena.map[: len(body)] = body
-        at = len(body)
+        begin = after(sum(view.nbytes for view in buffers))
+        arena = self._room_for(begin + len(body))
+        at = 0
         for view in buffers:
             flat = view.cast("B")
             arena.map[at : at + flat.nbytes] = flat
             at += flat.nbytes
+        arena.map[begin : begin + len(body)] = body
         order = {
             "folder": self.folder,
             "step": step,
             "rank": self.rank,
             "ranks": self.ranks,
             "keep": self.keep,
-            "notes": self.notes,
+            "told": self.told(metrics),
             "arena": arena.path,
             "size": arena.size,
             "pickle": len(body),
             "buffers": [view.nbytes for view in buffers],
         }
         self._order(order)
+
+    def told(self, metrics: Mapping[str, float]) -> dict[str, Any]:
+        """What the marker of a checkpoint says besides."""
+        return {"notes": self.notes, "metrics": {name: float(value) for name, value in metrics.items()}}
 
     def _order(self, order: dict[str, Any]) -> None:
         process = self._start()

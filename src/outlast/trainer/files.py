@@ -2,31 +2,29 @@
 
 step-000000012/rank-0/state.pickle   the small pickle
 step-000000012/rank-0/buffers.bin    the large buffers, one after the other
-step-000000012/checkpoint.json       sizes and hashes; written last, before the folder gets its name
+step-000000012/rank-0/files/…        what the user's own code wrote
+step-000000012/checkpoint.json       sizes and hashes of all; written last, before the folder gets its name
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from outlast.errors import OutlastError
+from outlast.trainer import pieces
 from outlast.trainer import state as pickles
+from outlast.trainer.pieces import BadCheckpoint as BadCheckpoint
 
 _NAME = re.compile(r"^step-(\d{9})$")
 MARKER = "checkpoint.json"
-
-
-class BadCheckpoint(OutlastError):
-    """A checkpoint that does not hold; the message says why."""
+_STATE = ("state.pickle", "buffers.bin")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +67,14 @@ def read_marker(path: str) -> dict[str, Any]:
 
 
 def load(found: Found, *, rank: int) -> Any:
-    """The state of a rank, verified against the marker. Raises BadCheckpoint."""
-    body, arena, sizes = _read(found, read_marker(found.path), rank=rank)
+    """The state of a rank, verified against the marker while it is read. Raises BadCheckpoint."""
+    marker = read_marker(found.path)
+    known, sizes = _known(found, marker, rank)
+    body, arena = (_own(found, known, rank, name, pieces.read) for name in _STATE)
+    for name in known.keys() - set(_STATE):
+        _own(found, known, rank, name, pieces.verify)
+    if sum(sizes) != len(arena):
+        raise BadCheckpoint(f"{found.path}: its buffers are not what was saved")
     return pickles.load(body, list(_cut(arena, sizes)))
 
 
@@ -78,33 +82,31 @@ def check(found: Found) -> None:
     """That every rank's bytes are what was saved; nothing is unpickled. Raises BadCheckpoint."""
     marker = read_marker(found.path)
     for rank in range(marker["ranks"]):
-        _read(found, marker, rank=rank)
+        known, _ = _known(found, marker, rank)
+        for name in known:
+            _own(found, known, rank, name, pieces.verify)
 
 
-def _read(found: Found, marker: dict[str, Any], *, rank: int) -> tuple[bytes, memoryview, list[int]]:
-    folder = os.path.join(found.path, f"rank-{rank}")
-    known = marker["parts"].get(str(rank))
-    if known is None:
-        raise BadCheckpoint(f"{found.path}: it was saved by {marker['ranks']} ranks and has no rank {rank}")
+def _known(found: Found, marker: dict[str, Any], rank: int) -> tuple[dict[str, Any], list[int]]:
+    """What the marker says of a rank's files, and the sizes of its buffers."""
     try:
-        with open(os.path.join(folder, "state.pickle"), "rb") as file:
-            body = file.read()
-        arena = _read_arena(os.path.join(folder, "buffers.bin"))
-    except OSError as problem:
-        raise BadCheckpoint(f"{found.path}: {problem}") from problem
-    if digest(body, arena) != known["sha256"]:
-        raise BadCheckpoint(f"{found.path}: its bytes are not what was saved")
-    return body, arena, known["buffers"]
+        part = marker["parts"].get(str(rank))
+        if part is None:
+            raise BadCheckpoint(f"{found.path}: it was saved by {marker['ranks']} ranks and has no rank {rank}")
+        files, sizes = dict(part["files"]), [int(size) for size in part["buffers"]]
+    except (AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise BadCheckpoint(f"{found.path}: its marker is not one of outlast") from problem
+    if not set(_STATE) <= files.keys():
+        raise BadCheckpoint(f"{found.path}: its marker does not tell of {' and '.join(_STATE)}")
+    return files, sizes
 
 
-def _read_arena(path: str) -> memoryview:
-    size = os.path.getsize(path)
-    body = bytearray(size)
-    with open(path, "rb", buffering=0) as file:
-        view, at = memoryview(body), 0
-        while at < size and (count := file.readinto(view[at : at + (1 << 26)])):
-            at += count
-    return memoryview(body)
+def _own(found: Found, known: dict[str, Any], rank: int, name: str, act: Callable[[str, Any], A]) -> A:
+    top = os.path.join(found.path, f"rank-{rank}")
+    path = os.path.normpath(os.path.join(top, name))
+    if not path.startswith(os.path.join(top, "")):
+        raise BadCheckpoint(f"{found.path}: its marker names `{name}`, which is not its own")
+    return act(path, known[name])
 
 
 def _cut(arena: memoryview, sizes: list[int]) -> Iterator[memoryview]:
@@ -114,32 +116,36 @@ def _cut(arena: memoryview, sizes: list[int]) -> Iterator[memoryview]:
         at += size
 
 
-def digest(body: bytes | memoryview, arena: memoryview) -> str:
-    hasher = hashlib.sha256(body)
-    hasher.update(arena)
-    return hasher.hexdigest()
-
-
 def write_rank(staged: str, rank: int, *, body: bytes | memoryview, arena: memoryview, sizes: list[int]) -> None:
-    """One rank's part into the folder that has no name yet, durable; its own marker says that it is all there."""
+    """One rank's part into the folder that has no name yet, durable, with what is there of `write_into`; its own marker
+    says that it is all there."""
     folder = os.path.join(staged, f"rank-{rank}")
     os.makedirs(folder, exist_ok=True)
-    # Hashing and writing both leave the interpreter's lock: side by side they take as long as the slower of the two.
-    hashes: list[str] = []
-    hashing = threading.Thread(target=lambda: hashes.append(digest(body, arena)))
-    hashing.start()
-    for name, content in (("state.pickle", body), ("buffers.bin", arena)):
-        with open(os.path.join(folder, name), "wb", buffering=0) as file:
-            view, at = memoryview(content), 0
-            while at < view.nbytes:
-                at += file.write(view[at : at + (1 << 26)])
-            os.fsync(file.fileno())
-    hashing.join()
-    part = {"sha256": hashes[0], "buffers": sizes}
+    try:
+        written = _written(folder, body, arena)
+    except OSError:
+        # Half of it is of no use, and on a full disk it would stand in the way of the next.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     temporary = os.path.join(staged, f"rank-{rank}.part")
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(part, file)
+        json.dump({"files": written, "buffers": sizes}, file)
     os.replace(temporary, os.path.join(staged, f"rank-{rank}.json"))
+
+
+def _written(folder: str, body: bytes | memoryview, arena: memoryview) -> dict[str, Any]:
+    written = {
+        os.path.relpath(os.path.join(where, name), folder): pieces.taken(os.path.join(where, name))
+        for where, _, names in os.walk(folder)
+        for name in names
+        if os.path.relpath(where, folder) != "."
+    }
+    for name, content in zip(_STATE, (memoryview(body), arena), strict=True):
+        written[name] = pieces.write(os.path.join(folder, name), content)
+    # The bodies before the names that lead to them.
+    for where, _, _ in os.walk(folder, topdown=False):
+        pieces.sync(where)
+    return written
 
 
 def parts_written(staged: str, ranks: int) -> dict[str, Any] | None:
@@ -154,20 +160,22 @@ def parts_written(staged: str, ranks: int) -> dict[str, Any] | None:
     return parts
 
 
-def give_name(staged: str, step: int, *, parts: dict[str, Any], keep: int, notes: dict[str, Any] | None = None) -> None:
-    """The commit: the marker, then the name. Older checkpoints than the newest `keep` go."""
-    marker = {"step": step, "ranks": len(parts), "parts": parts, "notes": notes or {}}
+def give_name(staged: str, step: int, *, parts: dict[str, Any], keep: int, told: dict[str, Any]) -> None:
+    """The commit: the marker, then the name. Older checkpoints than the newest `keep` go. `told` is what the marker
+    says besides: notes and metrics."""
+    marker = {"step": step, "ranks": len(parts), "parts": parts, **told}
     with open(os.path.join(staged, MARKER), "w", encoding="utf-8") as file:
         json.dump(marker, file)
         file.flush()
         os.fsync(file.fileno())
     for rank in range(len(parts)):
         os.unlink(os.path.join(staged, f"rank-{rank}.json"))
+    pieces.sync(staged)
     folder = os.path.dirname(staged)
     final = os.path.join(folder, folder_name(step))
     shutil.rmtree(final, ignore_errors=True)
     os.rename(staged, final)
-    _sync(folder)
+    pieces.sync(folder)
     for old in found_in(folder)[max(1, keep) :]:
         # Renamed first: whoever lists the folder meanwhile sees a whole checkpoint or none.
         doomed = old.path + ".tmp"
@@ -180,14 +188,6 @@ def write_into(staged: str, writer: Callable[[str], object]) -> None:
     folder = os.path.join(staged, "rank-0", "files")
     os.makedirs(folder, exist_ok=True)
     writer(folder)
-
-
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Arena:
@@ -209,6 +209,11 @@ class Arena:
         self._file.close()
         if remove and os.path.exists(self.path):
             os.unlink(self.path)
+
+
+def after(size: int) -> int:
+    """Where the pickle begins behind the buffers in an arena: at a page, like them, as disks want it."""
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def shared_folder(size: int) -> str:

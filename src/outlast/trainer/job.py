@@ -61,9 +61,15 @@ class Job(Training):
             self._mirror_now()
 
     def save(
-        self, step: int, state: Any = None, *, wait: bool = False, into: Callable[[str], object] | None = None
+        self,
+        step: int,
+        state: Any = None,
+        *,
+        wait: bool = False,
+        into: Callable[[str], object] | None = None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
-        super().save(step, state, wait=wait, into=into)
+        super().save(step, state, wait=wait, into=into, metrics=metrics)
         if wait:
             self._mirror_now()
 

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, folder_name, give_name, parts_written, write_rank
+from outlast.trainer.files import Arena, after, folder_name, give_name, parts_written, write_rank
 
 # How long rank 0 waits for the others' parts.
 _RANKS_S = 600.0
@@ -24,8 +24,9 @@ def carry_out(order: dict[str, Any], arena: Arena) -> None:
     staged = os.path.join(order["folder"], folder_name(order["step"]) + ".tmp")
     os.makedirs(staged, exist_ok=True)
     view = memoryview(arena.map)
-    body = view[: order["pickle"]]
-    buffers = view[order["pickle"] : order["pickle"] + sum(order["buffers"])]
+    large = sum(order["buffers"])
+    begin = after(large)
+    buffers, body = view[:large], view[begin : begin + order["pickle"]]
     try:
         write_rank(staged, order["rank"], body=body, arena=buffers, sizes=order["buffers"])
     finally:
@@ -39,7 +40,7 @@ def carry_out(order: dict[str, Any], arena: Arena) -> None:
         if time.monotonic() > deadline:
             raise OutlastError(f"step {order['step']}: not all {order['ranks']} ranks have saved")
         time.sleep(0.01)
-    give_name(staged, order["step"], parts=parts, keep=order["keep"], notes=order["notes"])
+    give_name(staged, order["step"], parts=parts, keep=order["keep"], told=order["told"])
 
 
 def main() -> None:
@@ -52,7 +53,9 @@ def main() -> None:
                 arena = Arena(order["arena"], order["size"], create=False)
             carry_out(order, arena)
             answer: dict[str, Any] = {"step": order["step"], "took_s": time.monotonic() - began}
-        except (OSError, OutlastError) as problem:
+        except OSError as problem:
+            answer = {"step": order["step"], "error": f"{problem.strerror}: {problem.filename or order['folder']}"}
+        except OutlastError as problem:
             answer = {"step": order["step"], "error": str(problem)}
         try:
             print(json.dumps(answer), flush=True)

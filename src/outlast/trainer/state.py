@@ -79,6 +79,6 @@ def dump(state: Any) -> tuple[bytes, list[memoryview]]:
     return stream.getvalue(), buffers
 
 
-def load(body: bytes, buffers: Sequence[Any]) -> Any:
+def load(body: bytes | memoryview, buffers: Sequence[Any]) -> Any:
     """The state again. The buffers must be writable if the state's arrays shall be."""
     return pickle.loads(body, buffers=buffers)

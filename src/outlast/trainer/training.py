@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from outlast.errors import UsageError
@@ -19,6 +19,7 @@ from outlast.spec.duration import duration_s
 from outlast.trainer import files
 from outlast.trainer import state as pickles
 from outlast.trainer.background import BackgroundSaver
+from outlast.trainer.files import Found
 from outlast.trainer.surroundings import Surroundings, look_around
 
 # What must fit between a notice and the end on Google's machines, with something in hand.
@@ -48,6 +49,7 @@ class Training:
         self._step_s = 0.0
         self._make: Callable[[], Any] | None = None
         self._warned = False
+        self._held: set[tuple[str, int]] = set()
         os.makedirs(around.checkpoints, exist_ok=True)
 
     @property
@@ -149,30 +151,38 @@ class Training:
     # Save
 
     def save(
-        self, step: int, state: Any = None, *, wait: bool = False, into: Callable[[str], object] | None = None
+        self,
+        step: int,
+        state: Any = None,
+        *,
+        wait: bool = False,
+        into: Callable[[str], object] | None = None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Save the state as of this step: bytes, arrays, tensors, anything picklable; or let `into(folder)` write it.
 
         Returns when the state is copied; it is written in the background, whole or not at all. `wait=True` returns
-        when it is on disk. A failure in the background is raised at the next call.
+        when it is on disk. A failure in the background is raised at the next call. `metrics` are stored with it, for
+        `[checkpoint] keep_best`; without them, what was logged counts.
         """
         if self.replicated and self.around.rank != 0:
             self._saved_at, self._saved_step = time.monotonic(), step  # by rank 0
             return
         began = time.monotonic()
         if into is not None:
-            self._save_files(step, into)
+            self._save_files(step, into, metrics or {})
         else:
             body, buffers = pickles.dump(state)
-            self._saver.save(step, body, buffers)
+            self._saver.save(step, body, buffers, metrics=metrics or {})
+        # Without what a caller waits who asks for it: the interval is chosen for saves in the background.
+        stall_s = time.monotonic() - began
         if wait:
             self._saver.wait()
         self._saved_at, self._saved_step = time.monotonic(), step
-        stall_s = time.monotonic() - began
         self._stall_s = stall_s if not self._stall_s else 0.5 * (self._stall_s + stall_s)
         self._warn_if_it_does_not_fit()
 
-    def _save_files(self, step: int, into: Callable[[str], object]) -> None:
+    def _save_files(self, step: int, into: Callable[[str], object], metrics: Mapping[str, float]) -> None:
         self._saver.wait()
         staged = os.path.join(self.around.checkpoints, files.folder_name(step) + ".tmp")
         shutil.rmtree(staged, ignore_errors=True)
@@ -180,16 +190,28 @@ class Training:
         files.write_rank(staged, 0, body=pickles.dump(None)[0], arena=memoryview(b""), sizes=[])
         parts = files.parts_written(staged, 1)
         assert parts is not None
-        files.give_name(staged, step, parts=parts, keep=self._saver.keep, notes=self.notes)
+        files.give_name(staged, step, parts=parts, keep=self._saver.keep, told=self._saver.told(metrics))
 
     @property
     def files(self) -> str:
-        """The folder that `into` wrote of the newest checkpoint; empty if there is none."""
+        """The folder that `into` wrote of the newest checkpoint that holds; empty if there is none."""
         for found in files.found_in(self.around.checkpoints):
             folder = os.path.join(found.path, "rank-0", "files")
-            if os.path.isdir(folder):
+            if os.path.isdir(folder) and self._holds(found):
                 return folder
         return ""
+
+    def _holds(self, found: Found) -> bool:
+        """Looked at once: it takes as long as reading the files."""
+        mark = (found.path, os.stat(os.path.join(found.path, "rank-0", "files")).st_mtime_ns)
+        if mark not in self._held:
+            try:
+                files.check(found)
+            except files.BadCheckpoint as problem:
+                print(f"outlast: {problem.message}; trying the one before", file=sys.stderr, flush=True)
+                return False
+            self._held.add(mark)
+        return True
 
     def save_if_due(self, step: int, make: Callable[[], Any]) -> bool:
         """Save if it is time; `make` is called only then, and once more before the machine goes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import mmap
 import os
 import shutil
 import stat
@@ -20,6 +19,7 @@ from functools import cache
 import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, WorkspaceError
+from outlast.workspace import direct
 from outlast.workspace.bucket import Bucket, check_key
 from outlast.workspace.codec import decoded
 from outlast.workspace.each import Each, in_parallel
@@ -156,7 +156,7 @@ def _fetch_part(bucket: Bucket, target: _Target, at: int, part: Part, rooms: lis
     if part.bytes > PART_BYTES:
         _put(target, at, part, memoryview(bucket.get(part.key)))
         return
-    room = rooms.pop() if rooms else memoryview(mmap.mmap(-1, PART_BYTES + mmap.PAGESIZE))
+    room = rooms.pop() if rooms else direct.room(PART_BYTES + 4096)
     try:
         _put(target, at, part, room[: bucket.fill(part.key, room)])
     finally:

@@ -7,22 +7,19 @@ a power cut can shorten is no story.
 from __future__ import annotations
 
 import errno
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
 from outlast.workspace.bucket import Entry, check_key
+from outlast.workspace.direct import read_large, write_large
 from outlast.workspace.each import in_parallel
 
 # Bodies are prepared here, beside the objects and never among them: a listing cannot meet half of one.
 _STAGING = ".staging"
 # How often a writer makes its folder again when deleters take it away under its hands.
 _TRIES = 100
-# Bodies from here on go to the disk past the page cache, in blocks: it saves a copy, and the sync finds nothing to do.
-_DIRECT_BYTES = 1 << 20
-_BLOCK = 4096
 
 
 @contextmanager
@@ -31,11 +28,12 @@ def _told(key: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as problem:
         raise Missing(f"`{key}` is not in the workspace") from problem
-    except PermissionError as problem:
-        raise WorkspaceError(
-            f"workspace: {problem.strerror}: {problem.filename}", hint="check who owns the folder, or use --workspace"
-        ) from problem
     except OSError as problem:
+        if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
+            raise WorkspaceError(
+                f"workspace: {problem.strerror}: {problem.filename or key}",
+                hint="check who owns the folder and that it can be written, or use --workspace",
+            ) from problem
         hint = "make room on the disk of the workspace" if problem.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise StoreUnreachable(f"workspace: {problem.strerror}: {problem.filename or key}", hint=hint) from problem
 
@@ -116,7 +114,7 @@ class FolderBucket:
 
     def fill(self, key: str, room: memoryview) -> int:
         with _told(key), open(self._path(key), "rb", buffering=0) as file:
-            return _read_large(file, room)
+            return read_large(file, room)
 
     def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
         path = self._path(key)
@@ -140,7 +138,8 @@ class FolderBucket:
     def write(self, key: str, body: bytes | memoryview) -> None:
         path = self._path(key)
         with _told(key), self._staged() as staged:
-            _write_large(staged, body)
+            with open(staged, "wb", buffering=0) as file:
+                write_large(file, body)
             self._move(os.replace, staged, path, durable=False)
 
     def settle(self, keys: Sequence[str]) -> None:
@@ -246,55 +245,6 @@ def _write(path: str, body: bytes, *, durable: bool) -> float:
         if durable:
             os.fsync(file.fileno())
         return os.fstat(file.fileno()).st_mtime
-
-
-def _write_large(path: str, body: bytes | memoryview) -> None:
-    """Write the file, as much of it as can be past the page cache."""
-    view = memoryview(body)
-    blocks = len(view) - len(view) % _BLOCK if len(view) >= _DIRECT_BYTES else 0
-    with open(path, "wb", buffering=0) as file:
-        if blocks and _set_direct(file.fileno(), on=True):
-            try:
-                view = view[file.write(view[:blocks]) :]
-            except OSError as problem:
-                if problem.errno != errno.EINVAL:
-                    raise
-                # Not in this memory, or not on this file system.
-            _set_direct(file.fileno(), on=False)
-        while view:
-            view = view[file.write(view) :]
-
-
-def _read_large(file: io.FileIO, room: memoryview) -> int:
-    """Past the page cache, too: a part is read once, by whoever resumes, and what it gives is written elsewhere."""
-    size = 0
-    if len(room) >= _DIRECT_BYTES and _set_direct(file.fileno(), on=True):
-        try:
-            size = file.readinto(room) or 0
-        except OSError as problem:
-            if problem.errno != errno.EINVAL:
-                raise
-        _set_direct(file.fileno(), on=False)
-    while size < len(room) and (count := file.readinto(room[size:])):
-        size += count
-    return size
-
-
-def _set_direct(handle: int, *, on: bool) -> bool:
-    """Whether the file system has such a thing."""
-    flag = getattr(os, "O_DIRECT", 0)
-    if not flag:
-        return False
-    import fcntl
-
-    flags = fcntl.fcntl(handle, fcntl.F_GETFL)
-    try:
-        fcntl.fcntl(handle, fcntl.F_SETFL, flags | flag if on else flags & ~flag)
-    except OSError as problem:
-        if problem.errno != errno.EINVAL:
-            raise
-        return False
-    return True
 
 
 def _age_s(entry: os.DirEntry[str], now: float) -> float:

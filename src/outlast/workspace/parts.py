@@ -7,13 +7,13 @@ bytes that were hashed are the bytes that are stored: a file that changes meanwh
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import threading
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from outlast.workspace import direct
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.each import Each, in_parallel
 
@@ -134,7 +134,7 @@ def _offsets(path: str) -> range:
 
 
 def _store(parts: Parts, path: str, at: int, rooms: list[memoryview]) -> Part:
-    room = rooms.pop() if rooms else memoryview(mmap.mmap(-1, PART_BYTES))
+    room = rooms.pop() if rooms else direct.room(PART_BYTES)
     try:
         size = 0
         with open(path, "rb", buffering=0) as file:
