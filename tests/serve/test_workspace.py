@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import shutil
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,27 @@ import obstore
 import pytest
 from obstore.store import GCSStore
 
+from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.serve.endpoint import Endpoint
 from outlast.clouds.local.serve.environment import variables, write_files
 from outlast.errors import Exists
 from outlast.testing.buckets import BucketConformance
 from outlast.workspace.bucket import Bucket, open_bucket
+from tests.cli.console import OUTLAST, Console
+from tests.waiting import eventually
 
 _NUMBERS = itertools.count()
+
+# The first machine does one step and waits to be taken away; the second one finds that it is done.
+PROGRAM = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["OUTLAST_CHECKPOINT_DIR"])
+if not (folder / "done").exists():
+    (folder / "done").write_text("1")
+    print("step 1", flush=True)
+    time.sleep(300)
+print("the end", flush=True)
+"""
 
 
 def _make(url: str, bucket: str) -> None:
@@ -50,6 +65,42 @@ class TestOverTheEndpoint(BucketConformance):
     @pytest.fixture
     def bucket(self, pointed: str) -> Bucket:
         return open_bucket(pointed)
+
+
+def test_obstore_finds_the_way_by_its_own_variables(pointed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    obstore.put(obstore.store.from_url(pointed), "key", b"body", mode="create")
+    assert bytes(obstore.get(obstore.store.from_url(pointed), "key").bytes()) == b"body"
+
+
+def test_the_address_may_come_without_a_scheme(served: Endpoint, pointed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_ALLOW_HTTP"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", served.url.removeprefix("http://"))
+    open_bucket(pointed).create("key", b"body")
+    assert open_bucket(pointed).get("key") == b"body"
+
+
+def test_a_run_survives_its_machine_with_its_memory_in_the_bucket(
+    served: Endpoint, pointed: str, tmp_path: Path
+) -> None:
+    console = Console(tmp_path)
+    (console.folder / "train.py").write_text(PROGRAM)
+    away = {**console.variables, **variables(served.root, served.url), "OUTLAST_WORKSPACE": pointed}
+    running = subprocess.Popen([OUTLAST, "run", "python", "train.py"], cwd=console.folder, env=away)
+    try:
+        eventually(lambda: "step 1" in console.run("logs", "last", **away).stdout, within_s=60, what="the first step")
+        console.well("preempt", "last", **away)
+        assert running.wait(timeout=90) == 0
+    finally:
+        running.kill()
+        running.wait()
+        for machine in LocalCloud(str(console.cloud)).machines():
+            LocalCloud(str(console.cloud)).delete(machine.name)
+    told = console.well("logs", "last", **away)
+    assert (told.count("step 1"), told.count("the end")) == (1, 1)
+    stories = [entry.key for entry in open_bucket(pointed).list("runs/") if "/story/" in entry.key]
+    assert len(stories) > 5
 
 
 def _create_all(url: str, writer: int, won: str) -> None:

@@ -19,6 +19,8 @@ def main() -> int:
     instance = GceInstance()
     run = patiently(instance, "outlast-run")
     number = int(instance.attribute("outlast-attempt"))
+    if host := instance.attribute("outlast-storage-host"):
+        os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
     workspace = Workspace(open_bucket(instance.attribute("outlast-workspace")))
     home = os.environ.get("HOME", "") or os.getcwd()
     try:

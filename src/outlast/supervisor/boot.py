@@ -38,6 +38,9 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
     if spec.machine.cloud == "local":
         # Every machine of the local cloud sees the same disk: data that one attempt fetched serves the next.
         metadata["outlast-cache"] = os.path.expanduser("~/.outlast/cache/data")
+        if host := os.environ.get("STORAGE_EMULATOR_HOST"):
+            # A workspace that is rehearsed with `outlast local serve` is found by its machines, too.
+            metadata["outlast-storage-host"] = host
     if spec.secrets:
         metadata["outlast-secrets"] = workspace.secrets_name(run)
     return Boot(
