@@ -1,4 +1,4 @@
-"""A home of one's own, and a real sshd on loopback whose keys and address a test may change."""
+"""A home of one's own, a real sshd on loopback whose keys and address a test may change, and a local cloud."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from outlast.clouds.cloud import Access, Workshop
+from outlast.clouds.cloud import Access, Boot, Machine, Needs, Workshop
+from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest, NotFound
+from outlast.machines.make import Wish, finish, make
+from outlast.workspace.hand import Hands
+from outlast.workspace.workspace import open_workspace
 from tests.waiting import eventually
 
+OUTLAST = str(Path(sys.executable).parent / "outlast")
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -79,6 +85,20 @@ class Door:
             for pid in children.read_text().split():
                 os.kill(int(pid), 9)
 
+    def machine(self, name: str) -> Machine:
+        self._known(name)
+        return Machine(
+            name=name,
+            cloud=self.name,
+            zone="here",
+            type="small",
+            spot=False,
+            status="running" if self.running else "stopped",
+            labels={},
+            created_at=0.0,
+            price_usd_per_hour=0.0,
+        )
+
     def access(self, name: str) -> Access:
         self._known(name)
         if not self.running:
@@ -111,3 +131,76 @@ def door(tmp_path: Path, home: Path) -> Iterator[Door]:
     door.power_off()
     sockets = home / ".outlast" / "ssh" / "c"
     eventually(lambda: not sockets.is_dir() or not any(sockets.iterdir()), within_s=20)
+
+
+def needs_ssh() -> None:
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's client and server are not both installed")
+
+
+class Bench:
+    """A workspace, a local cloud and the command line, all in one folder."""
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self.root = root
+        self.home = home
+        self.cloud = LocalCloud(str(root / "cloud"))
+        self.hands = Hands(open_workspace(str(root / "workspace")))
+        self.environment = {
+            **os.environ,
+            "HOME": str(home),
+            "OUTLAST_WORKSPACE": str(root / "workspace"),
+            "OUTLAST_LOCAL_CLOUD": str(root / "cloud"),
+        }
+        self.started: list[subprocess.Popen[str]] = []
+
+    def machine(self, name: str = "box", *, spot: bool = True, zones: tuple[str, ...] = ()) -> Machine:
+        """A machine made by hand, ready for use."""
+        needs = Needs(type="local-1", spot=spot, zones=zones)
+        made, hand = make(self.cloud, self.hands, Wish(name=name, needs=needs, boot=Boot()))
+        finish(self.hands, hand)
+        eventually(lambda: self.cloud.machine(name).status == "running", what=f"{name} running")
+        return made
+
+    def outlast(self, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [OUTLAST, *words],
+            env=self.environment,
+            cwd=self.root,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [OUTLAST, *words],
+            env=self.environment,
+            cwd=self.root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def clean(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        for machine in self.cloud.machines():
+            self.cloud.delete(machine.name)
+        sockets = self.home / ".outlast" / "ssh" / "c"
+        eventually(lambda: not sockets.is_dir() or not any(sockets.iterdir()), within_s=30, what="connections closed")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, home: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path, home)
+    yield bench
+    bench.clean()

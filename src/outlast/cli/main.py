@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "cancel": ("cancel", "cancel", "runs", "end a run; its machine is deleted"),
     "preempt": ("preempt", "preempt", "runs", "take a run's machine away on purpose"),
     "drill": ("drill", "drill", "runs", "preempt your own training on purpose, and say what survives"),
+    "machine": ("machine", "machine", "machines", "machines for work by hand: make, log in, keep alive, throw away"),
     "sync": ("sync", "sync", "machines", "keep a folder here and one on a machine the same"),
     "attach": ("attach", "attach", "machines", "the terminal of a run or a machine; leave it and come back"),
     "tunnel": ("tunnel", "tunnel", "machines", "a port of a run or a machine, here: TensorBoard, Jupyter"),

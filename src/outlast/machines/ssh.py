@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from outlast.clouds.cloud import Access, Workshop
-from outlast.errors import CloudError, CloudUnreachable, Denied, NotFound
+from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound
 from outlast.machines import sshfiles
 
 # From `running` until its sshd answers and has learnt our key.
@@ -119,11 +119,11 @@ class Link:
 
     def _wait(self, ends_at: float) -> None:
         """Until sshd lets us in. Raises what the cloud says of a machine that is not running, or what ssh said."""
-        pause_s, said = 0.05, "the cloud does not tell its host keys"
+        pause_s, said, where = 0.05, "it is still booting", ""
         while True:
-            access = self.cloud.access(self.name)
-            if access.host_keys:
-                said = self._try(access)
+            if (access := self._access()) is not None:
+                where = f" ({access.user}@{access.host} port {access.port})"
+                said = self._try(access) if access.host_keys else "the cloud does not tell its host keys"
                 if not said:
                     return
             if time.monotonic() + pause_s > ends_at:
@@ -136,10 +136,18 @@ class Link:
                 hint=f"`outlast machine serial {self.name}` prints the keys that it made; do not go on if they differ",
             )
         raise CloudUnreachable(
-            f"ssh to {self.name} ({access.user}@{access.host} port {access.port}) did not work"
-            f" for {self.patience_s:g} s: {said}",
+            f"ssh to {self.name}{where} did not work for {self.patience_s:g} s: {said}",
             hint=f"`outlast machine serial {self.name}` shows what it printed while it booted",
         )
+
+    def _access(self) -> Access | None:
+        """The machine's door; None while it boots. Raises BadRequest for one that does not."""
+        try:
+            return self.cloud.access(self.name)
+        except BadRequest:
+            if self.cloud.machine(self.name).status != "pending":
+                raise
+            return None
 
     def _try(self, access: Access) -> str:
         """One login; what ssh said if it did not work."""

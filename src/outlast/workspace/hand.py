@@ -57,9 +57,8 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     born: Facts | None = None
     # Stopped on purpose: whoever keeps it alive leaves it alone.
     wanted: Literal["running", "stopped"] = "running"
-    # What it had cost until `billed_until`, by its cloud's clock. A machine's own figures begin anew at each start.
-    billed_usd: float = 0.0
-    billed_until: float = 0.0
+    # What it cost beyond what its cloud's figures tell: under another type, in another zone, before it came here.
+    extra_usd: float = 0.0
 
 
 class HandView(msgspec.Struct, frozen=True, kw_only=True):

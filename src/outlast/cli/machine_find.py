@@ -1,0 +1,83 @@
+"""Which machine is meant by a name: its record says on which cloud it is; else every cloud is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from outlast.cli.options import clouds
+from outlast.cli.terminal import find_workspace
+from outlast.clouds.cloud import Machine, Workshop
+from outlast.errors import CloudError, NotFound, OutlastError, UsageError
+
+if TYPE_CHECKING:
+    from outlast.workspace.hand import Hands
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def workshops() -> Mapping[str, Workshop]:
+    """The clouds on which people can work by hand."""
+    return {name: cast(Workshop, cloud) for name, cloud in clouds().items() if hasattr(cloud, "access")}
+
+
+def workshop(name: str) -> Workshop:
+    found = workshops()
+    if name not in found:
+        raise UsageError(f"there is no cloud `{name}` to work on by hand", hint=f"use {', '.join(found)}")
+    return found[name]
+
+
+def hands_of(workspace_url: str) -> Hands:
+    from outlast.workspace.hand import Hands
+
+    return Hands(find_workspace(workspace_url))
+
+
+def find(hands: Hands, name: str, *, cloud_name: str = "") -> tuple[Workshop, Machine]:
+    """The machine, wherever it is. Raises NotFound with names that are near."""
+    from outlast.machines.look import near, see_all
+    from outlast.machines.sshfiles import alias
+
+    alias(name)
+    record = hands.find(name)
+    wanted = cloud_name or (record.cloud if record else "")
+    asked = {wanted: workshop(wanted)} if wanted else workshops()
+    silent: list[str] = []
+    for cloud in asked.values():
+        try:
+            return cloud, cloud.machine(name)
+        except NotFound:
+            continue
+        except CloudError as problem:
+            silent.append(f"{cloud.name}: {problem.message}")
+    if silent:
+        raise CloudError(f"could not look for `{name}`: {'; '.join(silent)}", hint="try again, or say --cloud")
+    if record is not None:
+        raise NotFound(
+            f"the machine `{name}` is gone: somebody deleted it on {record.cloud}, and its disk with it",
+            hint=f"`outlast machine delete {name}` forgets it; then it can be made anew",
+        )
+    sights, _ = see_all(asked, hands, with_drift=False)
+    close = near(name, sights)
+    hint = "did you mean " + ", ".join(f"`{n}`" for n in close) if close else "see `outlast machine list`"
+    raise NotFound(f"there is no machine `{name}`", hint=hint)
+
+
+def complete_machine(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+    """Names from the records alone: asking clouds takes too long for a press of a key."""
+    try:
+        names = [hand.name for hand in hands_of(ctx.params.get("workspace_url") or "").all()]
+    except OutlastError:
+        return []
+    return [name for name in names if name.startswith(beginning)]
+
+
+def name_argument(command: F) -> F:
+    return click.argument("name", shell_complete=complete_machine)(command)
+
+
+def cloud_option(command: F) -> F:
+    return click.option("--cloud", "cloud_name", default="", metavar="NAME", help="On this cloud.")(command)

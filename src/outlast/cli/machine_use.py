@@ -1,0 +1,244 @@
+"""`outlast machine ssh`, `cp`, `start`, `stop`, `resize`, `serial`, `set`, `ssh-config`: work with a machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.cli.machine_find import cloud_option, find, hands_of, name_argument, workshops
+from outlast.cli.options import workspace_option
+from outlast.cli.project import parse_assignment
+from outlast.cli.terminal import note
+from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Workshop
+    from outlast.machines.ssh import Link
+    from outlast.workspace.hand import Hands
+
+
+def _reach(hands: Hands, name: str, cloud_name: str) -> Link:
+    """A link to a machine that runs; a stopped one is told with the next step."""
+    from outlast.machines.ssh import Link
+
+    cloud, machine = find(hands, name, cloud_name=cloud_name)
+    if machine.status in ("stopped", "broken"):
+        why = f": {machine.why}" if machine.why not in ("", machine.status) else ""
+        step = "start" if machine.status == "stopped" else "delete"
+        raise BadRequest(f"{name} is {machine.status}{why}", hint=f"`outlast machine {step} {name}`")
+    return Link(cloud, name)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--tty", "-t", is_flag=True, help="A terminal also for a command.")
+@cloud_option
+@workspace_option
+@name_argument
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def ssh(name: str, command: tuple[str, ...], workspace_url: str, cloud_name: str, tty: bool) -> int:
+    """Log in to the machine NAME, or run COMMAND there and exit with its code."""
+    link = _reach(hands_of(workspace_url), name, cloud_name)
+    words = link.words(tty=tty)
+    if command and command[0] == "--":
+        command = command[1:]
+    if command:
+        # One word is a line for the shell there; several arrive as they are, whatever is in them.
+        words += ["--", command[0] if len(command) == 1 else shlex.join(command)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # In our place: signals, the terminal and the exit code are then ssh's own.
+    os.execv(words[0], words)
+
+
+@click.command()
+@cloud_option
+@workspace_option
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCE... DEST")
+def cp(paths: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
+    """Copy files and folders: `cp NAME:results .`, `cp data.csv NAME:`. Folders are copied with all that is in them."""
+    import subprocess
+
+    from outlast.machines import sshfiles
+
+    if len(paths) < 2:
+        raise UsageError("say what to copy, and where to", hint="`outlast machine cp NAME:results .`")
+    hands = hands_of(workspace_url)
+    machines = {name for path in paths if (name := _machine_in(path))}
+    if not machines:
+        raise UsageError("none of these is on a machine", hint="write `NAME:path`; a file with a colon as `./a:b`")
+    for path in paths[:-1]:
+        if not _machine_in(path) and not os.path.exists(path):
+            raise UsageError(f"there is no file `{path}`")
+    for name in sorted(machines):
+        _reach(hands, name, cloud_name).words()
+    words = [sshfiles.need("scp"), "-F", sshfiles.config_path(), "-r", "-p", "-3" if len(machines) > 1 else "-q"]
+    words += ["--", *[f"outlast-{path}" if _machine_in(path) else path for path in paths]]
+    answer = subprocess.run(words, check=False)
+    if answer.returncode != 0:
+        raise CloudError(f"scp ended with {answer.returncode}; what it said is above")
+    return 0
+
+
+def _machine_in(path: str) -> str:
+    """The name before the colon, as scp reads it: a slash before it makes it a file of this computer."""
+    name, colon, _ = path.partition(":")
+    return name if colon and name and "/" not in name else ""
+
+
+@click.command()
+@name_argument
+@cloud_option
+@workspace_option
+def start(name: str, workspace_url: str, cloud_name: str) -> int:
+    """Boot the stopped machine NAME from its disk, and wait until one can log in."""
+    from outlast.machines import care
+    from outlast.machines.ssh import Link
+
+    hands = hands_of(workspace_url)
+    cloud, machine = find(hands, name, cloud_name=cloud_name)
+    if machine.status == "broken":
+        raise BadRequest(f"{name} is broken: {machine.why}", hint=f"`outlast machine delete {name}`")
+    care.start(cloud, hands, name)
+    click.echo(f"started {name}")
+    Link(cloud, name).refresh()
+    return 0
+
+
+@click.command()
+@name_argument
+@cloud_option
+@workspace_option
+def stop(name: str, workspace_url: str, cloud_name: str) -> int:
+    """Power the machine NAME off. Its disk is kept, and billed."""
+    from outlast.cli.terminal import money
+    from outlast.machines import care
+
+    hands = hands_of(workspace_url)
+    cloud, _ = find(hands, name, cloud_name=cloud_name)
+    care.stop(cloud, hands, name)
+    click.echo(f"stopped {name}")
+    if (rest := cloud.machine(name).disk_usd_per_hour) > 0:
+        note(f"its disk goes on billing {money(rest)} an hour until `outlast machine delete {name}`")
+    return 0
+
+
+@click.command()
+@name_argument
+@click.option("--type", "type_name", default="", metavar="NAME", help="Another machine type.")
+@click.option("--disk", metavar="SIZE", help="A larger disk: 100GB.")
+@click.option("--restart", is_flag=True, help="Stop a running machine to change its type, and start it again.")
+@cloud_option
+@workspace_option
+def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk: str | None, restart: bool) -> int:
+    """Change the type of the machine NAME, or let its disk grow."""
+    from outlast.machines import care
+    from outlast.spec.quantity import size_gb
+
+    try:
+        disk_gb = size_gb(disk) if disk else 0.0
+    except ValueError as problem:
+        raise UsageError(f"--disk: {problem}") from problem
+    hands = hands_of(workspace_url)
+    cloud, _ = find(hands, name, cloud_name=cloud_name)
+    care.resize(cloud, hands, name, type=type_name, disk_gb=disk_gb, restart=restart)
+    now = cloud.machine(name)
+    click.echo(f"{name} is a {now.type} with {now.disk_gb:g} GB")
+    return 0
+
+
+@click.command()
+@name_argument
+@click.option("--follow", "-f", is_flag=True, help="Go on printing until the machine is gone or you leave.")
+@cloud_option
+@workspace_option
+def serial(name: str, workspace_url: str, cloud_name: str, follow: bool) -> int:
+    """Print what the machine NAME has printed since it was made: its boots, its startup script, its end."""
+    cloud, _ = find(hands_of(workspace_url), name, cloud_name=cloud_name)
+    seen = cloud.serial(name)
+    click.echo(seen, nl=False)
+    while follow:
+        time.sleep(0.5)
+        try:
+            now = cloud.serial(name)
+        except NotFound:
+            note(f"{name} was deleted")
+            return 0
+        # Clouds keep the last part of it only: print what follows the end that was printed.
+        click.echo(_news(seen, now), nl=False)
+        seen = now
+    return 0
+
+
+def _news(before: str, now: str) -> str:
+    if now.startswith(before):
+        return now[len(before) :]
+    tail = before[-1000:]
+    place = now.rfind(tail)
+    return now[place + len(tail) :] if place >= 0 else now
+
+
+@click.command("set")
+@name_argument
+@click.argument("items", nargs=-1, required=True, metavar="KEY=VALUE...")
+@cloud_option
+@workspace_option
+def set_command(name: str, items: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
+    """Set metadata of the machine NAME, which programs on it can read and wait for."""
+    pairs = dict(parse_assignment(item, option="KEY=VALUE") for item in items)
+    cloud, _ = find(hands_of(workspace_url), name, cloud_name=cloud_name)
+    cloud.set_metadata(name, pairs)
+    click.echo(f"set {', '.join(pairs)} of {name}")
+    return 0
+
+
+@click.command("ssh-config")
+@click.option("--print", "only_print", is_flag=True, help="Print the blocks; change nothing.")
+@workspace_option
+def ssh_config(workspace_url: str, only_print: bool) -> int:
+    """Let `ssh`, `scp`, `rsync` and editors know your machines as `outlast-NAME`: one line in ~/.ssh/config."""
+    from outlast.machines import sshfiles
+
+    if not only_print:
+        _write_blocks(hands_of(workspace_url))
+        if sshfiles.include_in_users_config():
+            note(f"one line was added at the top of ~/.ssh/config: {sshfiles.include_line()}")
+        click.echo("\n".join(f"ssh outlast-{name}" for name in sshfiles.machines_written()) or "no machine runs")
+        return 0
+    if os.path.exists(sshfiles.config_path()):
+        with open(sshfiles.config_path(), encoding="utf-8") as file:
+            click.echo(file.read(), nl=False)
+    return 0
+
+
+def _write_blocks(hands: Hands) -> None:
+    """A block for every machine by hand that runs; none for those that are gone."""
+    from outlast.machines import sshfiles
+    from outlast.machines.look import see_all
+
+    found = workshops()
+    sights, blind = see_all(found, hands, with_drift=False)
+    there = {sight.name for sight in sights if sight.machine is not None}
+    for name in sshfiles.machines_written():
+        if name not in there and not blind:
+            sshfiles.forget_machine(name)
+    for sight in sights:
+        if sight.hand is not None and sight.status == "running":
+            _write_block(found[sight.cloud], sight.name)
+
+
+def _write_block(cloud: Workshop, name: str) -> None:
+    from outlast.machines import sshfiles
+
+    try:
+        cloud.admit(name, sshfiles.public_key())
+        access = cloud.access(name)
+    except OutlastError as problem:
+        note(f"{name} cannot be reached: {problem.message}")
+        return
+    if access.host_keys:
+        sshfiles.write_machine(cloud.name, name, access)

@@ -1,0 +1,1 @@
+"""Keeps machines alive that people made: observe → plan → apply, one machine a loop. Refuses to know of runs."""
