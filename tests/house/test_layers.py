@@ -23,9 +23,10 @@ LAYERS: dict[str, set[str]] = {
     "trainer": {"spec", "workspace"},
     "machines": {"spec", "workspace", "clouds"},
     "sync": {"spec", "workspace", "clouds", "machines"},
+    "images": {"spec", "workspace", "clouds", "machines"},
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
-    "cli": {"spec", "workspace", "clouds", "supervisor", "machines", "sync", "demo", "drill", "trainer"},
+    "cli": {"spec", "workspace", "clouds", "supervisor", "machines", "images", "sync", "demo", "drill", "trainer"},
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),
 }
@@ -40,6 +41,7 @@ PACKAGES: dict[str, set[str]] = {
     "supervisor": {"msgspec"},
     "machines": {"msgspec"},
     "sync": {"msgspec", "watchfiles"},
+    "images": {"msgspec"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
     "cli": {"msgspec", "click", "matplotlib", "plotext"},

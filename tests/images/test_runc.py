@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Home, processes_mentioning
-from tests.e2e.conftest import home as home
 
 BUSYBOX = shutil.which("busybox")
 RUNC = shutil.which("runc") or shutil.which("/usr/sbin/runc")

@@ -20,6 +20,10 @@ _INHERITED = (
 )
 
 
+# Where an image has its Python packages (`images/steps.py`).
+ENVIRONMENTS = ("~/.outlast/env/bin", "/opt/outlast/env/bin")
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The folders of one attempt."""
 
@@ -70,11 +74,7 @@ def environment_for(
 ) -> dict[str, str]:
     """What the command sees: the machine's basics, the user's `[env]`, the secrets, and outlast's own few variables."""
     environment = {name: machine[name] for name in _INHERITED if name in machine}
-    if local and request.path:
-        # The local cloud's base image is the submitter's own computer: programs are found as the submitter finds them,
-        # but for the machine's own, which come first (`shutdown` must mean the machine).
-        own, _, rest = environment.get("PATH", "").partition(os.pathsep)
-        environment["PATH"] = os.pathsep.join(filter(None, (own, request.path, rest)))
+    environment["PATH"] = _path(environment.get("PATH", ""), machine.get("HOME", ""), request.path if local else "")
     environment["PYTHONUNBUFFERED"] = "1"  # or a preempted program takes its last words with it
     environment.update(request.spec.env)
     environment.update(secrets)
@@ -94,6 +94,15 @@ def environment_for(
         variable = "OUTLAST_PARAM_" + "".join(c if c.isalnum() else "_" for c in name).upper()
         environment[variable] = render_param(value)
     return environment
+
+
+def _path(path: str, home: str, submitters: str) -> str:
+    """Where programs are found. The local cloud's base image is the submitter's own computer: there they are found as
+    the submitter finds them, but for the machine's own, which come first (`shutdown` must mean the machine)."""
+    own, _, rest = path.partition(os.pathsep) if submitters else ("", "", path)
+    places = (folder.replace("~", home, 1) for folder in ENVIRONMENTS)
+    found = [folder for folder in places if os.path.isdir(folder)]
+    return os.pathsep.join(filter(None, (own, *found, submitters, rest)))
 
 
 def words_for(spec: Spec) -> list[str]:

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "supervise": ("supervise", "supervise", "care", "keep the runs of a workspace alive"),
     "plan": ("supervise", "plan_command", "care", "what the supervisor would do now"),
     "reap": ("supervise", "reap", "care", "delete every machine that no live run owns"),
+    "image": ("image", "image", "care", "build the images that machines boot from; families, sharing, pruning"),
     "local": ("local", "local", "care", "the cloud inside this computer: zones, capacity, machines"),
     "completion": ("completion", "completion", "care", "print the shell completion for bash, zsh or fish"),
 }

@@ -23,13 +23,18 @@ class Project:
         self.folder = folder
         self.source = source
 
+    @property
+    def name(self) -> str:
+        """What runs of it are called if nothing else is said."""
+        return str(self.table.get("name") or _name_from(os.path.basename(self.folder)))
+
 
 def load_project(path: str = "") -> Project:
     """The file given, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
     if path:
         if not os.path.isfile(path):
             raise UsageError(f"there is no file `{path}`", hint="`outlast init` writes one")
-        return Project(_read(path), folder=os.path.dirname(os.path.abspath(path)), source=path)
+        return Project(read_table(path), folder=os.path.dirname(os.path.abspath(path)), source=path)
     folder = os.getcwd()
     while True:
         found = _in_folder(folder)
@@ -44,16 +49,16 @@ def load_project(path: str = "") -> Project:
 def _in_folder(folder: str) -> Project | None:
     path = os.path.join(folder, FILE)
     if os.path.isfile(path):
-        return Project(_read(path), folder=folder, source=os.path.relpath(path))
+        return Project(read_table(path), folder=folder, source=os.path.relpath(path))
     path = os.path.join(folder, "pyproject.toml")
     if os.path.isfile(path):
-        table = _read(path).get("tool", {}).get("outlast")
+        table = read_table(path).get("tool", {}).get("outlast")
         if isinstance(table, dict):
             return Project(table, folder=folder, source=os.path.relpath(path) + " [tool.outlast]")
     return None
 
 
-def _read(path: str) -> dict[str, Any]:
+def read_table(path: str) -> dict[str, Any]:
     import tomllib  # only where there is a file to read: most commands look for one, and find none
 
     try:

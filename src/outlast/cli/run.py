@@ -114,6 +114,10 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
 
     project = load_project(path)
     spec = spec_of(project, overrides_from(options), command)
+    if spec.image is not None:
+        from outlast.cli.image import with_image
+
+        spec = with_image(workspace, spec, project)
     return submit_run(
         workspace, clouds(), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
     )

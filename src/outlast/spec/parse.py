@@ -7,9 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity
 from outlast.spec.command import check_placeholders
+from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
 
@@ -77,6 +80,10 @@ def _read(reader: Reader) -> Spec:
         reader.wrong(
             "interactive",
             "a command in a container has no terminal; leave out one of `interactive` and `[machine] container`",
+        )
+    if "image" in reader.table:
+        spec = msgspec.structs.replace(
+            spec, image=read_image(reader.section_of("image"), spec.name, spec.machine.cloud)
         )
     reader.take("workspace", text, "")
     reader.finish()

@@ -43,6 +43,31 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ImageSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[image]`: the recipe of an image."""
+
+    # The family: its newest member is what machines boot from.
+    name: str
+    # An image or a family; empty: the cloud's own.
+    base: str = ""
+    packages: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+    # Files, relative to the recipe's.
+    requirements: tuple[str, ...] = ()
+    lock: str = ""
+    # Lines for bash, or a file that ends in `.sh`.
+    script: str = ""
+    # Path on the machine → file or folder here.
+    files: dict[str, str] = {}
+    warm: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    # Patterns of paths that the scrub leaves alone.
+    keep: tuple[str, ...] = ()
+    # The builder.
+    machine: MachineSpec = MachineSpec(spot=False)
+    timeout_s: float = 3600.0
+
+
 class CodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[code]`"""
 
@@ -96,6 +121,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
     checkpoint: CheckpointSpec = CheckpointSpec()
     output_path: str = "outputs"
+    image: ImageSpec | None = None
     limits: LimitSpec = LimitSpec()
 
 

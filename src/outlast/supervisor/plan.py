@@ -178,6 +178,8 @@ def _why_nobodys(world: World, machine: Machine) -> str:
     hand = world.hands[machine.name]
     if hand is None or hand.id != machine.labels[LABEL_HAND]:
         return "it was made by hand, and no record of it is left"
+    if hand.overdue:
+        return "it was kept for a while, and its time is up"
     if hand.abandoned:
         return f"whoever was {hand.phase} it is gone"
     return ""

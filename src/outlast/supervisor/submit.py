@@ -60,11 +60,16 @@ def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
     try:
         if not any(cloud.offers(needs_of(machine, spot=spot)) for spot in kinds):
             return [f"[machine]: no machine of `{machine.cloud}` fits; ask for less, or for a range such as `8+`"]
-        if machine.image and machine.image not in {image.name for image in cloud.images()}:
+        if machine.image and not _has_image(cloud, machine.image):
             return [f"[machine] image: `{machine.cloud}` has no image `{machine.image}`"]
     except (BadRequest, NotFound) as problem:
         return [f"[machine]: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")]
     return []
+
+
+def _has_image(cloud: Cloud, name: str) -> bool:
+    """Whether it is an image, or a family that stands for one."""
+    return any(image.name == name or (image.family == name and not image.retired) for image in cloud.images())
 
 
 def submit(

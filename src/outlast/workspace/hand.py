@@ -49,6 +49,8 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     # What it is for: `hand`, or the name of the command that made it for its own use.
     purpose: str = "hand"
     asked_at: float = 0.0
+    # Nobody's after this time, by the store's clock, though it is `ready`; 0: it stays until it is deleted.
+    until: float = 0.0
     spot: bool = False
     script: str = ""
     image: str = ""
@@ -68,10 +70,12 @@ class HandView(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     # Since its maker last said something, by the store's clock; endless for one that is known to be gone.
     quiet_s: float = 0.0
+    # It was to be kept until a time that has passed.
+    overdue: bool = False
 
     @property
     def abandoned(self) -> bool:
-        return self.phase != "ready" and self.quiet_s > QUIET_S
+        return self.overdue or (self.phase != "ready" and self.quiet_s > QUIET_S)
 
 
 def name_of_this_process() -> str:
@@ -120,16 +124,19 @@ class Hands:
         if hand is None:
             return None
         if hand.phase == "ready":
-            return HandView(id=hand.id, phase=hand.phase)
+            overdue = bool(hand.until) and self.now() > hand.until
+            return HandView(id=hand.id, phase=hand.phase, overdue=overdue)
         if Holder(who=hand.by, epoch=0).plainly_dead():
             return HandView(id=hand.id, phase=hand.phase, quiet_s=float("inf"))
         try:
             said_at = self.bucket.head(_key(name)).modified_at
         except Missing:
             return None
-        # The store's own now: the time it gives to a write of ours.
-        now = self.bucket.put("clock", b"").modified_at
-        return HandView(id=hand.id, phase=hand.phase, quiet_s=max(0.0, now - said_at))
+        return HandView(id=hand.id, phase=hand.phase, quiet_s=max(0.0, self.now() - said_at))
+
+    def now(self) -> float:
+        """The store's own now: the time it gives to a write of ours."""
+        return self.bucket.put("clock", b"").modified_at
 
     def remove(self, name: str) -> None:
         """Removing what is not there is fine."""

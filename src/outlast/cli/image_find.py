@@ -1,0 +1,36 @@
+"""Where images are: the clouds that make them, and which one is meant by a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outlast.cli.options import clouds
+from outlast.errors import CloudError, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Image, Workshop
+
+
+def workshops() -> dict[str, Workshop]:
+    """The clouds that make images."""
+    return {name: cloud for name, cloud in clouds().items() if hasattr(cloud, "snapshot")}  # type: ignore[misc]
+
+
+def workshop(name: str) -> Workshop:
+    cloud = workshops().get(name)
+    if cloud is None:
+        raise UsageError(f"`{name}` makes no images in this outlast", hint=f"known: {', '.join(workshops())}")
+    return cloud
+
+
+def find_image(name: str) -> tuple[Workshop, Image]:
+    """The image of that name or the newest of that family, on whichever cloud has it."""
+    told: CloudError | None = None
+    for cloud in workshops().values():
+        try:
+            return cloud, cloud.image(name)
+        except NotFound as problem:
+            told = problem
+    raise UsageError(
+        told.message if told else f"there is no image `{name}`", hint=(told and told.hint) or "see `outlast image list`"
+    )
