@@ -13,6 +13,7 @@ from outlast.clouds.local.serve.message import Answer, Request
 
 # Sent by the real gcloud, and not in the description.
 UNLISTED_PARAMETERS = {"$.xgafv", "includeFoldersAsPrefixes", "upload_id", "enableObjectRetention"}
+UNLISTED_PARAMETERS |= {"returnPartialSuccess"}
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Watching:
 
     def __init__(self) -> None:
         self._storage = Description("storage.v1", base="/storage/v1/")
+        self._compute = Description("compute.v1", base="/compute/v1/")
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
@@ -132,10 +134,14 @@ class Watching:
         return found
 
     def __call__(self, request: Request, answer: Answer) -> None:
-        if not re.match(r"(/resumable)?(/upload|/download)?/storage/v1/", request.path):
+        if request.path.startswith("/compute/v1/"):
+            api = self._compute
+        elif re.match(r"(/resumable)?(/upload|/download)?/storage/v1/", request.path):
+            api = self._storage
+        else:
             return
-        if answer.status in (404, 405) and self._storage.find(request) is None:
+        if answer.status in (404, 405) and api.find(request) is None:
             return
-        self.problems += self._storage.problems(request, answer)
-        if (method := self._storage.find(request)) is not None and answer.status < 300:
+        self.problems += api.problems(request, answer)
+        if (method := api.find(request)) is not None and answer.status < 300:
             self.seen.add(method.id)

@@ -78,8 +78,11 @@ def layers_for(root: str, name: str, *, mode: str) -> list[str]:
     return [str(layer) for layer in record["layers"]]
 
 
-def snapshot(root: str, folder: Folder, draft: Draft) -> Image:
-    """An image of the disk of a stopped machine, whose lock the caller holds. Finds what it made before."""
+def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> Image:
+    """An image of the disk of a stopped machine, whose lock the caller holds; with `live` of one that runs.
+
+    Finds what it made before.
+    """
     _check_name("image", draft.name)
     if draft.family:
         _check_name("family", draft.family)
@@ -97,7 +100,7 @@ def snapshot(root: str, folder: Folder, draft: Draft) -> Image:
     os.makedirs(f"{root}/images", exist_ok=True)
     # Until the image names its layer this does: nobody may collect it meanwhile.
     write_json(pending := f"{root}/images/{draft.name}.{layer}{_PENDING}", {"layers": [layer]})
-    layers = _freeze(root, folder, facts, layer)
+    layers = _freeze(root, folder, facts, layer, live=live)
     record = {
         "family": draft.family,
         "created_at": time.time(),
@@ -113,7 +116,7 @@ def snapshot(root: str, folder: Folder, draft: Draft) -> Image:
     return find(root, draft.name)
 
 
-def _freeze(root: str, folder: Folder, facts: dict[str, Any], layer: str) -> list[str]:
+def _freeze(root: str, folder: Folder, facts: dict[str, Any], layer: str, *, live: bool) -> list[str]:
     """Make the machine's disk a layer; the layers of the image, lowest first."""
     os.makedirs(f"{root}/layers", exist_ok=True)
     if FORMATS[str(facts.get("mode"))] == "folder":
@@ -123,6 +126,10 @@ def _freeze(root: str, folder: Folder, facts: dict[str, Any], layer: str) -> lis
     if len(layers) > _LAYERS_MAX:
         why = f"the disk of `{folder.name}` is {len(layers)} snapshots deep, and {_LAYERS_MAX} is the most"
         raise BadRequest(why, hint="build the image from an earlier base")
+    if live:
+        # A running machine goes on writing to its disk, so it keeps it, and a copy becomes the layer.
+        copy_disk(folder.disk_path, f"{root}/layers/{layer}")
+        return layers
     # The facts go first: a machine that has lost its disk to a layer it does not know would have lost its files.
     folder.change_facts({"layers": layers})
     os.rename(folder.disk_path, f"{root}/layers/{layer}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.serve.batch import batch_handler
-from outlast.clouds.local.serve.environment import PROJECT
+from outlast.clouds.local.serve.compute.service import Compute
+from outlast.clouds.local.serve.environment import PROJECT, machine_variables
 from outlast.clouds.local.serve.faults import Faults
 from outlast.clouds.local.serve.http import Server
 from outlast.clouds.local.serve.router import Router, Watch
@@ -22,7 +24,9 @@ from outlast.clouds.local.serve.tokens import add_tokens
 class Endpoint:
     """Google's protocols on a folder, from `start` to `stop`. Several may serve the same folder at once."""
 
-    def __init__(self, root: str, *, port: int = 0, watch: Watch | None = None) -> None:
+    def __init__(
+        self, root: str, *, port: int = 0, watch: Watch | None = None, cloud: LocalCloud | None = None
+    ) -> None:
         self.root = os.path.abspath(root)
         os.makedirs(self.root, exist_ok=True)
         router = Router(watch=watch)
@@ -33,6 +37,8 @@ class Endpoint:
         self.server = Server(port, router.answer)
         self._store = Store(f"{self.root}/storage")
         uploads = Uploads(self._store)
+        self._compute = Compute(cloud or LocalCloud(), f"{self.root}/compute")
+        self._compute.add_to(router)
         BucketRoutes(self._store).add_to(router)
         ObjectRoutes(self._store).add_to(router)
         InsertRoutes(self._store, uploads).add_to(router)
@@ -51,8 +57,10 @@ class Endpoint:
         return self._router.faults
 
     def start(self) -> None:
+        self._compute.start(machine_variables(self.url))
         self.server.start()
 
     def stop(self) -> None:
         self.server.stop()
+        self._compute.stop()
         self._store.close()

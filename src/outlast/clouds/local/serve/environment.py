@@ -22,9 +22,20 @@ provider_token_uri = {url}/token
 """
 
 
+_DEFAULTS = """[compute]
+zone = us-central1-a
+region = us-central1
+"""
+
+
 def write_files(root: str, url: str, project: str = PROJECT) -> None:
     """What the clients read: a folder for gcloud, a token, a key, the settings of gsutil."""
-    os.makedirs(f"{root}/gcloud", exist_ok=True)
+    os.makedirs(f"{root}/gcloud/configurations", exist_ok=True)
+    # In a file and not in a variable, so that `gcloud config set compute/zone` has its way.
+    if not os.path.exists(f"{root}/gcloud/configurations/config_default"):
+        _write(f"{root}/gcloud/configurations/config_default", _DEFAULTS)
+        # Without it gcloud takes the folder for a new one, and empties the file.
+        _write(f"{root}/gcloud/active_config", "default")
     _write(f"{root}/token", TOKEN)
     _write(f"{root}/boto", _BOTO.format(url=url, project=project))
     key = read_json(f"{root}/key.json") or {}
@@ -41,6 +52,7 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": f"{root}/token",
         # Without the slash at the end gcloud refuses it.
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
         "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
         "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
@@ -52,6 +64,19 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
         "GOOGLE_APPLICATION_CREDENTIALS": f"{root}/key.json",
         "GOOGLE_SERVICE_ACCOUNT": f"{root}/key.json",
         "GOOGLE_ALLOW_HTTP": "true",
+    }
+
+
+def machine_variables(url: str) -> dict[str, str]:
+    """For programs on a machine of ours: where they find the cloud. Who they are they ask the metadata server."""
+    return {
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "1",
+        "STORAGE_EMULATOR_HOST": url,
     }
 
 

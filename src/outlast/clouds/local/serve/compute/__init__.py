@@ -1,0 +1,1 @@
+"""Google's Compute Engine API, version 1, in front of the local cloud."""

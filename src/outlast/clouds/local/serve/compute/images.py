@@ -1,0 +1,286 @@
+"""Images, families and snapshots: which disk of the local cloud stands behind a name. Public ones are its base image.
+
+An image made from another shares its disk; the disk goes when the last that names it is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.clouds.local.catalog import BASE_IMAGE
+from outlast.clouds.local.serve.compute import backing
+from outlast.clouds.local.serve.compute.desk import Call, Desk, check_free, listing, new_resource
+from outlast.clouds.local.serve.compute.links import (
+    GLOBAL,
+    Doc,
+    Ref,
+    fingerprint,
+    not_there,
+    number,
+    parse,
+    ref_of,
+    stable_number,
+)
+from outlast.clouds.local.serve.refusal import Refused, invalid
+
+# Google's own projects of images, and families that they are asked for. All are this computer's own software.
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "debian-cloud": ("debian-11", "debian-12", "debian-13"),
+    "ubuntu-os-cloud": ("ubuntu-2004-lts", "ubuntu-2204-lts", "ubuntu-2404-lts-amd64", "ubuntu-minimal-2204-lts"),
+    "deeplearning-platform-release": ("common-cpu", "common-cu128", "pytorch-latest-gpu", "tf-latest-gpu"),
+    "ml-images": ("common-cpu", "common-cu128"),
+    "rocky-linux-cloud": ("rocky-linux-8", "rocky-linux-9"),
+    "centos-cloud": ("centos-stream-9",),
+    "cos-cloud": ("cos-stable",),
+    "fedora-coreos-cloud": ("fedora-coreos-stable",),
+}
+# Asked for in every listing of images; there is nothing of them that this computer could boot.
+_EMPTY = (
+    "opensuse-cloud",
+    "oracle-linux-cloud",
+    "rhel-cloud",
+    "rhel-sap-cloud",
+    "rocky-linux-accelerator-cloud",
+    "suse-cloud",
+    "suse-sap-cloud",
+    "ubuntu-os-accelerator-images",
+    "ubuntu-os-pro-cloud",
+    "windows-cloud",
+    "windows-sql-cloud",
+)
+_BORN = "2026-11-01T00:00:00.000+00:00"
+_PUBLIC_VERSION = "v20261101"
+BASE_GB = 10
+
+
+def _public(project: str, name: str) -> Doc:
+    families = [family for family in PUBLIC[project] if name.startswith(family)]
+    ref = Ref(project, GLOBAL, "images", name)
+    doc: Doc = {
+        "kind": "compute#image",
+        "id": str(stable_number(ref.path)),
+        "creationTimestamp": _BORN,
+        "name": name,
+        "description": "the software of this computer, under a name that scripts ask for",
+        "sourceType": "RAW",
+        "status": "READY",
+        "archiveSizeBytes": "0",
+        "diskSizeGb": str(BASE_GB),
+        "architecture": "X86_64",
+        "storageLocations": ["us"],
+        "labelFingerprint": fingerprint({}),
+        "selfLink": ref.link,
+        "_local": BASE_IMAGE,
+    }
+    return {**doc, "family": max(families, key=len)} if families else doc
+
+
+def find(desk: Desk, ref: Ref) -> Doc:
+    """The image of that name. Raises Refused."""
+    if ref.project in PUBLIC:
+        return _public(ref.project, ref.name)
+    return desk.find(ref)
+
+
+def newest(desk: Desk, project: str, family: str) -> Doc:
+    """The newest image of a family that is not deprecated. Raises Refused."""
+    if project in PUBLIC:
+        return {**_public(project, f"{family}-{_PUBLIC_VERSION}"), "family": family}
+    members = [
+        doc
+        for _, doc in desk.store.each("images", project)
+        if doc.get("family") == family and "deprecated" not in doc and doc["status"] == "READY"
+    ]
+    if not members:
+        raise not_there(Ref(project, GLOBAL, "images", f"family/{family}"))
+    return max(members, key=lambda doc: (doc["creationTimestamp"], doc["name"]))
+
+
+def resolve(desk: Desk, text: Any, project: str, field: str) -> Doc:
+    """The image that a request means, by name or family. Raises Refused."""
+    if isinstance(text, str) and "/imageFamilyViews/" in text:
+        near = Ref(project, GLOBAL, "imageFamilyViews", "")
+        ref = parse(text, near=near, field=field)
+        return newest(desk, ref.project, ref.name)
+    ref = parse(text, near=Ref(project, GLOBAL, "images", ""), field=field)
+    kind, _, family = ref.name.partition("/")
+    if kind == "family" and family:
+        return newest(desk, ref.project, family)
+    try:
+        return find(desk, ref)
+    except Refused as problem:
+        raise invalid(
+            f"Invalid value for field '{field}': '{text}'. The referenced image resource cannot be found."
+        ) from problem
+
+
+def _source(desk: Desk, call: Call, ref: Ref) -> tuple[Doc, Ref | None]:
+    """Where a new image comes from: fields of it, and the disk that is still to be copied."""
+    body = call.body
+    given = [name for name in ("sourceDisk", "sourceImage", "sourceSnapshot") if body.get(name)]
+    if len(given) != 1:
+        told = "exactly one of sourceDisk, sourceImage and sourceSnapshot is wanted"
+        if body.get("rawDisk"):
+            told = "disks of tar files in buckets cannot be read here"
+        raise invalid(f"Invalid value for field 'resource': {told}.")
+    field = f"resource.{given[0]}"
+    if given[0] == "sourceImage":
+        source = resolve(desk, body["sourceImage"], call.project, field)
+    elif given[0] == "sourceSnapshot":
+        near = Ref(call.project, GLOBAL, "snapshots", "")
+        source = desk.find(parse(body["sourceSnapshot"], near=near, field=field))
+    else:
+        disk = parse(body["sourceDisk"], near=Ref(call.project, GLOBAL, "disks", ""), field=field)
+        source = desk.find(disk)
+        if not call.flag("forceCreate"):
+            _check_idle(desk, source, disk)
+        doc = {"sourceDisk": disk.link, "sourceDiskId": source["id"], "diskSizeGb": source["sizeGb"]}
+        return (doc, disk) if source.get("_machine") else ({**doc, "_local": source["_local"]}, None)
+    size_gb = str(max(number(body.get("diskSizeGb", 0), "resource.diskSizeGb"), int(source["diskSizeGb"])))
+    return {
+        given[0]: source["selfLink"],
+        f"{given[0]}Id": source["id"],
+        "diskSizeGb": size_gb,
+        "_local": source["_local"],
+    }, None
+
+
+def _check_idle(desk: Desk, disk: Doc, ref: Ref) -> None:
+    if (users := disk.get("users")) and backing.is_running(desk, disk):
+        told = f"The disk resource '{ref.path}' is already being used by '{ref_of(users[0]).path}'"
+        raise Refused(400, "resourceInUseByAnotherResource", told)
+
+
+def insert(desk: Desk, call: Call) -> Doc:
+    ref = Ref(call.project, GLOBAL, "images", str(call.body.get("name", "")))
+    with desk.names:
+        doc = new_resource(ref, "image", call.body)
+        check_free(desk, ref)
+        source, disk = _source(desk, call, ref)
+        doc |= {
+            "sourceType": "RAW",
+            "status": "PENDING",
+            "archiveSizeBytes": "0",
+            "architecture": "X86_64",
+            "storageLocations": ["us"],
+            "labelFingerprint": fingerprint(call.body.get("labels", {})),
+            **source,
+        }
+        doc.pop("rawDisk", None)
+        desk.store.put(ref, doc)
+    return desk.begin(call, ref, "insert", lambda: _make(desk, ref, disk))
+
+
+def _make(desk: Desk, ref: Ref, disk: Ref | None) -> None:
+    """Copy the disk if need be; what cannot be made is not left behind."""
+    made = False
+    try:
+        size: Doc = {}
+        if disk is not None:
+            with desk.names:
+                local = backing.local_image(desk, ref)
+                image = backing.freeze(desk, disk, local)
+            size = {"_local": local}
+            size["archiveSizeBytes" if ref.collection == "images" else "storageBytes"] = str(image.bytes)
+        desk.change(ref, status="READY", **size)
+        made = True
+    finally:
+        if not made:
+            desk.store.drop(ref)
+
+
+def create_snapshot(desk: Desk, call: Call) -> Doc:
+    """A snapshot of a disk, also while its machine runs: what is on the disk at that moment."""
+    disk = call.ref("disks")
+    source = desk.find(disk)
+    ref = Ref(call.project, GLOBAL, "snapshots", str(call.body.get("name", "")))
+    with desk.names:
+        doc = new_resource(ref, "snapshot", call.body)
+        check_free(desk, ref)
+        doc |= {
+            "status": "CREATING",
+            "sourceDisk": disk.link,
+            "sourceDiskId": source["id"],
+            "diskSizeGb": source["sizeGb"],
+            "storageBytes": "0",
+            "storageLocations": ["us"],
+            "snapshotType": "STANDARD",
+            "labelFingerprint": fingerprint(call.body.get("labels", {})),
+        }
+        if not source.get("_machine"):
+            doc["_local"] = source["_local"]
+        desk.store.put(ref, doc)
+    copied = disk if source.get("_machine") else None
+    return desk.begin(call, disk, "createSnapshot", lambda: _make(desk, ref, copied))
+
+
+def insert_snapshot(desk: Desk, call: Call) -> Doc:
+    near = Ref(call.project, GLOBAL, "disks", "")
+    disk = parse(call.body.get("sourceDisk"), near=near, field="resource.sourceDisk")
+    inner = Call(project=call.project, scope=disk.scope, name=disk.name, query=call.query, body=call.body)
+    return create_snapshot(desk, inner)
+
+
+def delete(desk: Desk, call: Call, collection: str) -> Doc:
+    ref = call.ref(collection)
+    local = str(desk.find(ref).get("_local", ""))
+
+    def work() -> None:
+        desk.store.drop(ref)
+        backing.release(desk, local)
+
+    return desk.begin(call, ref, "delete", work)
+
+
+def get(desk: Desk, call: Call) -> Doc:
+    return find(desk, call.ref("images"))
+
+
+def get_from_family(desk: Desk, call: Call) -> Doc:
+    return newest(desk, call.project, call.name)
+
+
+def family_view(desk: Desk, call: Call) -> Doc:
+    return {"image": newest(desk, call.project, call.name)}
+
+
+def list_images(desk: Desk, call: Call) -> Doc:
+    if call.project in PUBLIC:
+        docs = [newest(desk, call.project, family) for family in PUBLIC[call.project]]
+    else:
+        docs = [] if call.project in _EMPTY else [doc for _, doc in desk.store.each("images", call.project)]
+    return listing(call, "image", "images", docs)
+
+
+def deprecate(desk: Desk, call: Call) -> Doc:
+    ref = call.ref("images")
+    desk.find(ref)
+    state = call.body.get("state", "ACTIVE")
+    if state not in ("ACTIVE", "DEPRECATED", "OBSOLETE", "DELETED"):
+        raise invalid(f"Invalid value for field 'resource.state': '{state}'.")
+    deprecated = None if state == "ACTIVE" else dict(call.body)
+    return desk.begin(call, ref, "deprecate", lambda: _ignore(desk.change(ref, deprecated=deprecated)))
+
+
+def _ignore(_value: object) -> None:
+    """An operation answers nothing."""
+
+
+def policy_etag(doc: Doc) -> Doc:
+    policy: Doc = doc.get("_policy", {"version": 1, "bindings": []})
+    return {**policy, "etag": fingerprint(policy)}
+
+
+def get_policy(desk: Desk, call: Call, collection: str) -> Doc:
+    return policy_etag(desk.find(call.ref(collection)))
+
+
+def set_policy(desk: Desk, call: Call, collection: str) -> Doc:
+    given = call.body.get("policy", call.body)
+    bindings = given.get("bindings", call.body.get("bindings", []))
+    with desk.store.lock:
+        current = policy_etag(desk.find(call.ref(collection)))
+        if given.get("etag", current["etag"]) != current["etag"]:
+            raise Refused(412, "conditionNotMet", "The etag of the policy does not match.")
+        doc = desk.change(call.ref(collection), _policy={"version": 1, "bindings": bindings})
+    return policy_etag(doc)

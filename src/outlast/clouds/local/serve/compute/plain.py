@@ -1,0 +1,216 @@
+"""Resources that are only written down: networks, firewalls, addresses, templates. No packet is stopped by them.
+
+A project begins with the network `default`, a subnetwork in each region, and the rules that Google gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outlast.clouds.local import google
+from outlast.clouds.local.serve.compute.desk import Call, Desk, aggregated, check_free, listing, new_resource
+from outlast.clouds.local.serve.compute.instances import labels_of
+from outlast.clouds.local.serve.compute.links import GLOBAL, Doc, Ref, fingerprint, parse, stable_number
+from outlast.clouds.local.serve.refusal import Refused, invalid
+
+_BORN = "2026-11-01T00:00:00.000+00:00"
+Given = Callable[[str, str], list[Doc]]
+
+
+def _nothing(project: str, scope: str) -> list[Doc]:
+    return []
+
+
+def _as_given(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    return doc
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plain:
+    """One kind: where it lives, what is there from the beginning, what a new one is filled up with."""
+
+    collection: str
+    kind: str
+    # `global`, `zones` or `regions`.
+    scopes: tuple[str, ...]
+    given: Given = _nothing
+    fill: Callable[[Desk, Ref, Doc], Doc] = _as_given
+
+    def all(self, desk: Desk, project: str, scope: str) -> list[Doc]:
+        made = [doc for _, doc in desk.store.each(self.collection, project, scope)]
+        names = {doc["name"] for doc in made}
+        return [*made, *(doc for doc in self.given(project, scope) if doc["name"] not in names)]
+
+    def get(self, desk: Desk, call: Call) -> Doc:
+        for doc in self.given(call.project, call.scope):
+            if doc["name"] == call.name:
+                return desk.store.get(call.ref(self.collection)) or doc
+        return desk.find(call.ref(self.collection))
+
+    def list(self, desk: Desk, call: Call) -> Doc:
+        return listing(call, self.kind, self.collection, self.all(desk, call.project, call.scope))
+
+    def aggregate(self, desk: Desk, call: Call) -> Doc:
+        places = {
+            GLOBAL: [GLOBAL],
+            "zones": [],
+            "regions": [f"regions/{region}" for region in google.REGIONS] if self.given is not _nothing else [],
+        }
+        scopes = {scope for kind in self.scopes for scope in places[kind]}
+        scopes |= {ref.scope for ref, _ in desk.store.each(self.collection, call.project)}
+        docs = [
+            (Ref(call.project, scope, self.collection, doc["name"]), doc)
+            for scope in sorted(scopes)
+            for doc in self.all(desk, call.project, scope)
+        ]
+        return aggregated(call, self.kind, self.collection, docs)
+
+    def insert(self, desk: Desk, call: Call) -> Doc:
+        ref = Ref(call.project, call.scope, self.collection, str(call.body.get("name", "")))
+        with desk.names:
+            doc = new_resource(ref, self.kind, call.body)
+            check_free(desk, ref)
+            if any(doc["name"] == ref.name for doc in self.given(call.project, call.scope)):
+                raise Refused(409, "alreadyExists", f"The resource '{ref.path}' already exists")
+            desk.store.put(ref, self.fill(desk, ref, doc))
+        return desk.begin(call, ref, "insert", lambda: None)
+
+    def patch(self, desk: Desk, call: Call) -> Doc:
+        ref = call.ref(self.collection)
+        given = {name: value for name, value in call.body.items() if name not in ("name", "id", "kind", "selfLink")}
+        desk.store.put(ref, {**self.get(desk, call), **given})
+        return desk.begin(call, ref, "patch", lambda: None)
+
+    def delete(self, desk: Desk, call: Call) -> Doc:
+        ref = call.ref(self.collection)
+        desk.find(ref)
+        return desk.begin(call, ref, "delete", lambda: desk.store.drop(ref))
+
+    def label(self, desk: Desk, call: Call) -> Doc:
+        ref = call.ref(self.collection)
+        with desk.store.lock:
+            desk.change(ref, **labels_of(call, desk.find(ref)))
+        return desk.begin(call, ref, "setLabels", lambda: None)
+
+
+def _born(ref: Ref, kind: str, **fields: object) -> Doc:
+    return {
+        "kind": f"compute#{kind}",
+        "id": str(stable_number(ref.path)),
+        "creationTimestamp": _BORN,
+        "name": ref.name,
+        "selfLink": ref.link,
+        **fields,
+    }
+
+
+def _subnetwork(project: str, region: str) -> Ref:
+    return Ref(project, f"regions/{region}", "subnetworks", "default")
+
+
+def _networks(project: str, scope: str) -> list[Doc]:
+    ref = Ref(project, GLOBAL, "networks", "default")
+    fields = {
+        "description": "Default network for the project",
+        "autoCreateSubnetworks": True,
+        "subnetworks": [_subnetwork(project, region).link for region in google.REGIONS],
+        "routingConfig": {"routingMode": "REGIONAL"},
+        "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+    }
+    return [_born(ref, "network", **fields)]
+
+
+def _subnetworks(project: str, scope: str) -> list[Doc]:
+    region = scope.removeprefix("regions/")
+    ref = _subnetwork(project, region)
+    at = sorted(google.REGIONS).index(region)
+    fields = {
+        "network": Ref(project, GLOBAL, "networks", "default").link,
+        "ipCidrRange": f"10.{128 + 2 * at}.0.0/20",
+        "gatewayAddress": f"10.{128 + 2 * at}.0.1",
+        "region": f"{ref.link.rpartition('/subnetworks')[0]}",
+        "privateIpGoogleAccess": False,
+        "fingerprint": fingerprint(ref.path),
+        "purpose": "PRIVATE",
+        "stackType": "IPV4_ONLY",
+    }
+    return [_born(ref, "subnetwork", **fields)]
+
+
+def _firewalls(project: str, scope: str) -> list[Doc]:
+    rules: dict[str, tuple[list[str], list[Doc]]] = {
+        "default-allow-icmp": (["0.0.0.0/0"], [{"IPProtocol": "icmp"}]),
+        "default-allow-internal": (["10.128.0.0/9"], [{"IPProtocol": "tcp", "ports": ["0-65535"]}]),
+        "default-allow-ssh": (["0.0.0.0/0"], [{"IPProtocol": "tcp", "ports": ["22"]}]),
+    }
+    found = []
+    for name, (ranges, allowed) in rules.items():
+        ref = Ref(project, GLOBAL, "firewalls", name)
+        fields = {"sourceRanges": ranges, "allowed": allowed, "priority": 65534}
+        found.append(_firewall(ref, _born(ref, "firewall", **fields)))
+    return found
+
+
+def _firewall(ref: Ref, doc: Doc) -> Doc:
+    near = Ref(ref.project, GLOBAL, "networks", "")
+    network = parse(doc.get("network") or "default", near=near, field="resource.network")
+    ranges = {} if doc.get("sourceTags") or doc.get("direction") == "EGRESS" else {"sourceRanges": ["0.0.0.0/0"]}
+    basics = {"priority": 1000, "direction": "INGRESS", "disabled": False, "logConfig": {"enable": False}, **ranges}
+    return {**basics, **doc, "network": network.link}
+
+
+def _fill_firewall(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    if not doc.get("allowed") and not doc.get("denied"):
+        raise invalid("Invalid value for field 'resource': at least one of allowed and denied is wanted.")
+    return _firewall(ref, doc)
+
+
+def _fill_address(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    number = stable_number(ref.path)
+    # From the block that is kept for examples: nobody can be reached there.
+    basics = {
+        "address": f"203.0.113.{number % 250 + 1}",
+        "addressType": "EXTERNAL",
+        "networkTier": "PREMIUM",
+        "status": "RESERVED",
+        "labelFingerprint": fingerprint(doc.get("labels", {})),
+    }
+    return {**basics, **doc}
+
+
+def _fill_network(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    basics = {"routingConfig": {"routingMode": "REGIONAL"}, "autoCreateSubnetworks": True}
+    return {**basics, **doc}
+
+
+def _fill_subnetwork(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    near = Ref(ref.project, GLOBAL, "networks", "")
+    network = parse(doc.get("network") or "default", near=near, field="resource.network")
+    basics = {"purpose": "PRIVATE", "stackType": "IPV4_ONLY", "fingerprint": fingerprint(ref.path)}
+    return {**basics, **doc, "network": network.link}
+
+
+def _fill_template(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    if not isinstance(doc.get("properties"), dict):
+        raise invalid("Invalid value for field 'resource.properties': ''. An instance template needs properties.")
+    return doc
+
+
+TEMPLATES = Plain(collection="instanceTemplates", kind="instanceTemplate", scopes=(GLOBAL,), fill=_fill_template)
+KINDS = (
+    Plain(collection="networks", kind="network", scopes=(GLOBAL,), given=_networks, fill=_fill_network),
+    Plain(collection="subnetworks", kind="subnetwork", scopes=("regions",), given=_subnetworks, fill=_fill_subnetwork),
+    Plain(collection="firewalls", kind="firewall", scopes=(GLOBAL,), given=_firewalls, fill=_fill_firewall),
+    Plain(collection="routes", kind="route", scopes=(GLOBAL,)),
+    Plain(collection="addresses", kind="address", scopes=("regions", GLOBAL), fill=_fill_address),
+    TEMPLATES,
+)
+# Listed by clients beside others, and always empty here.
+EMPTY = {
+    "autoscalers": ("autoscaler", ("zones", "regions")),
+    "resourcePolicies": ("resourcePolicy", ("regions",)),
+    "commitments": ("commitment", ("regions",)),
+    "reservations": ("reservation", ("zones",)),
+    "machineImages": ("machineImage", (GLOBAL,)),
+}

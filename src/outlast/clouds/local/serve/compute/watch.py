@@ -1,0 +1,87 @@
+"""What happens to machines without anybody asking: preemptions are written down, lives end, groups are refilled."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from outlast.clouds.cloud import Machine
+from outlast.clouds.local.serve.compute import backing, groups, machines
+from outlast.clouds.local.serve.compute.desk import Desk
+from outlast.clouds.local.serve.compute.doors import Doors
+from outlast.clouds.local.serve.compute.links import Doc, Ref
+from outlast.errors import OutlastError
+
+_LOOK_EVERY_S = 0.25
+# Looking may take this part of the time and no more, however many machines there are.
+_SHARE = 0.05
+
+
+class Watch:
+    """A thread that looks at the machines now and then, while the endpoint serves."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self.doors = Doors(desk.cloud)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self.doors.close()
+
+    def _run(self) -> None:
+        pause_s = _LOOK_EVERY_S
+        while not self._over.wait(pause_s):
+            began = time.monotonic()
+            try:
+                look(self._desk, self.doors)
+            except OutlastError:
+                pass  # the local cloud cannot be read now; requests are told so, and the next look may see
+            pause_s = max(_LOOK_EVERY_S, (time.monotonic() - began) / _SHARE)
+
+
+def look(desk: Desk, doors: Doors) -> None:
+    known = {machine.name: machine for machine in desk.cloud.machines()}
+    running = set()
+    for ref, doc in desk.store.each("instances"):
+        machine = known.get(doc.get("_machine", ""))
+        if doc.get("_creating") or doc.get("_stopping"):
+            continue
+        if machine is None:
+            # It may have been made after we looked.
+            if backing.machine_of(desk, doc["_machine"]) is None:
+                machines.forget(desk, ref, doc)
+        elif machine.status == "running":
+            running.add(machine.name)
+            _limit_life(desk, ref, doc, machine)
+        elif machine.status == "stopped":
+            _write_down(desk, ref, doc, machine)
+    doors.keep(running)
+    groups.look_after(desk)
+
+
+def _limit_life(desk: Desk, ref: Ref, doc: Doc, machine: Machine) -> None:
+    rules = doc["scheduling"]
+    life_s = float(rules.get("maxRunDuration", {}).get("seconds", 0))
+    over = life_s > 0 and machine.seen_at - (machine.started_at or machine.created_at) > life_s
+    if over and rules.get("instanceTerminationAction") != "DELETE":
+        machines.stop(desk, ref)
+
+
+def _write_down(desk: Desk, ref: Ref, doc: Doc, machine: Machine) -> None:
+    """An operation for each end that nobody asked for, as Google's own log has."""
+    if doc.get("_ended") == machine.stopped_at:
+        return
+    desk.change(ref, _ended=machine.stopped_at)
+    if machine.why == "preempted":
+        desk.operations.done(ref, "compute.instances.preempted", target_id=doc["id"])
+        if doc["scheduling"].get("instanceTerminationAction") == "DELETE":
+            machines.delete(desk, ref)
+    elif machine.why == "powered off by itself":
+        desk.operations.done(ref, "compute.instances.guestTerminate", target_id=doc["id"])
