@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import signal
 import socket
@@ -32,10 +33,14 @@ class Serving:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
-    def start(self, *, port: int = 0) -> None:
+    def start(self, *, port: int = 0, file_bytes_max: int = -1) -> None:
         words = [OUTLAST, "local", "serve", "--root", str(self.root), "--port", str(port)]
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
+
         self.process = subprocess.Popen(
-            words, env=self.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            words, preexec_fn=limit, env=self.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
@@ -140,6 +145,24 @@ def test_a_restart_loses_nothing_not_even_half_an_upload(serving: Serving) -> No
     rest = f"bytes {GRAIN_BYTES}-{len(body) - 1}/{len(body)}"
     serving.ask("PUT", "/upload" + location, body[GRAIN_BYTES:], Content_Range=rest)
     assert serving.ask("GET", "/kept-1/half") == body
+
+
+def test_a_disk_that_takes_no_more_is_told_and_harms_nothing(serving: Serving) -> None:
+    serving.ask("PUT", "/full-1")
+    serving.ask("PUT", "/full-1/old", b"old" * 100_000)
+    serving.end()
+    serving.start(file_bytes_max=1_000_000)
+    for _ in range(2):
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            serving.ask("PUT", "/full-1/old", b"n" * 2_000_000)
+    # Small ones fill the database instead.
+    small = (serving.ask("PUT", f"/full-1/small-{number}", b"s" * 60_000) for number in range(40))
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        list(small)
+    assert serving.ask("GET", "/full-1/old") == b"old" * 100_000
+    assert len(stored_files(str(serving.root))) == 1
+    code, said = serving.end()
+    assert (code, "Traceback" in said) == (0, False), said
 
 
 def test_a_kill_in_the_middle_of_an_upload_leaves_the_old_object_and_no_litter(serving: Serving) -> None:

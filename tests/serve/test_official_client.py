@@ -6,6 +6,7 @@ import datetime
 import io
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,6 +222,16 @@ def test_serves_gzip_packed_or_not(bucket: Any) -> None:
     blob.upload_from_string(packed, content_type="text/plain")
     assert blob.download_as_bytes() == b"text" * 1000
     assert blob.download_as_bytes(raw_download=True) == packed
+
+
+def test_transfers_large_files_in_parallel(bucket: Any, tmp_path: Path) -> None:
+    manager = pytest.importorskip("google.cloud.storage.transfer_manager")
+    body = os.urandom(1 << 20) * 11 + b"end"
+    (tmp_path / "up").write_bytes(body)
+    threads = {"worker_type": manager.THREAD, "max_workers": 3}
+    manager.upload_chunks_concurrently(str(tmp_path / "up"), bucket.blob("large"), chunk_size=5 << 20, **threads)
+    manager.download_chunks_concurrently(bucket.blob("large"), str(tmp_path / "down"), chunk_size=4 << 20, **threads)
+    assert (tmp_path / "down").read_bytes() == body
 
 
 def test_goes_on_after_faults(served: Endpoint, bucket: Any) -> None:

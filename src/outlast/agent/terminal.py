@@ -149,7 +149,7 @@ def _make_place(home: str) -> str:
     pointer = os.path.join(home, POINTER)
     os.makedirs(os.path.dirname(pointer), mode=0o700, exist_ok=True)
     near = os.path.dirname(pointer)
-    place = tempfile.mkdtemp(prefix="t", dir=near if len(near) < _PATH_MAX else None)
+    place = tempfile.mkdtemp(prefix="t", dir=near if len(near) < _PATH_MAX else "/tmp")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(pointer)
     os.symlink(place, pointer)

@@ -30,12 +30,14 @@ exec python3 -IS -c "$relay" "$d/relay" direct
 """
 )
 # A machine's own session, made when it is first entered. Its socket is in a folder of ours: machines of the local cloud
-# may share the default one with this computer.
+# may share the default one with this computer. The path of a socket must be short.
 _OF_MACHINE = (
     f"command -v tmux >/dev/null || exit {_NO_TMUX}\n"
     + _FIND
     + """if [ -z "$d" ]; then
-  mkdir -p "$HOME/.outlast" && d=$(mktemp -d) && ln -sfn "$d" "$HOME/.outlast/terminal"
+  near="$HOME/.outlast"
+  mkdir -p "$near" && if [ ${#near} -lt 80 ]; then d="$near/t"; mkdir -p "$d"; else d=$(TMPDIR=/tmp mktemp -d); fi
+  ln -sfn "$d" "$near/terminal"
 fi
 cd "$HOME" && exec tmux -u -S "$d/tmux" new-session -A -s outlast
 """

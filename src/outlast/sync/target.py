@@ -14,7 +14,7 @@ from outlast.workspace.workspace import Workspace
 
 _ASK_S = 1.0
 # Whoever revives a machine elsewhere deletes it here first: for so long nobody believes that it is gone for good.
-_GONE_S = 60.0
+_GONE_S = 30.0
 
 Say = Callable[[str], None]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from http import HTTPStatus
+from http.client import responses
 
 from outlast.clouds.local.serve.message import Answer, Bytes, Request, request_of
 from outlast.clouds.local.serve.refusal import Refused, invalid
@@ -63,7 +63,7 @@ def _one(part: bytes, outer: Request, answer: Handler, boundary: str) -> bytes:
     head, inner = split_head(part)
     reply = _ask(inner.lstrip(b"\r\n"), outer, answer)
     body = reply.content()
-    phrase = HTTPStatus(reply.status).phrase
+    phrase = responses.get(reply.status, "Unknown")
     lines = [f"HTTP/1.1 {reply.status} {phrase}"]
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
     lines.append(f"Content-Length: {len(body)}")

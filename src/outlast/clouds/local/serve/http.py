@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from http import HTTPStatus
+from http.client import responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO, cast
 
@@ -26,6 +26,8 @@ from outlast.clouds.local.serve.refusal import Refused
 # An unread body of this size is read and thrown away, so that the connection can go on; a larger one ends it.
 DRAIN_BYTES_MAX = 8 * 1024 * 1024
 _LINE_BYTES_MAX = 8192
+# Up to this size head and body leave together.
+_ONE_PIECE_BYTES = 64 * 1024
 
 
 class _Sized:
@@ -38,7 +40,7 @@ class _Sized:
     def read_piece(self, bytes_max: int) -> bytes:
         if self._left == 0:
             return b""
-        piece = cast(bytes, self._stream.read1(min(bytes_max, self._left)))  # type: ignore[attr-defined]
+        piece = self._stream.read(min(bytes_max, self._left))
         if not piece:
             raise ConnectionAbortedError(f"the client left with {self._left} bytes to come")
         self._left -= len(piece)
@@ -118,6 +120,11 @@ class _Connection(BaseHTTPRequestHandler):
             return
         except ConnectionError:
             raise
+        except OSError as problem:
+            # The disk is full, or the folder was taken away: passing, maybe, and nothing was changed.
+            self._drain(source)
+            self._send(_unable(problem))
+            return
         except BaseException:
             # A bug of ours: the client is told, and the traceback goes to stderr by the server's own way.
             self.close_connection = True
@@ -163,6 +170,8 @@ class _Connection(BaseHTTPRequestHandler):
             headers["Connection"] = "close"
         head = self._head(answer.status, headers)
         bare = self.command == "HEAD" or answer.status in (204, 304)
+        if isinstance(body, FileSlice) and body.length <= _ONE_PIECE_BYTES and not bare:
+            body = answer.content()
         try:
             if bare or isinstance(body, bytes):
                 self.connection.sendall(head + (b"" if bare else cast(bytes, body)))
@@ -180,11 +189,16 @@ class _Connection(BaseHTTPRequestHandler):
                 body.file.close()
 
     def _head(self, status: int, headers: dict[str, str]) -> bytes:
-        phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
+        phrase = responses.get(status, "Unknown")
         lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {self.date_time_string()}", "Server: outlast"]
         # A header must not end early, whatever name a client gave to its object.
         lines += [f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers.items()]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+
+
+def _unable(problem: OSError) -> Answer:
+    kind, body = Refused(503, "backendError", f"the server cannot: {problem.strerror or problem}").body("json")
+    return Answer(status=503, headers={"Content-Type": kind}, body=body)
 
 
 def _broken() -> Answer:

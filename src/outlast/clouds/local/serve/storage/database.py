@@ -5,6 +5,7 @@ Names are kept as bytes, so that they sort as Cloud Storage sorts them.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import sqlite3
@@ -69,10 +70,14 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
+                connection.execute("COMMIT")
+            except BaseException as problem:
+                # A full disk may have ended it already.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if isinstance(problem, sqlite3.OperationalError):
+                    raise OSError(errno.EIO, str(problem)) from problem
                 raise
-            connection.execute("COMMIT")
 
     @contextmanager
     def _turn(self) -> Iterator[sqlite3.Connection]:

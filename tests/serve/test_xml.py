@@ -1,0 +1,109 @@
+"""The XML API by hand: what obstore never asks for, and other clients do."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+from xml.sax.saxutils import escape, unescape
+
+import pytest
+
+from outlast.clouds.local.serve.storage.uploads import GRAIN_BYTES
+from tests.serve.conftest import Caller, content
+
+
+def texts(tag: str, body: bytes) -> list[str]:
+    return re.findall(rf"<{tag}>(.*?)</{tag}>", body.decode())
+
+
+def code(call: Caller, method: str, path: str, **headers: str) -> tuple[int, list[str]]:
+    answer = call(method, path, **headers)
+    return answer.status, texts("Code", content(answer))
+
+
+def test_buckets_come_and_go(call: Caller) -> None:
+    assert call("PUT", "/by-xml").status == 200
+    assert code(call, "PUT", "/by-xml") == (409, ["BucketAlreadyOwnedByYou"])
+    assert texts("Name", content(call("GET", "/"))) == ["box-1", "by-xml"]
+    assert call("HEAD", "/by-xml").status == 200
+    call("PUT", "/by-xml/object", b"x")
+    assert code(call, "DELETE", "/by-xml") == (409, ["BucketNotEmpty"])
+    call("DELETE", "/by-xml/object")
+    assert call("DELETE", "/by-xml").status == 204
+    assert code(call, "GET", "/by-xml") == (404, ["NoSuchBucket"])
+    assert code(call, "GET", "/by-xml/object") == (404, ["NoSuchBucket"])
+    assert code(call, "GET", "/box-1/object") == (404, ["NoSuchKey"])
+
+
+def test_lists_in_both_ways_of_turning_pages(call: Caller) -> None:
+    names = ["a/1", "a/2", "b<&>", "c d", "ü"]
+    for name in names:
+        call("PUT", f"/box-1/{quote(name)}", b"x")
+    shown = [escape(name) for name in names]
+    for first, more, token in (
+        ("?max-keys=2", "?max-keys=2&marker=", "NextMarker"),
+        ("?list-type=2&max-keys=2", "?list-type=2&max-keys=2&continuation-token=", "NextContinuationToken"),
+    ):
+        found: list[str] = []
+        path: str | None = first
+        while path is not None:
+            body = content(call("GET", f"/box-1{path}"))
+            found += texts("Key", body)
+            following = texts(token, body)
+            assert texts("IsTruncated", body) == ["true" if following else "false"]
+            path = more + quote(unescape(following[0]), safe="") if following else None
+        assert found == shown
+    body = content(call("GET", "/box-1?delimiter=/&encoding-type=url&list-type=2"))
+    assert (texts("Key", body), texts("Prefix", body)[1:]) == (["b%3C%26%3E", "c%20d", "%C3%BC"], ["a/"])
+    assert texts("Key", content(call("GET", "/box-1?list-type=2&start-after=a/2&prefix=c"))) == ["c d"]
+
+
+def test_copies_with_old_and_with_new_metadata(call: Caller) -> None:
+    call("PUT", "/box-1/from", b"body", Content_Type="text/plain", x_goog_meta_own="word")
+    generation = call("HEAD", "/box-1/from").headers["x-goog-generation"]
+    assert call("PUT", "/box-1/to", x_goog_copy_source="/box-1/from").status == 200
+    answer = call("GET", "/box-1/to")
+    assert (answer.headers["Content-Type"], answer.headers["x-goog-meta-own"]) == ("text/plain", "word")
+    new = {"x_goog_metadata_directive": "REPLACE", "Content_Type": "text/html"}
+    assert call("PUT", "/box-1/to", x_goog_copy_source="box-1/from", **new).status == 200
+    answer = call("GET", "/box-1/to")
+    assert (answer.headers["Content-Type"], answer.headers["x-goog-meta-own"]) == ("text/html", None)
+    source = {"x_goog_copy_source": "/box-1/from"}
+    assert code(call, "PUT", "/box-1/to", x_goog_if_generation_match="0", **source) == (412, ["PreconditionFailed"])
+    stale = {"x_goog_copy_source_if_generation_match": "1"}
+    assert code(call, "PUT", "/box-1/new", **source, **stale) == (412, ["PreconditionFailed"])
+    fresh = {"x_goog_copy_source_if_generation_match": generation or "", "x_goog_if_generation_match": "0"}
+    assert call("PUT", "/box-1/new", **source, **fresh).status == 200
+
+
+def test_a_session_by_headers(call: Caller) -> None:
+    start = call("POST", "/box-1/deep/session", x_goog_resumable="start", Content_Type="text/plain")
+    assert start.status == 201
+    path = "/" + (start.headers["Location"] or "").split("/", 3)[3]
+    body = b"x" * GRAIN_BYTES + b"end"
+    first = call("PUT", path, body[:GRAIN_BYTES], Content_Range=f"bytes 0-{GRAIN_BYTES - 1}/*")
+    assert (first.status, first.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
+    last = call("PUT", path, body[GRAIN_BYTES:], Content_Range=f"bytes {GRAIN_BYTES}-{len(body) - 1}/{len(body)}")
+    assert last.status == 200
+    answer = call("GET", "/box-1/deep/session")
+    assert (content(answer), answer.headers["Content-Type"]) == (body, "text/plain")
+
+
+@pytest.mark.parametrize("name", ["a\x01b", "tab\tname", "\ufffe"])
+def test_a_name_that_xml_cannot_write_does_not_break_the_list(call: Caller, name: str) -> None:
+    from xml.etree import ElementTree
+
+    call("PUT", f"/box-1/{quote(name, safe='')}", b"x")
+    root = ElementTree.fromstring(content(call("GET", "/box-1?list-type=2")))
+    assert len([each for each in root.iter() if each.tag.endswith("Contents")]) == 1
+
+
+def test_an_upload_that_was_given_up_leaves_nothing(call: Caller) -> None:
+    upload = texts("UploadId", content(call("POST", "/box-1/parts?uploads")))[0]
+    path = f"/box-1/parts?uploadId={upload}"
+    assert code(call, "PUT", f"{path}&partNumber=0") == (400, ["InvalidArgument"])
+    call("PUT", f"{path}&partNumber=1", b"x" * 70_000)
+    assert code(call, "POST", path) == (400, ["MalformedXML"])
+    assert call("DELETE", path).status == 204
+    assert code(call, "PUT", f"{path}&partNumber=1") == (404, ["NoSuchUpload"])
+    assert code(call, "GET", "/box-1/parts") == (404, ["NoSuchKey"])
