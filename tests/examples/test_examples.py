@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.e2e.conftest import Home
 from tests.house.sources import ROOT
 
 REAL_DATA = ROOT.parent / "shared" / "data" / "census"
+TORCH = importlib.util.find_spec("torch") is not None
 MISSING = [name for name in ("xgboost", "sklearn") if importlib.util.find_spec(name) is None]
 
 
@@ -112,3 +114,47 @@ def test_the_stored_census_model_is_scored_also_without_any_data(example: Exampl
     metrics = json.loads(example.python("--mode", "evaluate", "--job-dir", "job"))
     assert metrics["candidates"] == 2
     assert metrics["auc"] > 0.7
+
+
+def drilled(example: Example, *words: str) -> dict[str, Any]:
+    """The report of a drill that must pass, and that must have been one."""
+    answer = example.home.outlast("drill", "--json", "--compare", *words, timeout_s=200.0)
+    assert answer.stdout, answer.stderr
+    report: dict[str, Any] = json.loads(answer.stdout)
+    assert answer.returncode == 0, json.dumps(report["findings"], indent=1) + answer.stderr
+    verdicts = {found["question"]: found["verdict"] for found in report["findings"]}
+    assert verdicts["resumes"] == verdicts["same result as undisturbed"] == "pass", report["findings"]
+    assert report["handovers"]
+    return report
+
+
+def test_survival_passes_the_drill(example: Example) -> None:
+    example.take("survival")
+    drilled(example, "--preemptions", "4", "-p", "train_steps=800")
+
+
+def test_unaware_passes_the_drill(example: Example) -> None:
+    example.take("unaware")
+    drilled(example, "--preemptions", "3", "-p", "epochs=80")
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
+def test_census_passes_the_drill(example: Example) -> None:
+    example.take("census")
+    drilled(
+        example, "--preemptions", "2", *("-p", "train_steps=30", "-p", "rows=600", "-p", "folds=2", "-p", "jobs=1")
+    )
+
+
+@pytest.mark.skipif(not TORCH, reason="torch is not installed: make frameworks")
+def test_torch_digits_passes_the_drill_and_ends_with_the_very_same_numbers(example: Example) -> None:
+    example.take("torch-digits")
+    report = drilled(example, "--preemptions", "2", "--tolerance", "0", "-p", "train_steps=800", "-p", "eval_steps=2")
+    assert len(report["handovers"]) == 2
+
+
+@pytest.mark.skipif(not TORCH, reason="torch is not installed: make frameworks")
+def test_torch_digits_learns_and_is_scored(example: Example) -> None:
+    example.take("torch-digits")
+    example.python("--train-steps", "600", "--lr", "0.1", "--job-dir", "job")
+    assert json.loads(example.python("--mode", "evaluate", "--job-dir", "job"))["accuracy"] > 0.6

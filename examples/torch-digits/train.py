@@ -1,0 +1,71 @@
+"""A small convolutional network that reads digits. Dropout, momentum, a schedule and a shuffled order: all of it is in
+the checkpoint, so that a training that was preempted ends with the very weights of one that was not."""
+
+import os
+
+import torch
+from digits import digits
+from torch import nn
+
+import outlast
+from outlast.trainer.integrations.torch import Loop
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Dropout(0.2), nn.Linear(16 * 3 * 3, 10),
+    )  # fmt: skip
+
+
+@outlast.trainer
+def train(run, *, lr: float = 0.05, batch_size: int = 32, pictures: int = 4000, seed: int = 7):
+    """Learn to read digits.
+
+    lr: learning rate at the beginning
+    batch_size: pictures a step
+    pictures: how many there are to learn from
+    seed: of the pictures, their order and the first weights
+    """
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)  # more threads add in another order
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=run.train_steps or 1000)
+    loop = Loop(run, model=model, optimizer=optimizer, schedule=schedule)
+    start = loop.restore()
+    batches = loop.batches(digits(pictures, seed=seed), batch_size=batch_size, start=start, seed=seed)
+    loss = torch.zeros(())
+    for step in run.steps(start):
+        images, labels = next(batches)
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        loop.save_if_due(step)
+        run.log(step, loss=loss.item())
+        if (step + 1) % 50 == 0:
+            print(f"step {step + 1}/{run.train_steps or '?'}  loss {loss.item():.4f}", flush=True)
+    if not run.left:
+        torch.save(model.state_dict(), os.path.join(run.outputs, "model.pt"))
+    return {"loss": loss.item()}
+
+
+@train.evaluate
+def score(run, state, *, batch_size, seed):
+    model = network()
+    model.load_state_dict(state["parts"]["model"])
+    model.eval()
+    loader = torch.utils.data.DataLoader(digits(2000, seed=seed + 1), batch_size=batch_size)
+    hits = count = 0
+    with torch.no_grad():
+        for images, labels in run.eval_batches(loader):
+            hits += int((model(images).argmax(1) == labels).sum())
+            count += len(labels)
+    return {"accuracy": hits / count}
+
+
+if __name__ == "__main__":
+    train()
