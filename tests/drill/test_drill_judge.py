@@ -33,6 +33,13 @@ def told(text: str) -> list[int]:
         ("Epoch 0: step=10\nEpoch 0: step=20\nEpoch 1: step=30\n", [10, 20, 30]),
         ('{"global_step": 5, "loss": 1.0}\n{"global_step": 10, "loss": 0.5}\n', [5, 10]),
         ("footstep 3\nnothing here\n", []),
+        ("[1,  2000] loss: 2.173\n[1,  4000] loss: 1.873\n[2,  2000] loss: 1.6\n", [1, 1, 2]),
+        ("[0]\ttrain-logloss:0.53\n[1]\ttrain-logloss:0.43\n", [0, 1]),
+        (
+            "  3%|▎         | 1/30 [00:00<00:09]\n  7%|▋         | 2/30 [00:00<00:09]\nShards: 0%|  | 0/1 [00:00<?]\n",
+            [1, 2],
+        ),
+        ("[12:30:01] INFO: starting\n[1, 2, 3] is a list\n", []),
     ],
 )
 def test_steps_are_found_in_the_output(text: str, steps: list[int]) -> None:
@@ -59,6 +66,7 @@ def test_numbers_are_found_in_every_usual_shape() -> None:
     assert numbers_in("took 3.2 s, elapsed=9") == {}
     assert last_numbers('step 1 loss 3\n{"loss": 1.5}\nbye\n') == {"loss": 1.5}
     assert last_numbers("step 1 loss 3\nstep 2 loss 2\nbye\n") == {"step": 2.0, "loss": 2.0}
+    assert curve_in("[4] loss: 0.25\n", "[") == {"loss": {4: 0.25}}
     assert curve_in("step 1 loss 3.0\nstep 2 loss 2.0\nloss 9\n", "step") == {"loss": {1: 3.0, 2: 2.0}}
 
 
@@ -147,6 +155,11 @@ def case(*passed: Handover, **changes: Any) -> Case:
         (case(handover(first_step=None), whole_s=10.0, last_s=9.9, kept_s=5.0), "fail", "restored but ignored"),
         (case(handover(first_step=None), whole_s=10.0, last_s=4.0, kept_s=5.0), "pass", "40%"),
         (case(handover(first_step=None), whole_s=10.0, last_s=9.9, kept_s=1.0), "warn", "not to be seen"),
+        (
+            case(handover(first_step=None), whole_s=10.0, last_s=4.0, kept_s=5.0, failed=True),
+            "fail",
+            "it failed before",
+        ),
         # A checkpoint of the very first steps: a start near the beginning is no proof of anything.
         (case(handover(committed_step=2, reached_step=2, first_step=1)), "warn", "too early"),
         (case(handover(committed_step=2, reached_step=2, first_step=2)), "pass", "went on at step 2"),

@@ -141,9 +141,7 @@ def test_unaware_passes_the_drill(example: Example) -> None:
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
 def test_census_passes_the_drill(example: Example) -> None:
     example.take("census")
-    drilled(
-        example, "--preemptions", "2", *("-p", "train_steps=30", "-p", "rows=600", "-p", "folds=2", "-p", "jobs=1")
-    )
+    drilled(example, "--preemptions", "2", *("-p", "train_steps=30", "-p", "rows=600", "-p", "folds=2", "-p", "jobs=1"))
 
 
 @pytest.mark.skipif(not TORCH, reason="torch is not installed: make frameworks")

@@ -25,6 +25,8 @@ _UNFINISHED = re.compile(
     r"(^|/)[^/]*(\.tmp|\.temp|\.part|\.partial|\.incomplete|\.swp|~|\.orbax-checkpoint-tmp[^/]*|\.lock)(/|$)"
     r"|(^|/)(\.?tmp|temp)[-_.][^/]*(/|$)|(^|/)\.~"
 )
+# What Hugging Face writes before the weights.
+_DESCRIBES = re.compile(r"(generation_|adapter_|tokenizer_|preprocessor_|processor_)?config\.json|README\.md|.*\.jinja")
 _NAMED = re.compile(r"step-\d{9}")
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d+)", re.IGNORECASE)
 
@@ -87,10 +89,13 @@ def _unfinished_folders(found: Mapping[str, os.stat_result]) -> list[str]:
         if "checkpoint-is-incomplete.txt" in names:
             unfinished.append(prefix)
         elif re.fullmatch(r"checkpoint-\d+", os.path.basename(folder)) and "trainer_state.json" not in names:
-            if any(n.startswith(("model", "pytorch_model", "optimizer", "training_args")) for n in names):
+            # Accelerate uses the same name, and writes the states of its dice last.
+            accelerate = any(n.startswith("random_states_") for n in names)
+            begun = any(n.startswith(("model", "pytorch_model", "optimizer", "training_args")) for n in names)
+            if (begun and not accelerate) or all(_DESCRIBES.fullmatch(n) for n in names):
                 unfinished.append(prefix)
         # PyTorch's distributed checkpoints write `.metadata` last.
-        elif any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
+        if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
             unfinished.append(prefix)
     return [prefix for prefix in unfinished if prefix]
 

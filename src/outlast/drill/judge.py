@@ -34,6 +34,7 @@ def judge(
         whole_s=undisturbed.work_s if undisturbed else None,
         last_s=_last_s(drilled),
         kept_s=_kept_s(drilled),
+        failed=drilled.state.ending == "failed",
     )
     found = [finishes(drilled), resumes(case), right_step(case), work_lost(spec, drilled, passed)]
     found += last_save(passed, grace_s)

@@ -27,6 +27,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     last_s: float = 0.0
     # The work that the restored checkpoints held.
     kept_s: float = 0.0
+    # It crashed too often, or was given up.
+    failed: bool = False
 
 
 def resumes(case: Case) -> Finding:
@@ -47,6 +49,11 @@ def resumes(case: Case) -> Finding:
             "see `outlast show` and the serial output of its machines; was the checkpoint damaged?",
         )
     telling = [h for h in given if _telling(h)]
+    if not telling and case.failed:
+        return _failed(
+            f"`{given[0].restored}` was restored, and it failed before it told of a step",
+            "see `outlast logs`: can it load what it has saved?",
+        )
     if not telling:
         return _by_the_clock(case, given)
     ignored = [h for h in telling if _from_the_beginning(h)]
@@ -111,7 +118,7 @@ def _by_the_clock(case: Case, given: list[Handover]) -> Finding:
             question=RESUMES,
             verdict="warn",
             answer=f"a checkpoint was restored; {why}",
-            hint="let it train for longer" if steps else "print steps, such as `step 12/100`, or use --compare",
+            hint="let it train for longer" if steps else _how_to_tell(case),
         )
     if case.last_s > case.whole_s - case.kept_s / 2:
         return _failed(
@@ -121,6 +128,12 @@ def _by_the_clock(case: Case, given: list[Handover]) -> Finding:
         )
     share = case.last_s / case.whole_s
     return Finding(question=RESUMES, verdict="pass", answer=f"the last attempt took {share:.0%} of an undisturbed run")
+
+
+def _how_to_tell(case: Case) -> str:
+    if case.whole_s is None:
+        return "print steps, such as `step 12/100`, or use --compare"
+    return "print steps, such as `step 12/100`, or let it train for longer"
 
 
 def _heard(h: Handover) -> bool:

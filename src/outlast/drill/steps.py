@@ -15,6 +15,10 @@ _STEP = re.compile(
     r"\b[\"']?\s*[:=#\[(]?\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
 )
+# `[12] loss: 0.5` and `[12,  2000] loss: 0.5` (tutorials), `[12]\ttrain-logloss:0.5` (boosters).
+_BRACKET = re.compile(r"^\s*\[\s*(\d+)(?:\s*,\s*\d+)?\s*\]\s*(?=\S+.*\d)")
+# ` 40%|████      | 12/30 [00:01<00:02]`: a progress bar.
+_BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
 _PAIR = re.compile(
     r"([A-Za-z_][\w./-]*)[\"']?\s*[:=]?\s*(?<![\w.])([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)(?![\w.]*\w))"
 )
@@ -39,11 +43,21 @@ def marks(text: str, *, at: float) -> list[Mark]:
     found: list[Mark] = []
     for line in text.splitlines():
         told: set[str] = set()
-        for word, step, total in _STEP.findall(line):
-            name = _word(word)
+        for name, step, total in _told(line):
             if name not in told:
                 told.add(name)
                 found.append(Mark(word=name, step=int(step), at=at, total=int(total) if total else None))
+    return found
+
+
+def _told(line: str) -> list[tuple[str, str, str]]:
+    """Word, step and total, if it is told, of each step in a line."""
+    found = [(_word(word), step, total) for word, step, total in _STEP.findall(line)]
+    if (bracket := _BRACKET.match(line)) is not None:
+        found.append(("[", bracket.group(1), ""))
+    if (bar := _BAR.match(line)) is not None:
+        # Each by its label: `Writing model shards: 100%|…| 1/1` counts something else.
+        found.append(("|" + bar.group(1).strip(), bar.group(2), bar.group(3)))
     return found
 
 
@@ -123,7 +137,7 @@ def curve_in(text: str, word: str) -> dict[str, dict[int, float]]:
     """Name → step → number, from lines that tell a step and more."""
     curves: dict[str, dict[int, float]] = {}
     for line in text.splitlines():
-        step = next((int(n) for w, n, _ in _STEP.findall(line) if _word(w) == word), None)
+        step = next((int(n) for w, n, _ in _told(line) if w == word), None)
         if step is None:
             continue
         for name, value in numbers_in(line).items():

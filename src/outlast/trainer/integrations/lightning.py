@@ -8,6 +8,8 @@ data, use `Loader`: Lightning keeps its place in the checkpoint. Call `run.done(
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +28,12 @@ class SaveAndLeave(lightning.Callback):
     def __init__(self, run: Training) -> None:
         self.run = run
         self._seen = 0
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        # Lightning's own answer to SIGTERM broadcasts from inside of the handler, at whatever point this rank is: with
+        # several ranks that meets another's collective, and all wait for ever. It puts the old handler back at the end.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: self.run.leave())
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         # The last batch is saved with its epoch: saved before, Lightning would count that epoch's batches wrongly.
