@@ -34,3 +34,15 @@ class TestLocalCloudWithPlainProcesses(CloudConformance):
     @pytest.fixture
     def cloud(self, tmp_path: Path) -> Iterator[Cloud]:
         yield from local_cloud(tmp_path, "plain")
+
+
+class TestLocalCloudWithARootOfItsOwn(CloudConformance):
+    @pytest.fixture
+    def cloud(self, tmp_path: Path) -> Iterator[Cloud]:
+        yield from local_cloud(tmp_path, "root")
+
+
+class TestLocalCloudOfAnOrdinaryUser(CloudConformance):
+    @pytest.fixture
+    def cloud(self, tmp_path: Path) -> Iterator[Cloud]:
+        yield from local_cloud(tmp_path, "userns")

@@ -56,9 +56,10 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float = 10.0
     # Lines as in `authorized_keys` whose holders may log in, each to the account `Access.user` names.
     ssh_keys: tuple[str, ...] = ()
-    # Folders of this computer that a machine made out of it sees under the same path and may write to: a workspace,
-    # data. On every other cloud there is no such folder, and this is ignored.
+    # What a machine made out of this computer sees of it, under the same path: folders that it may write to, as a
+    # workspace is, and what it may only read. On every other cloud there is no such thing, and this is ignored.
     shares: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
     # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
     life_max_s: float = 0.0
 

@@ -121,7 +121,7 @@ class Rehearsal:
 
     def _scan(self, current: Attempt) -> dict[str, tuple[int, int]]:
         """The files below the machine's checkpoint folder; unfinished ones count: it is about the writing."""
-        home = os.path.join(self.cloud.disk_path(current.machine), "home")
+        home = self.cloud.home_path(current.machine)
         found: dict[str, tuple[int, int]] = {}
         for folder, _, names in os.walk(place_for(self.request, home, cache="").checkpoints):
             for name in names:

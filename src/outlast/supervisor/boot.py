@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from contextlib import suppress
 
 import msgspec
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
+from outlast.workspace.data import local_path
 from outlast.workspace.workspace import Workspace
 
 # The machine is switched off whatever the reason was that the agent ended: without one it does nothing but bill.
@@ -37,7 +39,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
     }
     if spec.machine.cloud == "local":
         # Every machine of the local cloud sees the same disk: data that one attempt fetched serves the next.
-        metadata["outlast-cache"] = os.path.expanduser("~/.outlast/cache/data")
+        metadata["outlast-cache"] = _cache()
         if host := os.environ.get("STORAGE_EMULATOR_HOST"):
             # A workspace that is rehearsed with `outlast local serve` is found by its machines, too.
             metadata["outlast-storage-host"] = host
@@ -48,8 +50,28 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         image=spec.machine.image,
         metadata=metadata,
         disk_gb=spec.machine.disk_gb,
+        shares=_shares(workspace) if spec.machine.cloud == "local" else (),
+        shows=_shows(spec) if spec.machine.cloud == "local" else (),
         life_max_s=_life_max_s(spec),
     )
+
+
+def _cache() -> str:
+    return os.path.expanduser("~/.outlast/cache/data")
+
+
+def _shares(workspace: Workspace) -> tuple[str, ...]:
+    """What a machine made out of this computer writes to on it: on a real cloud it is a bucket."""
+    # A cache that cannot be had costs time, not the run.
+    with suppress(OSError):
+        os.makedirs(_cache(), exist_ok=True)
+    return tuple(path for path in (local_path(workspace.url), _cache()) if path)
+
+
+def _shows(spec: Spec) -> tuple[str, ...]:
+    """What it reads from it: on a real cloud these are buckets and servers."""
+    paths = (local_path(place) for place in (spec.code.git, *spec.data.values()) if place)
+    return tuple(path for path in paths if path and os.path.exists(path))
 
 
 def _life_max_s(spec: Spec) -> float:

@@ -24,7 +24,7 @@ class Answered(NamedTuple):
         return json.loads(self.body)
 
 
-@pytest.fixture(params=["pidns", "plain"])
+@pytest.fixture(params=["root", "userns", "pidns", "plain"])
 def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if reason := why_not(request.param, root=str(tmp_path)):
         pytest.skip(f"mode {request.param} does not work here: {reason}")

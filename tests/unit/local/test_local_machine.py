@@ -17,6 +17,12 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.files import remove_tree
 from outlast.testing.clouds import Fleet, eventually
 
+# Until somebody sets the metadata `go`.
+WAIT_FOR_GO = """
+url="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance/attributes/go"
+until curl -s -f -o /dev/null -H 'Metadata-Flavor: Google' "$url"; do sleep 0.01; done
+"""
+
 
 def make_image(fleet: Fleet, cloud: LocalCloud, name: str, script: str) -> None:
     """An image of a machine that ran this, and is gone."""
@@ -28,13 +34,17 @@ def make_image(fleet: Fleet, cloud: LocalCloud, name: str, script: str) -> None:
 
 
 def test_the_environment_of_the_launcher_does_not_leak(
-    fleet: Fleet, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, cloud: LocalCloud, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_LAUNCHER", "hunter2-in-the-environment")
     script = "env; cat /proc/1/environ /proc/$PPID/environ 2>&1 | tr '\\0' '\\n'; pwd; echo the end"
     name = fleet.launch(script=script).name
     serial = fleet.wait_serial(name, "the end")
     assert "hunter2-in-the-environment" not in serial
+    if mode in ("root", "userns"):
+        for line in ("HOME=/root\n", "\n/root\n", f"PATH={os.path.dirname(sys.executable)}:/usr/local/sbin:"):
+            assert line in serial
+        return
     disk = cloud.disk_path(name)
     for line in (f"HOME={disk}/home", f"TMPDIR={disk}/tmp", f"\n{disk}/home\n", "GCE_METADATA_HOST=127."):
         assert line in serial
@@ -58,7 +68,7 @@ def test_a_machine_can_switch_itself_off(fleet: Fleet, command: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch the computer off by such a path, or make one")
 def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: Fleet, mode: str) -> None:
     if mode != "pidns":
-        pytest.skip("mode plain shares the file system as it is")
+        pytest.skip("mode plain shares the file system as it is, and the others do not have this file at all")
     switch = Path("/run/initctl")
     made = not switch.exists()
     if made:
@@ -72,12 +82,12 @@ def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: Fleet, mode: s
 
 
 def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(fleet: Fleet, cloud: LocalCloud) -> None:
-    name = fleet.launch(script="while [ ! -e ~/go ]; do sleep 0.01; done; poweroff").name
+    name = fleet.launch(script=f"{WAIT_FOR_GO} poweroff").name
     fleet.wait(name, "running")
     cloud.preempt(name)
     fleet.wait_serial(name, "notice: preempted, 30 s left")
     assert cloud.machine(name).status == "running"
-    Path(cloud.disk_path(name), "home", "go").touch()
+    cloud.set_metadata(name, {"go": "now"})
     assert fleet.wait(name, "stopped").why == "preempted"
 
 
@@ -90,7 +100,9 @@ def test_a_disk_is_a_copy_of_its_image(fleet: Fleet, cloud: LocalCloud) -> None:
         assert "from the image" in fleet.wait_serial(name, "the end")
 
 
-def test_a_machine_can_delete_itself_with_its_token_only(fleet: Fleet, cloud: LocalCloud, ask: Any) -> None:
+def test_a_machine_can_delete_itself_with_its_token_only(fleet: Fleet, cloud: LocalCloud, mode: str, ask: Any) -> None:
+    if mode in ("root", "userns"):
+        pytest.skip("only the machine reaches its metadata server; see test_local_realm.py")
     name = fleet.launch(script="sleep 1000").name
     fleet.wait(name, "running")
     host = cloud.metadata_host(name)
@@ -185,12 +197,13 @@ def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalClo
         assert seen <= {"pending", "running"}
 
 
-def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: Fleet) -> None:
+def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: Fleet, mode: str) -> None:
     make_image(fleet, cloud, "odd", "true")
     # The disk needs a folder of this name, and the image has a file.
     (layer,) = Path(cloud.root, "layers").iterdir()
-    shutil.rmtree(layer / "home")
-    (layer / "home").write_text("in the way")
+    folder = layer / ("top" if mode in ("root", "userns") else "home")
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
     cloud.launch(fleet.offer(), "m", boot=Boot(image="odd"), labels={})
     assert "boot failed" in fleet.wait("m", "broken").why
 
@@ -208,11 +221,15 @@ def test_stubborn_folders_are_removed(tmp_path: Path) -> None:
 
 def test_the_mode_is_explained(cloud: LocalCloud, mode: str) -> None:
     assert f"`{mode}`" in cloud.explain()
-    assert set(cloud.modes()) == {"pidns", "plain"}
+    assert list(cloud.modes()) == ["root", "userns", "pidns", "plain"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_other_users_of_the_computer_cannot_read_the_metadata(fleet: Fleet, cloud: LocalCloud, ask: Any) -> None:
+def test_other_users_of_the_computer_cannot_read_the_metadata(
+    fleet: Fleet, cloud: LocalCloud, mode: str, ask: Any
+) -> None:
+    if mode in ("root", "userns"):
+        pytest.skip("nobody but the machine reaches its metadata server")
     name = fleet.launch(script="sleep 1000").name
     fleet.wait(name, "running")
     path = "/computeMetadata/v1/instance/attributes/outlast-self-token"
@@ -239,8 +256,10 @@ def test_a_damaged_machine_is_shown_and_deleted_and_hides_no_other(
 
 
 def test_a_machine_can_be_deleted_while_its_disk_is_copied(
-    cloud: LocalCloud, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: LocalCloud, fleet: Fleet, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if mode in ("root", "userns"):
+        pytest.skip("these modes copy no disk")
     make_image(fleet, cloud, "huge", "true")
     slow = tmp_path / "bin" / "cp"
     slow.parent.mkdir()

@@ -66,7 +66,7 @@ class LocalCloud:
 
     @property
     def mode(self) -> str:
-        """How machines are isolated here: `pidns` or `plain`."""
+        """How machines are isolated here: `root`, `userns`, `pidns` or `plain`."""
         if not self._mode:
             self._mode = probe.best_mode(root=self.root)
         return self._mode
@@ -276,17 +276,25 @@ class LocalCloud:
             secrets.drop(self.root, name)
 
     def metadata_host(self, name: str) -> str:
-        """`address:port` of the machine's metadata server, for this computer's own programs. Empty when it is off."""
+        """`address:port` of the machine's metadata server, for this computer's own programs.
+
+        Empty when it is off, and where only the machine itself can reach it.
+        """
         state = self._folder(name).state() or {}
-        return (
-            f"{state['metadata_address']}:{state['port']}"
-            if self.machine(name).status in ("running", "stopping")
-            else ""
-        )
+        if self.machine(name).status not in ("running", "stopping") or state.get("ssh_port") is None:
+            return ""
+        address, port = state["metadata"]
+        return "" if address.startswith("169.254.") else f"{address}:{port}"
 
     def disk_path(self, name: str) -> str:
         """The folder that is the machine's boot disk."""
         return self._folder(name).disk_path
+
+    def home_path(self, name: str) -> str:
+        """Where this computer sees what the machine has written to its home."""
+        folder = self._folder(name)
+        realistic = (folder.facts() or {}).get("mode") in ("root", "userns")
+        return f"{folder.disk_path}/top/root" if realistic else f"{folder.disk_path}/home"
 
     @_told
     def set_zone(self, zone: str, **changes: Unpack[ZoneChanges]) -> None:

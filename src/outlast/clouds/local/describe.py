@@ -30,6 +30,7 @@ def facts_of(
         "disk_gb": boot.disk_gb,
         "ssh_keys": list(boot.ssh_keys),
         "shares": list(boot.shares),
+        "shows": list(boot.shows),
         "mode": mode,
         "life_max_s": boot.life_max_s,
     }

@@ -1,25 +1,30 @@
 """The first process of a machine: runs the startup script, buries the dead, ends when told. Isolates nothing.
 
-It is forked from the keeper, not executed, because an interpreter of its own would double the time to boot.
+It is forked from the keeper, not executed, because an interpreter of its own would double the time to boot. It hears:
+
+    SIGUSR1   switch off      SIGUSR2   somebody may log in: see to the accounts, start sshd
+    SIGPWR    the power goes soon: run the shutdown script, then switch off
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from outlast.clouds.local.folder import Folder
-from outlast.clouds.local.processes import MARKER
+from outlast.clouds.local.isolation import Inside
 
 # How init tells the keeper that the machine switched itself off.
 EXIT_POWERED_OFF = 64
 
-_BASIC_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BASIC_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELLS = ("/bin/bash", "/bin/sh")
 _SWITCHES = ("shutdown", "poweroff", "halt")
+# macOS has no such signal; there nobody sends it.
+SIGPWR = getattr(signal, "SIGPWR", signal.SIGUSR2)
 
 
 def marker(folder: Folder) -> str:
@@ -27,76 +32,102 @@ def marker(folder: Folder) -> str:
     return f"{folder.name}.{(folder.facts() or {}).get('id')}"
 
 
-def environment(folder: Folder, metadata_host: str) -> dict[str, str]:
-    """A clean environment: nothing of the launcher's but its language and its interpreter."""
-    return {
-        # The image `base` is this computer's own software, so `python` is the one that launched the machine.
-        "PATH": f"{folder.path}/bin:{os.path.dirname(sys.executable)}:{_BASIC_PATH}",
-        "HOME": f"{folder.disk_path}/home",
-        "TMPDIR": f"{folder.disk_path}/tmp",
-        "PWD": f"{folder.disk_path}/home",
-        "LANG": os.environ.get("LANG", "C.UTF-8"),
-        "SHELL": shell(),
-        MARKER: marker(folder),
-        "GCE_METADATA_HOST": metadata_host,
-        "GCE_METADATA_IP": metadata_host,
-    }
+def fill_box(folder: Folder, attributes: dict[str, str]) -> None:
+    """Lay out what init runs, before it is forked, and again whenever the attributes change."""
+    os.makedirs(f"{folder.path}/box", exist_ok=True)
+    for name in ("startup-script", "shutdown-script"):
+        write_program(f"{folder.path}/box/{name}", attributes.get(name, ""))
 
 
-def prepare(folder: Folder, script: str) -> None:
-    """Lay out what init needs on disk, before it is forked."""
-    for place in ("disk/home", "disk/tmp", "bin"):
-        os.makedirs(f"{folder.path}/{place}", exist_ok=True)
-    _write_program(f"{folder.path}/startup-script", script)
+class Init:
+    """One boot, from within."""
+
+    def __init__(self, inside: Inside) -> None:
+        self.inside = inside
+        self.scripts: dict[int, str] = {}
+        self.sshd = 0
+
+    def run(self, *, keeper_died: Callable[[], bool], at_the_end: Callable[[], object]) -> NoReturn:
+        """Be the machine's init until it is switched off or loses its keeper."""
+        watched = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, SIGPWR, signal.SIGTERM}
+        # Blocked before anybody can send one, then taken one by one: none is lost, and no handler interrupts us.
+        signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+        _write_switches(self.inside)
+        self.start_script("startup-script")
+        self.open_door()
+        while not keeper_died():
+            number = signal.sigwait(watched)
+            if number == signal.SIGUSR1:
+                power_off()
+            elif number == SIGPWR:
+                self.shut_down()
+            elif number == signal.SIGUSR2:
+                self.open_door()
+            elif number == signal.SIGCHLD:
+                self.bury()
+        at_the_end()
+        os._exit(1)
+
+    def start_script(self, name: str) -> bool:
+        path = f"{self.inside.box}/{name}"
+        if not os.path.exists(path) or os.path.getsize(path) == 0:
+            return False
+        if (pid := os.fork()) != 0:
+            self.scripts[pid] = name
+            return True
+        try:
+            os.setsid()
+            os.chdir(self.inside.home)
+            forget_signals()
+            _execute(path, self.inside.variables)
+        except OSError as error:
+            say(f"{name} cannot be run: {error}")
+        os._exit(127)
+
+    def shut_down(self) -> None:
+        """The machine's last seconds, as its owner wants them spent."""
+        if "shutdown-script" not in self.scripts.values() and not self.start_script("shutdown-script"):
+            power_off()
+
+    def bury(self) -> None:
+        try:
+            while (buried := os.waitpid(-1, os.WNOHANG))[0]:
+                if (name := self.scripts.pop(buried[0], "")) != "":
+                    say(f"{name} exit status {os.waitstatus_to_exitcode(buried[1])}")
+                    if name == "shutdown-script":
+                        power_off()
+                elif buried[0] == self.sshd:
+                    self.sshd = 0
+        except ChildProcessError:
+            pass
+
+    def open_door(self) -> None:
+        """Start the machine's own sshd once there is anybody who may come in."""
+        if not self.inside.ssh:
+            return
+        from outlast.clouds.local import door
+
+        door.welcome_all(self.inside)
+        if not self.sshd:
+            self.sshd = door.open_door(self.inside)
 
 
-def run(
-    folder: Folder, metadata_host: str, *, keeper_died: Callable[[], bool], at_the_end: Callable[[], object]
-) -> NoReturn:
-    """Be the machine's init until it is switched off or loses its keeper."""
-    watched = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM}
-    # Blocked before anybody can send one, then taken one by one: none is lost, and no handler interrupts us.
-    signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    _write_switches(folder)
-    script = _start_script(folder, metadata_host)
-    while not keeper_died():
-        number = signal.sigwait(watched)
-        if number == signal.SIGUSR1:
-            folder.print_serial("power off")
-            os._exit(EXIT_POWERED_OFF)
-        if number == signal.SIGCHLD:
-            _bury(folder, script)
-    at_the_end()
-    os._exit(1)
+def power_off() -> NoReturn:
+    say("power off")
+    os._exit(EXIT_POWERED_OFF)
 
 
-def _bury(folder: Folder, script: int) -> None:
+def say(line: str) -> None:
+    """A line on the serial output, which is where our own error output goes."""
+    now_s = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1000) % 1000:03d}Z"
     try:
-        while (buried := os.waitpid(-1, os.WNOHANG))[0]:
-            if buried[0] == script:
-                folder.print_serial(f"startup-script exit status {os.waitstatus_to_exitcode(buried[1])}")
-    except ChildProcessError:
-        pass
+        os.write(2, f"{stamp} outlast: {line}\n".encode())
+    except OSError:
+        pass  # a full disk is no reason for a machine to end
 
 
-def _start_script(folder: Folder, metadata_host: str) -> int:
-    path = f"{folder.path}/startup-script"
-    if os.path.getsize(path) == 0:
-        return -1
-    variables = environment(folder, metadata_host)
-    if (pid := os.fork()) != 0:
-        return pid
-    try:
-        os.setsid()
-        os.chdir(variables["HOME"])
-        _forget_signals()
-        _execute(path, variables)
-    except OSError as error:
-        folder.print_serial(f"startup-script cannot be run: {error}")
-    os._exit(127)
-
-
-def _forget_signals() -> None:
+def forget_signals() -> None:
     # Python ignores SIGPIPE, and a shell ignores SIGINT for what it starts in the background; programs expect neither.
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -115,15 +146,19 @@ def shell() -> str:
     return next((shell for shell in _SHELLS if os.path.exists(shell)), "/bin/sh")
 
 
-def _write_switches(folder: Folder) -> None:
+def _write_switches(inside: Inside) -> None:
     """Commands that switch off the machine, where the real ones would switch off the user's computer."""
-    for name in _SWITCHES:
-        _write_program(f"{folder.path}/bin/{name}", f"#!/bin/sh\nkill -s USR1 {os.getpid()}\n")
     refusal = "#!/bin/sh\necho 'reboot: a local machine cannot reboot itself; power it off and start it' >&2\nexit 1\n"
-    _write_program(f"{folder.path}/bin/reboot", refusal)
+    for folder in inside.switches:
+        for name in _SWITCHES:
+            write_program(f"{folder}/{name}", f"#!/bin/sh\nkill -s USR1 {os.getpid()}\n")
+        write_program(f"{folder}/reboot", refusal)
 
 
-def _write_program(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+def write_program(path: str, text: str) -> None:
+    """In one step and anew, never through a link that is there: the real `shutdown` is one."""
+    draft = f"{path}.draft"
+    with open(draft, "w", encoding="utf-8") as file:
         file.write(text)
-    os.chmod(path, 0o755)
+    os.chmod(draft, 0o755)
+    os.replace(draft, path)

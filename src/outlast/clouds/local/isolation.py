@@ -2,28 +2,64 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
-# What init does once it is isolated: `run(keeper_died, at_the_end)`.
-InitProgram = Callable[[Callable[[], bool], Callable[[], object]], NoReturn]
+from outlast.clouds.local.folder import Folder
+
+
+class Inside(NamedTuple):
+    """A machine as its init sees it."""
+
+    # The folder with the startup script, and the one for commands that switch the machine off.
+    box: str
+    switches: tuple[str, ...]
+    home: str
+    variables: dict[str, str]
+    # Where the machine's own sshd finds its keys. Empty: it has none, and a session steps in from outside.
+    ssh: str = ""
+
+
+class Running(NamedTuple):
+    """A machine that was booted: its init, its address, the socket of its metadata server."""
+
+    init_pid: int
+    address: str
+    listener: socket.socket
+    ssh_port: int = 0
+
+
+# What init does once it is isolated: `run(inside, keeper_died, at_the_end)`.
+InitProgram = Callable[[Inside, Callable[[], bool], Callable[[], object]], NoReturn]
 
 
 class Isolation(Protocol):
     """The processes of one machine, seen by its keeper. Used by one thread, for one boot."""
 
-    def boot(self, hostname: str, program: InitProgram) -> int:
-        """Fork init, the ancestor of everything on the machine, and answer with its pid.
+    def boot(self, folder: Folder, program: InitProgram) -> Running:
+        """Fork init, the ancestor of everything on the machine. The disk is there, and the box is filled.
 
         Raises OSError when this computer does not allow what the mode needs.
         """
+
+    def cut(self) -> None:
+        """Pull the cable: from here on nobody hears from the machine, as if it had vanished. Nothing is killed."""
 
     def kill(self) -> bool:
         """Kill everything that the machine ever started; True when all of it is dead. May be repeated."""
 
 
+# Best first. The last one always works.
+MODES = ("root", "userns", "pidns", "plain")
+
+
 def isolation(mode: str) -> Isolation:
     """The one place that knows the modes by name. Imports only the one that is used: the keeper must boot fast."""
+    if mode in ("root", "userns"):
+        from outlast.clouds.local.realm import Realm
+
+        return Realm(rootless=mode == "userns")
     if mode == "pidns":
         from outlast.clouds.local.pidns import PidNamespace
 

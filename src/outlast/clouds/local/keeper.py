@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import sys
 import time
 from typing import NamedTuple, NoReturn
@@ -23,6 +22,9 @@ from outlast.clouds.local.isolation import isolation
 
 # How long a wish may lie unseen when its signal was lost.
 _LOOK_EVERY_S = 1.0
+# How long a shutdown script may take when the machine is stopped, as on GCE.
+_STOP_S_MAX = 90.0
+_ATTRIBUTE_KEYS = "ssh-keys"
 
 
 class Ending(NamedTuple):
@@ -37,11 +39,13 @@ class Keeper:
         self.folder = folder
         self.facts = folder.facts() or {}
         self.isolation = isolation(mode)
-        self.listener = _listen(int(self.facts["id"]))
-        self.address, self.port = self.listener.getsockname()[:2]
         self.init_pid = 0
         self.ending: Ending | None = None
         self.kill_at: float | None = None
+        self.stop_at: float | None = None
+        self.last_words = False
+        # Who may come in, as far as the door is opened: nobody.
+        self.door: tuple[int, str, bool] = (0, "", False)
 
     def boot(self) -> None:
         """Bring up init; from here on the machine runs."""
@@ -51,28 +55,27 @@ class Keeper:
             # It may take long, and whoever cannot wait must be able to find us.
             self.folder.set_state(keeper_pid=os.getpid())
             _copy_image(self.folder, list(self.facts.get("layers", [])))
-        init.prepare(self.folder, self.folder.attributes().get("startup-script", ""))
+        init.fill_box(self.folder, self.folder.attributes())
+        os.makedirs(f"{self.folder.path}/ssh", mode=0o711, exist_ok=True)
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
-        host = f"{self.address}:{self.port}"
-        self.init_pid = self.isolation.boot(
-            self.folder.name,
-            lambda died, end: init.run(self.folder, host, keeper_died=died, at_the_end=end),
+        self.running = self.isolation.boot(
+            self.folder, lambda inside, died, end: init.Init(inside).run(keeper_died=died, at_the_end=end)
         )
+        self.init_pid = self.running.init_pid
         self._tell_sessions(str(self.init_pid))
         self.folder.set_state(
             phase="running",
             why="",
             boots=boots,
             keeper_pid=os.getpid(),
-            address=self.address,
-            metadata_address=self.address,
-            port=self.port,
+            address=self.running.address,
+            ssh_port=self.running.ssh_port,
+            metadata=self.running.listener.getsockname()[:2],
         )
 
     def _tell_sessions(self, init_pid: str) -> None:
         """Where whoever logs in finds the machine; nowhere once it is off."""
-        os.makedirs(f"{self.folder.path}/ssh", mode=0o700, exist_ok=True)
         with open(f"{self.folder.path}/ssh/init", "w", encoding="ascii") as file:
             file.write(f"{init_pid}\n" if init_pid else "")
 
@@ -84,8 +87,8 @@ class Keeper:
         from outlast.clouds.local.web import WebServer
 
         self.fate = Fate(self.folder)
-        self.service = MetadataService(self.folder, self.address, self.delete_itself)
-        web = WebServer(self.listener, self.service.reply)
+        self.service = MetadataService(self.folder, self.running.address, self.delete_itself)
+        web = WebServer(self.running.listener, self.service.reply)
         web.selector.register(self.wake_reader, selectors.EVENT_READ)
         look_at = 0.0
         while True:
@@ -96,9 +99,12 @@ class Keeper:
                 web.wake()
             if self.kill_at is not None and now >= self.kill_at:
                 self.ending = self.ending or Ending("preempted")
+            if self.stop_at is not None and now >= self.stop_at:
+                self.ending = self.ending or Ending("stopped")
             if self.ending is not None:
                 break
-            due = [moment for moment in (self.kill_at, self.fate.next_at, web.next_deadline()) if moment is not None]
+            moments = (self.kill_at, self.stop_at, self.fate.next_at, web.next_deadline())
+            due = [moment for moment in moments if moment is not None]
             ready = web.serve(max(0.0, min([look_at, *due]) - now))
             if self.wake_reader in ready:
                 os.read(self.wake_reader, 4096)
@@ -113,7 +119,7 @@ class Keeper:
         self.reap()
         if _told_to_end:
             self.ending = Ending("its keeper was told to end")
-        if self.folder.requested("stop") is not None:
+        if self.folder.requested("stop") is not None and not self._has_last_words(_STOP_S_MAX):
             self.ending = Ending("stopped")
         verdict = self.fate.verdict()
         grace_s = self.fate.weather.grace_s
@@ -124,7 +130,35 @@ class Keeper:
             self.ending = Ending("life over", delete=True)
         elif verdict == "preempted":
             self.preempt(notice=True, grace_s=grace_s)
-        self.service.refresh(grace_s=grace_s)
+        if self.service.refresh(grace_s=grace_s):
+            init.fill_box(self.folder, self.folder.attributes())
+        self._open_door()
+
+    def _has_last_words(self, patience_s: float) -> bool:
+        """Let the machine run its shutdown script, which ends with its power. False when it has none."""
+        if not self.folder.attributes().get("shutdown-script"):
+            return False
+        if not self.last_words:
+            self.last_words = True
+            self.stop_at = time.monotonic() + patience_s
+            os.kill(self.init_pid, init.SIGPWR)
+        return True
+
+    def _open_door(self) -> None:
+        """Whoever was admitted since the last look can come in now."""
+        try:
+            newest = os.stat(f"{self.folder.path}/ssh/admitted").st_mtime_ns
+        except FileNotFoundError:
+            newest = 0
+        wanted = (newest, self.folder.attributes().get(_ATTRIBUTE_KEYS, ""), bool(self.facts.get("ssh_keys")))
+        if wanted == self.door:
+            return
+        self.door = wanted
+        from outlast.clouds.local import ssh
+
+        ssh.prepare(self.folder)
+        if self.running.ssh_port:
+            os.kill(self.init_pid, signal.SIGUSR2)
 
     def preempt(self, *, notice: bool, grace_s: float) -> None:
         """Begin the machine's last seconds, or end them."""
@@ -135,6 +169,7 @@ class Keeper:
             self.folder.print_serial(f"notice: preempted, {grace_s:g} s left")
             self.folder.set_state(why="preempted")
             self.service.preempted = True
+            self._has_last_words(grace_s)
 
     def delete_itself(self) -> None:
         """The machine asked for its own end, disk and all."""
@@ -152,6 +187,8 @@ class Keeper:
         # Whoever switches itself off after the notice has been preempted all the same.
         if self.kill_at is not None:
             return "preempted"
+        if self.stop_at is not None:
+            return "stopped"
         return "powered off by itself" if exit_code == init.EXIT_POWERED_OFF else "its init was killed"
 
     def end(self, ending: Ending) -> None:
@@ -159,6 +196,9 @@ class Keeper:
         self._tell_sessions("")
         if ending.delete:
             self.folder.set_state(phase="stopping", why=ending.why)
+        if ending.why == "preempted":
+            # A machine that vanishes says no goodbye: its peers hear nothing, where a killed process closes its lines.
+            self.isolation.cut()
         if not self.isolation.kill():
             self.folder.set_state(phase="broken", why="some of its processes could not be killed")
             return
@@ -185,21 +225,6 @@ def _listen_to_signals(wake_writer: int) -> None:
         signal.signal(number, remember)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _listen(machine_id: int) -> socket.socket:
-    """A socket on a loopback address of the machine's own where there is one, which is anywhere but on macOS."""
-    own = f"127.{machine_id % 253 + 1}.{machine_id // 253 % 254}.{machine_id // 65000 % 253 + 1}"
-    for address in (own, "127.0.0.1"):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listener.bind((address, 0))
-        except OSError:
-            listener.close()
-            continue
-        listener.listen(128)
-        return listener
-    raise OSError("no loopback address can be bound")
 
 
 def _copy_image(folder: Folder, layers: list[str]) -> None:

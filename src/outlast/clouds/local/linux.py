@@ -11,14 +11,18 @@ CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
 
+MS_RDONLY = 0x1
 MS_NOSUID = 0x2
 MS_NODEV = 0x4
 MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 
+_MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
@@ -35,6 +39,34 @@ def _check(result: int, what: str) -> None:
 
 def unshare(flags: int, what: str) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), f"unshare {what}")
+
+
+def setns(descriptor: int, kind: int, what: str) -> None:
+    _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), f"join {what}")
+
+
+def new_user_namespace(others: int, what: str, *, seen_as: int) -> None:
+    """Take a user namespace, and others with it, in which this user is seen as that one, and nobody else exists."""
+    user, group = os.geteuid(), os.getegid()
+    group_seen_as = 0 if seen_as == 0 else group
+    unshare(CLONE_NEWUSER | others, what)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{seen_as} {user} 1")
+    _write("/proc/self/gid_map", f"{group_seen_as} {group} 1")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def change_root(root: str) -> None:
+    """Make this folder, which is a mount point, the root of everything; the old root is out of sight."""
+    os.chdir(root)
+    # One on top of the other: then the old one can be taken away without a place for it.
+    _check(_libc.pivot_root(b".", b"."), f"pivot_root to {root}")
+    _check(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount of the old root")
+    os.chdir("/")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
@@ -57,8 +89,13 @@ def adopt_orphans() -> None:
     _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1), "prctl PR_SET_CHILD_SUBREAPER")
 
 
-def drop_capabilities() -> None:
-    """Let no program that is executed from here on gain a capability. The caller's own are lost as it executes one."""
-    for capability in range(64):
+# Modules, raw devices, the real switch, the clock, new devices: they are the computer's, and no machine needs them.
+DANGEROUS = (16, 17, 22, 25, 27)
+EVERY = tuple(range(64))
+
+
+def drop_capabilities(which: tuple[int, ...] = EVERY) -> None:
+    """Let no program that is executed from here on gain these. The caller's own are lost as it executes one."""
+    for capability in which:
         if _prctl(_PR_CAPBSET_DROP, capability) != 0:
             return

@@ -12,8 +12,9 @@ import signal
 import socket
 from contextlib import suppress
 
-from outlast.clouds.local import linux
-from outlast.clouds.local.isolation import InitProgram
+from outlast.clouds.local import linux, loopback
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.isolation import InitProgram, Inside, Running
 
 # Through these a program could switch off the computer instead of its machine: scripts for real machines end with
 # `sudo shutdown -h now`, and sudo does not look at our PATH.
@@ -24,57 +25,67 @@ class PidNamespace:
     def __init__(self) -> None:
         self._init_pid = 0
 
-    def boot(self, hostname: str, program: InitProgram) -> int:
+    def boot(self, folder: Folder, program: InitProgram) -> Running:
         """Fork pid 1. This process must have a single thread; its later children are pid 1's subjects as well."""
-        _enter()
+        listener = loopback.listen(folder)
+        address, port = listener.getsockname()[:2]
+        loopback.prepare(folder)
+        inside = loopback.inside(folder, f"{address}:{port}")
+        enter()
         # The keeper alone keeps the writing end, so that init reads its end if the keeper is dead already.
         alive_reader, alive_writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(alive_writer)
-            _become_init(hostname, program, alive_reader)
+            _become_init(folder.name, inside, program, alive_reader)
         os.close(alive_reader)
         self._init_pid = pid
-        return pid
+        return Running(init_pid=pid, address=address, listener=listener)
+
+    def cut(self) -> None:
+        """There is no cable: loopback is everybody's."""
 
     def kill(self) -> bool:
-        if self._init_pid:
-            try:
-                os.kill(self._init_pid, signal.SIGKILL)
-                # The kernel lets pid 1 be reaped only after every other process of its space is gone.
-                os.waitpid(self._init_pid, 0)
-            except (ProcessLookupError, ChildProcessError):
-                pass
-            self._init_pid = 0
+        kill_init(self._init_pid)
+        self._init_pid = 0
         return True
 
 
-def _enter() -> None:
-    """Let the next child be pid 1 of a new process space; take a user namespace where we may not do it otherwise."""
-    user, group = os.geteuid(), os.getegid()
+def kill_init(pid: int) -> None:
+    """Kill a process space with its first process. Nothing happens for pid 0."""
+    if not pid:
+        return
     try:
-        if user == 0:
+        os.kill(pid, signal.SIGKILL)
+        # The kernel lets pid 1 be reaped only after every other process of its space is gone.
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+def enter() -> None:
+    """Let the next child be pid 1 of a new process space; take a user namespace where we may not do it otherwise."""
+    try:
+        if os.geteuid() == 0:
             linux.unshare(linux.CLONE_NEWPID, "pid namespace")
             return
     except OSError:
         pass  # root of a container, without the capability: it goes the way of an ordinary user
-    linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWPID, "user and pid namespaces")
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{user} {user} 1")
-    _write("/proc/self/gid_map", f"{group} {group} 1")
+    user = os.geteuid()
+    linux.new_user_namespace(linux.CLONE_NEWPID, "user and pid namespaces", seen_as=user)
 
 
-def _become_init(hostname: str, program: InitProgram, alive_reader: int) -> None:
+def _become_init(hostname: str, inside: Inside, program: InitProgram, alive_reader: int) -> None:
     """In the child: furnish the namespaces, then run the program, which does not return."""
     try:
         linux.die_with_parent(signal.SIGKILL)
-        if _is_closed(alive_reader):
+        if is_closed(alive_reader):
             os._exit(1)
         furnish(hostname)
         os.closerange(3, 4096)
         if os.geteuid() != 0:
             linux.drop_capabilities()
-        program(lambda: False, lambda: None)
+        program(inside, lambda: False, lambda: None)
     except OSError as error:
         os.write(2, f"outlast: pid 1 failed: {error}\n".encode())
     os._exit(1)
@@ -93,12 +104,7 @@ def furnish(hostname: str) -> None:
     socket.sethostname(hostname)
 
 
-def _is_closed(reader: int) -> bool:
+def is_closed(reader: int) -> bool:
     poll = select.poll()
     poll.register(reader, select.POLLHUP)
     return bool(poll.poll(0))
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)

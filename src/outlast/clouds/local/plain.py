@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 
-from outlast.clouds.local import linux
-from outlast.clouds.local.isolation import InitProgram
+from outlast.clouds.local import linux, loopback
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.isolation import InitProgram, Running
 from outlast.clouds.local.processes import MARKER, kill_descendants, kill_marked
 
 
@@ -18,8 +19,12 @@ class PlainProcesses:
     def __init__(self) -> None:
         self._init_pid = 0
 
-    def boot(self, hostname: str, program: InitProgram) -> int:
+    def boot(self, folder: Folder, program: InitProgram) -> Running:
         """Fork init. The hostname stays the computer's: there is no namespace to hold another."""
+        listener = loopback.listen(folder)
+        address, port = listener.getsockname()[:2]
+        loopback.prepare(folder)
+        inside = loopback.inside(folder, f"{address}:{port}")
         keeper_pid = os.getpid()
         if linux.IS_LINUX:
             linux.adopt_orphans()
@@ -30,8 +35,11 @@ class PlainProcesses:
             if linux.IS_LINUX:
                 linux.adopt_orphans()
                 linux.die_with_parent(signal.SIGTERM)
-            program(lambda: os.getppid() != keeper_pid, _kill_all)
-        return self._init_pid
+            program(inside, lambda: os.getppid() != keeper_pid, _kill_all)
+        return Running(init_pid=self._init_pid, address=address, listener=listener)
+
+    def cut(self) -> None:
+        """There is no cable: loopback is everybody's."""
 
     def kill(self) -> bool:
         if not linux.IS_LINUX and self._init_pid:

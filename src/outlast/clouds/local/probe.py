@@ -1,6 +1,6 @@
 """Which mode this computer allows, found by trying, never by asking: settings say little about what really works.
 
-python -m outlast.clouds.local.probe    tries `pidns`; prints nothing if it works, else what failed
+python -m outlast.clouds.local.probe MODE    boots a machine that ends at once; prints nothing if it works, else why not
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 from outlast.clouds.local.files import read_json, write_json
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.isolation import MODES as MODES
 from outlast.clouds.local.isolation import isolation
 from outlast.errors import BadRequest
 
-# Best first. The last one always works.
-MODES = ("pidns", "plain")
 _known: dict[str, str] = {}
+_trying = threading.Lock()
 
 
 def why_not(mode: str, *, root: str) -> str:
@@ -24,14 +26,21 @@ def why_not(mode: str, *, root: str) -> str:
         raise BadRequest(f"the local cloud has no mode `{mode}`", hint="modes are " + ", ".join(MODES))
     if mode == "plain":
         return ""
+    with _trying:
+        return _why_not(mode, root)
+
+
+def _why_not(mode: str, root: str) -> str:
     if mode not in _known:
         path, circumstances = f"{root}/mode.json", _circumstances()
         remembered = read_json(path) or {}
-        if remembered.get("circumstances") != circumstances:
-            remembered = {"circumstances": circumstances, "why_not": _try_apart()}
+        answers = remembered.get("why_not") if remembered.get("circumstances") == circumstances else {}
+        answers = answers if isinstance(answers, dict) else {}
+        if mode not in answers:
+            answers = {**answers, mode: _try_apart(mode)}
             os.makedirs(root, exist_ok=True)
-            write_json(path, remembered)
-        _known[mode] = str(remembered["why_not"])
+            write_json(path, {"circumstances": circumstances, "why_not": answers})
+        _known[mode] = str(answers[mode])
     return _known[mode]
 
 
@@ -52,11 +61,15 @@ def _circumstances() -> str:
     return " ".join(facts)
 
 
-def _try_apart() -> str:
+def _try_apart(mode: str) -> str:
     """Try in a process of its own: forking a program that has threads is not safe."""
     if sys.platform != "linux":
         return "it needs Linux"
-    command = [sys.executable, "-m", "outlast.clouds.local.probe"]
+    if mode == "root" and os.geteuid() != 0:
+        return "it needs root"
+    if mode == "userns" and os.geteuid() == 0:
+        return "root has a mode of its own"
+    command = [sys.executable, "-m", "outlast.clouds.local.probe", mode]
     try:
         tried = subprocess.run(
             command, env=keeper_environment(), capture_output=True, text=True, timeout=20, check=False
@@ -78,15 +91,25 @@ def keeper_environment() -> dict[str, str]:
     return kept
 
 
-def main() -> None:
-    tried = isolation("pidns")
-    try:
-        init_pid = tried.boot("outlast-probe", lambda _died, _end: os._exit(0))
-    except OSError as error:
-        sys.exit(str(error))
-    if os.waitstatus_to_exitcode(os.waitpid(init_pid, 0)[1]) != 0:
-        sys.exit(1)
+def main(mode: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="outlast-probe-") as root:
+        folder = Folder(f"{root}/machines/probe")
+        for place in ("disk", "box", "ssh"):
+            os.makedirs(f"{folder.path}/{place}")
+        write_json(f"{folder.path}/machine.json", {"id": os.getpid(), "mode": mode})
+        folder.set_state(phase="starting")
+        tried = isolation(mode)
+        try:
+            running = tried.boot(folder, lambda _inside, _died, _end: os._exit(0))
+            code = os.waitstatus_to_exitcode(os.waitpid(running.init_pid, 0)[1])
+        except OSError as error:
+            sys.exit(str(error))
+        finally:
+            tried.kill()
+    sys.exit(1 if code else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

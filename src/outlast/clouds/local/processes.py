@@ -18,7 +18,7 @@ def kill_descendants(*, patience_s: float = 10.0) -> bool:
     """
     give_up_at = time.monotonic() + patience_s
     while time.monotonic() < give_up_at:
-        for pid in _descendants([os.getpid()]):
+        for pid in descendants([os.getpid()]):
             _send(pid, signal.SIGKILL)
         if not _reap_all():
             return True
@@ -36,7 +36,7 @@ def _reap_all() -> bool:
     return True
 
 
-def _descendants(ancestors: list[int]) -> list[int]:
+def descendants(ancestors: list[int]) -> list[int]:
     found: list[int] = []
     fresh = ancestors
     while fresh:
@@ -67,7 +67,7 @@ def kill_marked(marker: str, *, patience_s: float = 10.0) -> bool:
     while time.monotonic() < give_up_at:
         stopped: set[int] = set()
         found = marked(marker)
-        while fresh := {*found, *_descendants(found)} - stopped:
+        while fresh := {*found, *descendants(found)} - stopped:
             for pid in fresh:
                 _send(pid, signal.SIGSTOP)
             stopped |= fresh

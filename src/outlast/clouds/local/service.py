@@ -40,17 +40,19 @@ class MetadataService:
         self._grace_s = GRACE_S
         self.preempted = False
 
-    def refresh(self, *, grace_s: float | None = None) -> None:
-        """Read the attributes again if they were changed."""
+    def refresh(self, *, grace_s: float | None = None) -> bool:
+        """Read the attributes again if they were changed; True when they were."""
         if grace_s is not None:
             self._grace_s = grace_s
         try:
             status = os.stat(self._folder.metadata_path)
         except FileNotFoundError:
-            return
-        if self._seen != (status.st_mtime_ns, status.st_ino):
-            self._seen = (status.st_mtime_ns, status.st_ino)
-            self._read()
+            return False
+        if self._seen == (status.st_mtime_ns, status.st_ino):
+            return False
+        self._seen = (status.st_mtime_ns, status.st_ino)
+        self._read()
+        return True
 
     def _read(self) -> None:
         self._attributes = self._folder.attributes()

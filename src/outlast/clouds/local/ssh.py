@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 from outlast.clouds.cloud import Access
 from outlast.clouds.local.files import wait_lock
@@ -23,6 +24,8 @@ from outlast.errors import BadRequest, CloudError
 
 ATTRIBUTE_KEYS = "ssh-keys"
 _SSHD_PLACES = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/opt/homebrew/sbin/sshd")
+# Within a machine sshd reads a user's keys as that user; on this computer the cloud's folder is closed to others.
+_PASSABLE = 0o711
 _SFTP_PLACES = (
     "/usr/lib/openssh/sftp-server",
     "/usr/libexec/openssh/sftp-server",
@@ -77,8 +80,8 @@ def access(folder: Folder) -> Access:
 
 
 def login_name(folder: Folder) -> str:
-    """Who logs in: root of a machine that has a root of its own, else whoever we are."""
-    if (folder.facts() or {}).get("mode") in ("root", "userns"):
+    """Who logs in: root where the machine's own sshd lets people in, else whoever we are, who steps in from outside."""
+    if (folder.facts() or {}).get("mode") == "root":
         return "root"
     return pwd.getpwuid(os.geteuid()).pw_name
 
@@ -88,7 +91,7 @@ def admit(folder: Folder, ssh_key: str) -> None:
     line = ssh_key.strip()
     if "\n" in line or len(line.split()) < 2 or "\0" in line:
         raise BadRequest("this is no public ssh key", hint="it is one line, as in `id_ed25519.pub`")
-    os.makedirs(f"{folder.path}/ssh", mode=0o700, exist_ok=True)
+    os.makedirs(f"{folder.path}/ssh", mode=_PASSABLE, exist_ok=True)
     path = f"{folder.path}/ssh/admitted"
     if line not in _lines(path):
         with open(path, "a", encoding="utf-8") as file:
@@ -123,7 +126,7 @@ def has_keys(folder: Folder) -> bool:
 def prepare(folder: Folder) -> None:
     """Lay out host key, keys and configuration. May be repeated; the host key stays."""
     place = f"{folder.path}/ssh"
-    os.makedirs(place, mode=0o700, exist_ok=True)
+    os.makedirs(place, mode=_PASSABLE, exist_ok=True)
     lock = wait_lock(f"{place}/.lock")
     try:
         if not os.path.exists(f"{place}/host_key"):
@@ -159,11 +162,11 @@ def _prepare_client_side(folder: Folder) -> None:
 
 def _session(folder: Folder) -> str:
     """A shell program: into the machine's namespaces, then the command that was asked for, or a shell."""
-    from outlast.clouds.local.init import environment, shell
+    from outlast.clouds.local.init import shell
 
     mode = str((folder.facts() or {}).get("mode"))
     state = folder.state() or {}
-    variables = environment(folder, f"{state.get('metadata_address')}:{state.get('port')}")
+    variables = _variables(folder, mode, state)
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     sftp = next((path for path in _SFTP_PLACES if os.path.exists(path)), "sftp-server")
     inside = (
@@ -177,6 +180,16 @@ def _session(folder: Folder) -> str:
         f'{{ echo "outlast: machine {folder.name} is not running" >&2; exit 255; }}\n'
         f"{exports}exec {step} /bin/sh -c {shlex.quote(inside)}\n"
     )
+
+
+def _variables(folder: Folder, mode: str, state: dict[str, Any]) -> dict[str, str]:
+    if mode in ("root", "userns"):
+        from outlast.clouds.local.rootfs import environment
+
+        return environment(folder)
+    from outlast.clouds.local import loopback
+
+    return loopback.environment(folder, ":".join(map(str, state.get("metadata", []))))
 
 
 def _step_into(mode: str) -> str:

@@ -1,0 +1,59 @@
+"""A machine on this computer's own loopback, for the modes that have no network of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.init import BASIC_PATH, marker, shell
+from outlast.clouds.local.isolation import Inside
+from outlast.clouds.local.processes import MARKER
+
+
+def listen(folder: Folder) -> socket.socket:
+    """A socket on a loopback address of the machine's own where there is one, which is anywhere but on macOS."""
+    machine_id = int((folder.facts() or {})["id"])
+    own = f"127.{machine_id % 253 + 1}.{machine_id // 253 % 254}.{machine_id // 65000 % 253 + 1}"
+    for address in (own, "127.0.0.1"):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.bind((address, 0))
+        except OSError:
+            listener.close()
+            continue
+        listener.listen(128)
+        return listener
+    raise OSError("no loopback address can be bound")
+
+
+def inside(folder: Folder, metadata_host: str) -> Inside:
+    """The machine's disk is a folder of this computer, and it sees all others."""
+    return Inside(
+        box=f"{folder.path}/box",
+        switches=(f"{folder.path}/bin",),
+        home=f"{folder.disk_path}/home",
+        variables=environment(folder, metadata_host),
+    )
+
+
+def prepare(folder: Folder) -> None:
+    for place in ("disk/home", "disk/tmp", "bin"):
+        os.makedirs(f"{folder.path}/{place}", exist_ok=True)
+
+
+def environment(folder: Folder, metadata_host: str) -> dict[str, str]:
+    """A clean environment: nothing of the launcher's but its language and its interpreter."""
+    return {
+        # The image `base` is this computer's own software, so `python` is the one that launched the machine.
+        "PATH": f"{folder.path}/bin:{os.path.dirname(sys.executable)}:{BASIC_PATH}",
+        "HOME": f"{folder.disk_path}/home",
+        "TMPDIR": f"{folder.disk_path}/tmp",
+        "PWD": f"{folder.disk_path}/home",
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "SHELL": shell(),
+        MARKER: marker(folder),
+        "GCE_METADATA_HOST": metadata_host,
+        "GCE_METADATA_IP": metadata_host,
+    }

@@ -1,0 +1,289 @@
+"""The network of the realistic modes: a switch of the cloud's own, an address for each machine, and 169.254.169.254.
+
+There is no daemon. The switch lives in a network namespace in which every keeper lives: the first one makes it, the
+others join through one that is there, and with the last one it is gone. Never is 169.254.169.254 put on an interface of
+this computer: if it is a machine of a cloud itself, that would take its own metadata server away.
+"""
+
+from __future__ import annotations
+
+import _thread
+import hashlib
+import os
+import socket
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from outlast.clouds.local import linux
+from outlast.clouds.local.files import wait_lock
+from outlast.clouds.local.folder import Folder
+
+METADATA = "169.254.169.254"
+_SWITCH = "outlast0"
+# A fixed address: otherwise the switch takes that of a port, and changes it whenever a machine comes or goes.
+_SWITCH_MAC = "02:6f:6c:00:00:01"
+_IP_PLACES = ("/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip")
+_NFT_PLACES = ("/usr/sbin/nft", "/sbin/nft")
+
+
+class Cable:
+    """One machine's line to the switch. Used by its keeper, which lives where the switch is, and by the machine."""
+
+    def __init__(self, *, number: int, block: int, leads_out: bool, host: int) -> None:
+        self._port = f"ol{number}"
+        self.address = _address(block, number)
+        # With a leg in this computer's own network machines have somebody to ask for the rest of the world.
+        self._gateway = _address(block, _HOST_LEG if leads_out else _SWITCH_LEG)
+        self.leads_out = leads_out
+        # The network that the keeper came from.
+        self.host = host
+
+    def plug(self, network: int) -> None:
+        """Put the other end into the machine's network."""
+        ip_batch(
+            f"link add {self._port} type veth peer name eth0 netns /proc/{os.getpid()}/fd/{network}\n"
+            f"link set {self._port} master {_SWITCH}\n"
+            f"link set {self._port} up\n"
+        )
+
+    def configure(self) -> None:
+        """Called by the machine, within: its addresses and its way out."""
+        ip_batch(
+            "link set lo up\n"
+            f"addr add {self.address}/16 dev eth0\nlink set eth0 up\n"
+            "addr add 169.254.169.253/30 dev meta0\nlink set meta0 up\n"
+            f"route add default via {self._gateway}\n"
+        )
+
+    def cut(self) -> None:
+        """Nobody hears from the machine any more, and it hears from nobody: what a vanished machine looks like."""
+        with suppress(OSError):
+            ip_batch(f"link set {self._port} down\n")
+
+
+class Socket(NamedTuple):
+    """A machine's network, with nothing in it but the way to its metadata server, and that server's socket."""
+
+    namespace: int
+    listener: socket.socket
+
+
+def furnish() -> Socket:
+    """A network for a machine, with a socket at 169.254.169.254 that this machine reaches, and no other.
+
+    By a thread, whose namespaces are its own: another keeper may follow us into ours at any time.
+    """
+    made: list[Socket | OSError] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def make() -> None:
+        try:
+            made.append(_furnish())
+        except OSError as problem:
+            made.append(problem)
+        finally:
+            done.release()
+
+    _thread.start_new_thread(make, ())
+    done.acquire()
+    if isinstance(made[0], OSError):
+        raise made[0]
+    return made[0]
+
+
+def _furnish() -> Socket:
+    linux.unshare(linux.CLONE_NEWNET, "network namespace")
+    machine = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    # The server has another one: on the machine itself its address would take port 80 from the machine's programs.
+    linux.unshare(linux.CLONE_NEWNET, "network namespace of the metadata server")
+    ip_batch(
+        f"link add meta0 type veth peer name meta0 netns /proc/{os.getpid()}/fd/{machine}\n"
+        f"addr add {METADATA}/30 dev meta0\n"
+        "link set meta0 up\nlink set lo up\n"
+    )
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((METADATA, 80))
+    listener.listen(128)
+    return Socket(machine, listener)
+
+
+# In a block of 65,536 addresses: the switch, this computer, and between them the machines.
+_SWITCH_LEG, _FIRST, _LAST, _HOST_LEG = 1, 10, 65_000, 65_534
+
+
+def _address(block: int, number: int) -> str:
+    return f"10.{block}.{number // 256}.{number % 256}"
+
+
+def join(folder: Folder, *, rootless: bool) -> Cable:
+    """Enter the cloud's network, making it if nobody is there, and take an address. Changes this process for good."""
+    lock = wait_lock(f"{folder.root}/network.lock")
+    try:
+        others = _present(folder)
+        host = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        block = 0
+        for _, state in others:
+            if _follow(int(state.get("keeper_pid") or 0), rootless=rootless):
+                block = int(state["net_block"])
+                leads_out = bool(state.get("net_out"))
+                break
+        else:
+            block, leads_out = _make(folder, host, rootless=rootless)
+        taken = {int(state.get("net_number") or 0) for _, state in others}
+        number = next(n for n in range(_FIRST, _LAST) if n not in taken)
+        folder.set_state(keeper_pid=os.getpid(), net_block=block, net_number=number, net_out=leads_out)
+    finally:
+        os.close(lock)
+    return Cable(number=number, block=block, leads_out=leads_out, host=host)
+
+
+def leave(folder: Folder, cable: Cable) -> None:
+    """The last one takes away what is not in the namespace that ends with it."""
+    if not cable.leads_out or not (nft := _find(_NFT_PLACES)):
+        return
+    lock = wait_lock(f"{folder.root}/network.lock")
+    try:
+        if not _present(folder):
+            linux.setns(cable.host, linux.CLONE_NEWNET, "this computer's network")
+            with suppress(OSError):
+                _run([nft, f"delete table ip {_table(folder.root)}"])
+    finally:
+        os.close(lock)
+
+
+def _present(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
+    """The machines of this cloud that are on the network, but for this one."""
+    found = []
+    for name in os.listdir(f"{folder.root}/machines"):
+        other = Folder(f"{folder.root}/machines/{name}")
+        if name == folder.name or name.startswith("."):
+            continue
+        state = other.state() or {}
+        if state.get("net_number") and other.is_held():
+            found.append((name, state))
+    return found
+
+
+def _follow(keeper_pid: int, *, rootless: bool) -> bool:
+    """Go where another keeper is; False when it is gone. Once its namespaces are open they stay."""
+    try:
+        opened = [(linux.CLONE_NEWNET, os.open(f"/proc/{keeper_pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))]
+        if rootless:
+            user = os.open(f"/proc/{keeper_pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+            opened.insert(0, (linux.CLONE_NEWUSER, user))
+        # A keeper that was started a moment ago, or one whose pid is somebody else's by now, is still at home.
+        if os.stat(f"/proc/{keeper_pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
+            return False
+        for kind, descriptor in opened:
+            linux.setns(descriptor, kind, "the cloud's network")
+            os.close(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _make(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
+    """A new switch in a namespace of its own, with a leg in this computer's network if we may."""
+    block = _free_block(folder.root, rootless=rootless)
+    if rootless:
+        linux.new_user_namespace(linux.CLONE_NEWNET, "user and network namespaces", seen_as=0)
+    else:
+        linux.unshare(linux.CLONE_NEWNET, "network namespace")
+    ip_batch(
+        f"link set lo up\nlink add {_SWITCH} type bridge\nlink set {_SWITCH} address {_SWITCH_MAC}\n"
+        f"addr add {_address(block, _SWITCH_LEG)}/16 dev {_SWITCH}\nlink set {_SWITCH} up\n"
+    )
+    if rootless:
+        return block, False
+    leg = f"ol{hashlib.blake2b(folder.root.encode(), digest_size=5).hexdigest()}"
+    os.set_inheritable(host, True)
+    ip_batch(
+        f"link add host0 type veth peer name {leg} netns /proc/self/fd/{host}\n"
+        f"link set host0 master {_SWITCH}\nlink set host0 up\n"
+    )
+    home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    linux.setns(host, linux.CLONE_NEWNET, "this computer's network")
+    try:
+        ip_batch(f"addr add {_address(block, _HOST_LEG)}/16 dev {leg}\nlink set {leg} up\n")
+        _lead_out(folder.root, block)
+    finally:
+        linux.setns(home, linux.CLONE_NEWNET, "the cloud's network")
+        os.close(home)
+    return block, True
+
+
+def _lead_out(root: str, block: int) -> None:
+    """Let machines reach what this computer reaches. Without nft, or the right to, they reach this computer only."""
+    nft = _find(_NFT_PLACES)
+    if not nft:
+        return
+    table = _table(root)
+    rules = (
+        f"add table ip {table}; delete table ip {table}; add table ip {table}; "
+        f"add chain ip {table} out {{ type nat hook postrouting priority 100; }}; "
+        f"add rule ip {table} out ip saddr 10.{block}.0.0/16 ip daddr != 10.{block}.0.0/16 masquerade"
+    )
+    with suppress(OSError):
+        with open("/proc/sys/net/ipv4/ip_forward", "w", encoding="ascii") as file:
+            file.write("1")
+        _run([nft, rules])
+
+
+def _table(root: str) -> str:
+    return f"outlast_{hashlib.blake2b(root.encode(), digest_size=5).hexdigest()}"
+
+
+def _free_block(root: str, *, rootless: bool) -> int:
+    """10.x.0.0/16 that this computer has no route to yet; the same one again for the same cloud, if it can be had."""
+    first = int.from_bytes(hashlib.blake2b(root.encode(), digest_size=2).digest(), "big") % 100
+    used: set[int] = set()
+    if not rootless:
+        with open("/proc/net/route", encoding="ascii") as file:
+            for line in file.read().splitlines()[1:]:
+                network = bytes.fromhex(line.split()[1])[::-1]
+                if network[0] == 10:
+                    used.add(network[1])
+        with suppress(OSError), open("/etc/resolv.conf", encoding="utf-8") as names:
+            used |= {int(w.split(".")[1]) for w in names.read().split() if w.startswith("10.") and w.count(".") == 3}
+    return next(100 + (first + step) % 100 for step in range(100) if 100 + (first + step) % 100 not in used)
+
+
+def ip_batch(commands: str) -> None:
+    """Run commands of `ip`, all in one go. Raises OSError with what it said."""
+    program = _find(_IP_PLACES)
+    if not program:
+        raise OSError("the command `ip` is missing: apt install iproute2")
+    _run([program, "-batch", "-"], commands)
+
+
+def _find(places: tuple[str, ...]) -> str:
+    return next((path for path in places if os.path.exists(path)), "")
+
+
+def _run(words: list[str], text: str = "") -> None:
+    """A program with this input. Not by `subprocess`, whose import costs as much as the whole network."""
+    reader, writer = os.pipe()
+    said_reader, said_writer = os.pipe()
+    redirections = [
+        (os.POSIX_SPAWN_DUP2, reader, 0),
+        (os.POSIX_SPAWN_DUP2, said_writer, 1),
+        (os.POSIX_SPAWN_DUP2, said_writer, 2),
+    ]
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
+    try:
+        pid = os.posix_spawn(words[0], words, environment, file_actions=redirections)
+        os.close(reader)
+        reader = -1
+        os.close(said_writer)
+        said_writer = -1
+        os.write(writer, text.encode())
+        os.close(writer)
+        writer = -1
+        said = os.read(said_reader, 65536).decode("utf-8", "replace").strip()
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
+            raise OSError(f"{os.path.basename(words[0])}: {said}")
+    finally:
+        for descriptor in (reader, writer, said_reader, said_writer):
+            if descriptor >= 0:
+                os.close(descriptor)

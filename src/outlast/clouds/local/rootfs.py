@@ -1,0 +1,237 @@
+"""The root file system of a realistic machine: layers of its image over this computer's software, and nothing personal.
+
+    disk/top/…         what the machine wrote anywhere else           work/…   the kernel's, as overlays need it
+    disk/%2Fusr/…      what it changed in a tree that it shares with this computer
+
+`base` is this computer's own software: /usr, /etc, /opt, the package database, and the interpreter that launched the
+machine. Homes, data, keys and whatever else lies around are not in it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sys
+
+from outlast.clouds.local import linux
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.init import BASIC_PATH, marker, shell
+from outlast.clouds.local.isolation import Inside
+from outlast.clouds.local.network import METADATA, Cable
+from outlast.clouds.local.processes import MARKER
+
+_TOP = "top"
+_SOFTWARE = ("/usr", "/etc", "/opt", "/var/lib/dpkg", "/var/lib/apt", "/var/lib/python", "/var/lib/ucf")
+_LEGACY = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_FOLDERS = ("root", "home", "mnt", "media", "srv", "proc", "sys", "dev", "run", "tmp")
+_VAR = ("var/cache/apt/archives/partial", "var/log/apt", "var/tmp", "var/spool", "var/lib/misc", "var/mail")
+# What must not be seen although it lies among the software.
+_SECRETS = (
+    *(
+        "/etc/shadow-",
+        "/etc/gshadow-",
+        "/etc/ssh/ssh_host_*",
+        "/etc/ssl/private/*",
+        "/etc/krb5.keytab",
+        "/etc/boto.cfg",
+    ),
+    *("/etc/NetworkManager/system-connections/*", "/etc/wireguard/*", "/etc/wpa_supplicant/*", "/etc/sudoers.d/*"),
+    *("/etc/gshadow", "/etc/machine-id"),
+)
+# An ordinary user may not write into folders of this computer's root, unless they are there in a layer of their own.
+_PREOWNED = (
+    *("etc", "etc/apt", "etc/ssh", "etc/profile.d", "opt", "usr", "usr/bin", "usr/sbin", "usr/lib", "usr/share"),
+    *("usr/local", "usr/local/bin", "usr/local/sbin", "usr/local/lib", "usr/local/share", "usr/local/etc"),
+)
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun", "kvm")
+_DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1"}
+_QUIET = linux.MS_NOSUID | linux.MS_NODEV
+_SILENT = _QUIET | linux.MS_NOEXEC
+
+
+def environment(folder: Folder) -> dict[str, str]:
+    """What the startup script and sessions are given: a clean one, with the interpreter that launched the machine."""
+    return {
+        "PATH": f"{os.path.dirname(sys.executable)}:{BASIC_PATH}",
+        "HOME": "/root",
+        "PWD": "/root",
+        "USER": "root",
+        "LOGNAME": "root",
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "SHELL": shell(),
+        MARKER: marker(folder),
+        # As in every mode, for programs that look here first.
+        "GCE_METADATA_HOST": METADATA,
+        "GCE_METADATA_IP": METADATA,
+    }
+
+
+def inside(folder: Folder, *, rootless: bool) -> Inside:
+    return Inside(
+        box="/run/outlast",
+        # In place of the real ones as well, which scripts call by their full names.
+        switches=("/usr/local/sbin", "/usr/sbin"),
+        home="/root",
+        variables=environment(folder),
+        ssh="" if rootless else "/run/outlast-ssh",
+    )
+
+
+def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
+    """Mount everything below `root/`. In the machine's own mount namespace: nobody else sees it."""
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    root = f"{folder.path}/root"
+    layers = [f"{folder.root}/layers/{layer}" for layer in reversed((folder.facts() or {}).get("layers", []))]
+    os.makedirs(root, exist_ok=True)
+    is_new = not os.path.isdir(f"{folder.disk_path}/{_TOP}")
+    _overlay(folder, _TOP, [f"{layer}/{_TOP}" for layer in layers], root, rootless=rootless)
+    _lay_out(root)
+    if rootless:
+        _preown(folder.disk_path)
+    for path in software():
+        key = path.replace("/", "%2F")
+        os.makedirs(root + path, exist_ok=True)
+        lowers = [lower for layer in layers if os.path.isdir(lower := f"{layer}/{key}")]
+        try:
+            _overlay(folder, key, [*lowers, path], root + path, rootless=rootless)
+        except OSError:
+            # Something of this computer is mounted below; then it is seen, and not changed.
+            _share(path, root + path, writable=False)
+    _system(root)
+    facts = folder.facts() or {}
+    for path in [*facts.get("shows", []), *facts.get("shares", [])]:
+        if os.path.exists(path):
+            _share(path, root + path, writable=path in facts.get("shares", []))
+    if is_new:
+        _hide_secrets(root)
+        _accounts(root, rootless=rootless)
+    _names(root, folder.name, cable)
+    _share(f"{folder.path}/box", f"{root}/run/outlast")
+    _share(f"{folder.path}/ssh", f"{root}/run/outlast-ssh", writable=False)
+
+
+def software() -> list[str]:
+    """The trees of this computer that every machine has: outermost first, none inside another."""
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    interpreter = [os.path.realpath(sys.prefix), sys.prefix, os.path.realpath(sys.base_prefix), sys.base_prefix, source]
+    wanted = [*_SOFTWARE, *(path for path in _LEGACY if not os.path.islink(path)), *interpreter]
+    found: list[str] = []
+    for path in sorted({path for path in wanted if os.path.isdir(path)}):
+        if path != "/" and not any(path == other or path.startswith(f"{other}/") for other in found):
+            found.append(path)
+    return found
+
+
+def _overlay(folder: Folder, key: str, lowers: list[str], target: str, *, rootless: bool) -> None:
+    upper, work, empty = f"{folder.disk_path}/{key}", f"{folder.path}/work/{key}", f"{folder.path}/work/empty"
+    # Left by a boot whose writes were not forced to the disk. They are there: this computer has not lost its power.
+    shutil.rmtree(f"{work}/work/incompat", ignore_errors=True)
+    for place in (upper, work, empty):
+        os.makedirs(place, exist_ok=True)
+    seen = ":".join(path.replace("\\", "\\\\").replace(":", "\\:") for path in lowers or [empty])
+    # Volatile: otherwise every end of a machine waits until this computer's whole disk is in order.
+    options = f"volatile,lowerdir={seen},upperdir={_escaped(upper)},workdir={_escaped(work)}"
+    linux.mount("overlay", target, "overlay", 0, options + (",userxattr" if rootless else ""))
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(",", "\\,")
+
+
+def _share(path: str, target: str, *, writable: bool = True) -> None:
+    if os.path.isdir(path):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
+    linux.mount(path, target, None, linux.MS_BIND | linux.MS_REC)
+    if not writable:
+        linux.mount(None, target, None, linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | _QUIET)
+
+
+def _lay_out(root: str) -> None:
+    for name in (*_FOLDERS, *_VAR):
+        os.makedirs(f"{root}/{name}", exist_ok=True)
+    os.chmod(f"{root}/root", 0o700)
+    for name in ("tmp", "var/tmp"):
+        os.chmod(f"{root}/{name}", 0o1777)
+    for path in _LEGACY:
+        if os.path.islink(path) and not os.path.lexists(root + path):
+            os.symlink(os.readlink(path), root + path)
+
+
+def _preown(disk: str) -> None:
+    for path in _PREOWNED:
+        first, _, rest = path.partition("/")
+        os.makedirs(f"{disk}/%2F{first}/{rest}", exist_ok=True)
+
+
+def _system(root: str) -> None:
+    """What the kernel provides, and what lives in memory."""
+    linux.mount("proc", f"{root}/proc", "proc", _SILENT)
+    linux.mount("sysfs", f"{root}/sys", "sysfs", _SILENT | linux.MS_RDONLY)
+    linux.mount("tmpfs", f"{root}/dev", "tmpfs", linux.MS_NOSUID, "mode=755,size=1m")
+    for name in _DEVICES:
+        if os.path.exists(f"/dev/{name}"):
+            os.makedirs(os.path.dirname(f"{root}/dev/{name}"), exist_ok=True)
+            os.close(os.open(f"{root}/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o666))
+            linux.mount(f"/dev/{name}", f"{root}/dev/{name}", None, linux.MS_BIND)
+    for path in sorted(glob.glob("/dev/nvidia*")):
+        if not os.path.isdir(path):
+            os.close(os.open(root + path, os.O_WRONLY | os.O_CREAT, 0o666))
+            linux.mount(path, root + path, None, linux.MS_BIND)
+    os.mkdir(f"{root}/dev/pts")
+    options = "newinstance,ptmxmode=0666,mode=0620"
+    linux.mount("devpts", f"{root}/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
+    os.symlink("pts/ptmx", f"{root}/dev/ptmx")
+    for name, target in {**_DEVICE_LINKS, "stderr": "/proc/self/fd/2"}.items():
+        os.symlink(target, f"{root}/dev/{name}")
+    os.mkdir(f"{root}/dev/shm")
+    linux.mount("tmpfs", f"{root}/dev/shm", "tmpfs", _QUIET, "mode=1777")
+    linux.mount("tmpfs", f"{root}/run", "tmpfs", _QUIET, "mode=755")
+    for name in ("lock", "sshd"):
+        os.mkdir(f"{root}/run/{name}")
+
+
+def _hide_secrets(root: str) -> None:
+    for pattern in _SECRETS:
+        for path in glob.glob(root + pattern):
+            try:
+                os.unlink(path)
+            except OSError:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _accounts(root: str, *, rootless: bool) -> None:
+    """This computer's users without their passwords; root's home is the machine's."""
+    with open("/etc/passwd", encoding="utf-8") as file:
+        lines = [line for line in file.read().splitlines() if line.count(":") == 6]
+    # People of this computer are none of the machine's business.
+    system = [line for line in lines if int(line.split(":")[2]) < 1000 or int(line.split(":")[2]) >= 65534]
+    _replace(f"{root}/etc/passwd", "".join(f"{line}\n" for line in system), 0o644)
+    shadow = "".join(f"{line.split(':')[0]}:*:19000:0:99999:7:::\n" for line in system)
+    _replace(f"{root}/etc/shadow", shadow, 0o600)
+    for name in (".bashrc", ".profile"):
+        if os.path.exists(f"/etc/skel/{name}") and not os.path.lexists(f"{root}/root/{name}"):
+            shutil.copyfile(f"/etc/skel/{name}", f"{root}/root/{name}")
+
+
+def _names(root: str, name: str, cable: Cable) -> None:
+    """Without these every look-up of its own name costs a machine five seconds."""
+    hosts = f"127.0.0.1 localhost\n{cable.address} {name}\n{METADATA} metadata.google.internal metadata\n"
+    resolver = ""
+    if cable.leads_out:
+        with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
+            resolver = "".join(line for line in file if not line.startswith("nameserver 127."))
+    for file_name, text in (("hostname", f"{name}\n"), ("hosts", hosts), ("resolv.conf", resolver)):
+        _replace(f"{root}/etc/{file_name}", text, 0o644)
+
+
+def _replace(path: str, text: str, permissions: int) -> None:
+    """As a new file: one of this computer's cannot be changed in place by an ordinary user."""
+    draft = f"{path}.outlast"
+    with open(draft, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(draft, permissions)
+    os.replace(draft, path)

@@ -1,0 +1,194 @@
+"""The modes `root` and `userns`: a machine that has everything of its own, and sees nothing of its host's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.clouds.cloud import Access, Boot
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.probe import why_not
+from outlast.clouds.local.ssh import find_sshd
+from outlast.testing.clouds import Fleet, eventually
+
+METADATA = "curl -s -H 'Metadata-Flavor: Google' http://169.254.169.254/computeMetadata/v1/instance"
+
+
+@pytest.fixture(params=["root", "userns"])
+def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if reason := why_not(request.param, root=str(tmp_path)):
+        pytest.skip(f"mode {request.param} does not work here: {reason}")
+    return str(request.param)
+
+
+def said(fleet: Fleet, script: str, **options: object) -> list[str]:
+    """What a machine prints that runs this."""
+    boot = Boot(script=f"{script}\necho the-end", **options)  # type: ignore[arg-type]
+    name = fleet.name()
+    fleet.cloud.launch(fleet.offer(), name, boot=boot, labels=fleet.labels)
+    return fleet.wait_serial(name, "the-end").partition("the-end")[0].splitlines()[1:]
+
+
+def test_a_machine_has_a_name_an_address_processes_and_metadata_of_its_own(fleet: Fleet, cloud: LocalCloud) -> None:
+    script = f"hostname; hostname -i; echo $$; id -u; {METADATA}/name; echo; {METADATA}/network-interfaces/0/ip; echo"
+    name, address, pid, user, told_name, told_address = said(fleet, script)[:6]
+    machine = fleet.wait(name, "running")
+    assert [name, address] == [told_name, told_address] == [machine.name, machine.address]
+    assert address.startswith("10.")
+    assert int(pid) < 100
+    assert user == "0"
+
+
+def test_the_files_of_the_host_are_not_visible(fleet: Fleet, tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("hunter2")
+    private = ["/etc/shadow-", *(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key"))]
+    places = " ".join(shlex.quote(path) for path in [str(secret), str(Path(__file__)), *private])
+    lines = said(fleet, f"cat {places} 2>/dev/null; grep -v ':[*]:' /etc/shadow; ls -A /home | grep -v '^cloudsdk'")
+    # Where the interpreter lives below a home, that much of the home is there.
+    homes = [path for path in (sys.prefix, sys.base_prefix) if path.startswith("/home/")]
+    assert [line for line in lines if not any(line in path for path in homes)] == []
+
+
+def test_what_is_shown_can_be_read_and_what_is_shared_can_be_written(fleet: Fleet, tmp_path: Path) -> None:
+    shown, shared = tmp_path / "shown", tmp_path / "shared"
+    shown.mkdir()
+    shared.mkdir()
+    (shown / "data").write_text("seen\n")
+    (tmp_path / "one-file").write_text("alone\n")
+    script = f"cat {shown}/data {tmp_path}/one-file; echo no > {shown}/data; echo written > {shared}/result"
+    lines = said(fleet, script, shares=(str(shared),), shows=(str(shown), str(tmp_path / "one-file")))
+    assert lines[:2] == ["seen", "alone"]
+    assert (shared / "result").read_text() == "written\n"
+    assert (shown / "data").read_text() == "seen\n"
+
+
+def test_a_machine_may_change_its_software_and_nobody_elses(fleet: Fleet, cloud: LocalCloud) -> None:
+    place = "/usr/local/bin/outlast-test-tool"
+    first = fleet.launch(
+        script=f"printf '#!/bin/sh\\necho works\\n' > {place}; chmod +x {place}; outlast-test-tool"
+    ).name
+    fleet.wait_serial(first, "works")
+    assert not os.path.exists(place)
+    assert said(fleet, f"test -e {place} || echo absent") == ["absent"]
+    cloud.stop(first)
+    cloud.snapshot(first, "with-tool", family="tools")
+    assert said(fleet, "outlast-test-tool", image="tools") == ["works"]
+
+
+def test_machines_reach_each_other(fleet: Fleet, cloud: LocalCloud) -> None:
+    serve = "mkdir -p /srv/www; echo hello > /srv/www/x; cd /srv/www; echo serving; exec python3 -m http.server 80"
+    server = fleet.launch(script=serve).name
+    fleet.wait_serial(server, "serving")
+    # On port 80, which the metadata server does not take from a machine.
+    address = fleet.wait(server, "running").address
+    assert said(fleet, f"until curl -s http://{address}/x; do sleep 0.05; done") == ["hello"]
+
+
+def test_a_preempted_machine_vanishes_without_a_word(fleet: Fleet, cloud: LocalCloud) -> None:
+    """A power cut: whoever is connected hears nothing, where a killed process says goodbye."""
+    listen = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept(); s.accept()"
+    server = fleet.launch(script=f"exec python3 -c {shlex.quote(listen)}").name
+    fleet.wait_serial(server, "up")
+    address = fleet.wait(server, "running").address
+    ask = (
+        f"import socket; c = socket.create_connection(('{address}', 7)); print('in', flush=True)\n"
+        "c.settimeout(3)\ntry:\n    print('heard', c.recv(1))\nexcept TimeoutError:\n    print('silence')\n"
+    )
+    client = fleet.launch(script=f"python3 -c {shlex.quote(ask)}; echo the-end").name
+    fleet.wait_serial(client, "in\n")
+    cloud.preempt(server, notice=False)
+    assert "silence" in fleet.wait_serial(client, "the-end")
+
+
+def test_a_shutdown_script_runs_at_the_notice_and_ends_the_machine(fleet: Fleet, cloud: LocalCloud) -> None:
+    boot = Boot(script="echo up; sleep 1000", metadata={"shutdown-script": "echo last words"})
+    cloud.launch(fleet.offer(), "m", boot=boot, labels=fleet.labels)
+    fleet.wait("m", "running")
+    cloud.preempt("m")
+    assert fleet.wait("m", "stopped").why == "preempted"
+    assert "last words" in cloud.serial("m")
+    cloud.start("m")
+    fleet.wait("m", "running")
+    fleet.wait_serial("m", "up", times=2)
+    cloud.stop("m")
+    assert cloud.serial("m").count("last words") == 2
+
+
+def test_nothing_of_the_network_is_left_when_the_last_machine_is_gone(
+    fleet: Fleet, cloud: LocalCloud, mode: str
+) -> None:
+    names = [fleet.launch(script="echo up; sleep 1000").name for _ in range(3)]
+    for name in names:
+        fleet.wait_serial(name, "up")
+    legs = {name for _, name in socket.if_nameindex() if name.startswith("ol")}
+    assert legs or mode == "userns"
+    for name in names:
+        cloud.delete(name)
+    eventually("the leg is gone", lambda: not legs & {name for _, name in socket.if_nameindex()} or mode == "userns")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    if not find_sshd():
+        pytest.skip("there is no sshd here: apt install openssh-server")
+    path = tmp_path / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path
+
+
+def log_in(access: Access, key: Path, command: str, *, user: str = "") -> subprocess.CompletedProcess[str]:
+    known = key.with_name("known_hosts")
+    known.write_text("".join(f"machine {line}\n" for line in access.host_keys))
+    options = ["HostKeyAlias=machine", f"UserKnownHostsFile={known}", "StrictHostKeyChecking=yes", "BatchMode=yes"]
+    if access.proxy_command:
+        options.append(f"ProxyCommand={access.proxy_command}")
+    words = [word for option in options for word in ("-o", option)]
+    target = f"{user or access.user}@{access.host}"
+    return subprocess.run(
+        ["ssh", "-F", "none", "-i", str(key), *words, "-p", str(access.port), target, command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_who_is_admitted_logs_in_as_root_of_the_machine(fleet: Fleet, cloud: LocalCloud, key: Path) -> None:
+    name = fleet.launch(script="echo up; sleep 1000").name
+    fleet.wait(name, "running")
+    cloud.admit(name, key.with_suffix(".pub").read_text())
+    access = cloud.access(name)
+
+    def look() -> str:
+        return log_in(access, key, "hostname; id -u; echo $HOME; exit 3").stdout
+
+    assert eventually("ssh lets us in", look).split() == [name, "0", "/root"]
+    assert log_in(access, key, "exit 3").returncode == 3
+
+
+def test_whom_the_metadata_name_gets_an_account(fleet: Fleet, cloud: LocalCloud, mode: str, key: Path) -> None:
+    if mode != "root":
+        pytest.skip("a single user's namespace has no other accounts")
+    public = key.with_suffix(".pub").read_text().strip()
+    boot = Boot(script="echo up; sleep 1000", metadata={"ssh-keys": f"ada:{public}\n"})
+    cloud.launch(fleet.offer(), "m", boot=boot, labels=fleet.labels)
+    fleet.wait("m", "running")
+    answer = eventually("ada logs in", lambda: log_in(cloud.access("m"), key, "whoami; pwd", user="ada").stdout)
+    assert answer.split() == ["ada", os.path.join("/home", "ada")]
+
+
+def test_a_stranger_is_not_let_in(fleet: Fleet, cloud: LocalCloud, key: Path, tmp_path: Path) -> None:
+    name = fleet.launch(script="echo up; sleep 1000").name
+    fleet.wait(name, "running")
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    cloud.admit(name, key.with_suffix(".pub").read_text())
+    access = cloud.access(name)
+    eventually("the door is open", lambda: log_in(access, key, "echo in").stdout)
+    assert "Permission denied" in log_in(access, other, "echo in").stderr
