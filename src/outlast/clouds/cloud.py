@@ -60,6 +60,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     # workspace is, and what it may only read. On every other cloud there is no such thing, and this is ignored.
     shares: tuple[str, ...] = ()
     shows: tuple[str, ...] = ()
+    # Ports of this computer's loopback that such a machine finds on its own: an endpoint that stands for a cloud's.
+    forwards: tuple[int, ...] = ()
     # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
     life_max_s: float = 0.0
 

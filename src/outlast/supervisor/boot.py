@@ -52,6 +52,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         disk_gb=spec.machine.disk_gb,
         shares=_shares(workspace) if spec.machine.cloud == "local" else (),
         shows=_shows(spec) if spec.machine.cloud == "local" else (),
+        forwards=_forwards() if spec.machine.cloud == "local" else (),
         life_max_s=_life_max_s(spec),
     )
 
@@ -72,6 +73,12 @@ def _shows(spec: Spec) -> tuple[str, ...]:
     """What it reads from it: on a real cloud these are buckets and servers."""
     paths = (local_path(place) for place in (spec.code.git, *spec.data.values()) if place)
     return tuple(path for path in paths if path and os.path.exists(path))
+
+
+def _forwards() -> tuple[int, ...]:
+    """The port of an endpoint that is rehearsed with, where it is one of this computer."""
+    host, _, port = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/").rpartition("//")[2].rpartition(":")
+    return (int(port),) if host in ("127.0.0.1", "localhost") and port.isdigit() else ()
 
 
 def _life_max_s(spec: Spec) -> float:

@@ -91,6 +91,27 @@ def test_machines_reach_each_other(fleet: Fleet, cloud: LocalCloud) -> None:
     assert said(fleet, f"until curl -s http://{address}/x; do sleep 0.05; done") == ["hello"]
 
 
+def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("from the computer\n" * 10_000)
+    server = subprocess.Popen(
+        [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        port = int(server.stdout.readline().split("port ")[1].split()[0])
+        page, nothing = f"http://127.0.0.1:{port}/page", f"http://127.0.0.1:{port + 1}"
+        ask = f"curl -s {page} | sort | uniq -c; curl -s -m 3 {nothing} || echo no"
+        seen, other = said(fleet, ask, forwards=(port,))
+    finally:
+        server.kill()
+        server.wait()
+    assert seen.split() == ["10000", "from", "the", "computer"]
+    assert other == "no"
+
+
 def test_a_preempted_machine_vanishes_without_a_word(fleet: Fleet, cloud: LocalCloud) -> None:
     """A power cut: whoever is connected hears nothing, where a killed process says goodbye."""
     listen = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept(); s.accept()"

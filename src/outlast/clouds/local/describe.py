@@ -31,6 +31,7 @@ def facts_of(
         "ssh_keys": list(boot.ssh_keys),
         "shares": list(boot.shares),
         "shows": list(boot.shows),
+        "forwards": list(boot.forwards),
         "mode": mode,
         "life_max_s": boot.life_max_s,
     }

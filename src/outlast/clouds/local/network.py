@@ -66,12 +66,14 @@ class Socket(NamedTuple):
 
     namespace: int
     listener: socket.socket
+    forwards: list[socket.socket]
 
 
-def furnish() -> Socket:
+def furnish(ports: list[int]) -> Socket:
     """A network for a machine, with a socket at 169.254.169.254 that this machine reaches, and no other.
 
-    By a thread, whose namespaces are its own: another keeper may follow us into ours at any time.
+    With sockets on these ports of the machine's loopback. By a thread, whose namespaces are its own: another keeper may
+    follow us into ours at any time.
     """
     made: list[Socket | OSError] = []
     done = _thread.allocate_lock()
@@ -79,7 +81,7 @@ def furnish() -> Socket:
 
     def make() -> None:
         try:
-            made.append(_furnish())
+            made.append(_furnish(ports))
         except OSError as problem:
             made.append(problem)
         finally:
@@ -92,9 +94,13 @@ def furnish() -> Socket:
     return made[0]
 
 
-def _furnish() -> Socket:
+def _furnish(ports: list[int]) -> Socket:
     linux.unshare(linux.CLONE_NEWNET, "network namespace")
     machine = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    forwards = []
+    if ports:
+        ip_batch("link set lo up\n")
+        forwards = [socket.create_server(("127.0.0.1", port)) for port in ports]
     # The server has another one: on the machine itself its address would take port 80 from the machine's programs.
     linux.unshare(linux.CLONE_NEWNET, "network namespace of the metadata server")
     ip_batch(
@@ -105,7 +111,7 @@ def _furnish() -> Socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind((METADATA, 80))
     listener.listen(128)
-    return Socket(machine, listener)
+    return Socket(machine, listener, forwards)
 
 
 # In a block of 65,536 addresses: the switch, this computer, and between them the machines.

@@ -15,7 +15,7 @@ import signal
 import socket
 from typing import NamedTuple
 
-from outlast.clouds.local import limits, linux, network, rootfs
+from outlast.clouds.local import limits, linux, network, relay, rootfs
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.isolation import InitProgram, Running
 from outlast.clouds.local.pidns import kill_init
@@ -37,11 +37,17 @@ class Realm:
         self._init_pid = 0
         self._folder: Folder | None = None
         self._cable: network.Cable | None = None
+        self._relay: socket.socket | None = None
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         self._folder = folder
+        forwards = [int(port) for port in (folder.facts() or {}).get("forwards", [])]
+        # In this computer's network, which we are about to leave.
+        self._relay = relay.start() if forwards else None
         self._cable = network.join(folder, rootless=self._rootless)
-        line = network.furnish()
+        line = network.furnish(forwards)
+        if self._relay is not None:
+            relay.hand_over(self._relay, line.forwards)
         self._cable.plug(line.namespace)
         own_space = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         linux.unshare(linux.CLONE_NEWPID, "pid namespace")
