@@ -1,0 +1,20 @@
+"""Every cloud on which people work by hand keeps the protocol of workshops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conformance.test_clouds import local_cloud
+
+from outlast.clouds.cloud import Workshop
+from outlast.clouds.local.ssh import find_sshd
+from outlast.testing.workshop import WorkshopConformance
+
+
+@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+class TestLocalCloud(WorkshopConformance):
+    @pytest.fixture(params=["root", "userns", "pidns", "plain"])
+    def cloud(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workshop]:
+        yield from local_cloud(tmp_path, request.param)
