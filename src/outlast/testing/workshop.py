@@ -25,10 +25,6 @@ class WorkshopConformance:
     patience_s = 30.0
 
     @pytest.fixture
-    def cloud(self) -> Iterator[Workshop]:
-        raise NotImplementedError("the subclass says which cloud")
-
-    @pytest.fixture
     def fleet(self, cloud: Workshop) -> Iterator[Fleet]:
         fleet = Fleet(cloud, patience_s=self.patience_s)
         before = {image.name for image in cloud.images()}
