@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from outlast.machines.keep import job
 from tests.e2e.conftest import Home
 from tests.sync.far import Far
 from tests.sync.keyboard import Keyboard
@@ -102,6 +103,20 @@ def test_a_machine_has_a_session_that_goes_on(home: Home, far: Far, tmux: None) 
     second.until("sleep 1000")
     second.type("\x03exit\r")
     assert second.wait() == 0
+
+
+def test_the_command_of_a_kept_machine_is_entered(home: Home, far: Far, tmux: None) -> None:
+    id = home.root.parent.name + home.root.name
+    assert job.start(far.link, id, 1, "echo asked; read word; echo got-$word", boots=1) == "started"
+    first = Keyboard(home, "attach", "dev")
+    first.until("asked")
+    first.type(LEAVE)
+    assert first.wait() == 0
+    second = Keyboard(home, "attach", "dev")
+    second.until("asked")
+    second.type("this\r")
+    assert second.wait() == 0
+    assert far.sh(f"cat .outlast/keep/{id}/run-1/output") == "asked\ngot-this\n"
 
 
 def test_a_command_and_a_container_cannot_both_have_the_terminal(home: Home) -> None:

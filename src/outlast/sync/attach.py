@@ -29,10 +29,18 @@ echo "outlast: there is no tmux on this machine; Ctrl-] leaves, and the command 
 exec python3 -IS -c "$relay" "$d/relay" direct
 """
 )
+# What `outlast machine keep` started is in a tmux of its own; the newest first.
+_KEPT = """kept=
+for k in $(ls -t "$HOME/.outlast/keep" 2>/dev/null); do
+  if tmux -L "outlast-$k" has-session -t keep 2>/dev/null; then kept="outlast-$k"; break; fi
+done
+"""
 # A machine's own session, made when it is first entered. Its socket is in a folder of ours: machines of the local cloud
 # may share the default one with this computer. The path of a socket must be short.
 _OF_MACHINE = (
     f"command -v tmux >/dev/null || exit {_NO_TMUX}\n"
+    + _KEPT
+    + '[ -z "$kept" ] || exec tmux -u -L "$kept" attach-session -t keep\n'
     + _FIND
     + """if [ -z "$d" ]; then
   near="$HOME/.outlast"
@@ -42,7 +50,7 @@ fi
 cd "$HOME" && exec tmux -u -S "$d/tmux" new-session -A -s outlast
 """
 )
-_STILL = _FIND + '[ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast'
+_STILL = _KEPT + _FIND + '[ -n "$kept" ] || { [ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast; }'
 
 
 def attach(target: Target, *, say: Say) -> int:

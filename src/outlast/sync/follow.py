@@ -24,6 +24,7 @@ from outlast.sync.watch import Watcher
 
 _TRIES = 3
 _MOVED_S = 5.0
+_FINISH_S = 2.0
 
 
 class Standing(msgspec.Struct, kw_only=True):
@@ -108,10 +109,20 @@ class Sync:
             self._stand(push)
             self.tell(told.Copied(files=len(marks), sent=result.sent, bytes=result.bytes, seconds=seconds))
             if self.watch:
-                self._serve(push, link)
+                self._serve_and_finish(push, link)
         finally:
             self._stand(push)
             push.close()
+
+    def _serve_and_finish(self, push: Push, link: Link) -> None:
+        """What is on its way when somebody presses Ctrl-C still arrives, if that takes no more than a moment."""
+        try:
+            self._serve(push, link)
+        except KeyboardInterrupt:
+            deadline = time.monotonic() + _FINISH_S
+            while push.on_its_way and time.monotonic() < deadline:
+                push.serve_once(timeout_s=0.1)
+            raise
 
     def _serve(self, push: Push, link: Link) -> None:
         looked_at = time.monotonic()

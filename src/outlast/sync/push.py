@@ -67,7 +67,7 @@ class Push:
         self._note_copied(paths, marks, result)
         if self.place.delete:
             for path in self.greeting.owned:
-                if path not in marks and not os.path.lexists(os.path.join(self.root, path)):
+                if path not in marks and not self._is_here(path):
                     self._drop(path)
             self.settle()
         return result
@@ -138,6 +138,7 @@ class Push:
         """Look at these paths, and send what is new, changed or gone."""
         wanted: dict[str, Mark] = {}
         gone: list[str] = []
+        folders: list[str] = []
         for path in paths:
             if path.rpartition("/")[2] in RULES:
                 self.judge, self.rules_changed = Judge(self.root), True
@@ -148,10 +149,13 @@ class Push:
                 continue
             if stat.S_ISDIR(info.st_mode):
                 self.judge.forget(path)
-                if path and self.judge.enters(path):
+                folders.append(path)
+                if self.judge.enters(path):
                     wanted.update(below(self.root, path, self.judge))
             elif path in self.there or self._allows(path, info):
                 wanted[path] = mark_of(info)
+        # A folder that was moved away and made anew: what is missing in it has no event of its own.
+        gone += [path for path in self._below(folders) if path not in wanted and not self._is_here(path)]
         if gone:
             self._take_away(gone)
         self._send({path: mark for path, mark in wanted.items() if self._is_news(path, mark)})
@@ -169,23 +173,23 @@ class Push:
         """All of it was looked at: whatever no event has told."""
         self._send({path: mark for path, mark in marks.items() if self._is_news(path, mark)})
         missing = [path for path in self.there if path not in marks]
-        self._take_away([path for path in missing if not os.path.lexists(os.path.join(self.root, path))])
+        self._take_away([path for path in missing if not self._is_here(path)])
 
     def _take_away(self, gone: list[str]) -> None:
         """Those of ours that were at these paths, or below them."""
         self.check_source()
-        ours = [path for path in gone if path in self.there]
-        folders = _folders_of(self.there) & set(gone)
-        if folders:
-            above = tuple(folder + "/" for folder in folders)
-            ours += [path for path in self.there if path.startswith(above)]
-        for path in ours:
+        for path in {*(path for path in gone if path in self.there), *self._below(gone)}:
             if path in self._busy:
                 self._busy[path] = True
             elif self.place.delete:
                 self._drop(path)
             else:
                 del self.there[path]
+
+    def _below(self, folders: list[str]) -> list[str]:
+        """Our files in these folders; whatever is in no folder of ours costs nothing."""
+        above = tuple(folder + "/" for folder in _folders_of(self.there) & set(folders)) if folders else ()
+        return [path for path in self.there if path.startswith(above)] if above else []
 
     def check_source(self) -> None:
         """A folder that was moved away is not one whose files were deleted."""
@@ -263,6 +267,9 @@ class Push:
         self.tell(told.Copied(files=len(paths), sent=outcome.sent, bytes=outcome.bytes, seconds=seconds))
         self.examine(again | {path for path in paths if self._differs(path)})
 
+    def _is_here(self, path: str) -> bool:
+        return os.path.lexists(os.path.join(self.root, path))
+
     def _differs(self, path: str) -> bool:
         try:
             return mark_of(os.lstat(os.path.join(self.root, path))) != self.there.get(path)
@@ -298,9 +305,13 @@ class Push:
             self.tell(told.Problem(path=path, why=why))
 
     @property
+    def on_its_way(self) -> int:
+        return len(self._busy) + len(self._later)
+
+    @property
     def unsent(self) -> int:
         """How many files are on their way, or could not go."""
-        return len(self._busy) + len(self._later) + len(self.troubled)
+        return self.on_its_way + len(self.troubled)
 
     def close(self) -> None:
         if self._rsync is not None:

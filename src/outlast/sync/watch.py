@@ -53,7 +53,11 @@ class Watcher:
             self.how, self.why = "polling", "`watchfiles` is not installed: `pip install 'outlast[sync]'`"
             return None
         try:
-            return RustNotify([self.root], False, False, 0, True, True)
+            try:
+                return RustNotify([self.root], False, False, 0, True, False)
+            except PermissionError:
+                # Told to ignore these, it also ignores that a limit is reached.
+                return RustNotify([self.root], False, False, 0, True, True)
         except OSError as problem:
             full = problem.errno in (errno.ENOSPC, errno.EMFILE) or "limit" in str(problem)
             fix = "; raise it with `sudo sysctl fs.inotify.max_user_watches=1048576`" if full else ""
