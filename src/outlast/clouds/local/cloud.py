@@ -239,7 +239,8 @@ class LocalCloud:
                 why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
             wanted = catalog.offers(Needs(type=type, zones=(machine.zone,), spot=machine.spot))[0]
-            changes |= {"type": type, "price_usd_per_hour": wanted.price_usd_per_hour}
+            size = {"type": type, "cpus": wanted.cpus, "memory_gb": wanted.memory_gb}
+            changes |= {**size, "price_usd_per_hour": wanted.price_usd_per_hour}
         with self._locked():
             folder.change_facts(changes)
 

@@ -23,6 +23,8 @@ def facts_of(
         "zone": offer.zone,
         "type": offer.type,
         "spot": offer.spot,
+        "cpus": offer.cpus,
+        "memory_gb": offer.memory_gb,
         "price_usd_per_hour": offer.price_usd_per_hour,
         "created_at": time.time(),
         "image": boot.image or catalog.BASE_IMAGE,

@@ -54,7 +54,9 @@ class Keeper:
         if not os.path.isdir(self.folder.disk_path):
             # It may take long, and whoever cannot wait must be able to find us.
             self.folder.set_state(keeper_pid=os.getpid())
-            _copy_image(self.folder, list(self.facts.get("layers", [])))
+            # Where layers are seen through, there is nothing to copy.
+            seen_through = str(self.facts.get("mode")) in ("root", "userns")
+            _copy_image(self.folder, [] if seen_through else list(self.facts.get("layers", [])))
         init.fill_box(self.folder, self.folder.attributes())
         os.makedirs(f"{self.folder.path}/ssh", mode=0o711, exist_ok=True)
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from outlast.clouds.local.catalog import TYPES
 from outlast.clouds.local.folder import Folder
 
 _V1 = "/sys/fs/cgroup/{controller}"
@@ -16,15 +15,15 @@ _PERIOD_US = 100_000
 def put(folder: Folder, pid: int) -> None:
     """Bind this process and what it will start to the limits of the machine's type. What cannot be had is left out."""
     facts = folder.facts() or {}
-    kind = TYPES.get(str(facts.get("type")))
-    if kind is None:
+    cpus, memory_gb = float(facts.get("cpus", 0.0)), float(facts.get("memory_gb", 0.0))
+    if not cpus or not memory_gb:
         return
-    memory, quota = int(kind.memory_gb * 2**30), kind.cpus * _PERIOD_US
+    memory, quota = int(memory_gb * 2**30), int(cpus * _PERIOD_US)
     if os.path.exists(f"{_V2}/cgroup.controllers"):
         _bind(f"{_V2}/{_name(folder)}", pid, {"memory.max": memory, "cpu.max": f"{quota} {_PERIOD_US}"})
         return
     _bind(f"{_V1.format(controller='memory')}/{_name(folder)}", pid, {"memory.limit_in_bytes": memory})
-    if kind.cpus < (os.cpu_count() or 1):
+    if cpus < (os.cpu_count() or 1):
         _bind(f"{_V1.format(controller='cpu')}/{_name(folder)}", pid, {"cpu.cfs_quota_us": quota})
 
 

@@ -9,12 +9,12 @@ machine. Homes, data, keys and whatever else lies around are not in it.
 
 from __future__ import annotations
 
-import glob
 import os
-import shutil
 import sys
+from contextlib import suppress
 
 from outlast.clouds.local import linux
+from outlast.clouds.local.files import remove_tree
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.init import BASIC_PATH, marker, shell
 from outlast.clouds.local.isolation import Inside
@@ -126,7 +126,7 @@ def software() -> list[str]:
 def _overlay(folder: Folder, key: str, lowers: list[str], target: str, *, rootless: bool) -> None:
     upper, work, empty = f"{folder.disk_path}/{key}", f"{folder.path}/work/{key}", f"{folder.path}/work/empty"
     # Left by a boot whose writes were not forced to the disk. They are there: this computer has not lost its power.
-    shutil.rmtree(f"{work}/work/incompat", ignore_errors=True)
+    remove_tree(f"{work}/work/incompat")
     for place in (upper, work, empty):
         os.makedirs(place, exist_ok=True)
     seen = ":".join(path.replace("\\", "\\\\").replace(":", "\\:") for path in lowers or [empty])
@@ -177,7 +177,7 @@ def _system(root: str) -> None:
             os.makedirs(os.path.dirname(f"{root}/dev/{name}"), exist_ok=True)
             os.close(os.open(f"{root}/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o666))
             linux.mount(f"/dev/{name}", f"{root}/dev/{name}", None, linux.MS_BIND)
-    for path in sorted(glob.glob("/dev/nvidia*")):
+    for path in _matching("/dev/nvidia*"):
         if not os.path.isdir(path):
             os.close(os.open(root + path, os.O_WRONLY | os.O_CREAT, 0o666))
             linux.mount(path, root + path, None, linux.MS_BIND)
@@ -196,11 +196,21 @@ def _system(root: str) -> None:
 
 def _hide_secrets(root: str) -> None:
     for pattern in _SECRETS:
-        for path in glob.glob(root + pattern):
-            try:
-                os.unlink(path)
-            except OSError:
-                shutil.rmtree(path, ignore_errors=True)
+        for path in _matching(root + pattern):
+            with suppress(OSError):
+                remove_tree(path, patience_s=0.0)
+
+
+def _matching(pattern: str) -> list[str]:
+    """A path, or with a star at its end all that begin like it."""
+    folder, _, name = pattern.rpartition("/")
+    try:
+        found = os.listdir(folder)
+    except OSError:
+        return []
+    if name.endswith("*"):
+        return [f"{folder}/{each}" for each in sorted(found) if each.startswith(name[:-1])]
+    return [pattern] if name in found else []
 
 
 def _accounts(root: str, *, rootless: bool) -> None:
@@ -214,7 +224,8 @@ def _accounts(root: str, *, rootless: bool) -> None:
     _replace(f"{root}/etc/shadow", shadow, 0o600)
     for name in (".bashrc", ".profile"):
         if os.path.exists(f"/etc/skel/{name}") and not os.path.lexists(f"{root}/root/{name}"):
-            shutil.copyfile(f"/etc/skel/{name}", f"{root}/root/{name}")
+            with open(f"/etc/skel/{name}", encoding="utf-8") as source:
+                _replace(f"{root}/root/{name}", source.read(), 0o644)
 
 
 def _names(root: str, name: str, cable: Cable) -> None:

@@ -1,0 +1,191 @@
+"""The benchmarks of the local cloud's machines: to the first line, many at once, off, gone; images of two gigabytes.
+
+    python benchmarks/machines.py [--quick] [--modes root,pidns] [--json]
+
+The peer of an image is `cp -a` of the same files, in turns within one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from measure import Table, row, show
+
+from outlast.clouds.cloud import Boot, Needs, Range
+from outlast.clouds.local.cloud import LocalCloud
+
+
+class Bench:
+    """One local cloud of its own, in one mode."""
+
+    def __init__(self, mode: str) -> None:
+        self.root = tempfile.mkdtemp(prefix="outlast-bench-", dir=os.environ.get("TMPDIR"))
+        self.cloud = LocalCloud(self.root, mode=mode)
+        self.offer = self.cloud.offers(Needs(cpus=Range(low=1)))[0]
+        self._count = 0
+
+    def launch(self, image: str = "", script: str = "echo first line; sleep 100000") -> str:
+        self._count += 1
+        name = f"m{self._count}"
+        self.cloud.launch(self.offer, name, boot=Boot(script=script, image=image), labels={})
+        return name
+
+    def until_said(self, name: str, text: str = "first line", times: int = 1) -> None:
+        path = f"{self.root}/machines/{name}/serial.log"
+        while True:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if file.read().count(text) >= times:
+                    return
+            time.sleep(0.001)
+
+    def until(self, name: str, status: str) -> None:
+        while self.cloud.machine(name).status != status:
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        for machine in self.cloud.machines():
+            self.cloud.delete(machine.name)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def timed(work: Callable[[], object]) -> float:
+    start_s = time.perf_counter()
+    work()
+    return time.perf_counter() - start_s
+
+
+def lives(mode: str, times: int) -> Table:
+    """One machine after the other, each through its whole life."""
+    bench = Bench(mode)
+    found: dict[str, list[float]] = {what: [] for what in ("boot", "stop", "start", "kill", "delete")}
+    try:
+        first = bench.launch()
+        bench.until_said(first)
+        for _ in range(times):
+            began_s = time.perf_counter()
+            name = bench.launch()
+            bench.until_said(name)
+            found["boot"].append(time.perf_counter() - began_s)
+            bench.until(name, "running")
+            found["stop"].append(timed(lambda n=name: bench.cloud.stop(n)))
+            began_s = time.perf_counter()
+            bench.cloud.start(name)
+            bench.until_said(name, times=2)
+            found["start"].append(time.perf_counter() - began_s)
+            bench.until(name, "running")
+            began_s = time.perf_counter()
+            bench.cloud.preempt(name, notice=False)
+            bench.until(name, "stopped")
+            found["kill"].append(time.perf_counter() - began_s)
+            found["delete"].append(timed(lambda n=name: bench.cloud.delete(n)))
+    finally:
+        bench.close()
+    words = {
+        "boot": "launch to the first line of the startup script",
+        "stop": "stop",
+        "start": "start from the same disk to the first line",
+        "kill": "power cut to `stopped`",
+        "delete": "delete a stopped machine with its disk",
+    }
+    return Table(f"One machine, mode {mode} ({times} times)", [row(words[w], s, "s") for w, s in found.items()])
+
+
+def crowd(mode: str, count: int, times: int) -> Table:
+    """Many machines asked for at once, until the last one has printed its first line."""
+    launched, gone = [], []
+    for _ in range(times):
+        bench = Bench(mode)
+        try:
+            bench.until_said(bench.launch())  # the mode is found out before, as in any cloud that is in use
+            began_s = time.perf_counter()
+            threads = [threading.Thread(target=bench.launch) for _ in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for machine in bench.cloud.machines():
+                bench.until_said(machine.name)
+            launched.append(time.perf_counter() - began_s)
+            gone.append(timed(bench.close))
+        finally:
+            bench.close()
+    rows = [row("all at their first line", launched, "s"), row("all deleted, one after the other", gone, "s")]
+    return Table(f"{count} machines at once, mode {mode} ({times} times)", rows)
+
+
+def images(mode: str, files: int, megabytes: int, times: int) -> Table:
+    """An image of many files, made and booted from, against a copy of the same files."""
+    bench = Bench(mode)
+    size = megabytes * 1_000_000 // files
+    fill = (
+        f"import os; body = os.urandom({size})\n"
+        f"for n in range({files}):\n"
+        "    folder = os.path.expanduser(f'~/data/{n // 500}'); os.makedirs(folder, exist_ok=True)\n"
+        "    open(f'{folder}/{n}', 'wb').write(body)\n"
+    )
+    made, booted, bare, copied = [], [], [], []
+    try:
+        origin = bench.launch(script=f"{sys.executable} -c {fill!r}; echo filled; sleep 100000".replace("\\n", "\n"))
+        bench.until_said(origin, "filled")
+        bench.until(origin, "running")
+        bench.cloud.stop(origin)
+        data = f"{bench.cloud.home_path(origin)}/data"
+        for number in range(times):
+            copied.append(timed(lambda d=data: subprocess.run(["cp", "-a", d, f"{bench.root}/copy"], check=True)))
+            shutil.rmtree(f"{bench.root}/copy")
+            made.append(timed(lambda n=number: bench.cloud.snapshot(origin, f"image-{n}")))
+            for image, found in (("image-0", booted), ("", bare)):
+                began_s = time.perf_counter()
+                name = bench.launch(image)
+                bench.until_said(name)
+                found.append(time.perf_counter() - began_s)
+                bench.cloud.delete(name)
+            # What a snapshot takes from the machine belongs to the image from then on.
+            data = data if os.path.isdir(data) else next(_folders(bench.root))
+    finally:
+        bench.close()
+    copy_s = median(copied)
+    rows = [
+        row("cp -a", copied, "s"),
+        row("snapshot of the stopped machine", made, "s", against=f"{median(made) / copy_s:.3f}x"),
+        row("boot from it, to the first line", booted, "s", against=f"{median(booted) / copy_s:.3f}x"),
+        row("boot from `base`, to the first line", bare, "s"),
+    ]
+    return Table(
+        f"An image of {megabytes} MB in {files} files, mode {mode} ({times} times)", rows, "Ratios: to `cp -a`."
+    )
+
+
+def _folders(root: str) -> Iterator[str]:
+    for folder, names, _ in os.walk(f"{root}/layers"):
+        if "data" in names:
+            yield f"{folder}/data"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and smaller images, for a look")
+    parser.add_argument("--modes", default="", help="comma-separated; every mode that works here")
+    options = parser.parse_args()
+    working = [mode for mode, why in LocalCloud(tempfile.mkdtemp()).modes().items() if not why]
+    print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+    for mode in options.modes.split(",") if options.modes else working:
+        print("\n" + show(lives(mode, 3 if options.quick else 15)), flush=True)
+        print("\n" + show(crowd(mode, 20, 1 if options.quick else 3)), flush=True)
+        files, megabytes = (2_000, 200) if options.quick else (20_000, 2_000)
+        print("\n" + show(images(mode, files, megabytes, 2 if options.quick else 3)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
