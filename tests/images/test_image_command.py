@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from outlast.cli.project import Project, spec_of
 from outlast.clouds.cloud import Boot, Needs
+from outlast.supervisor.submit import submit
 from tests.e2e.conftest import Home
 
 
@@ -100,6 +102,19 @@ def test_a_run_may_name_a_family(family: Home) -> None:
     answer = family.outlast("run", "-q", "--no-pull", "--image", "env", "--", "echo", "hello")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == "hello\n"
+
+
+def test_a_run_whose_image_was_deleted_meanwhile_fails_with_the_reason(family: Home) -> None:
+    assert family.outlast("run", "--image", "env-1", "--", "true").returncode == 0
+    project = Project({}, folder=str(family.project), source="command line")
+    spec = spec_of(project, {"name": "late", "machine": {"image": "env-1"}}, ["true"])
+    run = submit(family.workspace, {"local": family.cloud}, spec, environment=family.environment).run
+    family.cloud.delete_image("env-1")
+    family.supervise()
+    state = family.state(run)
+    assert state.ending == "failed"
+    assert "env-1" in state.why
+    assert family.machines() == []
 
 
 def test_images_are_listed_by_family_newest_first(family: Home) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from outlast.images import scrub
 from outlast.images.remote import paths
-from outlast.images.scrub import Find, doomed, kept, parse_listing, told
+from outlast.images.scrub import Find, Mount, doomed, kept, on_the_disk, parse_listing, parse_mounts, told
 
 
 @pytest.fixture
@@ -53,7 +53,8 @@ def bash(disk: Path, script: str, input: bytes = b"") -> bytes:
 
 def scrubbed(disk: Path, *keep: str) -> list[Find]:
     found = parse_listing(bash(disk, scrub.listing(own_root=False, build_folder=".outlast/build")))
-    finds = doomed(found, keep=keep, home=str(disk / "home"))
+    mounts = parse_mounts(bash(disk, "cat /proc/self/mountinfo").decode())
+    finds = doomed(found, keep=keep, home=str(disk / "home"), mounts=mounts)
     bash(disk, scrub.removal(), input=paths([find.path for find in finds]))
     return finds
 
@@ -108,7 +109,7 @@ def test_patterns_name_paths(pattern: str, path: str, stays: bool) -> None:
 
 def test_what_is_inside_of_a_removed_folder_is_not_named_twice() -> None:
     finds = [Find(path="/h/.ssh", why="a"), Find(path="/h/.ssh/id_rsa", why="b")]
-    assert doomed(finds, keep=[], home="/h") == finds[:1]
+    assert doomed(finds, keep=[], home="/h", mounts=[Mount(point="/", whole=True)]) == finds[:1]
 
 
 def test_people_are_shown_the_list_by_reason_and_not_without_end() -> None:
@@ -143,3 +144,37 @@ def test_the_team_may_read_what_was_private(disk: Path) -> None:
     assert stat.S_IMODE((disk / "home/project").stat().st_mode) & 0o075 == 0o075
     assert stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o064 == 0o064
     assert not stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o111
+
+
+MOUNTS = """\
+22 1 0:30 / / rw - overlay overlay rw
+23 22 0:31 / /tmp rw - tmpfs tmpfs rw
+24 23 8:1 /srv/team/workspace /tmp/workspace rw - ext4 /dev/sda1 rw
+25 23 8:1 /folder\\040with\\040blanks /tmp/a/b rw - ext4 /dev/sda1 rw
+26 22 8:2 / /team rw - ext4 /dev/sdb1 rw
+27 22 8:1 /home/me /home rw - ext4 /dev/sda1 rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "removed"),
+    [
+        ("/root/.ssh", True),
+        ("/var/log/dpkg.log", True),
+        ("/tmp/left", True),
+        # A folder of another computer or machine, what is in it, and what holds it.
+        ("/tmp/workspace", False),
+        ("/tmp/workspace/.env", False),
+        ("/tmp/a", False),
+        ("/tmp/a/b/.git", False),
+        ("/team/.env", False),
+        ("/home/.ssh", False),
+        ("/tmp/workspace-2", True),
+    ],
+)
+def test_only_what_is_on_the_machines_own_disk_is_removed(path: str, removed: bool) -> None:
+    assert on_the_disk(path, parse_mounts(MOUNTS), home="/root") is removed
+
+
+def test_a_home_on_a_part_of_a_file_system_is_scrubbed_all_the_same() -> None:
+    assert on_the_disk("/home/.ssh", parse_mounts(MOUNTS), home="/home/disk")

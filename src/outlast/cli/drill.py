@@ -58,6 +58,10 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
     project = load_project(path)
     spec = spec_of(project, overrides_from(options), command)
     workspace = find_workspace(workspace_url)
+    if spec.image is not None and spec.image.machine.cloud == spec.machine.cloud == "local":
+        from outlast.cli.image import with_image
+
+        spec = with_image(workspace, spec, project)
     stage = _Stage(workspace, spec, asked, source=project.source)
     with stage.supervised():
         try:

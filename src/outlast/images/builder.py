@@ -201,7 +201,8 @@ class Builder:
         keep = (*self.recipe.spec.keep, *self.wishes.keep)
         home = remote.home()
         found = scrub.parse_listing(remote.ask(scrub.listing(own_root=own_root, build_folder=steps.BUILD_FOLDER)))
-        doomed = scrub.doomed(found, keep=keep, home=home)
+        mounts = scrub.parse_mounts(remote.ask("cat /proc/self/mountinfo").decode("utf-8", "surrogateescape"))
+        doomed = scrub.doomed(found, keep=keep, home=home, mounts=mounts)
         self._begin(f"scrub: {len(doomed)} removed before the snapshot")
         for line in scrub.told(doomed, home=home):
             self._output(line)

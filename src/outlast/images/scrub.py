@@ -6,6 +6,7 @@ The builder lists what there is (`listing`), `doomed` decides, and the builder i
 from __future__ import annotations
 
 import fnmatch
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 
@@ -41,6 +42,11 @@ _SYSTEM = {
     "temporary files": ("/tmp/*", "/tmp/.[!.]*", "/var/tmp/*", "/var/cache/apt/archives/*.deb"),
     "credentials": ("/etc/boto.cfg",),
 }
+# Where a machine may have a file system of its own.
+_OWN_MOUNTS = (
+    *("/", "/boot", "/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/usr/local", "/var"),
+    *("/var/log", "/var/tmp", "/data", "/mnt"),
+)
 _EMPTIED = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
@@ -81,7 +87,7 @@ def listing(*, own_root: bool, build_folder: str) -> str:
     lines.append(_search(_KEY_NAMES, keys) + " | while IFS= read -r -d '' path; do say 'private keys' \"$path\"; done")
     if own_root:
         for why, globs in _SYSTEM.items():
-            lines.append(f"say {shlex.quote(why)} {' '.join(globs)}")
+            lines.append(f'for path in {" ".join(globs)}; do ! there "$path" || say {shlex.quote(why)} "$path"; done')
         # The files alone: many services do not start without their folder for logs.
         lines.append("$sudo find /var/log -xdev -type f -size +0 -printf 'logs\\t%p\\0' 2>/dev/null")
         lines += [f'[ ! -s {path} ] || say "identity of the machine (emptied)" {path}' for path in _EMPTIED]
@@ -105,9 +111,44 @@ def parse_listing(body: bytes) -> list[Find]:
     return [Find(path=path, why=why) for path, why in found.items()]
 
 
-def doomed(found: Iterable[Find], *, keep: Sequence[str], home: str) -> list[Find]:
-    """What will be removed: all that was found, but for what is to be kept and what goes with its folder."""
-    wanted = [find for find in found if not kept(find.path, keep=keep, home=home)]
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system where the machine sees it. `whole`: all of it, not a folder of one that is at home elsewhere."""
+
+    point: str
+    whole: bool
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """From `/proc/self/mountinfo`, in which odd characters are octal numbers."""
+    found: list[Mount] = []
+    for line in text.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 4:
+            point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), fields[4])
+            found.append(Mount(point=point, whole=fields[3] == "/" or point == "/"))
+    return found
+
+
+def on_the_disk(path: str, mounts: Sequence[Mount], *, home: str) -> bool:
+    """Whether a path is on the disk that becomes the image: only then may it be removed. What a machine has from
+    elsewhere (folders that it shares with others, above all) does not get into the image, and is not ours."""
+    if any(mount.point.startswith(path + "/") for mount in mounts):
+        return False
+    mount = _mount_of(path, mounts)
+    return mount == _mount_of(home, mounts) or (mount.whole and mount.point in _OWN_MOUNTS)
+
+
+def _mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
+    above = {path, "/", *_above(path)}
+    # The last of those at one place is on top of the others.
+    fits = [mount for mount in mounts if mount.point in above]
+    return max(reversed(fits), key=lambda mount: len(mount.point), default=Mount(point="", whole=False))
+
+
+def doomed(found: Iterable[Find], *, keep: Sequence[str], home: str, mounts: Sequence[Mount]) -> list[Find]:
+    """What will be removed: all that was found on the disk, but for what is kept and what goes with its folder."""
+    here = (find for find in found if on_the_disk(find.path, mounts, home=home))
+    wanted = [find for find in here if not kept(find.path, keep=keep, home=home)]
     folders = {find.path for find in wanted}
     return [find for find in wanted if not any(above in folders for above in _above(find.path))]
 
@@ -139,7 +180,7 @@ def removal() -> str:
         "failed=0\n"
         "while IFS= read -r -d '' path; do\n"
         f'  case "$path" in {emptied}) $sudo truncate -s 0 -- "$path" ;;\n'
-        '    *) $sudo rm -rf -- "$path" ;; esac || failed=1\n'
+        '    *) $sudo rm -rf --one-file-system -- "$path" ;; esac || failed=1\n'
         "done\n"
         "exit $failed\n"
     )
@@ -151,7 +192,8 @@ def opening(places: Sequence[str], *, own_root: bool, place: str) -> str:
     quoted = [f'"{place}"', '"$HOME"'] if own_root else ['"$HOME"']
     quoted += [shlex.quote(path) for path in places if path.startswith("/") and own_root]
     lines.append(f"for path in {' '.join(quoted)}; do")
-    lines.append('  [ ! -e "$path" ] || $sudo chmod -R a+rX,g+w -- "$path"')
+    # Folders of others that are mounted below are not ours to open.
+    lines.append('  [ ! -e "$path" ] || $sudo find "$path" -xdev ! -type l -exec chmod a+rX,g+w -- {} +')
     lines.append("done")
     return "\n".join(lines) + "\n"
 
