@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.probe import why_not
 from tests.e2e.conftest import Home, processes_mentioning
 
 BUSYBOX = shutil.which("busybox")
@@ -31,6 +34,17 @@ while [ "$count" -lt "$1" ]; do
 done
 echo "$count" > "$OUTLAST_OUTPUT_DIR/total.txt"
 """
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """On machines that share this computer's files: the root file system of the container is one of them."""
+    home = Home(tmp_path)
+    mode = "plain" if why_not("pidns", root=str(tmp_path / "cloud")) else "pidns"
+    home.environment["OUTLAST_LOCAL_MODE"] = mode
+    home.cloud = LocalCloud(str(tmp_path / "cloud"), mode=mode)
+    yield home
+    home.clean()
 
 
 @pytest.fixture

@@ -152,14 +152,14 @@ MOUNTS = """\
 24 23 8:1 /srv/team/workspace /tmp/workspace rw - ext4 /dev/sda1 rw
 25 23 8:1 /folder\\040with\\040blanks /tmp/a/b rw - ext4 /dev/sda1 rw
 26 22 8:2 / /team rw - ext4 /dev/sdb1 rw
-27 22 8:1 /home/me /home rw - ext4 /dev/sda1 rw
+27 22 8:1 /people/me /home rw - ext4 /dev/sda1 rw
 """
 
 
 @pytest.mark.parametrize(
     ("path", "removed"),
     [
-        ("/root/.ssh", True),
+        ("/h/.ssh", True),
         ("/var/log/dpkg.log", True),
         ("/tmp/left", True),
         # A folder of another computer or machine, what is in it, and what holds it.
@@ -173,8 +173,8 @@ MOUNTS = """\
     ],
 )
 def test_only_what_is_on_the_machines_own_disk_is_removed(path: str, removed: bool) -> None:
-    assert on_the_disk(path, parse_mounts(MOUNTS), home="/root") is removed
+    assert on_the_disk(path, parse_mounts(MOUNTS), home="/h") is removed
 
 
 def test_a_home_on_a_part_of_a_file_system_is_scrubbed_all_the_same() -> None:
-    assert on_the_disk("/home/.ssh", parse_mounts(MOUNTS), home="/home/disk")
+    assert on_the_disk("/home/.ssh", parse_mounts(MOUNTS), home="/home/.disk")
