@@ -9,8 +9,10 @@ from outlast.clouds.local.serve.batch import batch_handler
 from outlast.clouds.local.serve.compute.service import Compute
 from outlast.clouds.local.serve.environment import PROJECT, machine_variables
 from outlast.clouds.local.serve.faults import Faults
+from outlast.clouds.local.serve.filestore import Filestore
 from outlast.clouds.local.serve.http import Server
 from outlast.clouds.local.serve.router import Router, Watch
+from outlast.clouds.local.serve.source import Source
 from outlast.clouds.local.serve.storage.asked import RESERVED
 from outlast.clouds.local.serve.storage.buckets import BucketRoutes
 from outlast.clouds.local.serve.storage.inserts import InsertRoutes
@@ -22,7 +24,8 @@ from outlast.clouds.local.serve.tokens import add_tokens
 
 
 class Endpoint:
-    """Google's protocols on a folder, from `start` to `stop`. Several may serve the same folder at once."""
+    """Google's protocols on a folder, from `start` to `stop`. Several may serve its buckets at once, but
+    only one its machines."""
 
     def __init__(
         self, root: str, *, port: int = 0, watch: Watch | None = None, cloud: LocalCloud | None = None
@@ -39,6 +42,8 @@ class Endpoint:
         uploads = Uploads(self._store)
         self._compute = Compute(cloud or LocalCloud(), f"{self.root}/compute")
         self._compute.add_to(router)
+        Filestore(f"{self.root}/filestore").add_to(router)
+        Source(f"{self.root}/source").add_to(router)
         BucketRoutes(self._store).add_to(router)
         ObjectRoutes(self._store).add_to(router)
         InsertRoutes(self._store, uploads).add_to(router)

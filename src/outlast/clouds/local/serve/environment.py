@@ -50,9 +50,7 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
         "CLOUDSDK_CONFIG": f"{root}/gcloud",
         "CLOUDSDK_CORE_PROJECT": project,
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": f"{root}/token",
-        # Without the slash at the end gcloud refuses it.
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
+        **_endpoints(url),
         "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
         "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
@@ -67,11 +65,16 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
     }
 
 
+def _endpoints(url: str) -> dict[str, str]:
+    """Where gcloud finds each API; without the slash at the end it refuses them."""
+    paths = {"STORAGE": "storage/v1", "COMPUTE": "compute/v1", "FILE": "file", "SOURCEREPO": "sourcerepo"}
+    return {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{url}/{path}/" for name, path in paths.items()}
+
+
 def machine_variables(url: str) -> dict[str, str]:
     """For programs on a machine of ours: where they find the cloud. Who they are they ask the metadata server."""
     return {
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
+        **_endpoints(url),
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
         "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
