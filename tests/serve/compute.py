@@ -23,8 +23,7 @@ Doc = dict[str, Any]
 class Place:
     """An endpoint in front of a cloud in a folder. Everything that is answered is held against Google's description."""
 
-    def __init__(self, folder: Path, watching: Watching) -> None:
-        mode = "plain" if why_not("pidns", root=str(folder)) else "pidns"
+    def __init__(self, folder: Path, watching: Watching, mode: str) -> None:
         self.cloud = LocalCloud(str(folder / "cloud"), mode=mode)
         self._folder, self._watching = folder, watching
         self.open()
@@ -47,8 +46,10 @@ class Place:
 
 
 @contextmanager
-def place(folder: Path, watching: Watching) -> Iterator[Place]:
-    opened = Place(folder, watching)
+def place(folder: Path, watching: Watching, *, mode: str = "") -> Iterator[Place]:
+    """In the mode that is asked for, or in one that works nearly everywhere."""
+    usual = "plain" if why_not("pidns", root=str(folder)) else "pidns"
+    opened = Place(folder, watching, mode or usual)
     try:
         yield opened
     finally:

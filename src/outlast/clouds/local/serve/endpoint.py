@@ -62,7 +62,7 @@ class Endpoint:
         return self._router.faults
 
     def start(self) -> None:
-        self._compute.start(machine_variables(self.url))
+        self._compute.start(machine_variables(self.url), port=self.server.server_address[1])
         self.server.start()
 
     def stop(self) -> None:

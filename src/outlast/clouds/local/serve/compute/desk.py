@@ -48,6 +48,8 @@ class Desk:
     operations: Operations
     # What the machines need to find us: variables for what runs in them.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # The port of this endpoint, on this computer's loopback.
+    port: int = 0
     # Guards the choice of names: whoever looks for a free one and takes it must be alone.
     names: threading.RLock = field(default_factory=threading.RLock)
 

@@ -159,6 +159,7 @@ def _boot(desk: Desk, ref: Ref, doc: Doc, image: str) -> None:
         image=image,
         metadata=raw_metadata(desk, ref, doc),
         disk_gb=float(doc["disks"][0]["diskSizeGb"]),
+        forwards=(desk.port,),
         life_max_s=life_s if rules.get("instanceTerminationAction") == "DELETE" else 0.0,
     )
     offer = catalog.offer(last(doc["machineType"]), last(ref.scope), spot=rules["preemptible"])

@@ -24,9 +24,9 @@ class Compute:
     def add_to(self, router: Router) -> None:
         add_routes(router, self.desk)
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        """`environment` is how programs on the machines find this endpoint."""
-        self.desk.environment = dict(environment)
+    def start(self, environment: Mapping[str, str], *, port: int) -> None:
+        """`environment` is how programs on the machines find this endpoint, at this port of loopback."""
+        self.desk.environment, self.desk.port = dict(environment), port
         self._watch.start()
 
     def stop(self) -> None:
