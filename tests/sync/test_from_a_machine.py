@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from outlast.machines.ssh import Link
 from tests.e2e.conftest import Home
 from tests.sync.far import Far, Syncing, left_behind
 from tests.waiting import eventually
@@ -55,16 +56,17 @@ def test_outputs_of_a_run_appear_while_it_goes_on(home: Home) -> None:
         "out, saved = os.environ['OUTLAST_OUTPUT_DIR'], os.environ['OUTLAST_CHECKPOINT_DIR']\n"
         "open(out + '/first.txt', 'w').write('1')\n"
         "open(saved + '/state', 'w').write('1')\n"
-        "while not os.path.exists(os.environ['GO']): time.sleep(0.05)\n"
+        "while not os.path.exists('go'): time.sleep(0.05)\n"
         "open(out + '/second.txt', 'w').write('2')\n",
     )
-    go = home.root / "go"
-    home.start("run", "--env", f"GO={go}", "--no-pull", "--checkpoint", "saved", "--", "python3", "train.py")
+    home.start("run", "--no-pull", "--checkpoint", "saved", "--", "python3", "train.py")
     home.until(lambda: home.workspace.runs() and home.state().current, "a start")
     pulling = home.start("pull", "--watch", home.only_run(), "here")
     eventually(lambda: _read(home.project / "here" / "first.txt") == "1", within_s=30.0, what="the first output")
     assert pulling.poll() is None
-    go.write_text("")
+    attempt = home.state().current
+    assert attempt is not None
+    Link(home.cloud, attempt.machine).run("touch work/go")
     assert pulling.wait(60.0) == 0
     assert _read(home.project / "here" / "second.txt") == "2"
 
