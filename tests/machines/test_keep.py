@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from outlast.errors import BadRequest, UsageError
+from outlast.errors import BadRequest, CloudUnreachable, Throttled, UsageError
 from outlast.machines import care
-from outlast.machines.keep import job
+from outlast.machines.keep import job, loop
 from outlast.machines.keep.loop import Keeper
 from outlast.machines.keep.world import Memory, Order
 from outlast.machines.ssh import Link
@@ -169,6 +172,55 @@ def test_a_start_that_is_repeated_starts_nothing_twice(bench: Bench) -> None:
     assert job.start(link, "x1", 2, "echo x >> log; sleep 600", boots=0) == "alive"
     assert log(bench) == ["x"]
     assert job.probe(link, "x1", boots=0).number == 1
+
+
+def test_a_start_that_worked_while_ssh_failed_is_not_repeated(
+    bench: Bench, watch: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.machine()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    # The real ssh, whose first start of a command is carried out, and then said to have failed.
+    (programs / "ssh").write_text(
+        f"""#!/bin/sh
+case "$*" in *kill-server*) first=1;; esac
+{shutil.which("ssh")} "$@"
+code=$?
+if [ "$first" ] && mkdir {tmp_path}/failed 2>/dev/null; then echo the line broke >&2; exit 255; fi
+exit $code
+"""
+    )
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    keeper = watch(command="echo x >> log; while [ ! -e enough ]; do sleep 0.1; done", then="leave")
+    keeper.says("that did not work")
+    keeper.says("the command runs")
+    Link(bench.cloud, "box").run("touch enough")
+    assert keeper.ended().ending == "finished"
+    assert log(bench) == ["x"]
+
+
+def test_a_cloud_that_fails_every_now_and_then_is_asked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(loop._PACE_S, "local", 0.02)
+    bench.machine()
+    bench.cloud.preempt("box", notice=False)
+    eventually(lambda: bench.cloud.machine("box").status == "stopped")
+    dice = random.Random(7)
+
+    class Flaky:
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if dice.random() < 0.4:
+                    raise dice.choice([Throttled, CloudUnreachable])(f"no {name} now")
+                return getattr(bench.cloud, name)(*arguments, **options)
+
+            return getattr(bench.cloud, name) if name == "name" else call
+
+    cloud: Any = Flaky()
+    said: list[str] = []
+    Keeper(cloud, bench.hands, "box", say=said.append).keep(Order(), stop=threading.Event(), once=True)
+    assert running(bench)
+    assert any("cannot look: no machine now" in line for line in said), said
 
 
 def test_a_start_that_was_claimed_and_never_went_is_forbidden_by_the_next(bench: Bench) -> None:

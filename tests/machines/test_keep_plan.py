@@ -164,7 +164,9 @@ def test_a_stopped_machine(changes: dict[str, Any], kind: type[Step]) -> None:
         ("leaving", None, Settle),
         ("settling", None, Settle),
         ("settling", machine("running", zone="there-a", image="box-m-1"), Arrive),
-        ("settling", machine("pending", zone="there-a", image="box-m-1"), Arrive),
+        ("settling", machine("stopped", zone="there-a", image="box-m-1"), Arrive),
+        ("settling", machine("pending", zone="there-a", image="box-m-1"), Rest),
+        ("settling", machine("broken", zone="there-a", image="box-m-1"), Leave),
     ],
 )
 def test_a_move_is_taken_up_wherever_it_was_cut_short(stage: str, seen: Machine | None, kind: type[Step]) -> None:

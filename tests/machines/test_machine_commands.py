@@ -103,10 +103,15 @@ def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) 
     assert bench.outlast("machine", "ssh", "two", "cat file").stdout == "content\n"
     assert bench.outlast("machine", "start", "box").returncode == 0
     assert bench.outlast("machine", "ssh", "box", "cat file").stdout == "content\n"
+    config = (bench.home / ".outlast" / "ssh" / "config").read_text()
+    sockets = [Path(line.split('"')[1]) for line in config.splitlines() if "ControlPath" in line]
+    assert [path.exists() for path in sockets] == [True, True]
     for name in ("box", "two"):
         assert bench.outlast("machine", "delete", name, typed="y\n").stdout.endswith(f"deleted {name}\n")
     assert listed(bench) == {}
     assert "Host " not in (bench.home / ".outlast" / "ssh" / "config").read_text()
+    for path in sockets:
+        assert not path.exists(), "the connection to a machine that is no more"
     assert bench.hands.all() == []
     assert list(bench.hands.bucket.list("packages/")) == []
 

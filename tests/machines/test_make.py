@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from outlast.supervisor.loop import Supervisor
 from outlast.workspace.hand import Hand, Hands, HandView
 from outlast.workspace.workspace import Workspace, open_workspace
 from tests.machines.conftest import Bench
+from tests.machines.doom import Doomed, Point, points_passed
 
 
 def wish(name: str = "box", **needs: Any) -> Wish:
@@ -41,40 +41,8 @@ def test_it_carries_the_labels_by_which_it_is_told_from_an_orphan(bench: Bench) 
     assert reaped(bench) == [], "nobody stands for it"
 
 
-class Doomed:
-    """Passes calls on to the real thing. Every effect has a point before it and one after; at the chosen one the
-    process is killed as by power."""
-
-    def __init__(self, real: object, effects: set[str], point: Callable[[str], None]) -> None:
-        self.real = real
-        self.effects = effects
-        self.point = point
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.real, name)
-        if name not in self.effects:
-            return method
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            self.point(f"before {name}")
-            answer = method(*arguments, **options)
-            self.point(f"after {name}")
-            return answer
-
-        return call
-
-
-def life(bench: Bench, at: int, tell: int) -> None:
+def life(bench: Bench, point: Point) -> None:
     """Make a machine and delete it, dying at the given point. In a process of its own."""
-    count = 0
-
-    def point(label: str) -> None:
-        nonlocal count
-        if count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += 1
-        os.write(tell, f"{label}\n".encode())
-
     cloud: Any = Doomed(LocalCloud(bench.cloud.root), {"launch", "delete"}, point)
     bucket: Any = Doomed(bench.hands.bucket, {"create", "put", "delete"}, point)
     hands = Hands(Workspace(bucket))
@@ -84,20 +52,7 @@ def life(bench: Bench, at: int, tell: int) -> None:
 
 
 def died_at(bench: Bench, at: int) -> list[str]:
-    """The points that were passed before the death."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reading)
-            life(bench, at, writing)
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as passed:
-        labels = passed.read().splitlines()
-    os.waitpid(pid, 0)
-    return labels
+    return points_passed(lambda point: life(bench, point), at)
 
 
 def test_killed_at_any_moment_it_leaves_nothing_that_the_reaper_does_not_find(bench: Bench) -> None:

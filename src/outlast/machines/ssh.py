@@ -5,7 +5,6 @@ A command is sent once: whether one whose connection broke was carried out is th
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import time
@@ -102,12 +101,7 @@ class Link:
 
     def close(self) -> None:
         """End the shared connection. The next call makes another one."""
-        if self._socket and os.path.exists(self._socket):
-            words = ["ssh", "-F", "none", "-o", f"ControlPath={_escaped(self._socket)}", "-O", "exit", self.host]
-            try:
-                subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
-            except subprocess.TimeoutExpired:
-                pass  # it hangs on a machine that is gone, and gives up by itself
+        sshfiles.close_connection(self._socket)
         self._socket = ""
 
     def _ready(self) -> None:
@@ -174,10 +168,6 @@ class Link:
             if answer.returncode != 0:
                 return False
         return True
-
-
-def _escaped(path: str) -> str:
-    return path.replace("%", "%%")
 
 
 def _shown(text: str) -> str:

@@ -118,22 +118,46 @@ def write_machine(cloud: str, name: str, access: Access) -> str:
         pins += [f"{host} {key.strip()}\n" for key in access.host_keys]
         _write(known_hosts_path(), "".join(pins))
         blocks = _blocks()
+        former = _socket_in(blocks.get(host, ""))
         blocks[host] = _block(cloud, name, access, socket)
         _write(config_path(), _HEAD + "".join(blocks[key] for key in sorted(blocks)))
+    if former != socket:
+        close_connection(former)  # to where the machine was before
     return socket
 
 
 def forget_machine(name: str) -> None:
-    """Take a machine's block and pins out; its shared connection is closed by whoever holds it. Repeating is fine."""
+    """Take a machine's block and pins out, and end its shared connection. Repeating is fine."""
     host = alias(name)
     with _locked():
         blocks = _blocks()
+        former = _socket_in(blocks.get(host, ""))
         if blocks.pop(host, None) is not None:
             _write(config_path(), _HEAD + "".join(blocks[key] for key in sorted(blocks)))
         pins = _lines(known_hosts_path())
         left = [line for line in pins if line.split(" ", 1)[0] != host]
         if left != pins:
             _write(known_hosts_path(), "".join(left))
+    close_connection(former)
+
+
+def close_connection(socket: str) -> None:
+    """End the shared connection behind a socket; fine if there is none."""
+    if not socket or not os.path.exists(socket):
+        return
+    words = ["ssh", "-F", "none", "-o", f"ControlPath={_quoted(socket)}", "-O", "exit", "outlast"]
+    try:
+        subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+    except (subprocess.TimeoutExpired, FileNotFoundError):
+        pass  # it hangs on a machine that is gone, and gives up by itself; or there is no ssh
+
+
+def _socket_in(block: str) -> str:
+    for line in block.splitlines():
+        word, _, value = line.strip().partition(" ")
+        if word == "ControlPath":
+            return value.strip('"').replace("%%", "%")
+    return ""
 
 
 def machines_written(cloud: str = "") -> list[str]:
@@ -168,7 +192,7 @@ def _block(cloud: str, name: str, access: Access, socket: str) -> str:
   IdentitiesOnly yes
   PreferredAuthentications publickey
   ControlMaster auto
-  ControlPersist 10m
+  ControlPersist 5m
   ConnectTimeout 10
   ServerAliveInterval 5
   ServerAliveCountMax 3

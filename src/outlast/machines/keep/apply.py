@@ -149,12 +149,11 @@ class Applier:
         machine = self.cloud.machine(self.name)
         if machine.image == move.image:
             self._tell_record(move, machine)
-        memory = self.write(
+        # Before the memory of it: an image that nobody remembers is one that somebody pays for.
+        self.cloud.delete_image(move.image)
+        return self.write(
             msgspec.structs.replace(memory, move=None, boots=memory.boots + 1, refusals=0, refused_until=0.0)
         )
-        # Last: while the memory speaks of the move, the image may be needed.
-        self.cloud.delete_image(move.image)
-        return memory
 
     def _tell_record(self, move: Move, machine: Machine) -> None:
         """The record goes with the machine: what it cost before, and that this image is no drift. Once: a machine that

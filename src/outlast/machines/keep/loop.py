@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from outlast.clouds.cloud import Workshop
-from outlast.errors import BadRequest, CloudError, Denied, Missing, OutlastError, UsageError, WorkspaceError
+from outlast.errors import BadRequest, CloudError, Missing, OutlastError, UsageError, WorkspaceError
 from outlast.machines.keep import job
 from outlast.machines.keep.apply import Applier
 from outlast.machines.keep.observe import Observer
@@ -48,6 +48,8 @@ class Keeper:
         self.observer = Observer(cloud, hands, self.link)
         self.applier = Applier(cloud, hands, self.link, write=self._write, clock=clock)
         self.lease = Lease(hands.bucket, f"machine-{name}", who=name_of_this_process(), ttl_s=_LEASE_S)
+        # Another one holds the lease: nothing more may be done here.
+        self.lost = threading.Event()
         self.pace_s = _PACE_S.get(cloud.name, _PACE_ELSEWHERE_S)
 
     def keep(self, order: Order, *, stop: threading.Event, once: bool = False, anew: bool = False) -> Memory:
@@ -60,7 +62,8 @@ class Keeper:
                 hint="one keeper is enough; stop that one first",
             )
         ended = threading.Event()
-        beating = threading.Thread(target=self._beat, args=(ended, stop), daemon=True)
+        self.lost.clear()
+        beating = threading.Thread(target=self._beat, args=(ended,), daemon=True)
         beating.start()
         try:
             return self._rounds(self._begin(order, anew=anew), stop, once=once)
@@ -73,13 +76,13 @@ class Keeper:
             except OutlastError:
                 pass  # it expires by itself
 
-    def _beat(self, ended: threading.Event, stop: threading.Event) -> None:
+    def _beat(self, ended: threading.Event) -> None:
         """Hold the lease also while a step takes minutes. Whoever lost it leaves: another one is at it."""
         while not ended.wait(_LEASE_S / 4):
             try:
                 if not self.lease.hold():
                     self.say(f"{self.name}: somebody else keeps it now; leaving")
-                    stop.set()
+                    self.lost.set()
                     return
             except OutlastError:
                 continue  # the store does not answer; nor does it to anybody else
@@ -121,7 +124,7 @@ class Keeper:
 
     def _rounds(self, memory: Memory, stop: threading.Event, *, once: bool) -> Memory:
         said, troubles = "", 0
-        while not stop.is_set():
+        while not stop.is_set() and not self.lost.is_set():
             step: Step = plan(self.observer.observe(memory, self.clock()))
             text = describe(self.name, step)
             if text != said:
@@ -130,8 +133,6 @@ class Keeper:
             trouble = isinstance(step, Rest) and step.trouble
             try:
                 memory = self.applier.apply(step, memory)
-            except Denied:
-                raise  # told at once: waiting does not help
             except (CloudError, WorkspaceError) as problem:
                 self.say(f"{self.name}: that did not work: {problem.message}; trying again")
                 said, trouble = "", True

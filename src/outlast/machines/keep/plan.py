@@ -94,8 +94,10 @@ def _move_on(sight: Sight, move: Move) -> Step:
         return Copy(image=move.image)
     if move.stage == "leaving" and machine is not None:
         return Leave()
+    if machine is not None and machine.status == "broken":
+        return Leave()  # it never came up; the image is still there for another try
     if machine is not None:
-        return Arrive()
+        return Rest(why="it is booting") if machine.status == "pending" else Arrive()
     if sight.memory.refused_until > sight.now:
         return Rest(why="no room in any zone; its disk is safe in an image, trying again")
     offer = _best(sight, move)

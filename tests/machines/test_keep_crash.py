@@ -1,0 +1,69 @@
+"""A keeper that is killed at any moment, also while the machine is on its way: the next one brings it to its end."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.machines import care
+from outlast.machines.keep import apply, loop
+from outlast.machines.keep.loop import Keeper
+from outlast.machines.keep.world import Order
+from outlast.supervisor.loop import Supervisor
+from outlast.workspace.hand import Hands
+from outlast.workspace.workspace import Workspace
+from tests.machines.conftest import Bench
+from tests.machines.doom import Doomed, Point, points_passed
+
+ZONE = "local1-a"
+EFFECTS = {"launch", "start", "stop", "delete", "snapshot", "delete_image", "set_metadata", "admit"}
+
+
+def strand(bench: Bench) -> None:
+    """A machine with something on its disk, preempted where there is no room any more."""
+    bench.cloud.set_zone(ZONE, capacity=None)
+    bench.machine(zones=(ZONE,))
+    (Path(bench.cloud.disk_path("box")) / "precious").write_text("kept")
+    bench.cloud.set_zone(ZONE, capacity=0)
+    bench.cloud.stop("box")
+
+
+def life(bench: Bench, point: Point) -> None:
+    cloud: Any = Doomed(LocalCloud(bench.cloud.root), EFFECTS, point)
+    bucket: Any = Doomed(bench.hands.bucket, {"create", "put", "delete"}, point)
+    Keeper(cloud, Hands(Workspace(bucket)), "box").keep(Order(), stop=threading.Event(), once=True)
+
+
+def check(bench: Bench, where: str) -> None:
+    machine = bench.cloud.machine("box")
+    assert (machine.status, machine.zone != ZONE) == ("running", True), where
+    assert (Path(bench.cloud.disk_path("box")) / "precious").read_text() == "kept", where
+    assert [image.name for image in bench.cloud.images()] == ["base"], where
+    hand = bench.hands.find("box")
+    assert hand is not None
+    assert 0 < hand.extra_usd < 0.001, f"{where}: the cost of its former life, once"
+    supervisor = Supervisor(bench.hands.workspace, {"local": bench.cloud})
+    assert supervisor.round() == (), where
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_killed_at_any_moment_of_a_move_it_loses_neither_disk_nor_money(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setitem(apply._REFUSED_S, "local", 0.001)
+    monkeypatch.setitem(loop._PACE_S, "local", 0.02)
+    strand(bench)
+    points = points_passed(lambda point: life(bench, point), -1)
+    wanted = {"before start", "after snapshot", "after delete", "after launch", "after delete_image", "before put"}
+    assert wanted <= set(points), points
+    check(bench, "undisturbed")
+    for at in range(len(points))[part::3]:
+        care.delete(bench.cloud, bench.hands, "box")
+        strand(bench)
+        points_passed(lambda point, at=at: life(bench, point), at)  # type: ignore[misc]
+        Keeper(bench.cloud, bench.hands, "box").keep(Order(), stop=threading.Event(), once=True)
+        check(bench, f"died at {at} ({points[at]})")
