@@ -76,7 +76,7 @@ def test_a_day_with_a_machine(bench: Bench) -> None:
         "metadata colour: blue → red",
         "metadata size: added",
     ]
-    assert drifted["status"] == "running"
+    assert drifted["status"] in ("pending", "running")
     assert "drifted: type" in bench.outlast("machine", "list").stdout
     shown = bench.outlast("machine", "show", "box", "--packages")
     assert "4 since it was made" in shown.stdout, shown.stdout + shown.stderr
@@ -91,7 +91,7 @@ def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) 
     assert "--stop" in torn.stderr
     image = bench.outlast("machine", "snapshot", "box", "--family", "fam", "--image-name", "fam-1", "--stop")
     assert (image.returncode, image.stdout) == (0, "fam-1\n")
-    assert listed(bench)["box"]["status"] == "running"
+    assert listed(bench)["box"]["status"] in ("pending", "running")
     assert bench.outlast("machine", "stop", "box").returncode == 0
     stopped = listed(bench)["box"]
     assert stopped["bills_for_nothing"]

@@ -194,7 +194,7 @@ def _block(cloud: str, name: str, access: Access, socket: str) -> str:
   ControlMaster auto
   ControlPersist 5m
   ConnectTimeout 10
-  ServerAliveInterval 5
+  ServerAliveInterval 3
   ServerAliveCountMax 3
   TCPKeepAlive yes
   LogLevel ERROR
