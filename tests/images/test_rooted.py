@@ -68,3 +68,16 @@ def test_packages_are_installed_by_apt(rooted: Home) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "Hello, world!" in answer.stderr
     nothing_left(rooted)
+
+
+@pytest.mark.skipif(shutil.which("runc") is None, reason="needs the Debian package runc")
+def test_a_container_where_runc_cannot_work_ends_the_run_at_once_with_the_reason(rooted: Home) -> None:
+    answer = rooted.outlast("run", "--container", "oci:/", "--", "/bin/true")
+    state = rooted.state()
+    if answer.returncode == 0:
+        pytest.skip("machines of mode `root` have control groups here")
+    assert answer.returncode == 6, answer.stderr
+    assert "control groups" in state.why
+    assert "pidns" in state.hint
+    assert len(state.attempts) == 1
+    nothing_left(rooted)

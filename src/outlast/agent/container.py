@@ -156,6 +156,11 @@ def prepare(image: str, say: Callable[[str], None]) -> Engine:
     engine = find_engine(image)
     if engine.kind == "runc":
         oci.root_of(_oci_path(image), Impossible)
+        if not _has_cgroups():
+            raise Impossible(
+                "[machine] container: `runc` needs the kernel's control groups, and this machine has none mounted",
+                hint="on the local cloud use mode `pidns`: OUTLAST_LOCAL_MODE=pidns",
+            )
         return engine
     if _ask(engine, "image", "inspect", image).returncode == 0:
         return engine
@@ -281,6 +286,14 @@ def _start_runc(
         anchor=lambda: _read_pid(pid_file),
         forget=lambda: shutil.rmtree(bundle, ignore_errors=True),
     )
+
+
+def _has_cgroups() -> bool:
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            return any(" - cgroup" in line for line in file)
+    except OSError:
+        return False
 
 
 def _read_pid(path: str) -> int:
