@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from outlast.clouds.local.serve.faults import Fault
 from tests.serve.compute import SPOT, ZONE, Client, Place, machine, place
+from tests.serve.conftest import Caller
 from tests.serve.discovery import Watching
 from tests.waiting import eventually
 
@@ -276,3 +280,37 @@ def test_a_server_that_begins_anew_knows_what_there_was(client: Client) -> None:
     assert [after[name] for name in same] == [before[name] for name in same]
     assert client.names("Z/disks") == ["one"]
     client.do("DELETE Z/instances/one")
+
+
+def test_a_server_that_was_killed_in_the_middle_of_a_launch_leaves_no_half_machine(client: Client) -> None:
+    client.create("half")
+    client.create("whole")
+    [kept] = Path(client.place.endpoint.root, "compute", "instances").glob(f"{client.project}*/half.json")
+    record = json.loads(kept.read_text())
+    record["doc"]["_creating"] = True
+    # As it is on disk while the operation goes on.
+    kept.write_text(json.dumps(record))
+    client.place.reopen()
+    assert client.names("Z/instances") == ["whole"]
+    assert client.names("Z/disks") == ["whole"]
+
+
+# Faults on the way
+
+
+def test_an_answer_that_was_lost_is_given_again_and_nothing_is_doubled(client: Client) -> None:
+    path = client.path("Z/instances?requestId=5f5c9f5e-0001-4c1e-9f43-3f4f1b1f9a11")
+    client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", after_work=True))
+    with pytest.raises(ConnectionError):
+        client.place.call("POST", path, machine("one"))
+    client.place.call = Caller(client.place.endpoint)
+    client.wait(client.place.call.json("POST", path, machine("one")))
+    assert client.names("Z/instances") == ["one"]
+    assert len(client.get("Z/operations", filter="operationType=insert")["items"]) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 429, 500, 503])
+def test_faults_look_as_googles_do_and_do_nothing(client: Client, status: int) -> None:
+    client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", status=status))
+    assert client.refused("POST Z/instances", machine("one"))[0] == status
+    assert client.names("Z/instances") == []

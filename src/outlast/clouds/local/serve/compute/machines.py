@@ -234,6 +234,18 @@ def forget(desk: Desk, ref: Ref, doc: Doc) -> None:
     desk.store.drop(ref)
 
 
+def tidy_up(desk: Desk) -> None:
+    """After a server that was killed at its work: what it was making goes, what it was stopping is as it is."""
+    for ref, doc in list(desk.store.each("instances")):
+        if doc.get("_creating"):
+            disk = desk.store.get(ref_of(doc["disks"][0]["source"])) or {}
+            if (name := disk.get("_machine")) and backing.machine_of(desk, name) is not None:
+                desk.cloud.stop(name)
+            forget(desk, ref, doc)
+        elif doc.get("_stopping"):
+            desk.change(ref, _stopping=None)
+
+
 # What a client sees
 
 
