@@ -1,7 +1,7 @@
 """The benchmark of sync: from a save to its arrival, and the first copy of 5,000 files; with `lsyncd` and plain rsync
 beside it, in turns within one run.
 
-    .venv/bin/python benchmarks/sync.py [--quick] [--json]
+    .venv/bin/python benchmarks/sync.py [--quick] [--only saves|first] [--json]
 
 The machine is one of the local cloud, reached by ssh. Where files arrive is a folder that it shares with this
 computer, so that arrivals are seen without asking.
@@ -31,7 +31,7 @@ from outlast.machines.ssh import Link
 _FILES = 5000
 _BYTES = 8000
 _LSYNCD = """\
-settings {{ nodaemon = true, inotifyMode = "CloseWrite or Modify", logfile = "{log}", statusFile = "{log}.status" }}
+settings {{ nodaemon = true, logfile = "{log}", statusFile = "{log}.status" }}
 sync {{ default.rsync, source = "{source}", target = "{target}", delay = {delay},
        rsync = {{ archive = true, rsh = "{shell}" }} }}
 """
@@ -188,11 +188,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--json", action="store_true", help="data")
+    parser.add_argument("--only", choices=["saves", "first"], help="one of the two")
     words = parser.parse_args()
     with home() as where:
         bench = Bench(where)
         try:
-            rows = bench.saves(times=10 if words.quick else 50) + bench.first_copies(times=2 if words.quick else 5)
+            rows = [] if words.only == "first" else bench.saves(times=10 if words.quick else 50)
+            rows += [] if words.only == "saves" else bench.first_copies(times=2 if words.quick else 5)
         finally:
             bench.link.close()
     load = os.getloadavg()[0]
