@@ -38,7 +38,7 @@ def test_a_lost_connection_is_made_again(home: Home, far: Far) -> None:
     syncing = Syncing(home, "dev:project")
     syncing.until("copied")
     pids = subprocess.run(
-        ["pgrep", "-f", f"ControlPath=none.*outlast-dev|sshd -i -f {home.root}"],
+        ["pgrep", "-f", f"{home.root}/.*ControlPath=none"],
         capture_output=True,
         text=True,
         check=False,
