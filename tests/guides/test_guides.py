@@ -55,7 +55,7 @@ def on(home: Home, machine: str, command: str) -> str:
 def nothing_is_left(home: Home) -> None:
     assert json.loads(done(home, "machine", "list", "--json")) == []
     assert home.machines() == []
-    assert json.loads(done(home, "reap", "--json"))["deleted"] == []
+    assert json.loads(done(home, "reap", "--json")) == []
 
 
 def test_the_workflow_with_a_base_machine_live_sync_and_a_keep_alive(home: Home) -> None:
@@ -104,7 +104,7 @@ def test_the_survival_guide(home: Home) -> None:
     running = home.start("run", "--param", "train_steps=400", "--param", "pause=0.02")
     eventually(lambda: home.workspace.runs(), within_s=60, what="the image is built and the run submitted")
     run = home.only_run()
-    eventually(lambda: home.state(run).progress is not None, within_s=60, what="the first checkpoint")
+    eventually(lambda: home.state(run).checkpoints, within_s=60, what="the first checkpoint")
     done(home, "preempt", run)
     output, _ = running.communicate(timeout=120)
     assert running.returncode == 0, output
@@ -117,8 +117,8 @@ def test_the_survival_guide(home: Home) -> None:
     (image,) = [
         image for image in json.loads(done(home, "image", "list", "--json")) if image["family"] == "survival-env"
     ]
-    assert done(home, "image", "build").strip().endswith(image["name"])
-    done(home, "image", "delete", image["name"], "--yes")
+    assert done(home, "image", "build").strip().endswith(image["image"])
+    done(home, "image", "delete", image["image"], "--yes")
     nothing_is_left(home)
 
 
