@@ -8,8 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -232,9 +234,26 @@ def test_evaluate_without_a_function_for_it_is_told(laptop: Laptop) -> None:
     assert "@train.evaluate" in done.stderr
 
 
-@pytest.mark.parametrize("bucket", [False, True], ids=["folder", "bucket"])
-def test_a_training_told_to_leave_goes_on_where_it_was(laptop: Laptop, bucket: bool) -> None:
-    job = f"file://{laptop.folder}/far/job" if bucket else "job"
+@pytest.fixture
+def cloud_storage(laptop: Laptop, tmp_path: Path) -> Iterator[str]:
+    """A bucket behind Google's protocol, which is where a job folder is when it is none."""
+    from outlast.clouds.local.serve.endpoint import Endpoint
+
+    endpoint = Endpoint(str(tmp_path / "served"))
+    endpoint.start()
+    body, headers = json.dumps({"name": "jobs"}).encode(), {"Content-Type": "application/json"}
+    urlopen(Request(f"{endpoint.url}/storage/v1/b?project=p", data=body, headers=headers)).close()
+    laptop.environment["STORAGE_EMULATOR_HOST"] = endpoint.url
+    yield "gs://jobs/census/one"
+    endpoint.stop()
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "gs"])
+def test_a_training_told_to_leave_goes_on_where_it_was(
+    laptop: Laptop, kind: str, request: pytest.FixtureRequest
+) -> None:
+    job = {"folder": "job", "file": f"file://{laptop.folder}/far/job"}.get(kind)
+    job = job or request.getfixturevalue("cloud_storage")
     process = laptop.start("--job-dir", job, "--lr", "0.9", "--train-steps", "40", SLOWLY="1")
     assert process.stdout is not None
     for line in process.stdout:
