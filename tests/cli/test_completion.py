@@ -34,7 +34,7 @@ def test_completes_commands(console: Console) -> None:
 
 
 def test_completes_commands_of_a_group_and_options(console: Console) -> None:
-    assert complete(console, "outlast local s") == ["serial", "set"]
+    assert complete(console, "outlast local s") == ["serial", "serve", "set"]
     assert complete(console, "outlast run --checkpoint-") == ["--checkpoint-every"]
 
 

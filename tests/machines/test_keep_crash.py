@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,20 @@ def strand(bench: Bench) -> None:
     """A machine with something on its disk, preempted where there is no room any more."""
     bench.cloud.set_zone(ZONE, capacity=None)
     bench.machine(zones=(ZONE,))
-    (Path(bench.cloud.disk_path("box")) / "precious").write_text("kept")
     bench.cloud.set_zone(ZONE, capacity=0)
     bench.cloud.stop("box")
+    (Path(bench.cloud.home_path("box")) / "precious").write_text("kept")
+
+
+def precious(bench: Bench) -> str:
+    """What is on the machine's disk, or in a layer below it."""
+    folder = Path(bench.cloud.root, "machines", "box")
+    layers = json.loads((folder / "machine.json").read_text())["layers"]
+    homes = [
+        Path(bench.cloud.home_path("box")),
+        *(Path(bench.cloud.root, "layers", layer, "top/root") for layer in layers),
+    ]
+    return next(((home / "precious").read_text() for home in homes if (home / "precious").exists()), "")
 
 
 def life(bench: Bench, point: Point) -> None:
@@ -41,7 +53,7 @@ def life(bench: Bench, point: Point) -> None:
 def check(bench: Bench, where: str) -> None:
     machine = bench.cloud.machine("box")
     assert (machine.status, machine.zone != ZONE) == ("running", True), where
-    assert (Path(bench.cloud.disk_path("box")) / "precious").read_text() == "kept", where
+    assert precious(bench) == "kept", where
     assert [image.name for image in bench.cloud.images()] == ["base"], where
     hand = bench.hands.find("box")
     assert hand is not None

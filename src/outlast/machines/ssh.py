@@ -139,7 +139,8 @@ class Link:
         try:
             return self.cloud.access(self.name)
         except BadRequest:
-            if self.cloud.machine(self.name).status != "pending":
+            # It may have come up between the two questions.
+            if self.cloud.machine(self.name).status not in ("pending", "running"):
                 raise
             return None
 
