@@ -36,7 +36,7 @@ FREE = {"", "errors"}
 PACKAGES: dict[str, set[str]] = {
     "spec": {"msgspec"},
     "workspace": {"msgspec", "obstore", "pathspec", "backports", "compression"},
-    "clouds": {"msgspec"},
+    "clouds": {"msgspec", "google", "urllib3"},
     "agent": {"msgspec"},
     "supervisor": {"msgspec"},
     "machines": {"msgspec"},

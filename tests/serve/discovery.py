@@ -23,6 +23,7 @@ class Method:
     pattern: re.Pattern[str]
     parameters: frozenset[str]
     response: str | None
+    request: str | None
 
 
 class Description:
@@ -38,7 +39,7 @@ class Description:
 
     def _all(self, node: dict[str, Any]) -> Iterator[Method]:
         for method in node.get("methods", {}).values():
-            paths = [self._base + method["path"]]
+            paths = [self._base + method.get("flatPath", method["path"])]
             paths += [protocol["path"] for protocol in method.get("mediaUpload", {}).get("protocols", {}).values()]
             if method.get("useMediaDownloadService"):
                 paths.append("/download" + paths[0])
@@ -49,6 +50,7 @@ class Description:
                     pattern=re.compile(re.sub(r"\{\+?\w+\}", "[^/]+", path)),
                     parameters=frozenset(method.get("parameters", {})) | frozenset(self._document["parameters"]),
                     response=method.get("response", {}).get("$ref"),
+                    request=method.get("request", {}).get("$ref"),
                 )
         for below in node.get("resources", {}).values():
             yield from self._all(below)
@@ -58,7 +60,7 @@ class Description:
         fits = (m for m in self._methods if m.verb == verb and m.pattern.fullmatch(request.path))
         return next(fits, None)
 
-    def problems(self, request: Request, answer: Answer) -> Iterator[str]:
+    def problems(self, request: Request, answer: Answer, *, bodies: bool) -> Iterator[str]:
         """What is wrong with a request to this API and with its answer."""
         method = self.find(request)
         if method is None:
@@ -66,6 +68,11 @@ class Description:
             return
         for name in set(request.query) - method.parameters - UNLISTED_PARAMETERS:
             yield f"{method.id} has no parameter {name}"
+        if request.said and bodies:
+            if method.request is None:
+                yield f"{method.id} takes no body, but got one"
+            else:
+                yield from self.mistakes(request.said, {"$ref": method.request}, f"{method.id} asked")
         if not answer.headers.get("Content-Type", "").startswith("application/json") or answer.status >= 300:
             return
         if "x-goog-generation" in answer.headers:
@@ -122,9 +129,12 @@ def _formatted(text: str, form: str | None) -> bool:
 class Watching:
     """Collects what is wrong with everything that passes by an endpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bodies: bool = False) -> None:
+        # Whether what is asked is held against it as well: tests of the server ask for nonsense on purpose.
+        self._bodies = bodies
         self._storage = Description("storage.v1", base="/storage/v1/")
         self._compute = Description("compute.v1", base="/compute/v1/")
+        self._secrets = Description("secretmanager.v1", base="/secretmanager/")
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
@@ -136,12 +146,14 @@ class Watching:
     def __call__(self, request: Request, answer: Answer) -> None:
         if request.path.startswith("/compute/v1/"):
             api = self._compute
+        elif request.path.startswith("/secretmanager/"):
+            api = self._secrets
         elif re.match(r"(/resumable)?(/upload|/download)?/storage/v1/", request.path):
             api = self._storage
         else:
             return
         if answer.status in (404, 405) and api.find(request) is None:
             return
-        self.problems += api.problems(request, answer)
+        self.problems += api.problems(request, answer, bodies=self._bodies)
         if (method := api.find(request)) is not None and answer.status < 300:
             self.seen.add(method.id)

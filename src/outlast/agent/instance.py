@@ -9,11 +9,15 @@ from typing import Protocol
 
 import msgspec
 
+from outlast.agent import google
+
 # Google's own name; the local cloud and tests say where else it is.
 _HOST = "metadata.google.internal"
 _FLAVOR = {"Metadata-Flavor": "Google"}
 # How long a spot machine has after the notice, unless the cloud says otherwise in `outlast-grace-s`.
 _GRACE_S = 30.0
+# With this attribute the local cloud opens its own doors to a machine. Google's machines have none, and ask its APIs.
+_OWN_TOKEN = "outlast-self-token"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,16 +68,33 @@ class GceInstance:
         return None
 
     def secrets(self, name: str) -> dict[str, str]:
-        status, body, _ = self._private("GET", f"/outlast/v1/secrets/{name}")
+        if not (token := self.attribute(_OWN_TOKEN)):
+            return google.read_secret(self._token(), project=self._value("project/project-id"), name=name)
+        status, body, _ = self._private("GET", f"/outlast/v1/secrets/{name}", token)
         if status != 200:
             raise OSError(f"the cloud has no secrets for this run ({status})")
         return msgspec.json.decode(body, type=dict[str, str])
 
     def delete_self(self) -> None:
-        self._private("POST", "/outlast/v1/self/delete")
+        if token := self.attribute(_OWN_TOKEN):
+            self._private("POST", "/outlast/v1/self/delete", token)
+            return
+        project, name = self._value("project/project-id"), self._value("instance/name")
+        zone = self._value("instance/zone").rpartition("/")[2]
+        google.delete_instance(self._token(), project=project, zone=zone, name=name)
 
-    def _private(self, method: str, path: str) -> tuple[int, bytes, str]:
-        token = self.attribute("outlast-self-token")
+    def _value(self, path: str) -> str:
+        status, body, _ = self._ask("GET", f"/computeMetadata/v1/{path}", timeout_s=5.0)
+        if status != 200:
+            raise OSError(f"metadata server: {path}: the answer is {status}")
+        return body.decode().strip()
+
+    def _token(self) -> str:
+        """Of the account that this machine is, from the metadata server, which only the machine itself reaches."""
+        answer = msgspec.json.decode(self._value("instance/service-accounts/default/token"))
+        return str(answer["access_token"])
+
+    def _private(self, method: str, path: str, token: str) -> tuple[int, bytes, str]:
         return self._ask(method, path, timeout_s=10.0, headers={"Authorization": f"Bearer {token}"})
 
     def _ask(

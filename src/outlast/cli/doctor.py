@@ -231,7 +231,7 @@ def _clock(workspace: Workspace) -> Check:
 def _supervisor(workspace: Workspace) -> Check:
     from outlast.supervisor.loop import Supervisor
 
-    holder = Supervisor(workspace, clouds()).lease.holder()
+    holder = Supervisor(workspace, clouds(workspace)).lease.holder()
     waiting = {*workspace.pulses(), *workspace.bells()}
     if holder is not None:
         return Check(check="supervisor", state="ok", says=f"{holder.who} supervises this workspace")

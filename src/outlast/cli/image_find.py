@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from outlast.cli.options import clouds
+from outlast.cli.terminal import find_workspace
 from outlast.errors import CloudError, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
 
 def workshops() -> dict[str, Workshop]:
     """The clouds that make images."""
-    return {name: cloud for name, cloud in clouds().items() if hasattr(cloud, "snapshot")}  # type: ignore[misc]
+    known = clouds(find_workspace(""))
+    return {name: cloud for name, cloud in known.items() if hasattr(cloud, "snapshot")}  # type: ignore[misc]
 
 
 def workshop(name: str) -> Workshop:
-    cloud = workshops().get(name)
-    if cloud is None:
+    cloud = clouds().get(name)
+    if cloud is None or not hasattr(cloud, "snapshot"):
         raise UsageError(f"`{name}` makes no images in this outlast", hint=f"known: {', '.join(workshops())}")
-    return cloud
+    return cast("Workshop", cloud)
 
 
 def find_image(name: str) -> tuple[Workshop, Image]:

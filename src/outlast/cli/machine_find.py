@@ -14,20 +14,22 @@ from outlast.errors import CloudError, NotFound, OutlastError, UsageError
 
 if TYPE_CHECKING:
     from outlast.workspace.hand import Hands
+    from outlast.workspace.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def workshops() -> Mapping[str, Workshop]:
-    """The clouds on which people can work by hand."""
-    return {name: cast(Workshop, cloud) for name, cloud in clouds().items() if hasattr(cloud, "access")}
+def workshops(workspace: Workspace | None = None) -> Mapping[str, Workshop]:
+    """The clouds on which people can work by hand, and do so in this workspace."""
+    known = clouds(workspace)
+    return {name: cast(Workshop, cloud) for name, cloud in known.items() if hasattr(cloud, "access")}
 
 
 def workshop(name: str) -> Workshop:
-    found = workshops()
-    if name not in found:
-        raise UsageError(f"there is no cloud `{name}` to work on by hand", hint=f"use {', '.join(found)}")
-    return found[name]
+    found = clouds().get(name)
+    if found is None or not hasattr(found, "access"):
+        raise UsageError(f"there is no cloud `{name}` to work on by hand", hint="use local or gcp")
+    return cast(Workshop, found)
 
 
 def hands_of(workspace_url: str) -> Hands:
@@ -44,7 +46,7 @@ def find(hands: Hands, name: str, *, cloud_name: str = "") -> tuple[Workshop, Ma
     alias(name)
     record = hands.find(name)
     wanted = cloud_name or (record.cloud if record else "")
-    asked = {wanted: workshop(wanted)} if wanted else workshops()
+    asked = {wanted: workshop(wanted)} if wanted else workshops(hands.workspace)
     silent: list[str] = []
     for cloud in asked.values():
         try:

@@ -186,7 +186,7 @@ def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json:
     from outlast.machines.look import see_all
 
     hands = hands_of(workspace_url)
-    asked = {cloud_name: workshop(cloud_name)} if cloud_name else workshops()
+    asked = {cloud_name: workshop(cloud_name)} if cloud_name else workshops(hands.workspace)
     sights, blind = see_all(asked, hands)
     shown = [sight for sight in sights if everything or sight.ours]
     for cloud, why in blind.items():

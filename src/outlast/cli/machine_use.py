@@ -220,7 +220,7 @@ def _write_blocks(hands: Hands) -> None:
     from outlast.machines import sshfiles
     from outlast.machines.look import see_all
 
-    found = workshops()
+    found = workshops(hands.workspace)
     sights, blind = see_all(found, hands, with_drift=False)
     there = {sight.name for sight in sights if sight.machine is not None}
     for name in sshfiles.machines_written():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +12,7 @@ from outlast.errors import OutlastError
 
 if TYPE_CHECKING:
     from outlast.clouds.cloud import Cloud
+    from outlast.workspace.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,8 +44,39 @@ def run_argument(command: F) -> F:
     return click.argument("run_name", metavar="RUN", shell_complete=_complete_run)(command)
 
 
-def clouds() -> Mapping[str, Cloud]:
-    """Every cloud that this installation can talk to."""
-    from outlast.clouds.local.cloud import LocalCloud
+class Clouds(Mapping[str, "Cloud"]):
+    """The clouds by name. Who goes through all of them meets only those that were named: others are not asked."""
 
-    return {"local": LocalCloud()}
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._made: dict[str, Cloud] = {}
+        for name in ("local", *names):
+            self.get(name)
+
+    def __getitem__(self, name: str) -> Cloud:
+        if name not in self._made:
+            self._made[name] = _make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._made))
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def _make(name: str) -> Cloud:
+    """Raises KeyError."""
+    if name == "local":
+        from outlast.clouds.local.cloud import LocalCloud
+
+        return LocalCloud()
+    if name == "gcp":
+        from outlast.clouds.gcp.cloud import GcpCloud
+
+        return GcpCloud()
+    raise KeyError(name)
+
+
+def clouds(workspace: Workspace | None = None) -> Mapping[str, Cloud]:
+    """Every cloud that this installation can talk to; the workspace remembers which of them it has to do with."""
+    return Clouds(workspace.clouds() if workspace is not None else ())

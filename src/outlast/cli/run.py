@@ -119,7 +119,7 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
 
         spec = with_image(workspace, spec, project)
     return submit_run(
-        workspace, clouds(), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
+        workspace, clouds(workspace), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
     )
 
 
@@ -224,7 +224,7 @@ def _enter_terminal(workspace: Workspace, run: str) -> None:
     from outlast.sync.target import RunTarget
 
     try:
-        attach(RunTarget(workspace, clouds(), run), say=lambda text: note(f"outlast: {text}"))
+        attach(RunTarget(workspace, clouds(workspace), run), say=lambda text: note(f"outlast: {text}"))
     except OutlastError as problem:
         note(f"outlast: no terminal: {problem.message}")
 
@@ -248,7 +248,7 @@ def _ask(run: str) -> str:
 def _supervise_here(workspace: Workspace, stop: threading.Event) -> threading.Thread:
     from outlast.supervisor.loop import Supervisor
 
-    supervisor = Supervisor(workspace, clouds(), say=_loud_bugs)
+    supervisor = Supervisor(workspace, clouds(workspace), say=_loud_bugs)
     thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
     thread.start()
     return thread

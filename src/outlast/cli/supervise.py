@@ -31,7 +31,7 @@ def supervise(workspace_url: str, until_idle: bool, background: bool) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    supervisor = Supervisor(workspace, clouds(), say=_log)
+    supervisor = Supervisor(workspace, clouds(workspace), say=_log)
     holder = supervisor.lease.holder()
     if holder is not None:
         note(f"{holder.who} supervises {workspace.url} already; standing by")
@@ -50,7 +50,7 @@ def _log(text: str) -> None:
 
 def look(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
     """What is, and what a supervisor would do about it; changes nothing."""
-    observer = Observer(workspace, clouds(), monotonic=time.monotonic, hands_off=True)
+    observer = Observer(workspace, clouds(workspace), monotonic=time.monotonic, hands_off=True)
     world = observer.observe(time.time())
     return world, plan(world)
 
@@ -98,7 +98,7 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
     _print_steps(doomed, as_json=as_json, nothing="no machine is left over")
     if doomed and not dry_run:
-        supervisor = Supervisor(workspace, clouds())
+        supervisor = Supervisor(workspace, clouds(workspace))
         supervisor.observer.hands_off = True  # the bells are for somebody who does more than reap
         supervisor.observer.observe(time.time())
         for step in doomed:

@@ -159,6 +159,8 @@ def _claim(hands: Hands, cloud: Workshop, wish: Wish) -> Hand:
         image=wish.asked_image,
         zones=wish.needs.zones,
     )
+    if cloud.name != "local":
+        hands.workspace.remember_cloud(cloud.name)
     try:
         return hands.create(hand)
     except Exists as problem:

@@ -12,7 +12,9 @@ import msgspec
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
+from outlast.supervisor import elsewhere
 from outlast.workspace.data import local_path
+from outlast.workspace.wheel import store_wheel
 from outlast.workspace.workspace import Workspace
 
 # The machine is switched off whatever the reason was that the agent ended: without one it does nothing but bill.
@@ -43,10 +45,12 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         if host := os.environ.get("STORAGE_EMULATOR_HOST"):
             # A workspace that is rehearsed with `outlast local serve` is found by its machines, too.
             metadata["outlast-storage-host"] = host
+    else:
+        metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
     if spec.secrets:
         metadata["outlast-secrets"] = workspace.secrets_name(run)
     return Boot(
-        script=_SCRIPT.format(python=shlex.quote(sys.executable)),
+        script=_script(spec),
         image=spec.machine.image,
         metadata=metadata,
         disk_gb=spec.machine.disk_gb,
@@ -55,6 +59,11 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         forwards=_forwards() if spec.machine.cloud == "local" else (),
         life_max_s=_life_max_s(spec),
     )
+
+
+def _script(spec: Spec) -> str:
+    """Machines made out of this computer have its outlast; the others bring their own."""
+    return _SCRIPT.format(python=shlex.quote(sys.executable)) if spec.machine.cloud == "local" else elsewhere.SCRIPT
 
 
 def _cache() -> str:

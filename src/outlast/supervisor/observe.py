@@ -201,6 +201,8 @@ class Observer:
         self.damaged.pop(run, None)
         if not exists:
             return None
+        # From now on the machines of that cloud are listed, too.
+        self.clouds.get(request.spec.machine.cloud)
         watched = _Watched(story=story, spec=request.spec, since=self.looked_at)
         self.watched[run] = watched
         return watched

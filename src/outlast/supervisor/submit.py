@@ -55,7 +55,7 @@ def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
     machine = spec.machine
     cloud = clouds.get(machine.cloud)
     if cloud is None:
-        return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast yet; use `local`"]
+        return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast yet; use `local` or `gcp`"]
     kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(machine) else [])
     try:
         if not any(cloud.offers(needs_of(machine, spot=spot)) for spot in kinds):
@@ -67,9 +67,19 @@ def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
     return []
 
 
+def _check_workspace(workspace: Workspace, spec: Spec) -> None:
+    if "://" not in workspace.url or workspace.url.startswith("memory://"):
+        raise SpecError(
+            [f"[machine] cloud: machines of `{spec.machine.cloud}` cannot reach the workspace {workspace.url}"],
+            hint="use a bucket: --workspace gs://BUCKET/NAME; `outlast setup gcp` makes one",
+        )
+
+
 def _has_image(cloud: Cloud, name: str) -> bool:
-    """Whether it is an image, or a family that stands for one."""
-    return any(image.name == name or (image.family == name and not image.retired) for image in cloud.images())
+    """Whether it is an image, or a family that stands for one. Those of other projects are not in any listing."""
+    return "/" in name or any(
+        image.name == name or (image.family == name and not image.retired) for image in cloud.images()
+    )
 
 
 def submit(
@@ -83,6 +93,9 @@ def submit(
 ) -> Request:
     """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
     check(spec, clouds, environment, source=source)
+    if spec.machine.cloud != "local":
+        _check_workspace(workspace, spec)
+        workspace.remember_cloud(spec.machine.cloud)
     return ask(workspace, clouds, spec, _store_code(workspace, spec, say), environment=environment)
 
 

@@ -88,6 +88,17 @@ class Workspace:
         """Derived, never drawn: a repeated launch collides with the first and never doubles it."""
         return f"{run}-a{attempt}-{self.id[:6]}"
 
+    def remember_cloud(self, cloud: str) -> None:
+        """From now on whoever supervises looks for machines there, too."""
+        try:
+            self.bucket.create(f"clouds/{cloud}", b"")
+        except Exists:
+            pass
+
+    def clouds(self) -> list[str]:
+        """The clouds besides this computer's own that runs or machines of this workspace were ever asked of."""
+        return [entry.key.rpartition("/")[2] for entry in self.bucket.list("clouds/")]
+
     def secrets_name(self, run: str) -> str:
         return f"outlast-{self.id}-{run}"
 

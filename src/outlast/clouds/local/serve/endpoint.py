@@ -12,6 +12,7 @@ from outlast.clouds.local.serve.faults import Faults
 from outlast.clouds.local.serve.filestore import Filestore
 from outlast.clouds.local.serve.http import Server
 from outlast.clouds.local.serve.router import Router, Watch
+from outlast.clouds.local.serve.secretmanager import SecretManager
 from outlast.clouds.local.serve.source import Source
 from outlast.clouds.local.serve.storage.asked import RESERVED
 from outlast.clouds.local.serve.storage.buckets import BucketRoutes
@@ -43,6 +44,7 @@ class Endpoint:
         self._compute = Compute(cloud or LocalCloud(), f"{self.root}/compute")
         self._compute.add_to(router)
         Filestore(f"{self.root}/filestore").add_to(router)
+        SecretManager(f"{self.root}/secrets", self._compute.desk).add_to(router)
         Source(f"{self.root}/source").add_to(router)
         BucketRoutes(self._store).add_to(router)
         ObjectRoutes(self._store).add_to(router)

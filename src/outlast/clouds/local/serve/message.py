@@ -68,6 +68,8 @@ class Request:
     parts: Mapping[str, str] = field(default_factory=dict)
     # All values of every parameter; `query` has the last of each.
     repeated: Mapping[str, list[str]] = field(default_factory=dict)
+    # The body as JSON, once somebody has read it.
+    said: dict[str, Any] | None = None
 
     @property
     def base_url(self) -> str:
@@ -91,7 +93,9 @@ class Request:
 
     def json(self) -> dict[str, Any]:
         """The body as a JSON object; an empty one if there is none."""
-        return json_object(self.body())
+        if self.said is None:
+            self.said = json_object(self.body())
+        return self.said
 
     def number(self, name: str) -> int | None:
         """A query parameter that is a number."""

@@ -78,13 +78,21 @@ def _public(project: str, name: str) -> Doc:
 def find(desk: Desk, ref: Ref) -> Doc:
     """The image of that name. Raises Refused."""
     if ref.project in PUBLIC:
+        _check_public(ref, ref.name)
         return _public(ref.project, ref.name)
     return desk.find(ref)
+
+
+def _check_public(ref: Ref, name: str) -> None:
+    """Versions come and go, and any will do; but what sounds like none of a project's images is none."""
+    if name.partition("-")[0] not in {family.partition("-")[0] for family in PUBLIC[ref.project]}:
+        raise not_there(ref)
 
 
 def newest(desk: Desk, project: str, family: str) -> Doc:
     """The newest image of a family that is not deprecated. Raises Refused."""
     if project in PUBLIC:
+        _check_public(Ref(project, GLOBAL, "images", f"family/{family}"), family)
         return {**_public(project, f"{family}-{_PUBLIC_VERSION}"), "family": family}
     members = [
         doc

@@ -259,6 +259,9 @@ def view(desk: Desk, ref: Ref, doc: Doc, machine: Machine | None) -> Doc | None:
         status = "STAGING"
     if doc.get("_stopping") and status == "RUNNING":
         status = "STOPPING"
+    if machine is not None and machine.why == "preempted" and doc.get("_ended") != machine.stopped_at:
+        # Google writes a preemption down before the machine is off: whoever sees it off finds out why.
+        status = "STOPPING" if status == "TERMINATED" else status
     shown = {**doc, "status": status, "networkInterfaces": _networks(ref, doc, machine if running else None)}
     if machine is not None:
         shown["lastStartTimestamp"] = timestamp(machine.started_at or machine.created_at)

@@ -1,0 +1,197 @@
+"""Machines in Google's words: what an insert says, and what an instance means. Asks nobody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from outlast.clouds.cloud import LABEL_RUN, Boot, Machine, Offer, Status
+from outlast.clouds.gcp import labels as label
+from outlast.clouds.gcp.client import last
+from outlast.clouds.gcp.errors import Doc
+from outlast.clouds.gcp.offers import CLOUD, GPUS
+from outlast.clouds.gcp.prices import DISK_USD_PER_GB_HOUR, series_of
+
+# The price that was promised at the launch, in millionths of a dollar an hour: tables change, promises do not.
+LABEL_PRICE = "outlast-price"
+# How long the boots before the last one were billed, in seconds; Google does not tell.
+LABEL_RAN = "outlast-ran"
+TAG = "outlast-ssh"
+# What a listing asks for of each instance, and no more: the scripts in their metadata would be most of it.
+FIELDS = (
+    "id,name,zone,machineType,status,statusMessage,labels,labelFingerprint,creationTimestamp,lastStartTimestamp,"
+    "lastStopTimestamp,scheduling(provisioningModel,preemptible,instanceTerminationAction),"
+    "guestAccelerators,disks(source,diskSizeGb,boot),networkInterfaces(networkIP,accessConfigs/natIP)"
+)
+NOTICE_S = 120
+_LIFE_S_MIN, _LIFE_S_MAX = 30.0, 120 * 86400.0
+
+_AUTH = "https://www.googleapis.com/auth/"
+# The bucket; and Compute Engine, by which a machine deletes itself: a stopped one would go on paying for its disk. What
+# the machine may do there is still up to the roles of its account, which `outlast setup gcp` keeps to just that.
+_SCOPES = [f"{_AUTH}devstorage.read_write", f"{_AUTH}compute"]
+# Secret Manager knows no narrower scope. Only machines of runs with secrets have it.
+_SCOPES_SECRETS = [f"{_AUTH}cloud-platform"]
+
+_STATUS: dict[str, Status] = {
+    "PENDING": "pending",
+    "PROVISIONING": "pending",
+    "STAGING": "pending",
+    "RUNNING": "running",
+    "PENDING_STOP": "stopping",
+    "STOPPING": "stopping",
+    "SUSPENDING": "stopping",
+    "DEPROVISIONING": "stopping",
+    "TERMINATED": "stopped",
+    "STOPPED": "stopped",
+    "SUSPENDED": "stopped",
+    "REPAIRING": "broken",
+}
+
+
+def insert_body(
+    offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str], image: str, account: str, user: str
+) -> Doc:
+    """What an insert says of a new machine."""
+    zone = f"zones/{offer.zone}"
+    own = {**labels, LABEL_PRICE: str(round(offer.price_usd_per_hour * 1e6))}
+    disk = {
+        "sourceImage": image,
+        "diskSizeGb": str(math.ceil(boot.disk_gb)),
+        "diskType": f"{zone}/diskTypes/{_disk_type(offer.type)}",
+        "labels": label.encode_all(labels),
+    }
+    body: Doc = {
+        "name": name,
+        "machineType": f"{zone}/machineTypes/{offer.type}",
+        "labels": label.encode_all(own),
+        "disks": [{"boot": True, "autoDelete": True, "initializeParams": disk}],
+        "networkInterfaces": [
+            {
+                "network": "global/networks/default",
+                "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}],
+            }
+        ],
+        "metadata": {"items": items_of(metadata_of(offer, boot, user=user))},
+        "scheduling": scheduling(offer, boot, run=LABEL_RUN in labels),
+        "tags": {"items": [TAG]},
+    }
+    if account:
+        secret = "outlast-secrets" in boot.metadata
+        body["serviceAccounts"] = [{"email": account, "scopes": _SCOPES_SECRETS if secret else _SCOPES}]
+    if offer.gpus and series_of(offer.type) == "n1":
+        accelerator = GPUS.get(offer.gpu, offer.gpu)
+        body["guestAccelerators"] = [
+            {"acceleratorType": f"{zone}/acceleratorTypes/{accelerator}", "acceleratorCount": offer.gpus}
+        ]
+    return body
+
+
+def _disk_type(type: str) -> str:
+    # The newer series take nothing else.
+    return "hyperdisk-balanced" if series_of(type) in ("n4", "c4", "c4a", "c4d", "n4a", "n4d") else "pd-balanced"
+
+
+def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
+    """How the cloud treats the machine.
+
+    One of a run has nothing that the workspace does not have: when it is taken away or has lived too long it is
+    deleted, so that it costs nothing even if nobody supervises. Any other is somebody's, and is only stopped.
+    """
+    rules: Doc = {"automaticRestart": not offer.spot and not run}
+    if offer.spot:
+        rules |= {"provisioningModel": "SPOT", "onHostMaintenance": "TERMINATE"}
+        rules["preemptionNoticeDuration"] = {"seconds": str(NOTICE_S)}
+    elif offer.gpus:
+        rules |= {"provisioningModel": "STANDARD", "onHostMaintenance": "TERMINATE"}
+    else:
+        rules |= {"provisioningModel": "STANDARD", "onHostMaintenance": "MIGRATE"}
+    if boot.life_max_s:
+        seconds = min(max(boot.life_max_s, _LIFE_S_MIN), _LIFE_S_MAX)
+        rules["maxRunDuration"] = {"seconds": str(int(seconds))}
+    if offer.spot or boot.life_max_s:
+        rules["instanceTerminationAction"] = "DELETE" if run else "STOP"
+    return rules
+
+
+def metadata_of(offer: Offer, boot: Boot, *, user: str) -> dict[str, str]:
+    # The host keys of the machine's ssh server are read through guest attributes.
+    found = {"enable-guest-attributes": "TRUE", **boot.metadata}
+    if offer.spot:
+        found.setdefault("outlast-grace-s", str(NOTICE_S))
+    if boot.script:
+        found["startup-script"] = boot.script
+    if boot.ssh_keys:
+        found["ssh-keys"] = "\n".join(f"{user}:{key.strip()}" for key in boot.ssh_keys)
+    return found
+
+
+def items_of(metadata: Mapping[str, str]) -> list[Doc]:
+    return [{"key": key, "value": value} for key, value in sorted(metadata.items())]
+
+
+def read_items(doc: Doc) -> dict[str, str]:
+    """The metadata of an instance."""
+    return {str(item["key"]): str(item.get("value", "")) for item in doc.get("metadata", {}).get("items", [])}
+
+
+def read(doc: Doc, *, seen_at: float, price_usd_per_hour: float, why: str = "") -> Machine:
+    """An instance as a machine; `price_usd_per_hour` is for one that carries none."""
+    given = dict(doc.get("labels", {}))
+    promised, ran = given.pop(LABEL_PRICE, ""), given.pop(LABEL_RAN, "")
+    status = _STATUS.get(str(doc.get("status")), "broken")
+    created_at, started_at = when(doc.get("creationTimestamp")), when(doc.get("lastStartTimestamp"))
+    stopped_at = when(doc.get("lastStopTimestamp")) if status == "stopped" else 0.0
+    disk_gb = sum(float(disk.get("diskSizeGb", 0)) for disk in doc.get("disks", []))
+    return Machine(
+        name=str(doc["name"]),
+        cloud=CLOUD,
+        zone=last(doc.get("zone")),
+        type=last(doc.get("machineType")),
+        spot=is_spot(doc),
+        status=status,
+        labels=label.decode_all(given),
+        created_at=created_at,
+        price_usd_per_hour=int(promised) / 1e6 if promised.isdigit() else price_usd_per_hour,
+        # A machine that says it is stopped, and not since when, was stopped before it could start.
+        stopped_at=stopped_at or (created_at if status == "stopped" else 0.0),
+        started_at=started_at if ran else 0.0,
+        ran_before_s=float(ran) if ran.isdigit() else 0.0,
+        seen_at=seen_at,
+        address=_address(doc),
+        why=why or str(doc.get("statusMessage", "")),
+        disk_gb=disk_gb,
+        disk_usd_per_hour=disk_gb * DISK_USD_PER_GB_HOUR,
+    )
+
+
+def is_spot(doc: Doc) -> bool:
+    rules = doc.get("scheduling", {})
+    return rules.get("provisioningModel") == "SPOT" or bool(rules.get("preemptible"))
+
+
+def accelerators_of(doc: Doc) -> tuple[str, int]:
+    for one in doc.get("guestAccelerators", []):
+        return last(one.get("acceleratorType")), int(one.get("acceleratorCount", 0))
+    return "", 0
+
+
+def _address(doc: Doc) -> str:
+    """The address that others reach it by, else the one within its network."""
+    inner = ""
+    for network in doc.get("networkInterfaces", []):
+        for config in network.get("accessConfigs", []):
+            if config.get("natIP"):
+                return str(config["natIP"])
+        inner = inner or str(network.get("networkIP", ""))
+    return inner
+
+
+def when(text: Any) -> float:
+    """Seconds since 1970; 0 for what never happened."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0

@@ -1,0 +1,293 @@
+"""What there is to be had: machine types that fit, the zones that have them, at what price. Launches nothing."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from outlast.clouds.cloud import Needs, Offer
+from outlast.clouds.gcp.client import Client, last
+from outlast.clouds.gcp.prices import PriceBook, series_of
+from outlast.clouds.local import google
+from outlast.errors import BadRequest
+
+CLOUD = "gcp"
+# Zones and types change rarely; whoever supervises for weeks learns of it within the hour.
+_FRESH_S = 3600.0
+# Of the types that fit, so many are asked for, and none that costs so many times the cheapest: the supervisor would
+# not take it.
+_KINDS_MAX, _DEARER_MAX = 8, 2.5
+# What people call a GPU → what Google calls it.
+GPUS = {
+    "K80": "nvidia-tesla-k80",
+    "P4": "nvidia-tesla-p4",
+    "T4": "nvidia-tesla-t4",
+    "P100": "nvidia-tesla-p100",
+    "V100": "nvidia-tesla-v100",
+    "L4": "nvidia-l4",
+    "A100": "nvidia-tesla-a100",
+    "A100-40GB": "nvidia-tesla-a100",
+    "A100-80GB": "nvidia-a100-80gb",
+    "H100": "nvidia-h100-80gb",
+}
+# GPUs that are attached to a machine of the series N1, and how many of them one can have. The others are built in.
+_ATTACHED = {
+    "nvidia-tesla-t4": (1, 2, 4),
+    "nvidia-tesla-p4": (1, 2, 4),
+    "nvidia-tesla-p100": (1, 2, 4),
+    "nvidia-tesla-v100": (1, 2, 4, 8),
+}
+# With one GPU a machine has so many CPUs at most.
+_CPUS_PER_GPU = {"nvidia-tesla-v100": 12, "nvidia-tesla-p100": 16, "nvidia-tesla-p4": 24, "nvidia-tesla-t4": 48}
+# Series that come in any size, with the least and the most GB of memory a CPU.
+_CUSTOM = {"e2": (0.5, 8.0), "n2d": (0.5, 8.0), "n1": (0.922, 6.5), "n2": (0.5, 8.0)}
+_CUSTOM_CPUS_MAX = {"e2": 32, "n1": 96, "n2": 128, "n2d": 96}
+# Other processors: programs and images for x86 do not run there.
+_ARM = ("t2a", "c4a", "n4a")
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine type, with the GPUs that are built in or attached to it."""
+
+    type: str
+    cpus: float
+    memory_gb: float
+    accelerator: str = ""
+    count: int = 0
+    attached: bool = False
+
+    @property
+    def gpu(self) -> str:
+        return next((name for name, link in GPUS.items() if link == self.accelerator), self.accelerator)
+
+
+class Offers:
+    """The catalogue of one project. What was asked of Google is remembered for an hour."""
+
+    def __init__(self, client: Client, prices: PriceBook) -> None:
+        self._client = client
+        self.prices = prices
+        self._lock = threading.RLock()
+        self._zones: tuple[float, frozenset[str]] = (0.0, frozenset())
+        # Type or accelerator → when it was asked for, and the zones that have it.
+        self._places: dict[str, tuple[float, frozenset[str]]] = {}
+        self._foreign: dict[str, Kind] = {}
+
+    def offers(self, needs: Needs) -> list[Offer]:
+        """Every offer that fits, cheapest first; equal prices in the order of their names."""
+        zones = self._wanted_zones(needs)
+        self.prices.look_up(self._client)
+        kinds = self._kinds(needs)
+        self._find([place_of(kind) for kind in kinds] + [kind.accelerator for kind in kinds if kind.attached])
+        found = [
+            self.offer(kind, zone, spot=needs.spot) for kind in kinds for zone in sorted(self._having(kind) & zones)
+        ]
+        return sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type))
+
+    def offer(self, kind: Kind, zone: str, *, spot: bool) -> Offer:
+        region = google.region_of(zone)
+        both = [self._price(kind, region, spot=one) for one in (False, True)]
+        return Offer(
+            cloud=CLOUD,
+            region=region,
+            zone=zone,
+            type=kind.type,
+            cpus=kind.cpus,
+            memory_gb=kind.memory_gb,
+            gpu=kind.gpu,
+            gpus=kind.count,
+            spot=spot,
+            price_usd_per_hour=both[spot],
+            on_demand_usd_per_hour=both[0],
+        )
+
+    def price(self, type: str, zone: str, *, accelerator: str, count: int, spot: bool) -> float:
+        """What a machine costs that nobody of ours launched."""
+        known = google.machine_type(type) or self._foreign.get(type)
+        if known is None:
+            return 0.0
+        memory_gb = known.memory_mb / 1024 if isinstance(known, google.GoogleType) else known.memory_gb
+        kind = Kind(type=type, cpus=known.cpus, memory_gb=memory_gb, accelerator=accelerator, count=count)
+        return self._price(kind, google.region_of(zone), spot=spot)
+
+    def _price(self, kind: Kind, region: str, *, spot: bool) -> float:
+        return self.prices.usd_per_hour(
+            kind.type,
+            region,
+            cpus=kind.cpus,
+            memory_gb=kind.memory_gb,
+            accelerator=kind.accelerator,
+            count=kind.count,
+            spot=spot,
+        )
+
+    # Types
+
+    def _kinds(self, needs: Needs) -> list[Kind]:
+        if needs.type:
+            return self._named(needs)
+        fitting = [kind for kind in _every_kind(_accelerator(needs)) if _fits(kind, needs)]
+        if not fitting and not needs.gpu and not needs.gpus:
+            fitting = list(_custom(needs))
+        home = "us-central1"
+        priced = [(self._price(kind, home, spot=needs.spot), kind) for kind in fitting]
+        priced.sort(key=lambda one: (one[0], one[1].type))
+        return [kind for price, kind in priced[:_KINDS_MAX] if price <= priced[0][0] * _DEARER_MAX]
+
+    def _named(self, needs: Needs) -> list[Kind]:
+        """The type of that name; one that we never heard of is looked for at Google."""
+        if (known := google.machine_type(needs.type)) is not None:
+            kind = _kind(known)
+        else:
+            self._find([needs.type])
+            if needs.type not in self._foreign:
+                raise _unknown("machine type", needs.type, google.TYPES)
+            kind = self._foreign[needs.type]
+        accelerator = _accelerator(needs)
+        if accelerator and not kind.accelerator and series_of(kind.type) == "n1":
+            kind = msgspec.structs.replace(kind, accelerator=accelerator, count=max(1, needs.gpus), attached=True)
+        return [kind]
+
+    # Zones
+
+    def _wanted_zones(self, needs: Needs) -> frozenset[str]:
+        zones = self.zones()
+        regions = {google.region_of(zone) for zone in zones}
+        for place in (*needs.zones, *needs.exclude_zones):
+            if place not in zones and place not in regions:
+                raise _unknown("zone", place, (*zones, *regions))
+
+        def wanted(zone: str) -> bool:
+            names = {zone, google.region_of(zone)}
+            return (not needs.zones or bool(names & set(needs.zones))) and not names & set(needs.exclude_zones)
+
+        return frozenset(filter(wanted, zones))
+
+    def zones(self) -> frozenset[str]:
+        with self._lock:
+            asked_at, known = self._zones
+            if not known or time.monotonic() - asked_at > _FRESH_S:
+                pages = self._client.pages("zones", query={"fields": "items(name,status),nextPageToken"})
+                items = [item for page in pages for item in page.doc.get("items", [])]
+                known = frozenset(str(item["name"]) for item in items if item.get("status") == "UP")
+                self._zones = (time.monotonic(), known)
+            return known
+
+    def _having(self, kind: Kind) -> frozenset[str]:
+        zones = self._places[place_of(kind)][1]
+        return zones & self._places[kind.accelerator][1] if kind.attached else zones
+
+    def _find(self, names: Iterable[str]) -> None:
+        """Learn which zones have these types and GPUs: one list for all types, one for all GPUs."""
+        with self._lock:
+            now = time.monotonic()
+            old = [name for name in dict.fromkeys(names) if now - self._places.get(name, (-_FRESH_S,))[0] >= _FRESH_S]
+            gpus = [name for name in old if name.startswith(("nvidia-", "ct"))]
+            for collection, asked in (("acceleratorTypes", gpus), ("machineTypes", sorted(set(old) - set(gpus)))):
+                if not asked:
+                    continue
+                zones = self._list(collection, asked)
+                self._places |= {name: (now, frozenset(zones.get(name, ()))) for name in asked}
+
+    def _list(self, collection: str, names: list[str]) -> dict[str, set[str]]:
+        fields = "name,guestCpus,memoryMb,accelerators" if collection == "machineTypes" else "name"
+        query = {
+            # A regular expression: shorter than a comparison for each, and read faster.
+            "filter": f'name eq "{"|".join(names)}"',
+            "fields": f"items/*/{collection}({fields}),nextPageToken",
+        }
+        found: dict[str, set[str]] = {}
+        for page in self._client.pages(f"aggregated/{collection}", query=query):
+            for scope, inner in page.doc.get("items", {}).items():
+                for item in inner.get(collection, []):
+                    found.setdefault(str(item["name"]), set()).add(last(scope))
+                    if collection == "machineTypes":
+                        self._foreign.setdefault(str(item["name"]), _foreign(item))
+        return found
+
+
+def place_of(kind: Kind) -> str:
+    """The type that is looked for to know where this one is: custom types are where their series is."""
+    if "custom" not in kind.type:
+        return kind.type
+    return f"{series_of(kind.type)}-standard-4"
+
+
+def _kind(known: google.GoogleType) -> Kind:
+    return Kind(
+        type=known.name,
+        cpus=float(known.cpus),
+        memory_gb=known.memory_mb / 1024,
+        accelerator=known.accelerator,
+        count=known.accelerators,
+    )
+
+
+def _foreign(item: dict[str, Any]) -> Kind:
+    """A type as Google describes it: newer ones than we know work as well."""
+    gpu = (item.get("accelerators") or [{}])[0]
+    return Kind(
+        type=str(item["name"]),
+        cpus=float(item.get("guestCpus", 0)),
+        memory_gb=float(item.get("memoryMb", 0)) / 1024,
+        accelerator=str(gpu.get("guestAcceleratorType", "")),
+        count=int(gpu.get("guestAcceleratorCount", 0)),
+    )
+
+
+def _accelerator(needs: Needs) -> str:
+    """What Google calls the GPU that is asked for. Raises BadRequest."""
+    if not needs.gpu:
+        return ""
+    name = needs.gpu.upper().removeprefix("NVIDIA-").removeprefix("TESLA-")
+    if name in GPUS:
+        return GPUS[name]
+    if needs.gpu.lower() in GPUS.values():
+        return needs.gpu.lower()
+    raise _unknown("GPU", needs.gpu, GPUS)
+
+
+def _every_kind(accelerator: str) -> Iterator[Kind]:
+    for known in google.TYPES.values():
+        series = series_of(known.name)
+        if known.shared or series in _ARM:
+            continue
+        yield _kind(known)
+        if series == "n1" and accelerator in _ATTACHED:
+            for count in _ATTACHED[accelerator]:
+                if known.cpus <= _CPUS_PER_GPU[accelerator] * count:
+                    yield msgspec.structs.replace(_kind(known), accelerator=accelerator, count=count, attached=True)
+
+
+def _fits(kind: Kind, needs: Needs) -> bool:
+    if kind.cpus not in needs.cpus or kind.memory_gb not in needs.memory_gb:
+        return False
+    if not needs.gpu and not needs.gpus:
+        return not kind.accelerator
+    right_gpu = bool(kind.accelerator) if not needs.gpu else kind.accelerator == _accelerator(needs)
+    return right_gpu and needs.gpus in (0, kind.count)
+
+
+def _custom(needs: Needs) -> Iterator[Kind]:
+    """Machines made to measure, where no other fits: the least that was asked for."""
+    for series, (least, most) in _CUSTOM.items():
+        cpus = max(2, 2 * math.ceil(max(needs.cpus.low, 1) / 2))
+        cpus = max(cpus, 2 * math.ceil(needs.memory_gb.low / most / 2))
+        # In steps of 256 MB.
+        memory_gb = math.ceil(max(needs.memory_gb.low, least * cpus) * 4) / 4
+        # The first series has no name of its own in there.
+        name = f"{series}-custom".removeprefix("n1-") + f"-{cpus}-{int(memory_gb * 1024)}"
+        kind = Kind(type=name, cpus=float(cpus), memory_gb=memory_gb)
+        if cpus <= _CUSTOM_CPUS_MAX[series] and _fits(kind, needs) and google.machine_type(kind.type):
+            yield kind
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
+    near = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.4) or sorted(known)[:6]
+    return BadRequest(f"Google has no {what} `{name}`", hint="did you mean " + ", ".join(f"`{n}`" for n in near))

@@ -1,0 +1,53 @@
+"""Secrets of runs, in Secret Manager: one secret a run, all values in it, readable for the machines' account alone."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+
+from outlast.clouds.gcp.client import Client
+from outlast.clouds.gcp.errors import AlreadyExists, Stale
+from outlast.errors import BadRequest, NotFound
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_ROLE = "roles/secretmanager.secretAccessor"
+_SERVICE = "secretmanager"
+
+
+def put(client: Client, name: str, values: Mapping[str, str], *, account: str) -> None:
+    """Replaces: readers take the newest version, and those before it are destroyed."""
+    path = _path(client, name)
+    body = {"replication": {"automatic": {}}, "labels": {"outlast": "run"}}
+    with contextlib.suppress(AlreadyExists, Stale):
+        client.call(
+            _SERVICE, "POST", f"v1/projects/{client.project}/secrets", query={"secretId": _checked(name)}, body=body
+        )
+    if account:
+        policy = {"policy": {"bindings": [{"role": _ROLE, "members": [f"serviceAccount:{account}"]}]}}
+        client.call(_SERVICE, "POST", f"{path}:setIamPolicy", body=policy)
+    before = client.call(_SERVICE, "GET", f"{path}/versions", query={"filter": "state:ENABLED"}).doc
+    data = base64.b64encode(json.dumps(dict(values)).encode()).decode()
+    client.call(_SERVICE, "POST", f"{path}:addVersion", body={"payload": {"data": data}})
+    for version in before.get("versions", []):
+        number = str(version["name"]).rpartition("/")[2]
+        with contextlib.suppress(NotFound):
+            client.call(_SERVICE, "POST", f"{path}/versions/{number}:destroy", body={})
+
+
+def drop(client: Client, name: str) -> None:
+    if _NAME.fullmatch(name):
+        with contextlib.suppress(NotFound):
+            client.call(_SERVICE, "DELETE", _path(client, name))
+
+
+def _path(client: Client, name: str) -> str:
+    return f"v1/projects/{client.project}/secrets/{name}"
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-` and `_`, at most 255")
+    return name

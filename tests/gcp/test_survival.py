@@ -1,0 +1,79 @@
+"""The whole story on Google's protocol: a run that is preempted, meets a stockout, and is finished elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.clouds.local.serve.environment import PROJECT
+from outlast.workspace.workspace import open_workspace
+from tests.e2e.conftest import COUNTER, Home
+from tests.gcp.conftest import Rehearsal
+from tests.waiting import eventually
+
+ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
+
+
+@pytest.fixture
+def home(rehearsal: Rehearsal, gcp: GcpCloud, tmp_path: Path) -> Iterator[Home]:
+    bucket = f"box-{secrets.token_hex(4)}"
+    gcp.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
+    own = Home(tmp_path)
+    own.environment |= {**rehearsal.variables, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
+    own.workspace = open_workspace(f"gs://{bucket}/ws")
+    own.write("count.py", COUNTER)
+    yield own
+    own.clean()
+
+
+@pytest.mark.timeout(240)
+def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
+    home: Home, gcp: GcpCloud, rehearsal: Rehearsal
+) -> None:
+    words = [
+        "run",
+        "--cloud",
+        "gcp",
+        "--type",
+        "e2-standard-2",
+        "--name",
+        "count",
+        "--checkpoint",
+        "ckpt",
+        "--secret",
+        "KEY",
+    ]
+    words += [word for zone in ZONES for word in ("--zone", zone)]
+    runner = home.start(*words, "--", "python3", "count.py", "60", "0.25", KEY="hunter2-very-secret")
+    story = home.workspace.story("count-1")
+
+    def saved(attempt: int) -> bool:
+        state = story.refresh()
+        return any(one.attempt == attempt for one in state.checkpoints)
+
+    eventually(lambda: saved(1), within_s=90, what="a checkpoint of the first machine")
+    first = story.state.attempts[0]
+    assert first.zone == ZONES[0]
+    (machine,) = gcp.machines()
+    assert (machine.spot, machine.zone, machine.status) == (True, ZONES[0], "running")
+    rehearsal.local.set_zone(ZONES[1], capacity=0)
+    assert home.outlast("preempt", "count-1").returncode == 0
+    output, _ = runner.communicate(timeout=150)
+    assert runner.returncode == 0, output
+    state = story.refresh()
+    assert [attempt.zone for attempt in state.attempts] == list(ZONES)
+    assert state.attempts[1].outcome == "refused"
+    assert "does not have enough resources" in state.attempts[1].why
+    assert "count 60" in output
+    assert "resumed at" in output
+    resumed = [int(line.split()[-1]) for line in output.splitlines() if "resumed at" in line]
+    assert resumed[0] == 0
+    assert resumed[-1] > 0
+    assert gcp.machines() == []
+    secret_place = Path(rehearsal.endpoint.root) / "secrets"
+    assert not list(secret_place.rglob("*.json")), "the secrets of a run that is over are forgotten"
+    assert "hunter2" not in output
