@@ -45,7 +45,9 @@ class Keyboard:
     def type(self, text: str) -> None:
         """Key by key, as people do: what comes faster is a paste to tmux, in which no key is a command."""
         for key in text:
-            time.sleep(0.02)
+            next_key_at = time.monotonic() + 0.02
+            while (left_s := next_key_at - time.monotonic()) > 0:
+                self._read(left_s)
             os.write(self._master, key.encode())
 
     def wait(self, *, within_s: float = 30.0) -> int:
@@ -57,8 +59,8 @@ class Keyboard:
         self._read()
         return self.process.returncode
 
-    def _read(self) -> None:
-        if select.select([self._master], [], [], 0.1)[0]:
+    def _read(self, patience_s: float = 0.1) -> None:
+        if select.select([self._master], [], [], patience_s)[0]:
             try:
                 self.seen += os.read(self._master, 65536)
             except OSError:
