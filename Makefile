@@ -7,9 +7,10 @@ READY := .venv/.ready
 
 setup: $(READY)
 
-$(READY): requirements-dev.lock pyproject.toml
+$(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "outlast needs Python 3.11 or newer; say which with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@tools/packages.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
