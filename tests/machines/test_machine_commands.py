@@ -248,3 +248,16 @@ def test_packages_that_were_installed_since_are_told(bench: Bench) -> None:
     bench.hands.bucket.put("packages/box.json", json.dumps(remembered).encode())
     shown = bench.outlast("machine", "show", "box", "--packages", "--json")
     assert json.loads(shown.stdout)["packages_changed"] == [f"pip {name} {version}: installed"]
+
+
+def test_a_machine_that_died_with_this_computer_is_started_again_with_its_files(bench: Bench) -> None:
+    assert bench.outlast("machine", "create", "box").returncode == 0
+    assert bench.outlast("machine", "ssh", "box", "echo precious > ~/work; sync").returncode == 0
+    state = Path(bench.cloud.root) / "machines" / "box" / "state.json"
+    os.kill(json.loads(state.read_text())["keeper_pid"], signal.SIGKILL)
+    eventually(lambda: listed(bench)["box"]["status"] == "broken", what="its death")
+    told = bench.outlast("machine", "ssh", "box", "true")
+    assert (told.returncode, "`outlast machine start box`" in told.stderr) == (5, True)
+    started = bench.outlast("machine", "start", "box")
+    assert started.returncode == 0, started.stderr
+    assert bench.outlast("machine", "ssh", "box", "cat ~/work").stdout == "precious\n"

@@ -29,8 +29,7 @@ def _reach(hands: Hands, name: str, cloud_name: str) -> Link:
     cloud, machine = find(hands, name, cloud_name=cloud_name)
     if machine.status in ("stopped", "broken"):
         why = f": {machine.why}" if machine.why not in ("", machine.status) else ""
-        step = "start" if machine.status == "stopped" else "delete"
-        raise BadRequest(f"{name} is {machine.status}{why}", hint=f"`outlast machine {step} {name}`")
+        raise BadRequest(f"{name} is {machine.status}{why}", hint=f"`outlast machine start {name}`")
     return Link(cloud, name)
 
 
@@ -102,7 +101,9 @@ def start(name: str, workspace_url: str, cloud_name: str) -> int:
     hands = hands_of(workspace_url)
     cloud, machine = find(hands, name, cloud_name=cloud_name)
     if machine.status == "broken":
-        raise BadRequest(f"{name} is broken: {machine.why}", hint=f"`outlast machine delete {name}`")
+        # As after this computer was switched off: the machine is dead, its disk is not.
+        note(f"{name} is broken: {machine.why}; switching it off first")
+        care.stop(cloud, hands, name)
     care.start(cloud, hands, name)
     click.echo(f"started {name}")
     Link(cloud, name).refresh()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from contextlib import suppress
 
 from outlast.clouds.local.folder import Folder
@@ -27,11 +29,18 @@ def put(folder: Folder, pid: int) -> None:
         _bind(f"{_V1.format(controller='cpu')}/{_name(folder)}", pid, {"cpu.cfs_quota_us": quota})
 
 
-def lift(folder: Folder) -> None:
-    """Remove the groups; the machine's processes are dead."""
+def lift(folder: Folder, *, patience_s: float = 0.0) -> None:
+    """Remove the groups; the machine's processes are dead, or die in a moment."""
+    give_up_at = time.monotonic() + patience_s
     for place in _places(folder):
-        with suppress(OSError):
-            os.rmdir(place)
+        while True:
+            try:
+                os.rmdir(place)
+            except OSError as problem:
+                if problem.errno == errno.EBUSY and time.monotonic() < give_up_at:
+                    time.sleep(0.01)
+                    continue
+            break
 
 
 def _places(folder: Folder) -> list[str]:

@@ -31,6 +31,8 @@ class Cable:
 
     def __init__(self, *, number: int, block: int, leads_out: bool, host: int) -> None:
         self._port = f"ol{number}"
+        # Of the address: whoever spoke with the machine that had it before would send to that one's for half a minute.
+        self._mac = f"02:6f:6c:01:{number // 256:02x}:{number % 256:02x}"
         self.address = _address(block, number)
         # With a leg in this computer's own network machines have somebody to ask for the rest of the world.
         self._gateway = _address(block, _HOST_LEG if leads_out else _SWITCH_LEG)
@@ -41,7 +43,8 @@ class Cable:
     def plug(self, network: int) -> None:
         """Put the other end into the machine's network."""
         ip_batch(
-            f"link add {self._port} type veth peer name eth0 netns /proc/{os.getpid()}/fd/{network}\n"
+            f"link add {self._port} type veth peer name eth0 address {self._mac} "
+            f"netns /proc/{os.getpid()}/fd/{network}\n"
             f"link set {self._port} master {_SWITCH}\n"
             f"link set {self._port} up\n"
         )
@@ -152,6 +155,19 @@ def leave(folder: Folder, cable: Cable) -> None:
     try:
         if not _present(folder):
             linux.setns(cable.host, linux.CLONE_NEWNET, "this computer's network")
+            with suppress(OSError):
+                _run([nft, f"delete table ip {_table(folder.root)}"])
+    finally:
+        os.close(lock)
+
+
+def sweep(folder: Folder) -> None:
+    """What `leave` does, from this computer's own network, for a keeper that was killed."""
+    if os.geteuid() != 0 or not (nft := _find(_NFT_PLACES)):
+        return
+    lock = wait_lock(f"{folder.root}/network.lock")
+    try:
+        if not _present(folder):
             with suppress(OSError):
                 _run([nft, f"delete table ip {_table(folder.root)}"])
     finally:

@@ -23,6 +23,7 @@ from outlast.errors import CloudError
 
 # A keeper that is asked to stop does so in milliseconds; one that is stuck is killed, and its machine with it.
 _PATIENCE_S = 10.0
+_DYING_S = 2.0
 
 
 def create(folder: Folder, facts: dict[str, Any], attributes: dict[str, str]) -> int:
@@ -96,6 +97,11 @@ def _bury_leftovers(folder: Folder, lock: int) -> None:
     if not kill_marked(marker(folder)):
         os.close(lock)
         raise CloudError(f"machine `{folder.name}` has processes that cannot be killed", hint="do they belong to you?")
+    if str((folder.facts() or {}).get("mode")) == "root":
+        from outlast.clouds.local import limits, network
+
+        limits.lift(folder, patience_s=_DYING_S)
+        network.sweep(folder)
     with suppress(OSError):  # a full disk: then it is shown as broken, which is true as well
         folder.set_state(phase="stopped", why="stopped", stopped_at=time.time())
 
