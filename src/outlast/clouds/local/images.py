@@ -94,6 +94,11 @@ def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> 
         return find(root, draft.name)
     if draft.name == catalog.BASE_IMAGE or any(image.family == draft.name for image in every(root)):
         raise BadRequest(f"`{draft.name}` is the name of a family or of the image that everybody has")
+    if any(image.name == draft.family for image in every(root)):
+        # An image goes before a family: nobody would ever boot from this one by it.
+        raise BadRequest(
+            f"`{draft.family}` is the name of an image, and cannot be a family", hint="choose another name"
+        )
     if not os.path.isdir(folder.disk_path):
         raise BadRequest(f"machine `{folder.name}` has no disk yet: it was never booted")
     layer = random.token_hex(8)
@@ -122,7 +127,11 @@ def _freeze(root: str, folder: Folder, facts: dict[str, Any], layer: str, *, liv
     if FORMATS[str(facts.get("mode"))] == "folder":
         copy_disk(folder.disk_path, f"{root}/layers/{layer}")
         return [layer]
-    layers = [*facts.get("layers", []), layer]
+    # One that is not there was to be made by a snapshot that was killed: what it would have held is on the disk still.
+    below = [name for name in facts.get("layers", []) if os.path.isdir(f"{root}/layers/{name}")]
+    if below and not os.listdir(folder.disk_path):
+        return below
+    layers = [*below, layer]
     if len(layers) > _LAYERS_MAX:
         why = f"the disk of `{folder.name}` is {len(layers)} snapshots deep, and {_LAYERS_MAX} is the most"
         raise BadRequest(why, hint="build the image from an earlier base")

@@ -82,10 +82,12 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
     """Mount everything below `root/`. In the machine's own mount namespace: nobody else sees it."""
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     root = f"{folder.path}/root"
-    layers = [f"{folder.root}/layers/{layer}" for layer in reversed((folder.facts() or {}).get("layers", []))]
+    layers = _layers(folder)
     os.makedirs(root, exist_ok=True)
     is_new = not os.path.isdir(f"{folder.disk_path}/{_TOP}")
-    _overlay(folder, _TOP, [f"{layer}/{_TOP}" for layer in layers], root, rootless=rootless)
+    # A disk of which two images were made without a boot between is a layer with nothing in it.
+    tops = [top for layer in layers if os.path.isdir(top := f"{layer}/{_TOP}")]
+    _overlay(folder, _TOP, tops, root, rootless=rootless)
     _lay_out(root)
     if rootless:
         _preown(folder.disk_path)
@@ -105,10 +107,23 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
             _share(path, root + path, writable=path in facts.get("shares", []))
     if is_new:
         _hide_secrets(root)
+    if is_new and not tops:
+        # Not over an image: it has its accounts, and those who were added to them.
         _accounts(root, rootless=rootless)
     _names(root, folder.name, cable)
     _share(f"{folder.path}/box", f"{root}/run/outlast")
     _share(f"{folder.path}/ssh", f"{root}/run/outlast-ssh", writable=False)
+
+
+def _layers(folder: Folder) -> list[str]:
+    """The layers below the machine's own, the uppermost first. Raises OSError when one of them was taken away."""
+    names = (folder.facts() or {}).get("layers", [])
+    found = [path for name in names if os.path.isdir(path := f"{folder.root}/layers/{name}")]
+    # The last one is missing where a snapshot was killed just before it took the disk: then the disk is all there.
+    gone = [name for name in names[:-1] if f"{folder.root}/layers/{name}" not in found]
+    if gone or (names and len(found) < len(names) and not os.path.isdir(f"{folder.disk_path}/{_TOP}")):
+        raise OSError(f"layers of its disk are gone from {folder.root}/layers: {', '.join(gone or names[-1:])}")
+    return found[::-1]
 
 
 def software() -> list[str]:

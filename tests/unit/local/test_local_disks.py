@@ -1,0 +1,125 @@
+"""Disks of machines with a root of their own: however snapshots are made and cut short, what was on them is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from outlast.clouds.cloud import Boot
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.probe import why_not
+from outlast.errors import BadRequest
+from outlast.testing.clouds import Fleet, eventually
+
+SCRIPT = "cat /srv/kept; grep -c ^somebody: /etc/passwd; echo the-end"
+FIRST = f"echo kept > /srv/kept; echo somebody:x:1234:1234::/home/somebody:/bin/sh >> /etc/passwd; {SCRIPT}"
+
+
+@pytest.fixture(params=["root", "userns"])
+def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if reason := why_not(request.param, root=str(tmp_path)):
+        pytest.skip(f"mode {request.param} does not work here: {reason}")
+    return str(request.param)
+
+
+@pytest.fixture
+def stopped(fleet: Fleet, cloud: LocalCloud) -> str:
+    """A machine that wrote a file and an account, and is off."""
+    # At the second boot it says what it finds.
+    name = fleet.launch(script=f"test -e /srv/kept || {{ {FIRST}; exit; }}; {SCRIPT}").name
+    fleet.wait_serial(name, "the-end")
+    cloud.stop(name)
+    fleet.wait(name, "stopped")
+    return name
+
+
+def says_at_boot(fleet: Fleet, cloud: LocalCloud, name: str) -> list[str]:
+    before = cloud.serial(name).count("the-end")
+    cloud.start(name)
+    eventually("its script ran again", lambda: cloud.serial(name).count("the-end") > before)
+    return cloud.serial(name).split("the-end")[before].splitlines()[-2:]
+
+
+def test_two_images_of_a_disk_without_a_boot_between_leave_the_machine_whole(
+    fleet: Fleet, cloud: LocalCloud, stopped: str
+) -> None:
+    cloud.snapshot(stopped, "first", family="pair")
+    cloud.snapshot(stopped, "second", family="pair")
+    assert says_at_boot(fleet, cloud, stopped) == ["kept", "1"]
+    boot = Boot(script=SCRIPT, image="second")
+    twin = cloud.launch(fleet.offer(), fleet.name(), boot=boot, labels=fleet.labels).name
+    assert fleet.wait_serial(twin, "the-end").split("the-end")[0].splitlines()[-2:] == ["kept", "1"]
+
+
+def test_a_snapshot_that_was_killed_before_it_took_the_disk_leaves_the_machine_whole(
+    fleet: Fleet, cloud: LocalCloud, stopped: str, tmp_path: Path
+) -> None:
+    facts = tmp_path / "cloud" / "machines" / stopped / "machine.json"
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "layers": ["never-made"]}))
+    assert says_at_boot(fleet, cloud, stopped) == ["kept", "1"]
+    cloud.stop(stopped)
+    fleet.wait(stopped, "stopped")
+    cloud.snapshot(stopped, "after-all", family="pair")
+    assert says_at_boot(fleet, cloud, stopped) == ["kept", "1"]
+
+
+def test_a_machine_whose_layer_was_taken_away_says_so(
+    fleet: Fleet, cloud: LocalCloud, stopped: str, tmp_path: Path
+) -> None:
+    cloud.snapshot(stopped, "first", family="pair")
+    shutil.rmtree(tmp_path / "cloud" / "layers")
+    cloud.start(stopped)
+    machine = fleet.wait(stopped, "broken")
+    assert "layers of its disk are gone" in machine.why
+
+
+def test_an_address_that_another_machine_had_is_reached_at_once(fleet: Fleet, cloud: LocalCloud, mode: str) -> None:
+    if mode != "root":
+        pytest.skip("only in mode root does this computer speak with machines over the network")
+    serve = "echo serving; exec python3 -m http.server 80 >/dev/null 2>&1"
+    keeper_of_the_network = fleet.launch(script="echo up")
+    fleet.wait_serial(keeper_of_the_network.name, "up")
+    spoken_with: list[tuple[str, str]] = []
+    for _ in range(2):
+        name = fleet.launch(script=serve).name
+        fleet.wait_serial(name, "serving")
+        address = fleet.wait(name, "running").address
+        eventually("it answers", partial(_connects, address))
+        spoken_with.append((address, _mac(address)))
+        cloud.delete(name)
+    assert spoken_with[0] == spoken_with[1]
+
+
+def test_a_family_of_the_name_of_an_image_is_refused(cloud: LocalCloud, stopped: str) -> None:
+    with pytest.raises(BadRequest, match="`base` is the name of an image"):
+        cloud.snapshot(stopped, "mine", family="base")
+    assert [image.name for image in cloud.images()] == ["base"]
+
+
+def _connects(address: str) -> bool:
+    try:
+        socket.create_connection((address, 80), timeout=0.5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _mac(address: str) -> str:
+    with open("/proc/net/arp", encoding="ascii") as file:
+        return next(line.split()[3] for line in file if line.split()[0] == address)
+
+
+def test_nothing_but_the_image_names_its_layers(cloud: LocalCloud, stopped: str, tmp_path: Path) -> None:
+    cloud.snapshot(stopped, "first", family="pair")
+    cloud.snapshot(stopped, "second", family="pair")
+    assert len(os.listdir(tmp_path / "cloud" / "layers")) == 1
+    cloud.delete(stopped)
+    cloud.delete_image("first")
+    cloud.delete_image("second")
+    assert os.listdir(tmp_path / "cloud" / "layers") == []
