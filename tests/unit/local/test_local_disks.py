@@ -18,7 +18,7 @@ from outlast.errors import BadRequest
 from outlast.testing.clouds import Fleet, eventually
 
 SCRIPT = "cat /srv/kept; grep -c ^somebody: /etc/passwd; echo the-end"
-FIRST = f"echo kept > /srv/kept; echo somebody:x:1234:1234::/home/somebody:/bin/sh >> /etc/passwd; {SCRIPT}"
+FIRST = f"echo kept > /srv/kept; echo somebody:x:1234:1234::/srv:/bin/sh >> /etc/passwd; {SCRIPT}"
 
 
 @pytest.fixture(params=["root", "userns"])
