@@ -12,11 +12,13 @@ import sys
 import termios
 import time
 
-from outlast.errors import OutlastError, UsageError
+from outlast.errors import CloudUnreachable, OutlastError, UsageError
 from outlast.machines.ssh import Link
 from outlast.sync.target import Over, RunTarget, Say, Target
 
 _SSH_LOST = 255
+# A connection that could be made, and ended at once so many times on end, is one that opens no terminal.
+_REFUSALS, _REFUSED_S = 8, 3.0
 _NO_TERMINAL, _NO_TMUX, _LEFT = 103, 104, 10
 _FIND = 'd=$(readlink -f "$HOME/.outlast/terminal" 2>/dev/null)\n[ -n "$d" ] && [ -d "$d" ] || d=\n'
 # The session of the run's command. Without tmux the relay shows it by itself.
@@ -59,7 +61,7 @@ def attach(target: Target, *, say: Say) -> int:
         raise UsageError(
             "`outlast attach` needs a terminal", hint="`outlast logs -f` shows the output of a run without one"
         )
-    entered = False
+    entered, refused = False, 0
     while True:
         try:
             link = target.connect(say=say, patient=entered)
@@ -68,7 +70,14 @@ def attach(target: Target, *, say: Say) -> int:
                 raise UsageError(over.message, hint=over.hint) from over
             say(over.message)
             return 0
+        began_at = time.monotonic()
         code = _enter(target, link)
+        refused = refused + 1 if code == _SSH_LOST and time.monotonic() - began_at < _REFUSED_S else 0
+        if refused >= _REFUSALS:
+            raise CloudUnreachable(
+                f"{link.name} lets us in, and ends every terminal at once",
+                hint=f"a command without a terminal may work: `outlast machine ssh {link.name} -- CMD`",
+            )
         if code == _SSH_LOST:
             say(f"the connection to {link.name} was lost; connecting again")
             entered = True

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import time
 
-from outlast.errors import UsageError
+from outlast.errors import CloudError, UsageError
 from outlast.machines.ssh import Link
+from outlast.sync.relayed import Relays, listens
 from outlast.sync.target import Over, Say, Target
 
 _HERE = "127.0.0.1"
@@ -57,6 +58,9 @@ class Tunnel:
         self.here = here
         self.say = say
         self._entered = False
+        # A machine of the local cloud in a user's namespace is entered from outside: a port that ssh opened would be
+        # this computer's, so it refuses to.
+        self._forbidden = False
 
     def run(self) -> None:
         """Until it is interrupted, or there is nothing to follow any more."""
@@ -69,10 +73,11 @@ class Tunnel:
                     raise UsageError(over.message, hint=over.hint) from over
                 self.say(over.message)
                 return
-            why = self._carry(link)
+            why = self._relay(link) if self._forbidden else self._carry(link)
             self._entered = True
-            self.say(f"{why}; connecting again")
-            time.sleep(0.5)
+            if why:
+                self.say(f"{why}; connecting again")
+                time.sleep(0.5)
 
     def _carry(self, link: Link) -> str:
         """One connection; why it ended."""
@@ -101,11 +106,9 @@ class Tunnel:
         while process.poll() is None:
             if told is not True:
                 listening = self._listens(link)
-                if listening:
-                    self.say(f"http://localhost:{self.here} is port {self.there} of {link.name}; Ctrl-C ends this")
-                elif told is None:
-                    self.say(f"nothing listens on port {self.there} of {link.name} yet; waiting for it")
-                told = listening
+                if self._forbidden:
+                    return ""
+                told = self._tell(link, listening, first=told is None)
             if time.monotonic() > looked_at + _MOVED_S:
                 looked_at = time.monotonic()
                 if self.target.moved(link):
@@ -121,16 +124,45 @@ class Tunnel:
             )
         return f"the connection to {link.name} was lost"
 
+    def _relay(self, link: Link) -> str:
+        """The same where ssh forwards no ports; why it ended."""
+        relays = Relays(link, self.there, self.here)
+        told: bool | None = None
+        looked_at = time.monotonic() - _MOVED_S
+        try:
+            while True:
+                if told is not True:
+                    told = self._tell(link, listens(link, self.there), first=told is None)
+                relays.serve(_LOOK_S)
+                if time.monotonic() > looked_at + _MOVED_S:
+                    looked_at = time.monotonic()
+                    if self.target.moved(link):
+                        return f"{self.target.name} has moved to another machine"
+        except CloudError:
+            return f"the connection to {link.name} was lost"
+        finally:
+            relays.close()
+
+    def _tell(self, link: Link, listening: bool, *, first: bool) -> bool:
+        if listening:
+            self.say(f"http://localhost:{self.here} is port {self.there} of {link.name}; Ctrl-C ends this")
+        elif first:
+            self.say(f"nothing listens on port {self.there} of {link.name} yet; waiting for it")
+        return listening
+
     def _listens(self, link: Link) -> bool:
         """Whether a connection to the port gets through. ssh itself opens it: the machine needs no program for it."""
-        words = link.words(options=("-W", f"{_HERE}:{self.there}", "-o", "ControlPath=none"))
+        options = ("-W", f"{_HERE}:{self.there}", "-o", "ControlPath=none", "-o", "LogLevel=INFO")
+        words = link.words(options=options)
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
         try:
             process.wait(_LOOK_S)
             assert process.stderr is not None
-            return b"open failed" not in process.stderr.read() and process.returncode == 0
+            said = process.stderr.read()
+            self._forbidden = b"administratively prohibited" in said
+            return b"open failed" not in said and process.returncode == 0
         except subprocess.TimeoutExpired:
             return True
         finally:

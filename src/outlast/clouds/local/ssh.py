@@ -152,7 +152,11 @@ def _prepare_client_side(folder: Folder) -> None:
     place = f"{folder.path}/ssh"
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    config = server_config(place) + f"ForceCommand {shlex.quote(place)}/session\n"
+    config = server_config(place)
+    if (folder.facts() or {}).get("mode") == "userns":
+        # This server is not in the machine's network: what it would forward are ports of this computer.
+        config = config.replace("AllowTcpForwarding yes", "AllowTcpForwarding no")
+    config += f"ForceCommand {shlex.quote(place)}/session\n"
     for name, text, permissions in (("sshd_config", config, 0o600), ("session", _session(folder), 0o700)):
         with open(f"{place}/.{name}", "w", encoding="utf-8") as file:
             file.write(text)
