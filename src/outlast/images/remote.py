@@ -23,6 +23,7 @@ from outlast.spec.quantity import describe_s
 _TAIL = 15
 _PENDING_S = {"local": 60.0}
 _PENDING_ELSEWHERE_S = 600.0
+_ENDING_S = 1.0
 
 
 class StepFailed(OutlastError):
@@ -141,7 +142,8 @@ class Remote:
         reader.join(5.0)
         if code == 0:
             return
-        if code == 255 and not failed:
+        # Killed: by itself, by want of memory, or with its machine, where a session is a process of this computer.
+        if code in (255, 137) and not failed:
             self._say_what_became_of_it(step)
         line, code = failed[-1] if failed else (0, code)
         raise StepFailed(steps.explain(step, line, code, list(tail)), step=step.name)
@@ -159,7 +161,12 @@ class Remote:
             self.write(line)
 
     def _say_what_became_of_it(self, step: Step) -> None:
-        machine = self.cloud.machine(self.name)
+        give_up_at = time.monotonic() + _ENDING_S
+        while (machine := self.cloud.machine(self.name)).status in ("running", "stopping"):
+            # It may be about to end: its processes go first.
+            if time.monotonic() > give_up_at:
+                break
+            time.sleep(0.05)
         if machine.status != "running":
             why = machine.why or "it stopped"
             spot = "build again; `[image] spot = false` gives a builder that nobody takes away"
