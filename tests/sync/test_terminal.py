@@ -172,3 +172,13 @@ def test_a_port_that_is_taken_or_no_port_is_refused(home: Home, far: Far) -> Non
         answer = home.outlast("tunnel", "dev", words)
         assert answer.returncode == 2
         assert "is no port" in answer.stderr
+
+
+def test_a_machine_that_ends_every_terminal_is_said_to(home: Home, far: Far, tmux: None) -> None:
+    if not home.cloud.machine("dev").address.startswith("10."):
+        pytest.skip("this machine has no root of its own, and its software is this computer's")
+    far.sh("printf '#!/bin/sh\\nexit 255\\n' > /usr/local/bin/tmux; chmod +x /usr/local/bin/tmux; hash -r")
+    assert far.sh("command -v tmux") == "/usr/local/bin/tmux\n"
+    keyboard = Keyboard(home, "attach", "dev")
+    assert keyboard.wait(within_s=60.0) == 5
+    assert "dev lets us in, and ends every terminal at once" in keyboard.seen.decode()
