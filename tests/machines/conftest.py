@@ -37,6 +37,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+def _sshds_below(parent: int) -> list[int]:
+    """Those of the sessions. For an ordinary user there are two each, and either keeps the connection."""
+    children = [
+        int(pid) for path in Path(f"/proc/{parent}/task").glob("*/children") for pid in path.read_text().split()
+    ]
+    sshds = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
+    return [*sshds, *(below for pid in sshds for below in _sshds_below(pid))]
+
+
 class Door:
     """The part of a cloud that ssh asks, with a real sshd behind it: one machine, `box`."""
 
@@ -82,9 +91,8 @@ class Door:
     def cut_connections(self) -> None:
         """What a vanished machine looks like from here: the sshd of the session is gone, too."""
         assert self.process is not None
-        for children in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            for pid in children.read_text().split():
-                os.kill(int(pid), 9)
+        for pid in _sshds_below(self.process.pid):
+            os.kill(pid, 9)
 
     def machine(self, name: str) -> Machine:
         self._known(name)
