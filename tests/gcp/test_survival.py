@@ -77,3 +77,45 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
     secret_place = Path(rehearsal.endpoint.root) / "secrets"
     assert not list(secret_place.rglob("*.json")), "the secrets of a run that is over are forgotten"
     assert "hunter2" not in output
+
+
+@pytest.mark.timeout(120)
+def test_a_machine_that_cannot_get_the_agent_says_why_and_switches_off(
+    home: Home, gcp: GcpCloud, rehearsal: Rehearsal
+) -> None:
+    from outlast.clouds.cloud import Boot, Needs
+    from outlast.supervisor.elsewhere import SCRIPT
+
+    offer = gcp.offers(Needs(type="e2-standard-2", zones=(ZONES[0],)))[0]
+    wheel = f"{home.workspace.url}/wheels/{'0' * 64}/outlast-0-py3-none-any.whl"
+    home.workspace.bucket.put(wheel.partition("/ws/")[2], b"no wheel")
+    boot = Boot(script=SCRIPT, metadata={"outlast-wheel": wheel})
+    gcp.launch(offer, "no-agent", boot=boot, labels={"kind": "test"})
+    eventually(lambda: gcp.machine("no-agent").status == "stopped", within_s=60, what="the machine being off")
+    serial = rehearsal.local.serial("no-agent")
+    assert "is damaged: its content is not what its name says" in serial
+    assert "outlast: error: the wheel of outlast cannot be fetched from the workspace" in serial
+    gcp.delete("no-agent")
+
+
+@pytest.mark.timeout(120)
+def test_a_machine_deletes_itself_with_its_own_token_and_reads_its_secrets(
+    home: Home, gcp: GcpCloud, rehearsal: Rehearsal
+) -> None:
+    import sys
+
+    from outlast.clouds.cloud import Boot, Needs
+
+    offer = gcp.offers(Needs(type="e2-standard-2", zones=(ZONES[0],)))[0]
+    gcp.put_secrets("outlast-x-run-1", {"KEY": "seven-words"})
+    program = (
+        "from outlast.agent.instance import GceInstance; import sys; i = GceInstance();"
+        "sys.exit(3) if i.secrets('outlast-x-run-1') != {'KEY': 'seven-words'} else i.delete_self()"
+    )
+    boot = Boot(
+        script=f'{sys.executable} -P -c "{program}"; echo left $?; sleep 1000',
+        metadata={"outlast-secrets": "outlast-x-run-1"},
+    )
+    gcp.launch(offer, "own-end", boot=boot, labels={"kind": "test"})
+    eventually(lambda: gcp.machines({"kind": "test"}) == [], within_s=60, what="the machine deleting itself")
+    gcp.drop_secrets("outlast-x-run-1")

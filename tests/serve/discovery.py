@@ -134,7 +134,10 @@ class Watching:
         self._bodies = bodies
         self._storage = Description("storage.v1", base="/storage/v1/")
         self._compute = Description("compute.v1", base="/compute/v1/")
-        self._secrets = Description("secretmanager.v1", base="/secretmanager/")
+        self._others = {
+            name: Description(f"{name}.v1", base=f"/{name}/")
+            for name in ("secretmanager", "iam", "cloudresourcemanager", "serviceusage")
+        }
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
@@ -146,8 +149,8 @@ class Watching:
     def __call__(self, request: Request, answer: Answer) -> None:
         if request.path.startswith("/compute/v1/"):
             api = self._compute
-        elif request.path.startswith("/secretmanager/"):
-            api = self._secrets
+        elif (other := request.path.split("/")[1]) in self._others:
+            api = self._others[other]
         elif re.match(r"(/resumable)?(/upload|/download)?/storage/v1/", request.path):
             api = self._storage
         else:

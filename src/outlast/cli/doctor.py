@@ -92,6 +92,8 @@ def _examine(workspace_url: str) -> Iterator[Check]:
         return  # nothing that follows could be known
     if "://" not in workspace.url:
         yield _guarded("disk space", lambda: _disk_space(workspace.url))
+    if workspace.url.startswith("gs://") or "gcp" in workspace.clouds():
+        yield from _google()
     yield _guarded("clock", lambda: _clock(workspace))
     yield _guarded("supervisor", lambda: _supervisor(workspace))
     yield _guarded("machines", lambda: _machines(workspace))
@@ -156,6 +158,32 @@ def _tool(name: str) -> Check:
         says=f"missing: {_TOOLS[name]}",
         fix=f"install `{name}` with your system's package manager",
     )
+
+
+# Google Cloud, for workspaces that have to do with it
+
+
+def _google() -> Iterator[Check]:
+    """Credentials, APIs, roles, quotas, prices: what is missing, each in a row of its own."""
+    from outlast.clouds.gcp.cloud import GcpCloud
+    from outlast.clouds.gcp.quota import tight
+    from outlast.clouds.gcp.setup import missing
+
+    cloud = GcpCloud()
+    try:
+        problems = missing(cloud.client, cloud.account)
+        problems += tight(cloud.client)
+        cloud.catalogue.prices.look_up(cloud.client)
+    except OutlastError as problem:
+        # No error: the runs of other clouds do without.
+        yield Check(check="gcp", state="warning", says=" ".join(problem.message.split()), fix=problem.hint)
+        return
+    for says, fix in problems:
+        yield Check(check="gcp", state="warning", says=says, fix=fix)
+    if not problems:
+        says = f"project `{cloud.client.project}`: credentials, APIs, roles and quotas are there"
+        yield Check(check="gcp", state="ok", says=says)
+    yield Check(check="gcp prices", state="ok", says=cloud.catalogue.prices.source)
 
 
 # The workspace

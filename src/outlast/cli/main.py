@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "plan": ("supervise", "plan_command", "care", "what the supervisor would do now"),
     "reap": ("supervise", "reap", "care", "delete every machine that no live run owns"),
     "image": ("image", "image", "care", "build the images that machines boot from; families, sharing, pruning"),
+    "setup": ("setup", "setup", "care", "prepare a cloud: print what is needed, make it with --apply"),
     "local": ("local", "local", "care", "the cloud inside this computer: zones, capacity, machines"),
     "completion": ("completion", "completion", "care", "print the shell completion for bash, zsh or fish"),
 }

@@ -11,6 +11,7 @@ from outlast.clouds.local.serve.environment import PROJECT, machine_variables
 from outlast.clouds.local.serve.faults import Faults
 from outlast.clouds.local.serve.filestore import Filestore
 from outlast.clouds.local.serve.http import Server
+from outlast.clouds.local.serve.identity import Identity
 from outlast.clouds.local.serve.router import Router, Watch
 from outlast.clouds.local.serve.secretmanager import SecretManager
 from outlast.clouds.local.serve.source import Source
@@ -44,6 +45,7 @@ class Endpoint:
         self._compute = Compute(cloud or LocalCloud(), f"{self.root}/compute")
         self._compute.add_to(router)
         Filestore(f"{self.root}/filestore").add_to(router)
+        Identity(f"{self.root}/identity").add_to(router)
         SecretManager(f"{self.root}/secrets", self._compute.desk).add_to(router)
         Source(f"{self.root}/source").add_to(router)
         BucketRoutes(self._store).add_to(router)

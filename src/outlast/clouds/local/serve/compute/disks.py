@@ -74,6 +74,10 @@ def resize(desk: Desk, call: Call) -> Doc:
         if machine := doc.get("_machine"):
             desk.cloud.resize(machine, disk_gb=float(size_gb))
         desk.change(ref, sizeGb=str(size_gb))
+        for user in map(ref_of, doc.get("users", [])):
+            attached = desk.find(user)["disks"]
+            grown = [{**one, "diskSizeGb": str(size_gb)} if ref_of(one["source"]) == ref else one for one in attached]
+            desk.change(user, disks=grown)
 
     return desk.begin(call, ref, "resizeDisk", work)
 

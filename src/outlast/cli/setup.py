@@ -1,0 +1,40 @@
+"""`outlast setup`: what a cloud needs before outlast runs on it; printed, and made if asked."""
+
+from __future__ import annotations
+
+import click
+
+from outlast.cli.terminal import note
+
+
+@click.group()
+def setup() -> None:
+    """Prepare a cloud: print what is needed, and make it with --apply."""
+
+
+@setup.command()
+@click.option("--project", default="", metavar="ID", help="The project; without it the one of your credentials.")
+@click.option("--bucket", default="", metavar="NAME", help="The bucket for workspaces (PROJECT-outlast).")
+@click.option("--location", default="us", metavar="PLACE", help="Where the bucket is: us, eu, us-central1.")
+@click.option("--apply", is_flag=True, help="Make what is missing. It may be repeated.")
+def gcp(project: str, bucket: str, location: str, apply: bool) -> int:
+    """Prepare a project of Google Cloud: APIs, a bucket, an account for the machines, the least roles.
+
+    Without --apply it prints the commands of gcloud that do the same, and changes nothing.
+    """
+    from outlast.clouds.gcp.client import Client
+    from outlast.clouds.gcp.setup import Setup
+
+    plan = Setup(Client(project), bucket=bucket, location=location)
+    for part in plan.parts():
+        if apply:
+            part.make()
+            note(f"made sure of {part.what}")
+        else:
+            click.echo(f"# {part.what}\n{part.command}")
+    if apply:
+        click.echo(f"gs://{plan.bucket}")
+        note(f"ready: outlast run --cloud gcp --workspace gs://{plan.bucket}/ws -- COMMAND")
+    else:
+        note("nothing was changed; --apply makes all of it")
+    return 0
