@@ -19,6 +19,8 @@ from outlast.errors import CloudError, NotFound
 
 _BOOT_S_MAX = 30.0
 _GUEST = Path(__file__).with_name("guest.py")
+# Ends that nobody asked for.
+_WRITTEN_DOWN = ("preempted", "powered off by itself")
 _STATUS = {"pending": "STAGING", "running": "RUNNING", "stopping": "STOPPING", "stopped": "TERMINATED"}
 
 
@@ -259,8 +261,8 @@ def view(desk: Desk, ref: Ref, doc: Doc, machine: Machine | None) -> Doc | None:
         status = "STAGING"
     if doc.get("_stopping") and status == "RUNNING":
         status = "STOPPING"
-    if machine is not None and machine.why == "preempted" and doc.get("_ended") != machine.stopped_at:
-        # Google writes a preemption down before the machine is off: whoever sees it off finds out why.
+    if machine is not None and machine.why in _WRITTEN_DOWN and doc.get("_ended") != machine.stopped_at:
+        # Google writes such an end down before the machine is off: whoever sees it off finds out why.
         status = "STOPPING" if status == "TERMINATED" else status
     shown = {**doc, "status": status, "networkInterfaces": _networks(ref, doc, machine if running else None)}
     if machine is not None:
