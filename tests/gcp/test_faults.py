@@ -10,6 +10,7 @@ import pytest
 from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Needs, Offer
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.errors import of_operation
+from outlast.clouds.local.serve.compute.links import Ref
 from outlast.clouds.local.serve.faults import Fault
 from outlast.errors import (
     BadRequest,
@@ -137,6 +138,29 @@ def test_what_is_not_there_is_not_found_and_a_lost_page_is_no_short_list(
     assert [machine.name for machine in gcp.machines(LABELS)] == ["box"]
     with pytest.raises(NotFound):
         gcp.machine("other")
+
+
+def test_a_list_in_pages_is_whole_and_one_lost_page_makes_it_none(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    launch(gcp, offer)
+    store = rehearsal.endpoint._compute.desk.store
+    model = store.get(Ref(gcp.client.project, f"zones/{ZONE}", "instances", "box"))
+    assert model is not None
+    # In the books only: what matters is how they are asked for.
+    many = [Ref(gcp.client.project, f"zones/{ZONE}", "instances", f"many-{number}") for number in range(600)]
+    for number, ref in enumerate(many):
+        store.put(ref, {**model, "name": ref.name, "id": str(10**15 + number), "_creating": True})
+    try:
+        before = gcp.client.sent
+        assert len(gcp.machines(LABELS)) == 601
+        assert gcp.client.sent - before == 2
+        rehearsal.endpoint.faults.add(Fault(path="*pageToken=*", status=500))
+        with pytest.raises(CloudUnreachable):
+            gcp.machines(LABELS)
+    finally:
+        for ref in many:
+            store.drop(ref)
 
 
 def test_metadata_that_somebody_else_changes_at_the_same_time_is_not_lost(
