@@ -49,7 +49,7 @@ crashes = -1
         ('command = "true"\n[machine]\ntype = "local-3"', ["local-3"]),
         ('command = "true"\n[machine]\nimage = "nope"', ["nope"]),
         ('command = "true"\n[machine]\nzones = ["mars-a"]', ["mars-a"]),
-        ('command = "true"\n[machine]\ncloud = "gcp"', ["gcp"]),
+        ('command = "true"\n[machine]\ncloud = "azure"', ["azure"]),
         ('command = "true"\n[machine]\ncpus = 1000', ["no machine of `local` fits"]),
         ('command = "true"\n[data]\nx = "not-there"', ["[data]", "not-there"]),
         ('command = "true"\n[code]\npath = "not-there"', ["[code] path", "not-there"]),

@@ -119,8 +119,8 @@ def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
 def metadata_of(offer: Offer, boot: Boot, *, user: str) -> dict[str, str]:
     # The host keys of the machine's ssh server are read through guest attributes.
     found = {"enable-guest-attributes": "TRUE", **boot.metadata}
-    if offer.spot:
-        found.setdefault("outlast-grace-s", str(NOTICE_S))
+    # Nothing is said of the longer notice: it is asked for, and an agent that counts on the usual half minute is right
+    # either way, where one that counts on two minutes that do not come lets its successor wait.
     if boot.script:
         found["startup-script"] = boot.script
     if boot.ssh_keys:
