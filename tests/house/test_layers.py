@@ -36,7 +36,7 @@ FREE = {"", "errors"}
 PACKAGES: dict[str, set[str]] = {
     "spec": {"msgspec"},
     "workspace": {"msgspec", "obstore", "pathspec", "backports", "compression"},
-    "clouds": {"msgspec", "google", "urllib3"},
+    "clouds": {"msgspec", "google", "urllib3", "boto3", "botocore"},
     "agent": {"msgspec"},
     "supervisor": {"msgspec"},
     "machines": {"msgspec"},
@@ -45,7 +45,7 @@ PACKAGES: dict[str, set[str]] = {
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
     "cli": {"msgspec", "click", "matplotlib", "plotext"},
-    "testing": {"greenlet", "msgspec", "pytest"},
+    "testing": {"greenlet", "msgspec", "pytest", "moto", "werkzeug"},
 }
 
 # A spec is checked without looking at the world.

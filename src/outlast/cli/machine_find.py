@@ -28,7 +28,7 @@ def workshops(workspace: Workspace | None = None) -> Mapping[str, Workshop]:
 def workshop(name: str) -> Workshop:
     found = clouds().get(name)
     if found is None or not hasattr(found, "access"):
-        raise UsageError(f"there is no cloud `{name}` to work on by hand", hint="use local or gcp")
+        raise UsageError(f"there is no cloud `{name}` to work on by hand", hint="use local, gcp or aws")
     return cast(Workshop, found)
 
 

@@ -74,6 +74,10 @@ def _make(name: str) -> Cloud:
         from outlast.clouds.gcp.cloud import GcpCloud
 
         return GcpCloud()
+    if name == "aws":
+        from outlast.clouds.aws.cloud import AwsCloud
+
+        return AwsCloud()
     raise KeyError(name)
 
 

@@ -40,12 +40,23 @@ def _short(problem: BaseException) -> str:
 
 
 def _open(url: str) -> Any:
+    if url.startswith("s3://"):
+        return _open_s3(url)
     host = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if not host or not url.startswith("gs://"):
         return from_url(url)
     # The variable that Google's own clients know. Without a token obstore would look for one before it writes.
     address = host if "://" in host else f"http://{host}"
     return from_url(url, base_url=address, bearer_token="emulator", client_options={"allow_http": True})
+
+
+def _open_s3(url: str) -> Any:
+    # The variables that Amazon's own clients know; other servers of the protocol are reached by them, too.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    if not endpoint:
+        return from_url(url)
+    plain = endpoint.startswith("http://")
+    return from_url(url, endpoint=endpoint, client_options={"allow_http": True} if plain else {})
 
 
 class ObjectBucket:

@@ -14,6 +14,7 @@ from typing import Any
 
 from outlast.clouds.local import metadata, secrets
 from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.imds import Imds
 from outlast.clouds.local.web import Reply, Request
 from outlast.clouds.local.zones import GRACE_S
 
@@ -22,6 +23,8 @@ ATTRIBUTE_SECRETS = "outlast-secrets"
 ATTRIBUTE_GRACE = "outlast-grace-s"
 # JSON that is laid over the tree of the metadata, and is not shown itself.
 ATTRIBUTE_OVERLAY = "outlast-overlay"
+# JSON of the paths below `/latest/` with which the machine also speaks Amazon's protocol; not shown itself.
+ATTRIBUTE_IMDS = "outlast-imds"
 
 _PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
 _OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"}
@@ -35,6 +38,7 @@ class MetadataService:
         self._folder = folder
         self._address = address
         self._delete_machine = delete_machine
+        self._imds = Imds()
         self._read()
         self._seen: tuple[int, int] | None = None
         self._grace_s = GRACE_S
@@ -61,8 +65,11 @@ class MetadataService:
         except ValueError:
             over = None  # set by hand; no word in metadata may end a machine
         self._overlay: dict[str, Any] = over if isinstance(over, dict) else {}
+        self._imds.read(self._attributes.pop(ATTRIBUTE_IMDS, ""))
 
     def reply(self, request: Request) -> Reply:
+        if self._imds.answers(request):
+            return self._imds.reply(request, grace_s=self._grace_s if self.preempted else None)
         if request.path in _OPEN:
             return Reply(200, _OPEN[request.path], "application/text", metadata.etag(_OPEN[request.path]))
         if request.headers.get("metadata-flavor", "").lower() != "google" or "x-forwarded-for" in request.headers:

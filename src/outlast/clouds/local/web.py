@@ -24,6 +24,7 @@ _REASONS = {
     200: "OK",
     301: "Moved Permanently",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",

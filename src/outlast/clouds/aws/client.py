@@ -1,0 +1,96 @@
+"""Calls of Amazon's APIs, each tried once: `boto3` is loaded here and nowhere else, and its own retries are off."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from outlast.clouds.aws.errors import Doc, sort
+from outlast.errors import BadRequest, CloudUnreachable, Denied, OutlastError
+
+DEFAULT_REGION = "us-east-1"
+# The Pricing API is in few regions and speaks of all of them.
+_PRICING_REGION = "us-east-1"
+_CONNECT_S, _READ_S = 10, 60
+
+
+class Client:
+    """One region of one account. May be used from many threads at once."""
+
+    def __init__(self, region: str = "") -> None:
+        chosen = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        self.region = chosen or DEFAULT_REGION
+        self._lock = threading.Lock()
+        self._clients: dict[str, Any] = {}
+        self._session: Any = None
+
+    def service(self, name: str) -> Any:
+        """The client of a service. Raises OutlastError when `boto3` is not installed."""
+        with self._lock:
+            if name not in self._clients:
+                self._clients[name] = self._make(name)
+            return self._clients[name]
+
+    def _make(self, name: str) -> Any:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ImportError as problem:
+            raise OutlastError("`boto3` is not installed", hint="pip install 'outlast[aws]'") from problem
+        self._session = self._session or boto3.Session(region_name=self.region)
+        # One layer retries, and it is not this one. Parameters stay checked against the service's own model.
+        once = {"total_max_attempts": 1, "mode": "standard"}
+        config = Config(retries=once, connect_timeout=_CONNECT_S, read_timeout=_READ_S, parameter_validation=True)
+        region = _PRICING_REGION if name == "pricing" else self.region
+        return self._session.client(name, region_name=region, config=config)
+
+    def call(self, service: str, operation: str, **parameters: Any) -> Doc:
+        """One call, one answer, or a typed error."""
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+            ParamValidationError,
+            PartialCredentialsError,
+        )
+        from botocore.parsers import ResponseParserError
+
+        try:
+            answer: Doc = getattr(self.service(service), operation)(**parameters)
+            return answer
+        except ClientError as problem:
+            error = problem.response.get("Error", {})
+            status = int(problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
+            raise sort(str(error.get("Code", "")), str(error.get("Message", "")), status=status) from problem
+        except (NoCredentialsError, PartialCredentialsError) as problem:
+            hint = "`aws configure`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            raise Denied("no credentials for AWS were found", hint=hint) from problem
+        except ParamValidationError as problem:
+            raise BadRequest(f"{service} {operation}: {problem}") from problem
+        except (BotoCoreError, ResponseParserError) as problem:
+            # An answer that is no answer is a proxy's or a server's in trouble.
+            raise CloudUnreachable(f"{service} {operation}: {problem}", hint="is the network up?") from problem
+
+    def ec2(self, operation: str, **parameters: Any) -> Doc:
+        return self.call("ec2", operation, **parameters)
+
+    def pages(self, service: str, operation: str, key: str, **parameters: Any) -> Iterator[Doc]:
+        """Every item of every page."""
+        token = ""
+        while True:
+            more = {"NextToken": token} if token else {}
+            answer = self.call(service, operation, **parameters, **more)
+            yield from answer.get(key, [])
+            token = answer.get("NextToken") or ""
+            if not token:
+                return
+
+
+def tags(values: dict[str, str]) -> list[Doc]:
+    return [{"Key": key, "Value": value} for key, value in values.items()]
+
+
+def untagged(items: list[Doc] | None) -> dict[str, str]:
+    return {str(item["Key"]): str(item.get("Value", "")) for item in items or []}

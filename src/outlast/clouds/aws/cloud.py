@@ -1,0 +1,255 @@
+"""Amazon EC2 as a cloud of ours: each method says what is asked of Amazon, and in which order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from outlast.clouds.aws import access, machines, secrets, userdata
+from outlast.clouds.aws.client import Client, untagged
+from outlast.clouds.aws.errors import Doc
+from outlast.clouds.aws.fleet import Fleet
+from outlast.clouds.aws.images import Images
+from outlast.clouds.aws.offers import CLOUD, Offers
+from outlast.clouds.aws.prices import Prices
+from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
+from outlast.errors import BadRequest, NotFound
+
+STOP = "`outlast machine stop`"
+PROFILE = "outlast-machine"
+_USER = "root"
+# How long a rehearsed interruption warns; Amazon takes no less than two minutes.
+_NOTICE = "PT2M"
+
+
+class AwsCloud:
+    """One region of one account. Any number of processes may use it at once."""
+
+    name = CLOUD
+
+    def __init__(self, region: str = "", *, client: Client | None = None) -> None:
+        self.client = client or Client(region)
+        self.prices = Prices(self.client)
+        self.catalogue = Offers(self.client, self.prices)
+        self.pictures = Images(self.client)
+        self.fleet = Fleet(self.client)
+
+    # What there is
+
+    def offers(self, needs: Needs) -> Sequence[Offer]:
+        if needs.image:
+            self._image(needs.image)
+        return self.catalogue.offers(needs)
+
+    def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
+        return self.fleet.described(self.fleet.docs(labels or {}))
+
+    def machine(self, name: str) -> Machine:
+        return self.fleet.described([self.fleet.find(name)])[0]
+
+    def serial(self, name: str) -> str:
+        id = self.fleet.find(name)["InstanceId"]
+        answer = self.client.ec2("get_console_output", InstanceId=id, Latest=True)
+        return str(answer.get("Output") or "")
+
+    # A machine's life
+
+    def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        machines.check_name(name)
+        if offer.cloud != self.name:
+            raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
+        image = self._image(boot.image, gpu=bool(offer.gpu))
+        try:
+            # In another zone, as well: to Amazon that would be another machine.
+            doc = self.fleet.find(name)
+            if doc["State"]["Name"] != "shutting-down":
+                return self._checked(doc, labels)
+            self.fleet.wait(str(doc["InstanceId"]), "terminated")
+        except NotFound:
+            pass
+        keys: dict[str, str] = {}
+        for key in boot.ssh_keys:
+            keys |= access.key_tags(key)
+        data = machines.launch_data(
+            offer,
+            name,
+            boot=boot,
+            labels={**labels, **keys},
+            image=image,
+            group=access.group(self.client),
+            profile=os.environ.get("OUTLAST_AWS_INSTANCE_PROFILE", PROFILE),
+        )
+        zones = [offer.zone] if offer.zone else list(self.catalogue.zones())
+        return self._checked(self.fleet.launch(offer, name, data, labels, zones), labels)
+
+    def _checked(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
+        """The machine, if it is the one that we asked for and not somebody else's of that name. Raises BadRequest."""
+        theirs = untagged(doc.get("Tags"))
+        for key, value in labels.items():
+            if theirs.get(key) != value:
+                why = f"there is a machine `{theirs.get(machines.TAG_NAME)}` already, and it is not this one's"
+                raise BadRequest(why, hint=f"its tag `{key}` is `{theirs.get(key, '')}` and not `{value}`")
+        return self.fleet.described([doc])[0]
+
+    def stop(self, name: str) -> None:
+        doc = self.fleet.find(name)
+        if doc["State"]["Name"] != "stopped":
+            self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]])
+            self.fleet.wait(str(doc["InstanceId"]), "stopped")
+
+    def start(self, name: str) -> None:
+        doc = self.fleet.find(name)
+        if doc["State"]["Name"] in ("running", "pending"):
+            return
+        self.fleet.wait(str(doc["InstanceId"]), "stopped")
+        ran_s = self.machine(name).ran_s
+        self.fleet.tag(str(doc["InstanceId"]), {machines.TAG_RAN: f"{ran_s:.3f}"})
+        self.client.ec2("start_instances", InstanceIds=[doc["InstanceId"]])
+
+    def delete(self, name: str) -> None:
+        machines.check_name(name)
+        for doc in self.fleet.docs({machines.TAG_NAME: name}):
+            self.fleet.end(doc)
+        self.fleet.end_fleets(name)
+
+    def preempt(self, name: str, *, notice: bool = True) -> None:
+        doc = self.fleet.find(name)
+        if not machines.is_spot(doc):
+            raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
+        if doc["State"]["Name"] != "running":
+            raise BadRequest(f"only running machines are preempted: `{name}` is {doc['State']['Name']}")
+        if notice:
+            self._interrupt(doc)
+        elif machines.ends_when_off(machines.labels_of(doc)) == "terminate":
+            self.client.ec2("terminate_instances", InstanceIds=[doc["InstanceId"]])
+        else:
+            self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]], Force=True)
+
+    def _interrupt(self, doc: Doc) -> None:
+        """By the Fault Injection Service, which is Amazon's own way to take a spot machine back on purpose."""
+        account = str(self.client.call("sts", "get_caller_identity")["Account"])
+        place = f"arn:aws:ec2:{self.client.region}:{account}:instance/{doc['InstanceId']}"
+        role = os.environ.get("OUTLAST_AWS_FIS_ROLE") or f"arn:aws:iam::{account}:role/outlast-fis"
+        target = {"resourceType": "aws:ec2:spot-instance", "resourceArns": [place], "selectionMode": "ALL"}
+        action = {
+            "actionId": "aws:ec2:send-spot-instance-interruptions",
+            "parameters": {"durationBeforeInterruption": _NOTICE},
+            "targets": {"SpotInstances": "machine"},
+        }
+        made = self.client.call(
+            "fis",
+            "create_experiment_template",
+            clientToken=f"outlast-{os.urandom(12).hex()}",
+            description=f"outlast preempts {doc['InstanceId']}",
+            stopConditions=[{"source": "none"}],
+            targets={"machine": target},
+            actions={"interrupt": action},
+            roleArn=role,
+        )
+        template = made["experimentTemplate"]["id"]
+        try:
+            token = f"outlast-{os.urandom(12).hex()}"
+            self.client.call("fis", "start_experiment", clientToken=token, experimentTemplateId=template)
+        finally:
+            self.client.call("fis", "delete_experiment_template", id=template)
+
+    def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
+        wanted = {f"{machines.TAG_SET}{key}": value for key, value in items.items()}
+        machines.check_tags(wanted)
+        self.fleet.tag(str(self.fleet.find(name)["InstanceId"]), wanted)
+
+    # Images
+
+    def _image(self, name: str, *, gpu: bool = False) -> Doc:
+        try:
+            return self.pictures.describe(name, gpu=gpu)
+        except NotFound as problem:
+            raise BadRequest(problem.message, hint=problem.hint) from problem
+
+    def images(self) -> Sequence[Image]:
+        return self.pictures.every()
+
+    def image(self, name: str) -> Image:
+        return self.pictures.image(name)
+
+    def snapshot(
+        self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
+    ) -> Image:
+        doc = self.fleet.find(machine)
+        if (state := doc["State"]["Name"]) != "stopped":
+            raise BadRequest(f"machine `{machine}` is {state}", hint=f"stop it first: {STOP} {machine}")
+        return self.pictures.make(str(doc["InstanceId"]), image, family=family, labels=labels or {}, note=note)
+
+    def retire_image(self, name: str, *, retired: bool = True) -> None:
+        self.pictures.retire(name, retired=retired)
+
+    def share_image(self, name: str, who: str) -> None:
+        self.pictures.share(name, who)
+
+    def delete_image(self, name: str) -> None:
+        self.pictures.delete(name)
+
+    # Work by hand
+
+    def access(self, name: str) -> Access:
+        doc = self.fleet.find(name)
+        if doc["State"]["Name"] != "running":
+            raise BadRequest(f"machine `{name}` is {doc['State']['Name']}", hint="start it, and try again")
+        proxy = access.proxy(doc, self.client.region)
+        if not proxy:
+            access.admit_caller(self.client)
+        # Remembered, because the console forgets what is far back.
+        known = untagged(doc.get("Tags")).get(machines.TAG_HOST_KEY, "")
+        found = (known,) if known else access.host_keys(self.serial(name))
+        if found and not known:
+            short = min(found, key=len)
+            if len(short) <= 256:
+                self.fleet.tag(str(doc["InstanceId"]), {machines.TAG_HOST_KEY: short})
+        host = str(doc.get("PublicIpAddress") or doc.get("PrivateIpAddress") or doc["InstanceId"])
+        user = os.environ.get("OUTLAST_AWS_SSH_USER", _USER)
+        return Access(host=host, user=user, proxy_command=proxy, host_keys=found)
+
+    def admit(self, name: str, ssh_key: str) -> None:
+        self.fleet.tag(str(self.fleet.find(name)["InstanceId"]), access.key_tags(ssh_key))
+
+    def metadata(self, name: str) -> Mapping[str, str]:
+        doc = self.fleet.find(name)
+        answer = self.client.ec2("describe_instance_attribute", InstanceId=doc["InstanceId"], Attribute="userData")
+        launched = userdata.metadata(str(answer.get("UserData", {}).get("Value", "")))
+        changed = {
+            key.removeprefix(machines.TAG_SET): value
+            for key, value in untagged(doc.get("Tags")).items()
+            if key.startswith(machines.TAG_SET)
+        }
+        return {**launched, **changed}
+
+    def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
+        doc, machine = self.fleet.find(name), self.machine(name)
+        if disk_gb and disk_gb < machine.disk_gb:
+            raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
+        if type and type != machine.type:
+            self.catalogue.kind(type)
+            if machine.status != "stopped":
+                why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
+                raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
+            self._retype(doc, machine, type)
+        if disk_gb and disk_gb > machine.disk_gb:
+            volume = next(disk["Ebs"]["VolumeId"] for disk in doc["BlockDeviceMappings"] if "Ebs" in disk)
+            self.client.ec2("modify_volume", VolumeId=volume, Size=int(-(-disk_gb // 1)))
+
+    def _retype(self, doc: Doc, machine: Machine, type: str) -> None:
+        wanted = self.catalogue.offers(Needs(type=type, zones=(machine.zone,), spot=machine.spot))
+        if not wanted:
+            raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
+        id = str(doc["InstanceId"])
+        self.client.ec2("modify_instance_attribute", InstanceId=id, InstanceType={"Value": type})
+        # The price that it was launched for is not its own any more.
+        self.fleet.tag(id, {machines.TAG_PRICE: f"{wanted[0].price_usd_per_hour:.10g}"})
+
+    # Secrets
+
+    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
+        secrets.put(self.client, name, values)
+
+    def drop_secrets(self, name: str) -> None:
+        secrets.drop(self.client, name)

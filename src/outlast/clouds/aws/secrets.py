@@ -1,0 +1,34 @@
+"""Secrets as encrypted parameters of Systems Manager, below one path that the machines' role may read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from outlast.clouds.aws.client import Client
+from outlast.errors import BadRequest, NotFound
+
+PREFIX = "/outlast/secrets/"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
+# What an advanced parameter holds.
+_BYTES_MAX = 8192
+
+
+def put(client: Client, name: str, values: Mapping[str, str]) -> None:
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
+    text = json.dumps(dict(values))
+    if len(text.encode()) > _BYTES_MAX:
+        raise BadRequest(f"the secrets `{name}` have more than {_BYTES_MAX} bytes", hint="keep files in the workspace")
+    tier = "Intelligent-Tiering"
+    client.call("ssm", "put_parameter", Name=PREFIX + name, Value=text, Type="SecureString", Overwrite=True, Tier=tier)
+
+
+def drop(client: Client, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        return
+    try:
+        client.call("ssm", "delete_parameter", Name=PREFIX + name)
+    except NotFound:
+        pass

@@ -1,0 +1,165 @@
+"""`moto`'s server whose instances live: each is a machine of the local cloud, with its user data and its metadata.
+
+    python -m outlast.testing.motobridge ROOT [PORT]
+
+What moto does not do is done here: client tokens, zones of fleets, refusals, consoles, interruptions. Faults are put in
+by `POST /__bridge/rules` (JSON, a list of `motofaults.Rule`). Listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from outlast.testing.motofaults import Answer, Rules, refusal
+from outlast.testing.motolife import Life
+
+Environ = dict[str, Any]
+_TOKENED = ("RunInstances", "CreateFleet")
+_UBUNTU = "/aws/service/canonical/ubuntu/"
+
+
+class Bridge:
+    def __init__(self, moto: Callable[..., Iterable[bytes]], life: Life) -> None:
+        self._moto = moto
+        self._life = life
+        self._rules = Rules()
+        self._lock = threading.RLock()
+        self._tokens: dict[str, tuple[str, Answer, list[str]]] = {}
+        self.calls: list[str] = []
+
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if environ.get("HTTP_TRANSFER_ENCODING", "").lower() == "chunked" or "/s3/" in _scope(environ):
+            return self._moto(environ, start_response)
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
+        answer = self._control(path, body) if path.startswith("/__bridge/") else self._answer(environ, body)
+        start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
+        return [answer.body]
+
+    def _control(self, path: str, body: bytes) -> Answer:
+        if path == "/__bridge/rules":
+            self._rules.replace(json.loads(body))
+        elif path == "/__bridge/rebalance":
+            self._life.rebalance(json.loads(body)["instance"])
+        elif path == "/__bridge/calls":
+            return Answer(200, json.dumps(self.calls).encode())
+        return Answer(200, b"{}")
+
+    def _answer(self, environ: Environ, body: bytes) -> Answer:
+        if "/ec2/" not in _scope(environ):
+            return self._other(environ, body)
+        asked = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        action = asked.get("Action", "")
+        with self._lock:
+            self.calls.append(action)
+            rule = self._rules.match(action, asked)
+            if rule is not None and not rule.after:
+                return rule.answer(action)
+            self._life.look()
+            answer = self._ec2(environ, body, action, asked)
+            self._life.follow()
+            if rule is not None:
+                return rule.answer(action)
+            return answer
+
+    def _ec2(self, environ: Environ, body: bytes, action: str, asked: dict[str, str]) -> Answer:
+        if (why := self._life.refuses(action, asked)) is not None:
+            return refusal(*why)
+        if action == "GetConsoleOutput":
+            return self._console(asked["InstanceId"])
+        if action == "CreateImage":
+            return self._ask_moto(environ, _without_snapshot_tags(asked))
+        if action == "DeleteFleets" and self._life.is_empty(asked):
+            # moto gives up on a fleet whose instances were terminated before.
+            return self._ask_moto(environ, urlencode({**asked, "TerminateInstances": "false"}).encode())
+        token = asked.get("ClientToken", "")
+        if action not in _TOKENED or not token:
+            return self._ask_moto(environ, body)
+        print_ = hashlib.sha256(body).hexdigest()
+        if token in self._tokens:
+            before, answer, made = self._tokens[token]
+            if before != print_:
+                return refusal("IdempotentParameterMismatch", "the token was used with other parameters")
+            if made and not self._life.any_alive(made):
+                return refusal("IdempotentInstanceTerminated", "the instance of this token was terminated")
+            return answer
+        known = set(self._life.instances())
+        answer = self._ask_moto(environ, body)
+        made = [id for id in self._life.instances() if id not in known]
+        if action == "CreateFleet":
+            self._life.adjust(made, asked)
+        if answer.status < 300:
+            self._tokens[token] = (print_, answer, made)
+        return answer
+
+    def _console(self, id: str) -> Answer:
+        output = base64.b64encode(self._life.console(id).encode()).decode()
+        space = "http://ec2.amazonaws.com/doc/2016-11-15/"
+        text = (
+            f'<GetConsoleOutputResponse xmlns="{space}"><requestId>r</requestId><instanceId>{id}</instanceId>'
+            f"<timestamp>2026-01-01T00:00:00.000Z</timestamp><output>{output}</output></GetConsoleOutputResponse>"
+        )
+        return Answer(200, text.encode(), (("Content-Type", "text/xml"),))
+
+    def _other(self, environ: Environ, body: bytes) -> Answer:
+        if "/pricing/" in _scope(environ):
+            why = {"__type": "AccessDeniedException", "message": "this account may not ask for prices"}
+            return Answer(400, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+        if environ.get("HTTP_X_AMZ_TARGET", "").endswith(".GetParameter"):
+            name = json.loads(body)["Name"]
+            if name.startswith(_UBUNTU):
+                # moto knows the parameters of Amazon Linux alone; any of its images will do.
+                value = {"Parameter": {"Name": name, "Type": "String", "Value": self._life.some_image()}}
+                return Answer(200, json.dumps(value).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+        answer = self._ask_moto(environ, body)
+        if environ["REQUEST_METHOD"] == "POST" and environ.get("PATH_INFO") == "/experiments" and answer.status < 300:
+            with self._lock:
+                self._life.interrupt(json.loads(answer.body)["experiment"])
+        return answer
+
+    def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
+        caught: list[tuple[str, list[tuple[str, str]]]] = []
+        again = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+        chunks = self._moto(again, lambda status, headers, *_: caught.append((status, headers)))
+        whole = b"".join(chunks)
+        status, headers = caught[0]
+        return Answer(int(status.split()[0]), whole, tuple(headers))
+
+
+def _without_snapshot_tags(asked: dict[str, str]) -> bytes:
+    """moto does not know them, and gives up."""
+    numbers = {key.split(".")[1] for key, value in asked.items() if value == "snapshot" and "ResourceType" in key}
+    tags = tuple(f"TagSpecification.{number}." for number in numbers)
+    kept = {key: value for key, value in asked.items() if not (tags and key.startswith(tags))}
+    return urlencode(kept).encode()
+
+
+def _scope(environ: Environ) -> str:
+    return str(environ.get("HTTP_AUTHORIZATION", ""))
+
+
+def main(root: str, port: int = 0) -> None:
+    os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "true")
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
+    life = Life(root)
+    bridge = Bridge(DomainDispatcherApplication(create_backend_app), life)
+    server = make_server("127.0.0.1", port, bridge, threaded=True, request_handler=MotoRequestHandler)
+    life.endpoint = f"http://127.0.0.1:{server.server_port}"
+    print(life.endpoint, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0)

@@ -1,0 +1,226 @@
+"""The life of `moto`'s instances: each has a machine of the local cloud that does what the instance is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import shlex
+from typing import Any
+
+from outlast.clouds.aws import access, userdata
+from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.service import ATTRIBUTE_IMDS
+from outlast.errors import BadRequest, CloudError, NotFound
+
+_ZONE, _TYPE = "local1-a", "local-2"
+_EXPORTS = """#!/bin/bash
+export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={region}
+export AWS_EC2_METADATA_SERVICE_ENDPOINT="http://${{GCE_METADATA_HOST:-169.254.169.254}}"
+"""
+
+
+class Life:
+    def __init__(self, root: str) -> None:
+        self.local = LocalCloud(root)
+        self.endpoint = ""
+        self._states: dict[str, str] = {}
+        self._tags: dict[str, dict[str, str]] = {}
+        self._rebalanced: set[str] = set()
+
+    def _backends(self) -> dict[str, Any]:
+        from moto.ec2.models import ec2_backends
+
+        return dict(ec2_backends["123456789012"].items())
+
+    def instances(self) -> dict[str, Any]:
+        return {
+            instance.id: instance
+            for backend in self._backends().values()
+            for reservation in backend.reservations.values()
+            for instance in reservation.instances
+        }
+
+    def any_alive(self, ids: list[str]) -> bool:
+        every = self.instances()
+        return any(id in every and every[id].state not in ("terminated", "shutting-down") for id in ids)
+
+    def some_image(self) -> str:
+        backend = next(iter(self._backends().values()))
+        return min(str(image.id) for image in backend.describe_images() if (image.architecture or "") == "x86_64")
+
+    def look(self) -> None:
+        """What machines did by themselves becomes what their instances did."""
+        for id, instance in self.instances().items():
+            if instance.state != "running" or self._states.get(id) != "running":
+                continue
+            try:
+                machine = self.local.machine(id)
+            except NotFound:
+                continue
+            if machine.status not in ("stopped", "broken"):
+                continue
+            ends = instance.instance_initiated_shutdown_behavior == "terminate"
+            instance.terminate() if ends else instance.stop()
+            preempted = "preempted" in machine.why
+            code = "Server.SpotInstanceTermination" if preempted else "Client.InstanceInitiatedShutdown"
+            when = datetime.datetime.fromtimestamp(machine.stopped_at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S GMT")
+            instance._reason = f"{'Service' if preempted else 'User'} initiated ({when})"
+            instance.state_reason.code, instance.state_reason.message = code, f"{code}: {machine.why}"
+            self._states[id] = instance.state
+            if ends:
+                self.local.delete(id)
+
+    def follow(self) -> None:
+        """What was done to instances is done to their machines."""
+        for id, instance in self.instances().items():
+            before, now = self._states.get(id, ""), instance.state
+            if before != now:
+                self._states[id] = now
+                if now == "running":
+                    self._tags[id] = self._known(instance)
+                    self.local.start(id) if before else self._launch(instance)
+                elif now == "stopped":
+                    self.local.stop(id)
+                elif now == "terminated":
+                    self.local.delete(id)
+            if now != "terminated" and (tags := self._known(instance)) != self._tags.get(id):
+                self._tags[id] = tags
+                self._tell(instance)
+        self._follow_images()
+
+    def _follow_images(self) -> None:
+        known = {image.name for image in self.local.images()}
+        there = {ami.id: ami for backend in self._backends().values() for ami in backend.amis.values()}
+        for id, ami in there.items():
+            origin = getattr(ami, "instance", None)
+            if id not in known and origin is not None and self._states.get(origin.id) == "stopped":
+                self.local.snapshot(origin.id, id)
+        for name in known:
+            if name.startswith("ami-") and name not in there:
+                self.local.delete_image(name)
+
+    def _known(self, instance: Any) -> dict[str, str]:
+        return {tag["key"]: tag["value"] for tag in instance.get_tags()}
+
+    def _launch(self, instance: Any) -> None:
+        scripts = userdata.scripts(str(instance.user_data or ""))
+        head = _EXPORTS.format(endpoint=shlex.quote(self.endpoint), region=instance.region_name)
+        image = instance.image_id if instance.image_id in {image.name for image in self.local.images()} else ""
+        offer = self.local.offers(Needs(type=_TYPE, zones=(_ZONE,), spot=instance.lifecycle == "spot"))[0]
+        port = int(self.endpoint.rpartition(":")[2])
+        # The door is the local cloud's own: no script may touch this computer's ssh server.
+        script = head + scripts.get(userdata.SCRIPT, "")
+        keys = tuple(access.keys_in(self._tags[instance.id]))
+        metadata = {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))}
+        boot = Boot(script=script, image=image, metadata=metadata, ssh_keys=keys, forwards=(port,))
+        self.local.launch(offer, instance.id, boot=boot, labels={})
+
+    def _tell(self, instance: Any) -> None:
+        with contextlib.suppress(NotFound):
+            self.local.set_metadata(instance.id, {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))})
+            for key in access.keys_in(self._tags[instance.id]):
+                self.local.admit(instance.id, key)
+
+    def _paths(self, instance: Any) -> dict[str, str]:
+        """What the metadata server of this instance says, by path below `/latest/`."""
+        region, zone = instance.region_name, instance.placement
+        identity = {
+            "accountId": "123456789012",
+            "instanceId": instance.id,
+            "instanceType": instance.instance_type,
+            "imageId": instance.image_id,
+            "region": region,
+            "availabilityZone": str(zone),
+            "version": "2017-09-30",
+        }
+        role = {
+            "Code": "Success",
+            "Type": "AWS-HMAC",
+            "AccessKeyId": "ASIATESTING",
+            "SecretAccessKey": "testing",
+            "Token": "testing",
+            "Expiration": "2099-01-01T00:00:00Z",
+        }
+        paths = {
+            "dynamic/instance-identity/document": json.dumps(identity),
+            "meta-data/instance-id": instance.id,
+            "meta-data/instance-type": instance.instance_type,
+            "meta-data/ami-id": instance.image_id,
+            "meta-data/placement/region": region,
+            "meta-data/placement/availability-zone": str(zone),
+            "meta-data/iam/security-credentials/outlast-machine": json.dumps(role),
+            "user-data": str(instance.user_data or ""),
+        }
+        if instance.id in self._rebalanced:
+            paths["meta-data/events/recommendations/rebalance"] = json.dumps({"noticeTime": "2026-01-01T00:00:00Z"})
+        return {**paths, **{f"meta-data/tags/instance/{k}": v for k, v in self._tags[instance.id].items()}}
+
+    def rebalance(self, id: str) -> None:
+        self._rebalanced.add(id)
+        self._tell(self.instances()[id])
+
+    def interrupt(self, experiment: dict[str, Any]) -> None:
+        for target in experiment["targets"].values():
+            for place in target["resourceArns"]:
+                with contextlib.suppress(BadRequest, NotFound):
+                    self.local.preempt(place.rpartition("/")[2])
+
+    def console(self, id: str) -> str:
+        """What the machine printed, and what cloud-init prints: its host keys."""
+        with contextlib.suppress(CloudError):
+            text, keys = self.local.serial(id), ""
+            with contextlib.suppress(CloudError):
+                keys = "\n".join(self.local.access(id).host_keys)
+            block = f"-----BEGIN SSH HOST KEY KEYS-----\n{keys}\n-----END SSH HOST KEY KEYS-----\n"
+            return text + (block if keys else "")
+        return ""
+
+    def refuses(self, action: str, asked: dict[str, str]) -> tuple[str, str] | None:
+        """What EC2 refuses and moto does not."""
+        if action == "ModifyInstanceAttribute" and "InstanceType.Value" in asked:
+            instance = self.instances().get(asked["InstanceId"])
+            if instance is not None and instance.state != "stopped":
+                return "IncorrectInstanceState", f"the instance {instance.id} is not in the state 'stopped'"
+        if action == "CreateImage":
+            amis = [ami for backend in self._backends().values() for ami in backend.amis.values()]
+            if any(ami.name == asked["Name"] for ami in amis):
+                return "InvalidAMIName.Duplicate", f"AMI name {asked['Name']} is already in use"
+        return None
+
+    def adjust(self, made: list[str], asked: dict[str, str]) -> None:
+        """A fleet's instance as its launch template and its first override say: moto leaves most of it out."""
+        from moto.ec2.models.instances import MetadataOptions
+
+        every = self.instances()
+        zone = next((value for key, value in asked.items() if key.endswith(".AvailabilityZone")), "")
+        name = next((value for key, value in asked.items() if key.endswith(".LaunchTemplateName")), "")
+        for id in made:
+            instance, backend = every[id], every[id].ec2_backend
+            data = backend.get_launch_template_by_name(name).latest_version().data
+            instance._placement.zone = zone or instance._placement.zone
+            instance.lifecycle = "spot"
+            instance.user_data = data.get("UserData")
+            instance.metadata_options = MetadataOptions(data.get("MetadataOptions"))
+            behaviour = data.get("InstanceInitiatedShutdownBehavior")
+            instance.instance_initiated_shutdown_behavior = behaviour or "stop"
+            tags = {
+                tag["Key"]: tag["Value"] for spec in _list(data.get("TagSpecifications")) for tag in _list(spec["Tags"])
+            }
+            disks = [one.get("Ebs", {}) for one in _list(data.get("BlockDeviceMappings"))]
+            for device in instance.block_device_mapping.values():
+                volume = backend.volumes[device.volume_id]
+                volume.size = int(disks[0].get("VolumeSize", volume.size)) if disks else volume.size
+                backend.create_tags([volume.id], tags)
+
+    def is_empty(self, asked: dict[str, str]) -> bool:
+        """Whether no instance of these fleets lives."""
+        wanted = [value for key, value in asked.items() if key.startswith("FleetId")]
+        fleets = [backend.fleets[id] for backend in self._backends().values() for id in wanted if id in backend.fleets]
+        ids = [request.instance.id for fleet in fleets for request in fleet.spot_requests]
+        return not self.any_alive(ids)
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else list(value or [])
