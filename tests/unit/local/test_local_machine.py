@@ -199,11 +199,13 @@ def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalClo
 
 def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: Fleet, mode: str) -> None:
     make_image(fleet, cloud, "odd", "true")
-    # The disk needs a folder of this name, and the image has a file.
     (layer,) = Path(cloud.root, "layers").iterdir()
-    folder = layer / ("top" if mode in ("root", "userns") else "home")
-    shutil.rmtree(folder)
-    folder.write_text("in the way")
+    if mode in ("root", "userns"):
+        shutil.rmtree(layer)
+    else:
+        # The disk needs a folder of this name, and the image has a file.
+        shutil.rmtree(layer / "home")
+        (layer / "home").write_text("in the way")
     cloud.launch(fleet.offer(), "m", boot=Boot(image="odd"), labels={})
     assert "boot failed" in fleet.wait("m", "broken").why
 

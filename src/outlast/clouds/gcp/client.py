@@ -53,6 +53,10 @@ def request_id(*words: str) -> str:
     return str(uuid.uuid5(_NAMES, "/".join(words)))
 
 
+# So many failures of one and the same request are gone through to reach a new one.
+_REMEMBERED_MAX = 10
+
+
 class Client:
     """One project. May be used from many threads at once."""
 
@@ -222,12 +226,14 @@ class Client:
         Raises what the request or its operation ended in.
         """
         what = _what(method, below)
-        answer = self.compute(method, below, body=body, query={**(query or {}), "requestId": request_id(key)})
-        if answer.doc.get("status") == "DONE" and "error" in answer.doc:
-            # The server remembers a request for an hour, and answers with how it went then. What failed made nothing,
-            # so it may be tried again; whoever else tries within this minute sends the same.
-            again = request_id(key, str(int(answer.at // 60)))
+        again = request_id(key)
+        for _ in range(_REMEMBERED_MAX):
             answer = self.compute(method, below, body=body, query={**(query or {}), "requestId": again})
+            if answer.doc.get("status") != "DONE" or "error" not in answer.doc:
+                break
+            # The server remembers a request for an hour, and answers with how it went. What failed made nothing: it
+            # may be tried again; whoever else tries goes the same way from failure to failure, and sends the same.
+            again = request_id(key, str(answer.doc.get("name", "")))
         operation = self.wait(answer.doc)
         if (problem := of_operation(operation, what)) is not None:
             raise problem

@@ -78,10 +78,10 @@ def _write_down(desk: Desk, ref: Ref, doc: Doc, machine: Machine) -> None:
     """An operation for each end that nobody asked for, as Google's own log has."""
     if doc.get("_ended") == machine.stopped_at:
         return
+    # The log first: whoever sees the machine ended shall find why.
+    kinds = {"preempted": "compute.instances.preempted", "powered off by itself": "compute.instances.guestTerminate"}
+    if machine.why in kinds:
+        desk.operations.done(ref, kinds[machine.why], target_id=doc["id"])
     desk.change(ref, _ended=machine.stopped_at)
-    if machine.why == "preempted":
-        desk.operations.done(ref, "compute.instances.preempted", target_id=doc["id"])
-        if doc["scheduling"].get("instanceTerminationAction") == "DELETE":
-            machines.delete(desk, ref)
-    elif machine.why == "powered off by itself":
-        desk.operations.done(ref, "compute.instances.guestTerminate", target_id=doc["id"])
+    if machine.why == "preempted" and doc["scheduling"].get("instanceTerminationAction") == "DELETE":
+        machines.delete(desk, ref)
