@@ -42,6 +42,7 @@ class Cable:
 
     def plug(self, network: int) -> None:
         """Put the other end into the machine's network."""
+        _unplug(self._port)
         ip_batch(
             f"link add {self._port} type veth peer name eth0 address {self._mac} "
             f"netns /proc/{os.getpid()}/fd/{network}\n"
@@ -205,8 +206,18 @@ def _follow(keeper_pid: int, *, rootless: bool) -> bool:
     return True
 
 
+def _unplug(name: str) -> None:
+    """Remove what a dead network still has here: the kernel takes its time, and the name is ours by now."""
+    if any(known == name for _, known in socket.if_nameindex()):
+        with suppress(OSError):  # it went by itself meanwhile
+            ip_batch(f"link del {name}\n")
+
+
 def _make(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
     """A new switch in a namespace of its own, with a leg in this computer's network if we may."""
+    leg = f"ol{_digest(folder.root):08x}"
+    if not rootless:
+        _unplug(leg)
     block = _free_block(folder.root, rootless=rootless)
     if rootless:
         linux.new_user_namespace(linux.CLONE_NEWNET, "user and network namespaces", seen_as=0)
@@ -218,7 +229,6 @@ def _make(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
     )
     if rootless:
         return block, False
-    leg = f"ol{_digest(folder.root):08x}"
     os.set_inheritable(host, True)
     ip_batch(
         f"link add host0 type veth peer name {leg} netns /proc/self/fd/{host}\n"
