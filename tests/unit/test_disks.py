@@ -32,8 +32,8 @@ def told_by(script: str, folder: Path) -> str:
     begin = (
         "import os, subprocess, sys\n"
         f"folder = {str(folder)!r}\n"
-        "def read_only(): subprocess.run(['mount', '-o', 'remount,ro', folder], check=True)\n"
-        "def writable(): subprocess.run(['mount', '-o', 'remount,rw', folder], check=True)\n"
+        "def read_only(): subprocess.run(['mount', '-o', 'remount,bind,ro', folder], check=True)\n"
+        "def writable(): subprocess.run(['mount', '-o', 'remount,bind,rw', folder], check=True)\n"
     )
     shell = 'mount -t tmpfs -o size=24m none "$1"; exec "$2" -c "$3"'
     words = [*_WORDS, shell, "bash", str(folder), sys.executable, begin + script]
