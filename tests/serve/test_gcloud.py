@@ -113,6 +113,7 @@ def test_trees_go_up_and_down_and_are_kept_alike(shell: Shell) -> None:
 
 
 def test_a_bucket_is_made_told_of_and_deleted(shell: Shell) -> None:
+    shell.put("staying")  # gcloud calls an empty listing an error
     told = shell.well(
         """
         gcloud storage buckets create gs://told-of --location=europe-west4 --default-storage-class=nearline
@@ -132,6 +133,7 @@ def test_a_bucket_is_made_told_of_and_deleted(shell: Shell) -> None:
     )
     lines = [line.split() for line in told.splitlines()]
     assert lines[:4] == [["EUROPE-WEST4", "NEARLINE", "one"], ["hello"], ["value", "6"], ["6", "gs://told-of"]]
+    assert ["gs://staying/"] in lines
     assert ["gs://told-of/"] not in lines
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import ExitStack
 
 import msgspec
 
@@ -56,17 +57,16 @@ def fetch_git(url: str, ref: str, commit: str, destination: str) -> str:
         commit = commit or ref
     destination = os.path.abspath(destination)
     os.makedirs(destination)
-    try:
-        _git(destination, "init", "-q")
-        found = _fetch_commit(destination, url, commit or ref or "HEAD")
-        _git(destination, "checkout", "-q", "--force", "--detach", found)
-        _fetch_submodules(destination, url)
-    except _GitFailed as problem:
-        shutil.rmtree(destination, ignore_errors=True)
-        raise _told(url, str(problem)) from None
-    except BaseException:
-        shutil.rmtree(destination, ignore_errors=True)
-        raise
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, destination, ignore_errors=True)
+        try:
+            _git(destination, "init", "-q")
+            found = _fetch_commit(destination, url, commit or ref or "HEAD")
+            _git(destination, "checkout", "-q", "--force", "--detach", found)
+            _fetch_submodules(destination, url)
+        except _GitFailed as problem:
+            raise _told(url, str(problem)) from None
+        undo.pop_all()
     return found
 
 

@@ -63,18 +63,14 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
 
         spec = with_image(workspace, spec, project)
     stage = _Stage(workspace, spec, asked, source=project.source)
-    with stage.supervised():
-        try:
+    try:
+        with stage.supervised(), contextlib.ExitStack() as undo:
+            undo.callback(stage.clear)
             drilled, undisturbed = stage.play()
-        except (KeyboardInterrupt, _Told):
-            with _undisturbed_by_signals():
-                stage.clear()
-            note("\nthe drill was cancelled; nothing is left running")
-            return 130
-        except BaseException:
-            with _undisturbed_by_signals():
-                stage.clear()
-            raise
+            undo.pop_all()
+    except (KeyboardInterrupt, _Told):
+        note("\nthe drill was cancelled; nothing is left running")
+        return 130
     report = _judged(spec, asked, stage.cloud, drilled, undisturbed)
     if as_json:
         import msgspec
@@ -215,9 +211,10 @@ class _Stage:
         """End whatever still runs, and wait until its machines are gone."""
         from outlast.cli.cancel import cancel_run
 
-        for run in self.runs:
-            cancel_run(self.workspace, run)
-            self._settle(run)
+        with _undisturbed_by_signals():
+            for run in self.runs:
+                cancel_run(self.workspace, run)
+                self._settle(run)
 
     def _settle(self, run: str, *, within_s: float = 20.0) -> None:
         story, give_up_at = self.workspace.story(run), time.monotonic() + within_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -53,14 +54,13 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
     cloud, wish = _wish(hands, name, cloud_name, like, words)
     note(f"making {name} on {cloud.name}")
     machine, hand = make(cloud, hands, wish, say=note)
-    try:
+    with ExitStack() as undo:
+        # Interrupted, or the workspace is gone: a machine that nobody was told of must not go on billing.
+        undo.callback(unmake, cloud, hands, hand, say=note)
+        undo.callback(note, f"deleting {name} again")
         problem = _settle_in(cloud, hands, name, wait_s)
         finish(hands, hand)
-    except BaseException:
-        # Interrupted, or the workspace is gone: a machine that nobody was told of must not go on billing.
-        note(f"deleting {name} again")
-        unmake(cloud, hands, hand, say=note)
-        raise
+        undo.pop_all()
     _tell_how(machine, no_ssh_config=no_ssh_config, problem=problem)
     return 0 if problem is None else problem.exit_code
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 
@@ -67,13 +68,13 @@ def make(cloud: Workshop, hands: Hands, wish: Wish, *, say: Say = lambda _: None
     offers = _offers(cloud, wish.needs)
     _refuse_taken(cloud, hands, wish.name)
     hand = _claim(hands, cloud, wish)
-    try:
+    with ExitStack() as undo:
+        undo.callback(unmake, cloud, hands, hand, say=say)
         machine = _launch(cloud, hands, hand, wish, offers, say)
         born = facts(machine, cloud.metadata(wish.name))
-        return machine, hands.write(msgspec.structs.replace(hand, born=born))
-    except BaseException:
-        unmake(cloud, hands, hand, say=say)
-        raise
+        hand = hands.write(msgspec.structs.replace(hand, born=born))
+        undo.pop_all()
+    return machine, hand
 
 
 def finish(hands: Hands, hand: Hand) -> Hand:

@@ -263,9 +263,9 @@ def _write(path: str, text: str, *, permissions: int = 0o600) -> None:
             file.write(text)
         os.chmod(fresh, permissions)
         os.replace(fresh, path)
-    except BaseException:
-        os.unlink(fresh)
-        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # it has its name
+            os.unlink(fresh)
 
 
 @contextlib.contextmanager

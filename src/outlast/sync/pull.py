@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from outlast.errors import UsageError
@@ -33,13 +34,12 @@ class Pull:
         self._pipe = Pipe(link.words(options=("-o", "ControlPath=none")), heard=self._lost.put)
         self._rsync: Rsync | None = None
         self._swept = False
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             self.greeting = greet(self._pipe, place, name=link.name)
             self._source = f"{link.host}:{self.greeting.root}/"
             self._rsync = Rsync(link.rsync_shell())
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     def fetch(self) -> None:
         """What is new there since the last time, here."""

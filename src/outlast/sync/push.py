@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 from outlast.errors import OutlastError
@@ -50,13 +51,12 @@ class Push:
         self._later: dict[str, float] = {}
         self._refused: dict[str, Mark] = {}
         self._heard_at = self._pinged_at = time.monotonic()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             self.greeting = greet(self._pipe, place, name=link.name)
             self._destination = f"{link.host}:{self.greeting.root}/"
             self._rsync = Rsync(link.rsync_shell())
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     # The whole
 

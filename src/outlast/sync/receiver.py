@@ -174,9 +174,8 @@ class Store:
                 os.fchmod(handle, mode & 0o777)
             os.utime(fresh, ns=(mtime_ns, mtime_ns))
             self._place(path, fresh)
-        except BaseException:
+        finally:
             _unlink(fresh)
-            raise
 
     def link(self, path: str, target: str) -> None:
         self.number += 1
@@ -184,9 +183,8 @@ class Store:
         os.symlink(target, fresh)
         try:
             self._place(path, fresh)
-        except BaseException:
+        finally:
             _unlink(fresh)
-            raise
 
     def _place(self, path: str, fresh: str) -> None:
         """Give it its name, below real folders only: a link on the way would lead out."""

@@ -183,9 +183,8 @@ class FolderBucket:
             try:
                 _copy_file(source, staged)
                 os.replace(staged, path)
-            except BaseException:
+            finally:
                 _forget(staged)
-                raise
 
     def head(self, key: str) -> Entry:
         with _told(key):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import obstore
@@ -113,10 +113,9 @@ class ObjectBucket:
                 for piece in obstore.get(self._store, check_key(key)):
                     file.write(piece)
             os.replace(staged, path)
-        except BaseException:
-            if os.path.exists(staged):
+        finally:
+            with suppress(FileNotFoundError):  # it has its name
                 os.unlink(staged)
-            raise
 
     def head(self, key: str) -> Entry:
         with _told(self.url, key):

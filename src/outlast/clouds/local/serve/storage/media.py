@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from email.utils import formatdate, parsedate_to_datetime
 from typing import BinaryIO
 
@@ -57,16 +58,16 @@ def object_headers(stored: Stored) -> dict[str, str]:
 
 def media_answer(request: Request, stored: Stored, file: BinaryIO) -> Answer:
     """The body, or the part of it that is asked for. Takes the file over."""
-    try:
+    with ExitStack() as undo:
+        undo.callback(file.close)
         check_header_conditions(request, stored)
         headers = object_headers(stored)
         if _must_unzip(request, stored):
             del headers["Content-Encoding"], headers["Accept-Ranges"]
+            undo.pop_all()
             return Answer(headers=headers, body=_unzipped(file))
         wanted = byte_range(request.headers["range"], stored.size) if "range" in request.headers else None
-    except BaseException:
-        file.close()
-        raise
+        undo.pop_all()
     if wanted is None:
         return Answer(headers=headers, body=FileSlice(file=file, offset=0, length=stored.size))
     offset, length = wanted
