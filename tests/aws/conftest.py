@@ -28,11 +28,25 @@ class Bridge:
     def __init__(self, url: str, root: str) -> None:
         self.url, self.root = url, root
         self.local = LocalCloud(root, mode="pidns")
+        self.variables = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": REGION,
+            "OUTLAST_AWS_INSTANCE_PROFILE": "",
+            "OUTLAST_AWS_SSH_USER": getpass.getuser(),
+            "OUTLAST_AWS_SSH_PROXY": shlex.join([sys.executable, "-m", "tests.aws.connect", root]) + " %i",
+        }
 
     def tell(self, what: str, words: Any) -> Any:
         request = urllib.request.Request(f"{self.url}/__bridge/{what}", json.dumps(words).encode(), method="POST")
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())
+
+    def grace(self, grace_s: float) -> None:
+        """How long machines have after the notice; two minutes are too long for a test."""
+        for zone in self.local.zone_settings():
+            self.local.set_zone(zone, grace_s=grace_s)
 
     def rules(self, *rules: dict[str, Any]) -> None:
         self.tell("rules", list(rules))
@@ -42,8 +56,6 @@ class Bridge:
 def bridge_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
     root = str(tmp_path_factory.mktemp("aws-machines"))
     local = LocalCloud(root, mode="pidns")
-    for zone in local.zone_settings():
-        local.set_zone(zone, grace_s=0.5)
     environ = {**os.environ, "OUTLAST_LOCAL_MODE": "pidns"}
     words = [sys.executable, "-m", "outlast.testing.motobridge", root]
     with open(f"{root}/bridge.log", "wb") as log:
@@ -60,20 +72,12 @@ def bridge_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]
 
 @pytest.fixture
 def bridge(bridge_process: Bridge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bridge]:
-    settings = {
-        "AWS_ENDPOINT_URL": bridge_process.url,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": REGION,
-        "OUTLAST_AWS_INSTANCE_PROFILE": "",
-        "OUTLAST_AWS_SSH_USER": getpass.getuser(),
-        "OUTLAST_AWS_SSH_PROXY": shlex.join([sys.executable, "-m", "tests.aws.connect", bridge_process.root]) + " %i",
-    }
-    for name, value in settings.items():
+    for name, value in bridge_process.variables.items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     bridge_process.rules()
+    bridge_process.grace(0.5)
     yield bridge_process
     bridge_process.rules()
 

@@ -22,10 +22,10 @@ from outlast.agent.lives import mean_life_s
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump
 from outlast.agent.patience import patient
-from outlast.agent.place import Place, environment_for, place_for, words_for
+from outlast.agent.place import Place, circumstances, environment_for, place_for, words_for
 from outlast.agent.process import Command
 from outlast.agent.save import Saver
-from outlast.agent.watch import Exited, Hung, Noticed, Over, Watch
+from outlast.agent.watch import Exited, Happening, Hung, Noticed, Over, Warned, Watch
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.workspace import logs, metrics
 from outlast.workspace.checkpoints import restore
@@ -196,6 +196,8 @@ class Agent:
                 self.attempt.notice(happening.notice)
                 why = "preempted before it could start"
                 raise Ended(why, Verdict(finished=False, outcome="preempted", why=why))
+            if isinstance(happening, Warned):
+                self.attempt.warn(happening.notice)
             if isinstance(happening, Over):
                 raise Ended(happening.why)
 
@@ -288,6 +290,8 @@ class Agent:
                 break
             elif isinstance(happening, Noticed):
                 kill_at = self._take_notice(happening.notice, command, saver)
+            elif isinstance(happening, Warned):
+                self._take_warning(happening.notice, command, saver)
             elif isinstance(happening, Hung):
                 hung = happening.why
                 command.ask_to_leave()
@@ -299,7 +303,7 @@ class Agent:
                 kill_at = min(kill_at or math.inf, time.monotonic() + _LEAVE_S)
         self._conclude(happening, command, pump, saver, hung=hung, over=over)
 
-    def _next_happening(self, kill_at: float) -> Exited | Noticed | Over | Hung | None:
+    def _next_happening(self, kill_at: float) -> Happening | None:
         import queue
 
         if not kill_at:
@@ -330,6 +334,12 @@ class Agent:
         reserve_s = min(_RESERVE_S, notice.grace_s / 4)
         return self.noticed_at + notice.grace_s - reserve_s
 
+    def _take_warning(self, notice: Notice, command: Command, saver: Saver) -> None:
+        """What is there is saved now, so that little is lost if there is to be no notice; the command goes on."""
+        say(f"warning: {notice.why}")
+        threading.Thread(target=saver.commit_quickly, args=(command,), daemon=True).start()
+        self.attempt.warn(notice)
+
     # After the command
 
     def _conclude(
@@ -355,7 +365,7 @@ class Agent:
         if hung:
             result = msgspec.structs.replace(result, why=f"it hung: {hung}")
         elif result.outcome in ("crashed", "killed") and not result.finished:
-            result = msgspec.structs.replace(result, why=result.why + self._circumstances())
+            result = msgspec.structs.replace(result, why=result.why + circumstances(self.place))
         outputs, missing = self._send_outputs(saver, pump)
         if missing and result.finished:
             # Its results are on this machine alone, which is about to go: that is no success.
@@ -373,15 +383,6 @@ class Agent:
         if self.noticed is None:
             return otherwise_s
         return max(0.5, self.noticed_at + self.noticed.grace_s - time.monotonic() - 1.0)
-
-    def _circumstances(self) -> str:
-        """What about the machine may have caused it, so that the reason given is the honest one."""
-        try:
-            usage = shutil.disk_usage(self.place.code)
-        except OSError:
-            return ""
-        full = usage.free < max(16 << 20, usage.total // 1000)
-        return "; its disk is full: raise `[machine] disk`" if full else ""
 
     def _send_outputs(self, saver: Saver, pump: OutputPump) -> tuple[int, str]:
         """How many were copied, and why the others were not. Files that nobody could copy are named in the log."""

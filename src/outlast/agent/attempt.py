@@ -132,6 +132,9 @@ class Attempt:
         self._ring()
         return said
 
+    def warn(self, notice: Notice) -> bool:
+        return self._say(ev.Warned(attempt=self.number, why=notice.why))
+
     def saved(
         self, checkpoint: str, *, step: int | None, size: int, metrics: Mapping[str, float] | None = None
     ) -> bool:

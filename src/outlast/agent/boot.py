@@ -8,7 +8,9 @@ import time
 from outlast.agent.agent import Agent, say
 from outlast.agent.instance import GceInstance, Instance, patiently
 from outlast.errors import OutlastError
+from outlast.workspace.bootstrap import MACHINE_OF
 from outlast.workspace.bucket import open_bucket
+from outlast.workspace.reach import STORE_KEY, Reach, reach
 from outlast.workspace.workspace import Workspace
 
 _LINGER_S = 30.0
@@ -16,19 +18,36 @@ _LINGER_S = 30.0
 
 def main() -> int:
     """The agent of this machine: who it is, it learns from the instance metadata."""
-    instance = GceInstance()
+    instance = _this_machine()
     run = patiently(instance, "outlast-run")
     number = int(instance.attribute("outlast-attempt"))
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
-    workspace = Workspace(open_bucket(instance.attribute("outlast-workspace")))
     home = os.environ.get("HOME", "") or os.getcwd()
     try:
+        workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), _reach(instance)))
         Agent(workspace, run, number, instance=instance, home=home).carry_out()
     except OutlastError as problem:
         say(f"error: {problem.message}")
+    except OSError as problem:
+        say(f"error: {problem}")
     _linger(instance)
     return 0
+
+
+def _this_machine() -> Instance:
+    """Whoever packed the boot script knows whose machine it is."""
+    if os.environ.get(MACHINE_OF) == "aws":
+        from outlast.agent.ec2 import Ec2Instance
+
+        return Ec2Instance()
+    return GceInstance()
+
+
+def _reach(instance: Instance) -> Reach:
+    """The key is asked for here and kept in memory: neither the command nor any file of the machine sees it."""
+    name = instance.attribute(STORE_KEY)
+    return reach(instance.attribute, instance.secrets(name) if name else {})
 
 
 def _linger(instance: Instance) -> None:

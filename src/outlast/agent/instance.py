@@ -25,6 +25,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     why: str
     grace_s: float
+    # The cloud only thinks so: nothing ends yet, and perhaps nothing will.
+    early: bool = False
 
 
 class Instance(Protocol):
@@ -34,7 +36,8 @@ class Instance(Protocol):
         """Instance metadata. Raises OSError when the metadata server cannot be reached."""
 
     def wait_for_notice(self, timeout_s: float) -> Notice | None:
-        """Block until the notice comes, or until the timeout. May raise OSError; ask again then."""
+        """Block until the notice comes, or until the timeout. May raise OSError; ask again then. One that is `early`
+        comes once, and does not keep the notice itself from coming."""
 
     def secrets(self, name: str) -> dict[str, str]:
         """The values kept under that name, for this machine alone."""

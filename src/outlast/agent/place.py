@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 
 import msgspec
@@ -112,3 +113,13 @@ def words_for(spec: Spec) -> list[str]:
         return words
     # One shell for both: a set-up that fails ends the attempt before the command runs.
     return ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', "set -e\n" + spec.setup, *words]
+
+
+def circumstances(place: Place) -> str:
+    """What about the machine may have ended the command, so that the reason given is the honest one."""
+    try:
+        usage = shutil.disk_usage(place.code)
+    except OSError:
+        return ""
+    full = usage.free < max(16 << 20, usage.total // 1000)
+    return "; its disk is full: raise `[machine] disk`" if full else ""

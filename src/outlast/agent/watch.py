@@ -24,6 +24,12 @@ class Noticed(msgspec.Struct, frozen=True):
     notice: Notice
 
 
+class Warned(msgspec.Struct, frozen=True):
+    """The cloud thinks that the notice may come."""
+
+    notice: Notice
+
+
 class Over(msgspec.Struct, frozen=True):
     """The run is over, this attempt was given up, or the workspace has been out of reach for too long."""
 
@@ -34,7 +40,7 @@ class Hung(msgspec.Struct, frozen=True):
     why: str
 
 
-Happening = Exited | Noticed | Over | Hung
+Happening = Exited | Noticed | Warned | Over | Hung
 
 
 class Watch:
@@ -99,7 +105,9 @@ class Watch:
             except OSError:
                 self._stop.wait(1.0)
                 continue
-            if notice is not None:
+            if notice is not None and notice.early:
+                self.happenings.put(Warned(notice))
+            elif notice is not None:
                 self.happenings.put(Noticed(notice))
                 return
 

@@ -28,6 +28,8 @@ def sentence(event: Event) -> str:
             return f"attempt {event.attempt}: checkpoint {event.checkpoint} saved{step} ({size(event.bytes)})"
         case ev.Noticed():
             return f"attempt {event.attempt}: notice: {event.why}; {describe_s(event.grace_s)} left"
+        case ev.Warned():
+            return f"attempt {event.attempt}: warning: {event.why}"
         case ev.Stopped():
             return f"attempt {event.attempt}: {event.outcome}" + (f": {event.why}" if event.why else "")
         case ev.Finished():

@@ -13,6 +13,7 @@ from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
 from outlast.supervisor import elsewhere
+from outlast.workspace import reach
 from outlast.workspace.data import local_path
 from outlast.workspace.wheel import store_wheel
 from outlast.workspace.workspace import Workspace
@@ -37,14 +38,12 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         "outlast-attempt": str(attempt),
         "outlast-cloud": spec.machine.cloud,
         "outlast-params": msgspec.json.encode(spec.params).decode(),
+        **reach.metadata(workspace.url, os.environ),
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
     if spec.machine.cloud == "local":
         # Every machine of the local cloud sees the same disk: data that one attempt fetched serves the next.
         metadata["outlast-cache"] = _cache()
-        if host := os.environ.get("STORAGE_EMULATOR_HOST"):
-            # A workspace that is rehearsed with `outlast local serve` is found by its machines, too.
-            metadata["outlast-storage-host"] = host
     else:
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
     if spec.secrets:

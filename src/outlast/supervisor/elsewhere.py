@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-# Google's machines say what a startup script prints on their serial console. Whatever fails says so there and switches
-# the machine off: without an agent it does nothing but bill.
+from importlib import resources
+
+# Clouds show what a boot script prints on the machine's serial console. Whatever fails says so there and switches the
+# machine off: without an agent it does nothing but bill.
 #
 # In this order: an agent of this very wheel that an earlier boot or the image brought; an interpreter of the image that
 # has what the agent requires; `uv`, if the image has it; a virtual environment, for which Debian wants a package more.
-SCRIPT = r"""#!/bin/bash
+_SCRIPT = r"""#!/bin/bash
 export HOME="${HOME:-/root}"
 say() { echo "outlast: $*"; }
 give_up() { say "error: $*"; say "no agent, no run: switching off"; shutdown -h now; exit 1; }
@@ -23,36 +25,9 @@ any="${python:-$(command -v python3)}"
 [ -n "$any" ] || give_up "this image has no python3; choose another with [machine] image"
 
 # Prints the path of the wheel, fetched and compared with its name.
-read -r -d '' fetch <<'END'
-import hashlib, json, os, sys, time, urllib.error, urllib.parse, urllib.request
-place, host = sys.argv[1], os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-def ask(url, **headers):
-    for left in range(4, -1, -1):
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
-                return answer.read()
-        except (OSError, urllib.error.URLError) as problem:
-            if not left:
-                sys.exit("%s: %s" % (url, problem))
-            time.sleep(2)
-def metadata(path):
-    return ask("http://%s/computeMetadata/v1/instance/%s" % (host, path), **{"Metadata-Flavor": "Google"})
-url = metadata("attributes/outlast-wheel").decode()
-bucket, _, key = url.partition("://")[2].partition("/")
-digest, name = key.split("/")[-2:]
-path = os.path.join(place, digest, name)
-if not os.path.exists(path):
-    token = json.loads(metadata("service-accounts/default/token"))["access_token"]
-    base = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com").rstrip("/")
-    body = ask("%s/%s/%s" % (base, bucket, urllib.parse.quote(key)), Authorization="Bearer " + token)
-    if hashlib.sha256(body).hexdigest() != digest:
-        sys.exit("%s is damaged: its content is not what its name says" % url)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".draft", "wb") as file:
-        file.write(body)
-    os.replace(path + ".draft", path)
-print(path)
-END
+read -r -d '' fetch <<'END_OF_FETCH'
+@FETCH@
+END_OF_FETCH
 wheel="$("$any" -c "$fetch" "$place")" || give_up "the wheel of outlast cannot be fetched from the workspace"
 own="$(dirname "$wheel")"
 
@@ -88,3 +63,6 @@ code=$?
 say "the agent ended with $code; switching off"
 shutdown -h now
 """
+
+# The program that fetches is a module of ours like any other, checked and tested, and sent as text.
+SCRIPT = _SCRIPT.replace("@FETCH@", resources.files("outlast.workspace").joinpath("bootstrap.py").read_text("utf-8"))

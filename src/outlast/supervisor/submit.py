@@ -54,9 +54,8 @@ def _check_code(spec: Spec) -> list[str]:
 def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
     machine = spec.machine
     cloud = clouds.get(machine.cloud)
-    # Machines of EC2 are there for work by hand; the agent does not know their metadata yet.
-    if cloud is None or machine.cloud == "aws":
-        return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast yet; use `local` or `gcp`"]
+    if cloud is None:
+        return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast; use local, gcp or aws"]
     kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(machine) else [])
     try:
         if not any(cloud.offers(needs_of(machine, spot=spot)) for spot in kinds):

@@ -71,6 +71,7 @@ class Life:
             self._states[id] = instance.state
             if ends:
                 self.local.delete(id)
+                self._close_requests(id)
 
     def follow(self) -> None:
         """What was done to instances is done to their machines."""
@@ -85,10 +86,18 @@ class Life:
                     self.local.stop(id)
                 elif now == "terminated":
                     self.local.delete(id)
+                    self._close_requests(id)
             if now != "terminated" and (tags := self._known(instance)) != self._tags.get(id):
                 self._tags[id] = tags
                 self._tell(instance)
         self._follow_images()
+
+    def _close_requests(self, id: str) -> None:
+        """A request that was for one instance ends with it; moto leaves it open."""
+        for backend in self._backends().values():
+            for request in backend.spot_instance_requests.values():
+                if request.instance.id == id and request.type == "one-time":
+                    request.state = "closed"
 
     def _follow_images(self) -> None:
         known = {image.name for image in self.local.images()}
@@ -151,8 +160,9 @@ class Life:
             "meta-data/placement/region": region,
             "meta-data/placement/availability-zone": str(zone),
             "meta-data/iam/security-credentials/outlast-machine": json.dumps(role),
-            "user-data": str(instance.user_data or ""),
         }
+        if instance.user_data:
+            paths["user-data"] = str(instance.user_data)
         if instance.id in self._rebalanced:
             paths["meta-data/events/recommendations/rebalance"] = json.dumps({"noticeTime": "2026-01-01T00:00:00Z"})
         return {**paths, **{f"meta-data/tags/instance/{k}": v for k, v in self._tags[instance.id].items()}}
@@ -201,6 +211,8 @@ class Life:
             data = backend.get_launch_template_by_name(name).latest_version().data
             instance._placement.zone = zone or instance._placement.zone
             instance.lifecycle = "spot"
+            for request in backend.spot_instance_requests.values():
+                request.type = "one-time" if request.instance is instance else request.type
             instance.user_data = data.get("UserData")
             instance.metadata_options = MetadataOptions(data.get("MetadataOptions"))
             behaviour = data.get("InstanceInitiatedShutdownBehavior")

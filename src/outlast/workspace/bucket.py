@@ -6,11 +6,14 @@ Refuses to know what the bodies mean. Replace-if-match is left out on purpose: f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from outlast.errors import UsageError, WorkspaceError
+
+if TYPE_CHECKING:
+    from outlast.workspace.reach import Reach
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -78,12 +81,12 @@ def check_key(key: str) -> str:
     return key
 
 
-def open_bucket(url: str) -> Bucket:
-    """The bucket behind a folder, `gs://…`, `s3://…` or `memory://` address."""
+def open_bucket(url: str, reach: Reach | None = None) -> Bucket:
+    """The bucket behind a folder, `gs://…`, `s3://…` or `memory://` address; `reach` says what the variables do not."""
     if url.startswith(("gs://", "s3://", "memory://")):
         from outlast.workspace.objects import ObjectBucket
 
-        return ObjectBucket(url)
+        return ObjectBucket(url, reach)
     if "://" in url:
         raise UsageError(
             f"workspace `{url}`: no store is known by `{url.split('://')[0]}://`",

@@ -79,6 +79,13 @@ class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):
     grace_s: float
 
 
+class Warned(_Event, frozen=True, kw_only=True, tag="warned"):
+    """The cloud thinks that it may soon want the machine back. Nothing ends by it."""
+
+    attempt: int
+    why: str
+
+
 class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
     """The attempt is over and the run is not; written by the attempt's own agent."""
 
@@ -142,6 +149,7 @@ Event = (
     | Started
     | Saved
     | Noticed
+    | Warned
     | Stopped
     | Finished
     | Lost

@@ -14,6 +14,7 @@ from obstore.store import MemoryStore, from_url
 
 from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
 from outlast.workspace.bucket import Entry, check_key
+from outlast.workspace.reach import Reach
 
 _REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 
@@ -39,33 +40,40 @@ def _short(problem: BaseException) -> str:
     return str(problem).strip().splitlines()[0][:300]
 
 
-def _open(url: str) -> Any:
+def _open(url: str, reach: Reach) -> Any:
     if url.startswith("s3://"):
-        return _open_s3(url)
-    host = os.environ.get("STORAGE_EMULATOR_HOST", "")
+        return _open_s3(url, reach)
+    host = reach.gs_host or os.environ.get("STORAGE_EMULATOR_HOST", "")
     if not host or not url.startswith("gs://"):
-        return from_url(url)
+        return from_url(url, service_account_key=reach.gs_key) if reach.gs_key else from_url(url)
     # The variable that Google's own clients know. Without a token obstore would look for one before it writes.
     address = host if "://" in host else f"http://{host}"
     return from_url(url, base_url=address, bearer_token="emulator", client_options={"allow_http": True})
 
 
-def _open_s3(url: str) -> Any:
+def _open_s3(url: str, reach: Reach) -> Any:
     # The variables that Amazon's own clients know; other servers of the protocol are reached by them, too.
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    if not endpoint:
-        return from_url(url)
-    plain = endpoint.startswith("http://")
-    return from_url(url, endpoint=endpoint, client_options={"allow_http": True} if plain else {})
+    endpoint = reach.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
+    given = {
+        "endpoint": endpoint,
+        "region": reach.s3_region,
+        "metadata_endpoint": metadata,
+        "access_key_id": reach.s3_id,
+        "secret_access_key": reach.s3_secret,
+    }
+    plain = endpoint.startswith("http://") or metadata.startswith("http://")
+    options: dict[str, Any] = {name: value for name, value in given.items() if value}
+    return from_url(url, **options, client_options={"allow_http": True} if plain else {})
 
 
 class ObjectBucket:
     """See `Bucket` for the contract. All three stores acknowledge only what is durable."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, reach: Reach | None = None) -> None:
         self.url = url.rstrip("/") if not url.startswith("memory://") else url
         try:
-            self._store: Any = MemoryStore() if url.startswith("memory://") else _open(self.url)
+            self._store: Any = MemoryStore() if url.startswith("memory://") else _open(self.url, reach or Reach())
         except (exceptions.BaseError, ValueError) as problem:
             raise WorkspaceError(f"workspace {url}: {_short(problem)}") from problem
 

@@ -36,6 +36,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     resumed_from: str = ""
     resumed_step: int | None = None
     noticed_at: float = 0.0
+    warned_at: float = 0.0
     notice_event: int = 0
     grace_s: float = 0.0
     over_at: float = 0.0
@@ -131,6 +132,7 @@ EDGES: dict[type, frozenset[AttemptPhase]] = {
     ev.Started: frozenset({"placed"}),  # once only; a noticed machine does not start any more
     ev.Saved: frozenset({"started", "noticed"}),  # the last save comes after the notice
     ev.Noticed: frozenset({"placed", "started"}),  # machines are taken away while they boot, too
+    ev.Warned: frozenset({"placed", "started"}),  # after the notice it is no news
     ev.Stopped: frozenset({"placed", "started", "noticed"}),  # `placed`: code or data could not be fetched
     ev.Finished: frozenset({"started", "noticed"}),  # noticed, and yet the trainer said that it is done
     ev.Lost: frozenset({"placed", "started", "noticed"}),  # the supervisor may give up at any time before the end
@@ -238,7 +240,9 @@ def _over(attempt: Attempt, state: RunState, at: float, outcome: str, why: str) 
     return msgspec.structs.replace(attempt, phase="over", over_at=at, over_event=state.length, outcome=outcome, why=why)
 
 
-_AttemptEvent = ev.Refused | ev.Started | ev.Saved | ev.Noticed | ev.Stopped | ev.Finished | ev.Lost | ev.Released
+_AttemptEvent = (
+    ev.Refused | ev.Started | ev.Saved | ev.Noticed | ev.Warned | ev.Stopped | ev.Finished | ev.Lost | ev.Released
+)
 
 
 def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
@@ -281,6 +285,8 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 notice_event=state.length,
                 why=event.why,
             )
+        case ev.Warned():
+            attempt = replace(attempt, warned_at=event.at)
         case ev.Stopped():
             preempted = attempt.preempted or event.outcome == "preempted"
             attempt = _over(attempt, state, event.at, event.outcome, event.why)

@@ -8,7 +8,7 @@ import json
 import re
 from email.message import Message
 from email.mime.multipart import MIMEMultipart
-from email.mime.text import MIMEText
+from email.mime.nonmultipart import MIMENonMultipart
 from email.parser import BytesParser
 
 from outlast.clouds.cloud import Boot
@@ -59,14 +59,18 @@ def pack(boot: Boot) -> str:
     head = first if first.startswith("#!") else "#!/bin/bash"
     body = rest if first.startswith("#!") else boot.script
     # Every boot of a machine logs to its console; cloud-init itself says what scripts print there.
-    script = f"{head}\n{_MARK}{metadata}\n{switch}{body}\n"
+    whose = "export OUTLAST_MACHINE_OF=aws\n" if head.endswith("sh") else ""
+    script = f"{head}\n{_MARK}{metadata}\n{whose}{switch}{body}\n"
     parts = MIMEMultipart(boundary="==outlast==")
     for kind, name, text in (
         ("cloud-config", "outlast.cfg", _ALWAYS),
         ("x-shellscript", DOOR, _DOOR),
         ("x-shellscript", SCRIPT, script),
     ):
-        part = MIMEText(text, kind, "utf-8")
+        part = MIMENonMultipart("text", kind, charset="utf-8")
+        # As it is: base64 would hide from the packing below how much of it repeats itself.
+        part["Content-Transfer-Encoding"] = "8bit"
+        part.set_payload(text.encode().decode("ascii", "surrogateescape"))
         part.add_header("Content-Disposition", "attachment", filename=name)
         parts.attach(part)
     packed = gzip.compress(parts.as_bytes(), mtime=0)

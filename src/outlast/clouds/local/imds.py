@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import secrets
@@ -13,6 +14,7 @@ _ROOT = "/latest/"
 _TOKEN, _TTL = "x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds"
 _TTL_S_MAX = 21600
 _TEXT = "text/plain"
+_USER_DATA = "user-data"
 
 
 class Imds:
@@ -22,7 +24,7 @@ class Imds:
         self._ends_at = 0.0
 
     def read(self, text: str) -> None:
-        """Paths below `/latest/` and what they hold, as JSON; nothing switches it off."""
+        """Paths below `/latest/` and what they hold, as JSON; nothing switches it off. User data is base64."""
         try:
             paths = json.loads(text) if text else None
         except ValueError:
@@ -45,6 +47,8 @@ class Imds:
         if request.method not in ("GET", "HEAD"):
             return Reply(405)
         paths = {**(self._paths or {}), **self._notice(grace_s)}
+        if path == _USER_DATA and path in paths:
+            return Reply(200, base64.b64decode(paths[path]), "application/octet-stream")
         if path in paths:
             return Reply(200, paths[path], _TEXT)
         folder = path.rstrip("/") + "/"

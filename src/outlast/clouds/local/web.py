@@ -47,7 +47,7 @@ class Reply(NamedTuple):
     """An answer. With `wait_s` it is held back until another reply to the same request has another etag."""
 
     status: int
-    body: str = ""
+    body: str | bytes = ""
     content_type: str = "text/html; charset=UTF-8"
     etag: str = ""
     location: str = ""
@@ -265,7 +265,7 @@ def _request(method: str, target: str, headers: dict[str, str]) -> Request:
 
 
 def _encode(reply: Reply, request: Request | None, *, closing: bool) -> bytes:
-    body = reply.body.encode("utf-8", "replace")
+    body = reply.body if isinstance(reply.body, bytes) else reply.body.encode("utf-8", "replace")
     lines = [
         f"HTTP/1.1 {reply.status} {_REASONS[reply.status]}",
         "Metadata-Flavor: Google",
