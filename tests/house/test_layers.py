@@ -17,8 +17,9 @@ LAYERS: dict[str, set[str]] = {
     "spec": set(),
     "workspace": {"spec"},
     "clouds": {"spec"},
+    "policy": {"spec"},
     "agent": {"spec", "workspace"},
-    "supervisor": {"spec", "workspace", "clouds"},
+    "supervisor": {"spec", "workspace", "clouds", "policy"},
     # The workspace only where a job folder is a bucket; a test of the trainer sees that it is not loaded before.
     "trainer": {"spec", "workspace"},
     "machines": {"spec", "workspace", "clouds"},
@@ -26,7 +27,19 @@ LAYERS: dict[str, set[str]] = {
     "images": {"spec", "workspace", "clouds", "machines"},
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
-    "cli": {"spec", "workspace", "clouds", "supervisor", "machines", "images", "sync", "demo", "drill", "trainer"},
+    "cli": {
+        "spec",
+        "workspace",
+        "clouds",
+        "supervisor",
+        "machines",
+        "images",
+        "sync",
+        "demo",
+        "drill",
+        "trainer",
+        "policy",
+    },
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),
 }

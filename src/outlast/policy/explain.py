@@ -1,0 +1,130 @@
+"""Why the policy chose what it chose: a sentence, and a row for every option. Decides nothing of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outlast.policy.decide import (
+    break_even_s,
+    decide,
+    pays,
+    reserve_s,
+    safe_on,
+    safe_to_wait,
+    slack_s,
+    value,
+    worthwhile,
+)
+from outlast.policy.lives import life_s
+from outlast.policy.view import ON_DEMAND, Choice, Spot, View
+from outlast.spec.duration import describe_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One thing that could be done. `value` is dollars an hour: progress at on-demand price, less what it costs."""
+
+    name: str
+    price: float
+    life_s: float | None
+    start_s: float
+    value: float
+    chosen: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    choice: Choice
+    sentence: str
+    options: tuple[Option, ...]
+
+
+def explain(view: View) -> Explanation:
+    """The choice of `decide`, with its reasons."""
+    choice = decide(view)
+    options = [_spot(view, spot, choice) for spot in view.spots]
+    demand = view.on_demand
+    held = view.held == ON_DEMAND
+    options.append(
+        Option(
+            name=ON_DEMAND,
+            price=demand.price,
+            life_s=None,
+            start_s=view.start_left_s if held else demand.start_s,
+            value=0.0,
+            chosen=choice.kind == "on demand",
+            note="held" if held else "always to be had",
+        )
+    )
+    options.append(
+        Option(
+            name="wait",
+            price=0.0,
+            life_s=None,
+            start_s=0.0,
+            value=0.0,
+            chosen=choice.kind == "wait",
+            note=_wait_note(view),
+        )
+    )
+    return Explanation(choice=choice, sentence=_sentence(view, choice), options=tuple(options))
+
+
+def _spot(view: View, spot: Spot, choice: Choice) -> Option:
+    chosen = choice.kind == "spot" and choice.place == spot.name
+    if spot.name == view.held:
+        note = "held"
+    elif not spot.up:
+        note = f"no capacity for {describe_s(spot.age_s)}"
+    elif spot.price >= view.on_demand.price:
+        note = "dearer than on demand"
+    elif view.time_left_s is not None and not safe_on(view, spot):
+        note = "the deadline leaves no time for its loss"
+    elif view.held == ON_DEMAND and not pays(view, spot):
+        note = f"must live {describe_s(break_even_s(view, spot))} to pay for the move"
+    else:
+        note = f"there for {describe_s(spot.age_s)}"
+    return Option(
+        name=spot.name,
+        price=spot.price,
+        life_s=life_s(spot, view.look_s),
+        start_s=view.start_left_s if spot.name == view.held else spot.start_s,
+        value=value(view, spot),
+        chosen=chosen,
+        note=note,
+    )
+
+
+def _wait_note(view: View) -> str:
+    if view.time_left_s is None:
+        return "no deadline"
+    slack, reserve = slack_s(view), reserve_s(view)
+    if not safe_to_wait(view):
+        return "it would be too late for on demand afterwards"
+    return f"{describe_s(max(slack, 0.0))} to spare, {describe_s(reserve)} kept in reserve"
+
+
+def _sentence(view: View, choice: Choice) -> str:
+    if view.work_left_s <= 0:
+        return "the work is done"
+    if choice.kind == "spot":
+        spot = next(spot for spot in view.spots if spot.name == choice.place)
+        stays = "stays on" if spot.name == view.held else "goes to"
+        saved = view.on_demand.price - spot.price
+        return f"{stays} spot in {spot.name}: ${spot.price:g} an hour, ${saved:.4g} less than on demand"
+    if view.time_left_s is None:
+        if choice.kind == "wait":
+            return "waits for spot: there is no deadline, and waiting costs nothing"
+        return "on demand: no spot makes cheaper progress than that"
+    slack = slack_s(view)
+    if slack < (view.start_left_s if view.held == ON_DEMAND else view.on_demand.start_s):
+        return "on demand: the deadline cannot be met any more, and this ends soonest"
+    spare = describe_s(max(slack, 0.0))
+    if choice.kind == "wait":
+        return f"waits for spot: {spare} to spare, {describe_s(reserve_s(view))} of it kept for restarts"
+    if not any(worthwhile(view, spot) for spot in view.spots):
+        return "on demand: no spot makes cheaper progress than that"
+    if any(spot.up for spot in view.spots):
+        return f"on demand: {spare} to spare, and no spot that is there pays for the move"
+    return f"on demand: no spot is there, and the {spare} to spare are kept for restarts to come"
