@@ -1,8 +1,8 @@
 """A job over recorded capacity, tick by tick, under any policy: what it costs and when it ends. Pure; decides nothing.
 
 The rules are those of the public can't-be-late benchmark. At each tick the machine held in the tick before is billed
-for all of it, and its work is counted: the tick less what was left of the start. A spot machine is lost if its place has
-no capacity in this tick; what it did until then is kept. Then the policy decides; a new machine has its start before it.
+for all of it, and its work is counted: the tick less what was left of the start. A spot machine is lost if its place
+has no capacity in this tick; what it did until then is kept. Then the policy decides; a new machine starts first.
 """
 
 from __future__ import annotations
