@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.quota import _tight
-from outlast.clouds.gcp.setup import APIS, Setup, missing
+from outlast.clouds.gcp.setup import APIS, MACHINE, SUPERVISOR, Setup, missing
 from tests.e2e.conftest import Home
 from tests.gcp.conftest import Rehearsal
 
@@ -19,24 +19,33 @@ def test_setup_prints_commands_and_changes_nothing_until_it_is_told_to(
     home.environment |= rehearsal.variables
     said = home.outlast("setup", "gcp", "--project", "fresh-project")
     assert said.returncode == 0
-    assert said.stdout.count("gcloud ") == 6
+    assert said.stdout.count("gcloud ") == 11
     client = GcpCloud("fresh-project").client
-    account = Setup(client).account
-    before = missing(client, account)
+    machine, supervisor = (Setup(client).email(account) for account in (MACHINE, SUPERVISOR))
+    accounts = {machine: "the machines", supervisor: "the machine that supervises"}
+    before = missing(client, accounts)
     assert [told for told, _ in before] == [
         f"these APIs are off: {', '.join(name for name in APIS if 'billing' not in name)}",
-        f"the account of the machines, {account}, does not exist",
+        f"the account of the machines, {machine}, does not exist",
+        f"the account of the machine that supervises, {supervisor}, does not exist",
     ]
     for _ in range(2):  # it may be repeated
         done = home.outlast("setup", "gcp", "--project", "fresh-project", "--apply")
         assert done.returncode == 0, done.stderr
         assert done.stdout == "gs://fresh-project-outlast\n"
-    assert missing(client, account) == []
+    assert missing(client, accounts) == []
     policy = client.call("cloudresourcemanager", "POST", "v1/projects/fresh-project:getIamPolicy", body={}).doc
-    member = f"serviceAccount:{account}"
-    assert policy["bindings"] == [{"role": "projects/fresh-project/roles/outlastMachine", "members": [member]}]
+    member, other = f"serviceAccount:{machine}", f"serviceAccount:{supervisor}"
+    assert policy["bindings"] == [
+        {"role": "projects/fresh-project/roles/outlastMachine", "members": [member]},
+        {"role": "projects/fresh-project/roles/outlastSupervisor", "members": [other]},
+    ]
     bucket = client.call("storage", "GET", "b/fresh-project-outlast/iam").doc
-    assert {"role": "roles/storage.objectUser", "members": [member]} in bucket["bindings"]
+    for one in (member, other):
+        assert {"role": "roles/storage.objectUser", "members": [one]} in bucket["bindings"]
+    path = f"v1/projects/fresh-project/serviceAccounts/{machine}:getIamPolicy"
+    acting = client.call("iam", "POST", path).doc["bindings"]
+    assert acting == [{"role": "roles/iam.serviceAccountUser", "members": [other]}]
 
 
 def test_doctor_says_in_plain_words_what_a_project_lacks(gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from outlast.clouds.cloud import LABEL_HAND, LABEL_WORKSPACE, Machine
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release
+from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, RunView
 from outlast.workspace import events as ev
 from outlast.workspace.hand import HandView
 from tests.plan.worlds import NOW, machine, offer, placed, spec, told, view, world
@@ -315,6 +315,25 @@ def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(record:
     seen = msgspec.structs.replace(world(machines=[by_hand()]), hands={"box": record})
     wanted = (Reap(cloud="local", machine="box", why=why),) if why else ()
     assert plan(seen) == wanted
+
+
+@pytest.mark.parametrize(
+    ("age_s", "until_idle", "station", "runs", "gone"),
+    [
+        (1000.0, True, "", [], True),
+        (1000.0, False, "", [], False),
+        (100.0, True, "", [], False),  # it waits for the first run
+        (1000.0, True, "box", [], False),  # it goes by itself, when it has looked again
+        (1000.0, True, "", [view()], False),
+    ],
+)
+def test_a_machine_that_supervises_until_the_last_runs_end_is_reaped_when_nothing_runs(
+    age_s: float, until_idle: bool, station: str, runs: list[RunView], gone: bool
+) -> None:
+    box = msgspec.structs.replace(by_hand(), created_at=50.0, seen_at=50.0 + age_s)
+    record = HandView(id="id1", phase="ready", until_idle=until_idle)
+    seen = msgspec.structs.replace(world(*runs, machines=[box]), hands={"box": record}, station=station)
+    assert any(isinstance(step, Reap) for step in plan(seen)) is gone
 
 
 def test_a_machine_made_by_hand_whose_record_cannot_be_read_is_left_alone() -> None:

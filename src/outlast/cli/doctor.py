@@ -171,7 +171,7 @@ def _google() -> Iterator[Check]:
 
     cloud = GcpCloud()
     try:
-        problems = missing(cloud.client, cloud.account)
+        problems = missing(cloud.client, {cloud.account: "the machines"})
         problems += tight(cloud.client)
         cloud.catalogue.prices.look_up(cloud.client)
     except OutlastError as problem:

@@ -47,9 +47,10 @@ def run_argument(command: F) -> F:
 class Clouds(Mapping[str, "Cloud"]):
     """The clouds by name. Who goes through all of them meets only those that were named: others are not asked."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str] = (), *, own: bool = True) -> None:
+        """`own`: this computer's, too."""
         self._made: dict[str, Cloud] = {}
-        for name in ("local", *names):
+        for name in ("local", *names) if own else names:
             self.get(name)
 
     def __getitem__(self, name: str) -> Cloud:

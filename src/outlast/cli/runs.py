@@ -8,6 +8,7 @@ import time
 from outlast.cli.terminal import dim, find_workspace, money, note, table
 from outlast.errors import WorkspaceError
 from outlast.spec.quantity import describe_s
+from outlast.workspace.hand import Hands, supervisor_name
 from outlast.workspace.lease import Lease
 from outlast.workspace.state import RunState
 from outlast.workspace.workspace import Pulse, Workspace
@@ -27,7 +28,7 @@ def page(workspace: Workspace, *, everything: bool, as_json: bool) -> str:
 
         return json.dumps(rows, indent=2) + "\n"
     if not rows:
-        return "" if everything and runs else _nothing(everything)
+        return ("" if everything and runs else _nothing(everything)) + _who_supervises(workspace, rows)
     header = ["RUN", "STATE", "ATTEMPT", "WHERE", "STEP", "AGE", "COST", ""]
     page = table([_cells(row) for row in rows], header=header) + "\n"
     return page + _who_supervises(workspace, rows)
@@ -39,13 +40,20 @@ def _nothing(everything: bool) -> str:
 
 
 def _who_supervises(workspace: Workspace, rows: list[dict[str, object]]) -> str:
-    if all(row["ending"] for row in rows):
-        return ""
+    """One that is there though nothing runs is told of as well, if it is a machine that costs."""
     try:
+        hand = Hands(workspace).find(supervisor_name(workspace)) if "://" in workspace.url else None
+        if hand is None and all(row["ending"] for row in rows):
+            return ""
         holder = Lease(workspace.bucket, "supervisor", who="", ttl_s=6.0).holder()
     except WorkspaceError:
         return ""  # the age of a lease is asked by writing, and who may only read may list runs all the same
-    who = holder.who if holder else "nobody supervises: start `outlast supervise`"
+    if holder is not None:
+        who = holder.who
+    elif hand is not None:
+        who = f"{hand.name} on {hand.cloud} is there and does not supervise (yet)"
+    else:
+        who = "nobody supervises: start `outlast supervise`"
     return dim(f"supervisor: {who}") + "\n"
 
 

@@ -6,11 +6,13 @@ import contextlib
 import signal
 import threading
 import time
+from typing import Any
 
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.terminal import find_workspace, note
+from outlast.errors import UsageError
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.observe import Observer
 from outlast.supervisor.plan import plan
@@ -20,14 +22,32 @@ from outlast.workspace.workspace import Workspace
 
 @click.command()
 @click.option("--until-idle", is_flag=True, help="Leave when nothing lives and nothing costs.")
+@click.option("--on", "cloud", default="", metavar="CLOUD", help="On a small machine there (gcp or aws), not here.")
+@click.option("--off", is_flag=True, help="Take that machine down.")
+@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="With --on: only in this zone or region.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="With --on: another machine than the smallest.")
+@click.option("--no-wait", is_flag=True, help="With --on: leave before it supervises.")
 @click.option("--background", is_flag=True, hidden=True)
+@click.option("--stationed", default="", hidden=True)
 @workspace_option
-def supervise(workspace_url: str, until_idle: bool, background: bool) -> int:
+def supervise(workspace_url: str, until_idle: bool, background: bool, stationed: str, **words: Any) -> int:
     """Keep the runs of a workspace alive: observe, plan, apply, again and again.
 
-    Any number of supervisors may run; losing one loses nothing.
+    Any number of supervisors may run; losing one loses nothing. With --on a small machine of a cloud does it, until
+    --off, or with --until-idle until the last run's end: this computer may sleep.
     """
     workspace = find_workspace(workspace_url)
+    if words["off"] or words["cloud"] or stationed:
+        from outlast.cli import station
+
+        if stationed:
+            return station.serve(workspace, stationed, say=_log)
+        if words["off"]:
+            return station.take_down(workspace)
+        return station.put_up(workspace, until_idle=until_idle, **words)
+    stray = next((name for name in ("zones", "type_name", "no_wait") if words[name]), "")
+    if stray:
+        raise UsageError(f"--{stray.removesuffix('s').replace('_name', '').replace('_', '-')} goes with --on CLOUD")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

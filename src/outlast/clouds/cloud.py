@@ -64,6 +64,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     forwards: tuple[int, ...] = ()
     # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
     life_max_s: float = 0.0
+    # Who the machine is to its cloud: one that may end itself and no more, or one that makes and ends the others.
+    rights: Literal["machine", "supervisor"] = "machine"
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     boot: Boot
     labels: dict[str, str] = {}
     purpose: str = "hand"
+    until_idle: bool = False
     # The family, if that was named; filled in when the wish is granted.
     asked_image: str = ""
 
@@ -154,6 +155,7 @@ def _claim(hands: Hands, cloud: Workshop, wish: Wish) -> Hand:
         cloud=cloud.name,
         who=_user(),
         purpose=wish.purpose,
+        until_idle=wish.until_idle,
         asked_at=time.time(),
         spot=wish.needs.spot,
         script=wish.boot.script,

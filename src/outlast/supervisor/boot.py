@@ -15,6 +15,7 @@ from outlast.spec.spec import Spec
 from outlast.supervisor import elsewhere
 from outlast.workspace import reach
 from outlast.workspace.data import local_path
+from outlast.workspace.hand import supervisor_name
 from outlast.workspace.wheel import store_wheel
 from outlast.workspace.workspace import Workspace
 
@@ -28,6 +29,11 @@ shutdown -h now
 """
 
 LIFE_MAX_S = 7 * 86400.0
+# What a supervisor elsewhere does as the one here would. None of it is a secret.
+_SETTINGS = (
+    *("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "OUTLAST_GCP_SERVICE_ACCOUNT"),
+    *("AWS_REGION", "AWS_DEFAULT_REGION", "OUTLAST_AWS_INSTANCE_PROFILE"),
+)
 
 
 def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
@@ -92,6 +98,20 @@ def _forwards() -> tuple[int, ...]:
 def _life_max_s(spec: Spec) -> float:
     limits = [limit for limit in (spec.limits.max_s, spec.limits.deadline_s) if limit]
     return min(limits, default=LIFE_MAX_S) + 600.0 + spec.limits.keep_on_failure_s
+
+
+def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
+    """The boot of the machine that supervises a workspace. It says nothing of runs: those are in the workspace."""
+    settings = {name: os.environ[name] for name in sorted(os.environ) if name in _SETTINGS and os.environ[name]}
+    script = elsewhere.supervisor_script(
+        cloud, supervisor_name(workspace), workspace_url=workspace.url, settings=settings
+    )
+    metadata = {
+        "outlast-workspace": workspace.url,
+        "outlast-cloud": cloud,
+        "outlast-wheel": f"{workspace.url}/{store_wheel(workspace.bucket)}",
+    }
+    return Boot(script=script, metadata=metadata, rights="supervisor")
 
 
 def labels(workspace: Workspace, run: str, attempt: int) -> dict[str, str]:

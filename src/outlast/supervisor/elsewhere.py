@@ -1,7 +1,12 @@
-"""How a machine of a real cloud gets the agent: the script of its first boot. The local cloud needs none of it."""
+"""How a machine of a real cloud gets outlast: the script of its every boot. The local cloud needs none of it.
+
+One part of it finds or installs this very outlast, the same for every machine; what is started then differs.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from importlib import resources
 
 # Clouds show what a boot script prints on the machine's serial console. Whatever fails says so there and switches the
@@ -9,10 +14,10 @@ from importlib import resources
 #
 # In this order: an agent of this very wheel that an earlier boot or the image brought; an interpreter of the image that
 # has what the agent requires; `uv`, if the image has it; a virtual environment, for which Debian wants a package more.
-_SCRIPT = r"""#!/bin/bash
+_INSTALL = r"""#!/bin/bash
 export HOME="${HOME:-/root}"
 say() { echo "outlast: $*"; }
-give_up() { say "error: $*"; say "no agent, no run: switching off"; shutdown -h now; exit 1; }
+give_up() { say "error: $*"; say "nothing can be done here: switching off"; shutdown -h now; exit 1; }
 place=/opt/outlast
 mkdir -p "$place" 2>/dev/null && [ -w "$place" ] || { place="$HOME/.outlast/agent"; mkdir -p "$place"; }
 
@@ -30,33 +35,38 @@ read -r -d '' fetch <<'END_OF_FETCH'
 END_OF_FETCH
 wheel="$("$any" -c "$fetch" "$place")" || give_up "the wheel of outlast cannot be fetched from the workspace"
 own="$(dirname "$wheel")"
+package="$wheel"
+[ -z "$extra" ] || package="outlast[$extra] @ file://$wheel"
 
-ready() { "$1" -P -c 'import msgspec, obstore, click, outlast.agent' 2>/dev/null; }
+ready() { "$1" -P -c "import msgspec, obstore, click, outlast.agent $needed" 2>/dev/null; }
 unpacked() {
     "$python" -m zipfile -e "$wheel" "$own/lib" && PYTHONPATH="$own/lib" ready "$python" && export PYTHONPATH="$own/lib"
 }
 with_uv() {
-    command -v uv >/dev/null && uv venv --quiet --python '>=3.11' "$own/venv" \
-        && uv pip install --quiet --python "$own/venv/bin/python" "$wheel"
+    command -v uv >/dev/null && uv venv --quiet --python '>=3.11' "$venv" \
+        && uv pip install --quiet --python "$venv/bin/python" "$package"
 }
 with_pip() {
-    "$python" -m venv "$own/venv" && "$own/venv/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+    "$python" -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "$package"
 }
 with_apt() {
     command -v apt-get >/dev/null && say "installing python3-venv" \
         && apt-get -qq update && apt-get -qq install --yes python3-venv >/dev/null && with_pip
 }
-agent="$own/venv/bin/python"
+venv="$own/venv$extra"
+agent="$venv/bin/python"
 if ! ready "$agent"; then
     if [ -n "$python" ] && unpacked; then agent="$python"
     else
         say "installing $(basename "$wheel")"
-        rm -rf "$own/venv"
+        rm -rf "$venv"
         with_uv || { [ -n "$python" ] && { with_pip || with_apt; }; }
         ready "$agent" || give_up "outlast cannot be installed: the image needs Python 3.11 or \`uv\`, and PyPI"
     fi
 fi
+"""
 
+_AGENT = r"""
 say "starting the agent"
 "$agent" -P -m outlast.agent
 code=$?
@@ -65,4 +75,28 @@ shutdown -h now
 """
 
 # The program that fetches is a module of ours like any other, checked and tested, and sent as text.
-SCRIPT = _SCRIPT.replace("@FETCH@", resources.files("outlast.workspace").joinpath("bootstrap.py").read_text("utf-8"))
+_FETCH = resources.files("outlast.workspace").joinpath("bootstrap.py").read_text("utf-8")
+# Whatever ends the supervisor but the end of its machine, the next one takes over where it was.
+_SUPERVISOR = r"""
+say "starting the supervisor"
+while :; do
+    "$agent" -P -m outlast.cli supervise {words}
+    say "the supervisor ended with $?; another one starts in 10 s"
+    sleep 10
+done
+"""
+
+_PREPARE = _INSTALL.replace("@FETCH@", _FETCH)
+SCRIPT = _PREPARE + _AGENT
+# Cloud → what the supervisor needs to speak to it, which no agent does: an extra of ours, and what it brings.
+_SPEAKS = {"gcp": ("gcp", ", google.auth, urllib3"), "aws": ("aws", ", boto3")}
+
+
+def supervisor_script(cloud: str, machine: str, *, workspace_url: str, settings: Mapping[str, str]) -> str:
+    """For a machine that supervises. `settings` are variables that the supervisor finds as they are here."""
+    extra, needed = _SPEAKS[cloud]
+    lines = [f"extra={extra} needed={shlex.quote(needed)}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
+    words = shlex.join(["--workspace", workspace_url, "--stationed", f"{cloud}/{machine}"])
+    head, first, rest = _PREPARE.partition("\n")
+    return head + first + "\n".join(lines) + "\n" + rest + _SUPERVISOR.replace("{words}", words)

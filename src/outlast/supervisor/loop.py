@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from outlast.clouds.cloud import Cloud
 from outlast.errors import CloudError, OutlastError, WorkspaceError
 from outlast.supervisor.apply import Applier
-from outlast.supervisor.observe import Observer
+from outlast.supervisor.observe import Observer, anywhere
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap, Step, World, describe
 from outlast.workspace.each import Each, in_parallel
+from outlast.workspace.hand import is_stationed, supervisor_name
 from outlast.workspace.lease import Lease
 from outlast.workspace.workspace import Workspace
 
@@ -30,6 +31,15 @@ def name_of_this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def on_this_computer(cloud: str) -> bool:
+    return cloud == "local"
+
+
+def on_clouds(cloud: str) -> bool:
+    """What a machine of a cloud sees to: another computer's own cloud is not its to touch."""
+    return cloud != "local"
+
+
 class Supervisor:
     """One supervisor of one workspace."""
 
@@ -39,6 +49,7 @@ class Supervisor:
         clouds: Mapping[str, Cloud],
         *,
         who: str = "",
+        station: str = "",
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         ids: Callable[[], str] = lambda: secrets.token_hex(8),
@@ -50,9 +61,11 @@ class Supervisor:
         self.say = say
         self.each = each
         who = who or name_of_this_process()
-        self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each)
+        self.station = station
+        self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each, station=station)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
         self.lease = Lease(workspace.bucket, "supervisor", who=who, ttl_s=_LEASE_S)
+        self.near = Lease(workspace.bucket, "near", who=who, ttl_s=_LEASE_S)
         self.spare = Lease(workspace.bucket, "spare", who=who, ttl_s=_LEASE_S)
         self.world = World(now=clock(), workspace_id=workspace.id)
 
@@ -80,8 +93,35 @@ class Supervisor:
             "outlast-run" in machine.labels for machine in self.world.machines.values()
         )
 
-    def run(self, *, stop: threading.Event, until_idle: bool = False, surplus_leaves: bool = False) -> None:
-        """Rounds until told to stop, or until there is nothing left to do, or until two others are at it."""
+    def beside(self) -> bool:
+        """Whether a machine of a cloud supervises. It sees to the runs on clouds; those on this computer are ours."""
+        if self.station or self._local:
+            return False
+        holder = self.lease.holder()
+        if holder is None or not is_stationed(holder.who):
+            return False
+        # One that is about to leave may not have heard of what was submitted just now.
+        hand = self.observer.hands.find(supervisor_name(self.workspace))
+        return hand is not None and hand.phase != "deleting"
+
+    def _part(self, holding: bool) -> bool:
+        """Take our part of the work; whether we have one."""
+        near = not holding and self.beside() and self.near.hold()
+        self.observer.mind(on_this_computer if near else on_clouds if self.station else anywhere)
+        return holding or near
+
+    def run(
+        self,
+        *,
+        stop: threading.Event,
+        until_idle: bool = False,
+        surplus_leaves: bool = False,
+        relieved: Callable[[bool], bool] = lambda _: False,
+    ) -> None:
+        """Rounds until told to stop, or until there is nothing left to do, or until two others are at it.
+
+        `relieved` is asked after every round that did nothing: whether to leave, all the same.
+        """
         wait_s, hurry = _QUICK_S, 0
         try:
             while not stop.is_set():
@@ -89,8 +129,9 @@ class Supervisor:
                     holding = self.lease.hold()
                     if not holding and surplus_leaves and not self.spare.hold():
                         return  # one supervises and one stands by: enough
-                    steps = self.round() if holding else ()
-                    if holding and not steps and until_idle and self.idle():
+                    working = self._part(holding)
+                    steps = self.round() if working else ()
+                    if not steps and ((until_idle and working and self.idle()) or relieved(working)):
                         return
                 except OutlastError as problem:
                     self.say(f"{problem.message}; trying again")
@@ -113,6 +154,7 @@ class Supervisor:
         finally:
             try:
                 self.lease.release()
+                self.near.release()
                 self.spare.release()
             except OutlastError:
                 pass  # they expire by themselves

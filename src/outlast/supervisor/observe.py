@@ -34,6 +34,12 @@ from outlast.workspace.workspace import Pulse, Workspace
 _STRAY_BELL_S = 600.0
 _WORRY_S = 3.0
 
+Minds = Callable[[str], bool]
+
+
+def anywhere(_cloud: str) -> bool:
+    return True
+
 
 class _Watched(msgspec.Struct, kw_only=True):
     """What this supervisor remembers of a run between rounds. Losing it loses nothing."""
@@ -57,12 +63,17 @@ class Observer:
         monotonic: Callable[[], float],
         each: Each = in_parallel,
         hands_off: bool = False,
+        station: str = "",
     ) -> None:
         self.workspace = workspace
         self.hands = Hands(workspace)
         # Only look: leave bells hanging and pulses as they are, for `plan` and `ps`.
         self.hands_off = hands_off
         self.clouds = clouds
+        self.station = station
+        # The clouds whose runs and machines are this supervisor's business, and the runs that are not.
+        self.minds: Minds = anywhere
+        self.others: set[str] = set()
         self.monotonic = monotonic
         self.each = each
         # When the pulses were last listed. Silence is what lies between two looks, not what a slow round adds to it.
@@ -78,6 +89,8 @@ class Observer:
         blind: dict[str, str] = {}
         machines: dict[str, Machine] = {}
         for name, cloud in self.clouds.items():
+            if not self.minds(name):
+                continue
             try:
                 found = cloud.machines({LABEL_WORKSPACE: self.workspace.id})
                 machines.update({machine.name: machine for machine in found})
@@ -99,7 +112,15 @@ class Observer:
             resting=resting,
             damaged=frozenset(self.damaged),
             hands=self._hands(machines),
+            station=self.station,
         )
+
+    def mind(self, minds: Minds) -> None:
+        """From now on see only to the runs of these clouds."""
+        if minds is not self.minds:
+            self.minds = minds
+            self.watched.clear()
+            self.others.clear()
 
     def state(self, run: str) -> RunState:
         return self.watched[run].story.state
@@ -112,12 +133,14 @@ class Observer:
         for run in [run for run in self.watched if run not in pulses and run not in bells]:
             if self._read(run) and self.watched[run].story.state.settled:
                 self.forget(run)  # another supervisor saw it to its end
-        everyone = list({**dict.fromkeys(self.watched), **pulses, **bells})
+        self.others &= pulses.keys() | bells.keys()
+        everyone = [run for run in {**dict.fromkeys(self.watched), **pulses, **bells} if run not in self.others]
         self.each(self._meet, [run for run in everyone if run not in self.watched])
         for run in everyone:
             watched = self.watched.get(run)
             if watched is None:
-                self._forget_stray(run, bells.get(run, []))
+                if run not in self.others:
+                    self._forget_stray(run, bells.get(run, []))
                 continue
             self._feel(watched, pulses[run].modified_at if run in pulses else 0.0)
             if (run in bells or self._worried(watched)) and not self._read(run):
@@ -200,6 +223,9 @@ class Observer:
             return None
         self.damaged.pop(run, None)
         if not exists:
+            return None
+        if not self.minds(request.spec.machine.cloud):
+            self.others.add(run)
             return None
         # From now on the machines of that cloud are listed, too.
         self.clouds.get(request.spec.machine.cloud)

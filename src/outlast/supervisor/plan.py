@@ -17,6 +17,8 @@ SILENCE_ELSEWHERE_S = 90.0
 # From the launch to the agent's first pulse.
 BOOT_S = {"local": 60.0}
 BOOT_ELSEWHERE_S = 900.0
+# A machine that supervises until the last run's end waits for the first one so long.
+IDLE_S = 900.0
 
 
 def plan(world: World) -> tuple[Step, ...]:
@@ -182,4 +184,7 @@ def _why_nobodys(world: World, machine: Machine) -> str:
         return "it was kept for a while, and its time is up"
     if hand.abandoned:
         return f"whoever was {hand.phase} it is gone"
+    idle = not any(view.state.alive for view in world.runs)
+    if hand.until_idle and idle and machine.name != world.station and machine.seen_at - machine.created_at > IDLE_S:
+        return "it was to supervise until the last run's end, and nothing runs"
     return ""

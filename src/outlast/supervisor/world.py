@@ -41,6 +41,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     damaged: frozenset[str] = frozenset()
     # Machines that no run owns, with their records; None where there is none. Those that cannot be read are left out.
     hands: dict[str, HandView | None] = {}
+    # The machine that this supervisor is on, if it is there for that: it knows itself when to go.
+    station: str = ""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag=True):

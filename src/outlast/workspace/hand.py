@@ -59,6 +59,8 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     born: Facts | None = None
     # Stopped on purpose: whoever keeps it alive leaves it alone.
     wanted: Literal["running", "stopped"] = "running"
+    # It supervises, and the end of the last run is its own: whoever finds it idle may delete it.
+    until_idle: bool = False
     # What it cost beyond what its cloud's figures tell: under another type, in another zone, before it came here.
     extra_usd: float = 0.0
 
@@ -72,6 +74,7 @@ class HandView(msgspec.Struct, frozen=True, kw_only=True):
     quiet_s: float = 0.0
     # It was to be kept until a time that has passed.
     overdue: bool = False
+    until_idle: bool = False
 
     @property
     def abandoned(self) -> bool:
@@ -80,6 +83,16 @@ class HandView(msgspec.Struct, frozen=True, kw_only=True):
 
 def name_of_this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def supervisor_name(workspace: Workspace) -> str:
+    """Of the machine that supervises a workspace: derived, so that whoever asks for one finds the one that is there."""
+    return f"outlast-supervisor-{workspace.id[:6]}"
+
+
+def is_stationed(who: str) -> bool:
+    """Whether it is a machine of a cloud that holds a lease, and not a process of somebody's computer."""
+    return who.startswith("outlast-supervisor-")
 
 
 class Hands:
@@ -125,7 +138,7 @@ class Hands:
             return None
         if hand.phase == "ready":
             overdue = bool(hand.until) and self.now() > hand.until
-            return HandView(id=hand.id, phase=hand.phase, overdue=overdue)
+            return HandView(id=hand.id, phase=hand.phase, overdue=overdue, until_idle=hand.until_idle)
         if Holder(who=hand.by, epoch=0).plainly_dead():
             return HandView(id=hand.id, phase=hand.phase, quiet_s=float("inf"))
         try:

@@ -38,6 +38,12 @@ class GcpCloud:
         chosen = os.environ.get("OUTLAST_GCP_SERVICE_ACCOUNT", "")
         return chosen or f"outlast-machine@{self.client.project}.iam.gserviceaccount.com"
 
+    @property
+    def supervisor_account(self) -> str:
+        """Who the machine is that supervises: it may make and end machines, and be nobody else but them."""
+        chosen = os.environ.get("OUTLAST_GCP_SUPERVISOR_ACCOUNT", "")
+        return chosen or f"outlast-supervisor@{self.client.project}.iam.gserviceaccount.com"
+
     def _price(self, doc: Doc) -> float:
         accelerator, count = machines.accelerators_of(doc)
         type, zone, spot = last(doc.get("machineType")), last(doc.get("zone")), machines.is_spot(doc)
@@ -78,7 +84,7 @@ class GcpCloud:
         if offer.cloud != self.name:
             raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
         image = self._link(boot.image)
-        account = self.account
+        account = self.supervisor_account if boot.rights == "supervisor" else self.account
         user = access.login_name()
         body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
         try:

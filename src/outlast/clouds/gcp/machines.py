@@ -32,8 +32,9 @@ _AUTH = "https://www.googleapis.com/auth/"
 # The bucket; and Compute Engine, by which a machine deletes itself: a stopped one would go on paying for its disk. What
 # the machine may do there is still up to the roles of its account, which `outlast setup gcp` keeps to just that.
 _SCOPES = [f"{_AUTH}devstorage.read_write", f"{_AUTH}compute"]
-# Secret Manager knows no narrower scope. Only machines of runs with secrets have it.
-_SCOPES_SECRETS = [f"{_AUTH}cloud-platform"]
+# Secret Manager knows no narrower scope, nor does becoming the account of the machines. Only machines of runs with
+# secrets have it, and the one that supervises.
+_SCOPES_WIDE = [f"{_AUTH}cloud-platform"]
 
 _STATUS: dict[str, Status] = {
     "PENDING": "pending",
@@ -79,8 +80,8 @@ def insert_body(
         "tags": {"items": [TAG]},
     }
     if account:
-        secret = "outlast-secrets" in boot.metadata
-        body["serviceAccounts"] = [{"email": account, "scopes": _SCOPES_SECRETS if secret else _SCOPES}]
+        wide = "outlast-secrets" in boot.metadata or boot.rights == "supervisor"
+        body["serviceAccounts"] = [{"email": account, "scopes": _SCOPES_WIDE if wide else _SCOPES}]
     if offer.gpus and series_of(offer.type) == "n1":
         accelerator = GPUS.get(offer.gpu, offer.gpu)
         body["guestAccelerators"] = [

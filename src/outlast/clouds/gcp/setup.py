@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -19,11 +19,45 @@ APIS = (
     "cloudresourcemanager.googleapis.com",
     "cloudbilling.googleapis.com",
 )
-ACCOUNT = "outlast-machine"
-ROLE = "outlastMachine"
-# A machine deletes itself, and with it its disk, when nobody else does.
-ROLE_PERMISSIONS = ("compute.instances.delete", "compute.disks.delete")
 _BUCKET_ROLE = "roles/storage.objectUser"
+_ACT_AS = "roles/iam.serviceAccountUser"
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is no person: a name, and a role of its own that allows no more than it does."""
+
+    name: str
+    what: str
+    role: str
+    allows: str
+    permissions: tuple[str, ...]
+
+
+MACHINE = Account(
+    name="outlast-machine",
+    what="the machines",
+    role="outlastMachine",
+    # A machine deletes itself, and with it its disk, when nobody else does.
+    allows="a machine to delete itself, and nothing else",
+    permissions=("compute.instances.delete", "compute.disks.delete"),
+)
+SUPERVISOR = Account(
+    name="outlast-supervisor",
+    what="the machine that supervises",
+    role="outlastSupervisor",
+    allows="to make, see and end machines, and to forget the secrets of runs that are over",
+    permissions=(
+        *(f"compute.instances.{verb}" for verb in ("create", "delete", "get", "list", "start", "stop")),
+        *(f"compute.instances.set{what}" for what in ("Labels", "Metadata", "ServiceAccount", "Tags")),
+        *(f"compute.disks.{verb}" for verb in ("create", "delete", "setLabels")),
+        *(f"compute.images.{verb}" for verb in ("get", "getFromFamily", "list", "useReadOnly")),
+        *(f"compute.subnetworks.{verb}" for verb in ("use", "useExternalIp")),
+        *(f"compute.{kind}.list" for kind in ("zones", "machineTypes", "acceleratorTypes")),
+        *(f"compute.zoneOperations.{verb}" for verb in ("get", "list")),
+        "compute.projects.get",
+        "secretmanager.secrets.delete",
+    ),
+)
 # What whoever runs `outlast` needs, and what for.
 PERMISSIONS = {
     "compute.instances.create": "launch machines",
@@ -52,15 +86,13 @@ class Setup:
         self.bucket = bucket or f"{client.project}-outlast"
         self.location = location
 
-    @property
-    def account(self) -> str:
-        return f"{ACCOUNT}@{self.client.project}.iam.gserviceaccount.com"
+    def email(self, account: Account) -> str:
+        return f"{account.name}@{self.client.project}.iam.gserviceaccount.com"
 
     def parts(self) -> list[Part]:
         """In the order in which they must be made."""
         project = self.client.project
-        permissions = ",".join(ROLE_PERMISSIONS)
-        member = f"--member=serviceAccount:{self.account}"
+        machine, supervisor = self.email(MACHINE), f"serviceAccount:{self.email(SUPERVISOR)}"
         return [
             Part(
                 what="the APIs that outlast speaks to",
@@ -73,27 +105,41 @@ class Setup:
                 f" --uniform-bucket-level-access --public-access-prevention --project={project}",
                 make=self._make_bucket,
             ),
+            *self._parts_of(MACHINE),
+            *self._parts_of(SUPERVISOR),
             Part(
-                what="an account for the machines",
-                command=f"gcloud iam service-accounts create {ACCOUNT} --project={project}",
-                make=self._make_account,
+                what="that the one that supervises may make machines that are the other, and nobody else",
+                command=f"gcloud iam service-accounts add-iam-policy-binding {machine} --member={supervisor}"
+                f" --role={_ACT_AS} --project={project}",
+                make=self._bind_account,
+            ),
+        ]
+
+    def _parts_of(self, account: Account) -> list[Part]:
+        project, member = self.client.project, f"--member=serviceAccount:{self.email(account)}"
+        return [
+            Part(
+                what=f"an account for {account.what}",
+                command=f"gcloud iam service-accounts create {account.name} --project={project}",
+                make=lambda: self._make_account(account),
             ),
             Part(
-                what="a role that allows a machine to delete itself, and nothing else",
-                command=f"gcloud iam roles create {ROLE} --permissions={permissions} --project={project}",
-                make=self._make_role,
+                what=f"a role that allows {account.allows}",
+                command=f"gcloud iam roles create {account.role} --permissions={','.join(account.permissions)}"
+                f" --project={project}",
+                make=lambda: self._make_role(account),
             ),
             Part(
                 what="that role for the account",
                 command=f"gcloud projects add-iam-policy-binding {project} {member}"
-                f" --role=projects/{project}/roles/{ROLE}",
-                make=self._bind_role,
+                f" --role=projects/{project}/roles/{account.role} --condition=None",
+                make=lambda: self._bind_role(account),
             ),
             Part(
                 what="the objects of the bucket for the account",
                 command=f"gcloud storage buckets add-iam-policy-binding gs://{self.bucket} {member}"
                 f" --role={_BUCKET_ROLE}",
-                make=self._bind_bucket,
+                make=lambda: self._bind_bucket(account),
             ),
         ]
 
@@ -113,40 +159,61 @@ class Setup:
             why = f"the bucket name `{self.bucket}` is taken by somebody else"
             raise Denied(why, hint="choose another with --bucket") from problem
 
-    def _make_account(self) -> None:
-        body = {"accountId": ACCOUNT, "serviceAccount": {"displayName": "machines of outlast"}}
+    def _make_account(self, account: Account) -> None:
+        body = {"accountId": account.name, "serviceAccount": {"displayName": f"outlast: {account.what}"}}
         with contextlib.suppress(AlreadyExists):
             self.client.call("iam", "POST", f"v1/projects/{self.client.project}/serviceAccounts", body=body)
 
-    def _make_role(self) -> None:
-        role = {"title": "outlast machine", "includedPermissions": list(ROLE_PERMISSIONS), "stage": "GA"}
-        with contextlib.suppress(AlreadyExists):
-            path = f"v1/projects/{self.client.project}/roles"
-            self.client.call("iam", "POST", path, body={"roleId": ROLE, "role": role})
+    def _make_role(self, account: Account) -> None:
+        """The role, with just these permissions: one of an earlier outlast may lack some, or have too many."""
+        path = f"v1/projects/{self.client.project}/roles"
+        role = {"title": f"outlast: {account.what}", "includedPermissions": list(account.permissions), "stage": "GA"}
+        try:
+            self.client.call("iam", "POST", path, body={"roleId": account.role, "role": role})
+        except AlreadyExists:
+            query = {"updateMask": "includedPermissions"}
+            self.client.call("iam", "PATCH", f"{path}/{account.role}", query=query, body=role)
 
-    def _bind_role(self) -> None:
+    def _bind_role(self, account: Account) -> None:
         path = f"v1/projects/{self.client.project}"
 
         def get() -> Doc:
-            return self.client.call("cloudresourcemanager", "POST", f"{path}:getIamPolicy", body={}).doc
+            # Version 3 has conditions; without it those that others have set would come back without them.
+            asked = {"options": {"requestedPolicyVersion": 3}}
+            return self.client.call("cloudresourcemanager", "POST", f"{path}:getIamPolicy", body=asked).doc
 
         def put(policy: Doc) -> None:
-            self.client.call("cloudresourcemanager", "POST", f"{path}:setIamPolicy", body={"policy": policy})
+            told = {"policy": {**policy, "version": 3}}
+            self.client.call("cloudresourcemanager", "POST", f"{path}:setIamPolicy", body=told)
 
-        self._bind(get, put, f"projects/{self.client.project}/roles/{ROLE}")
+        self._bind(get, put, account, f"projects/{self.client.project}/roles/{account.role}")
 
-    def _bind_bucket(self) -> None:
+    def _bind_bucket(self, account: Account) -> None:
+        path = f"b/{self.bucket}/iam"
+
         def get() -> Doc:
-            return self.client.call("storage", "GET", f"b/{self.bucket}/iam").doc
+            return self.client.call("storage", "GET", path, query={"optionsRequestedPolicyVersion": 3}).doc
 
         def put(policy: Doc) -> None:
-            self.client.call("storage", "PUT", f"b/{self.bucket}/iam", body=policy)
+            self.client.call("storage", "PUT", path, body=policy)
 
-        self._bind(get, put, _BUCKET_ROLE)
+        self._bind(get, put, account, _BUCKET_ROLE)
 
-    def _bind(self, get: Callable[[], Doc], put: Callable[[Doc], None], role: str) -> None:
+    def _bind_account(self) -> None:
+        """Whoever supervises acts as the machines when it makes them, and as nobody else."""
+        path = f"v1/projects/{self.client.project}/serviceAccounts/{self.email(MACHINE)}"
+
+        def get() -> Doc:
+            return self.client.call("iam", "POST", f"{path}:getIamPolicy").doc
+
+        def put(policy: Doc) -> None:
+            self.client.call("iam", "POST", f"{path}:setIamPolicy", body={"policy": policy})
+
+        self._bind(get, put, SUPERVISOR, _ACT_AS)
+
+    def _bind(self, get: Callable[[], Doc], put: Callable[[Doc], None], account: Account, role: str) -> None:
         """Add the account to a policy, from the beginning when somebody else changed it meanwhile."""
-        member = f"serviceAccount:{self.account}"
+        member = f"serviceAccount:{self.email(account)}"
         for left in range(_TRIES, 0, -1):
             policy = get()
             bindings = [dict(one) for one in policy.get("bindings", [])]
@@ -160,7 +227,7 @@ class Setup:
                     raise
 
 
-def missing(client: Client, account: str) -> list[tuple[str, str]]:
+def missing(client: Client, accounts: Mapping[str, str]) -> list[tuple[str, str]]:
     """What is missing, each with how to get it. Raises a CloudError when not even that can be found out."""
     found: list[tuple[str, str]] = []
     apply = "`outlast setup gcp --apply`"
@@ -178,10 +245,11 @@ def missing(client: Client, account: str) -> list[tuple[str, str]]:
             found.append(
                 (f"you lack `{name}`, to {PERMISSIONS[name]}", "ask an owner of the project for a role with it")
             )
-    try:
-        client.call("iam", "GET", f"v1/projects/{client.project}/serviceAccounts/{account}")
-    except NotFound:
-        found.append((f"the account of the machines, {account}, does not exist", apply))
-    except CloudError:
-        pass  # seen when the first machine is launched as it
+    for email, whose in accounts.items():
+        try:
+            client.call("iam", "GET", f"v1/projects/{client.project}/serviceAccounts/{email}")
+        except NotFound:
+            found.append((f"the account of {whose}, {email}, does not exist", apply))
+        except CloudError:
+            pass  # seen when the first machine is launched as it
     return found

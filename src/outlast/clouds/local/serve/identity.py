@@ -29,7 +29,11 @@ class Identity:
         iam = "/iam/v1/projects/{project}"
         router.add("POST", f"{iam}/serviceAccounts", self._create_account)
         router.add("GET", f"{iam}/serviceAccounts/{{name}}", lambda request: self._get(request, "accounts"))
+        account = f"{iam}/serviceAccounts/{{name}}"
+        router.add("POST", f"{account}:getIamPolicy", lambda request: json_answer(self._account_policy(request)))
+        router.add("POST", f"{account}:setIamPolicy", self._set_account_policy)
         router.add("POST", f"{iam}/roles", self._create_role)
+        router.add("PATCH", f"{iam}/roles/{{name}}", self._change_role)
         router.add("GET", f"{iam}/roles/{{name}}", lambda request: self._get(request, "roles"))
         policy = "/cloudresourcemanager/v1/projects/{project}"
         router.add("POST", f"{policy}:getIamPolicy", self._get_policy)
@@ -74,6 +78,33 @@ class Identity:
         body, name = request.json(), str(request.json().get("roleId", ""))
         doc = {**body.get("role", {}), "name": f"projects/{request.parts['project']}/roles/{name}"}
         return self._add(request, "roles", name, doc)
+
+    def _change_role(self, request: Request) -> Answer:
+        with self._lock:
+            kept, name = self._read(request), request.parts["name"]
+            if name not in kept["roles"]:
+                raise not_found(f"Unknown role {name}")
+            doc = {**kept["roles"][name], **request.json()}
+            self._write(request, {**kept, "roles": {**kept["roles"], name: doc}})
+        return json_answer(doc)
+
+    def _account_policy(self, request: Request) -> Doc:
+        kept, name = self._read(request), request.parts["name"]
+        if name not in kept["accounts"]:
+            raise not_found(f"Unknown account {name}")
+        bindings = kept.get("account_bindings", {}).get(name, [])
+        return self._policy({"bindings": bindings})
+
+    def _set_account_policy(self, request: Request) -> Answer:
+        policy = request.json().get("policy", {})
+        with self._lock:
+            now = self._account_policy(request)
+            if policy.get("etag", now["etag"]) != now["etag"]:
+                raise Refused(409, "aborted", "There were concurrent policy changes.")
+            kept = self._read(request)
+            bound = {**kept.get("account_bindings", {}), request.parts["name"]: policy.get("bindings", [])}
+            self._write(request, {**kept, "account_bindings": bound})
+            return json_answer(self._account_policy(request))
 
     def _policy(self, kept: Doc) -> Doc:
         return {"version": 1, "bindings": kept["bindings"], "etag": fingerprint(kept["bindings"])}
