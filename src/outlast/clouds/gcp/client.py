@@ -219,14 +219,17 @@ class Client:
                 return
 
     def change(
-        self, method: str, below: str, *, key: str, query: Mapping[str, object] | None = None, body: object = None
+        self, method: str, below: str, *, key: str = "", query: Mapping[str, object] | None = None, body: object = None
     ) -> Doc:
         """Change something and wait until that is done. Who repeats it under the same key repeats nothing.
+
+        Without a key it is done each time: right for what sets a value, to which somebody may come back within the hour
+        that the server remembers keys.
 
         Raises what the request or its operation ended in.
         """
         what = _what(method, below)
-        again = request_id(key)
+        again = request_id(key) if key else str(uuid.uuid4())
         for _ in range(_REMEMBERED_MAX):
             answer = self.compute(method, below, body=body, query={**(query or {}), "requestId": again})
             if answer.doc.get("status") != "DONE" or "error" not in answer.doc:

@@ -85,7 +85,7 @@ class GcpCloud:
             raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
         image = self._link(boot.image)
         account = self.supervisor_account if boot.rights == "supervisor" else self.account
-        user = access.login_name()
+        user = access.login_name(self.client)
         body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
         try:
             # In another zone, as well: to Google that would be another machine.
@@ -206,7 +206,7 @@ class GcpCloud:
         line = ssh_key.strip()
         if "\n" in line or len(line.split()) < 2 or "\0" in line:
             raise BadRequest("this is no public ssh key", hint="it is one line, as in `id_ed25519.pub`")
-        told = f"{access.login_name()}:{line}"
+        told = f"{access.login_name(self.client)}:{line}"
 
         def added(before: Mapping[str, str]) -> dict[str, str]:
             lines = [one for one in before.get("ssh-keys", "").splitlines() if one.strip()]
@@ -238,14 +238,12 @@ class GcpCloud:
         if not wanted:
             raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
         body = {"machineType": f"zones/{machine.zone}/machineTypes/{type}"}
-        key = f"setMachineType/{doc['id']}/{machine.type}/{type}/{doc.get('lastStopTimestamp', '')}"
-        self.client.change("POST", f"{self.fleet.place(doc)}/setMachineType", key=key, body=body)
+        self.client.change("POST", f"{self.fleet.place(doc)}/setMachineType", body=body)
         # The price that it was launched for is not its own any more.
         price = str(round(wanted[0].price_usd_per_hour * 1e6))
         labels = {**doc.get("labels", {}), machines.LABEL_PRICE: price}
-        mark = doc.get("labelFingerprint", "")
-        told = {"labels": labels, "labelFingerprint": mark}
-        self.client.change("POST", f"{self.fleet.place(doc)}/setLabels", key=f"setLabels/{doc['id']}/{mark}", body=told)
+        told = {"labels": labels, "labelFingerprint": doc.get("labelFingerprint", "")}
+        self.client.change("POST", f"{self.fleet.place(doc)}/setLabels", body=told)
 
     # Secrets
 

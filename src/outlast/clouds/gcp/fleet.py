@@ -125,8 +125,8 @@ class Fleet:
     def set_metadata(self, name: str, change: Callable[[dict[str, str]], Mapping[str, str]]) -> None:
         """Change the metadata; from the beginning when somebody else changed it meanwhile."""
         doc, _ = self.find(name)
-        for number in range(_TRIES):
-            full = self.get(last(doc["zone"]), name, "id,metadata").doc
+        for _ in range(_TRIES):
+            full = self.get(last(doc["zone"]), name, "metadata").doc
             before = machines.read_items(full)
             after = {**before, **change(before)}
             if after == before:
@@ -134,9 +134,7 @@ class Fleet:
             mark = str(full.get("metadata", {}).get("fingerprint", ""))
             body = {"fingerprint": mark, "items": machines.items_of(after)}
             try:
-                self._client.change(
-                    "POST", f"{self.place(doc)}/setMetadata", key=f"setMetadata/{full['id']}/{mark}/{number}", body=body
-                )
+                self._client.change("POST", f"{self.place(doc)}/setMetadata", body=body)
                 return
             except Stale:
                 continue
@@ -151,5 +149,4 @@ class Fleet:
         own = {**doc.get("labels", {}), machines.LABEL_RAN: str(round(ran_s))}
         body = {"labels": own, "labelFingerprint": doc.get("labelFingerprint", "")}
         with contextlib.suppress(Stale):
-            key = f"setLabels/{doc['id']}/{body['labelFingerprint']}"
-            self._client.change("POST", f"{self.place(doc)}/setLabels", key=key, body=body)
+            self._client.change("POST", f"{self.place(doc)}/setLabels", body=body)

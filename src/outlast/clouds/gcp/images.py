@@ -114,9 +114,7 @@ class Images:
         found = self._own(name)
         state = "DEPRECATED" if retired else "ACTIVE"
         if (found.get("deprecated", {}).get("state", "ACTIVE") != "ACTIVE") != retired:
-            body = {"state": state}
-            key = f"deprecate/{name}/{found['creationTimestamp']}/{state}"
-            self._client.change("POST", f"global/images/{name}/deprecate", key=key, body=body)
+            self._client.change("POST", f"global/images/{name}/deprecate", body={"state": state})
 
     def share(self, name: str, who: str) -> None:
         """Let an account boot from it: an e-mail address, or `group:…`, `domain:…`. Repeating is fine."""
