@@ -26,7 +26,7 @@ ZONE, OTHER_ZONE = "us-central1-a", "us-central1-b"
 @pytest.fixture(scope="session")
 def watching() -> Watching:
     pytest.importorskip("googleapiclient", reason="google-api-python-client is not installed")
-    return Watching(bodies=True)
+    return Watching(ours=True)
 
 
 class Rehearsal:
@@ -62,10 +62,16 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> I
     opened.close()
 
 
+@pytest.fixture(autouse=True)
+def _as_google_describes_it(watching: Watching) -> Iterator[None]:
+    """After every test of this folder: each request of our code, and each answer that it got."""
+    yield
+    assert watching.taken() == []
+
+
 @pytest.fixture
-def gcp(rehearsal: Rehearsal, watching: Watching) -> Iterator[GcpCloud]:
+def gcp(rehearsal: Rehearsal) -> Iterator[GcpCloud]:
     yield rehearsal.cloud()
     rehearsal.endpoint.faults.clear()
     for zone in rehearsal.local.zone_settings():
         rehearsal.local.set_zone(zone, capacity=None, quota=None, rate=None, grace_s=None, deny=None)
-    assert watching.taken() == []

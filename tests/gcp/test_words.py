@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from outlast.clouds.cloud import LABEL_RUN, Boot, Needs, Offer, Range
 from outlast.clouds.gcp import labels, machines, prices
 from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.clouds.local.serve.message import Answer, Bytes, request_of
 from outlast.errors import BadRequest
 from outlast.supervisor.elsewhere import SCRIPT
 from outlast.workspace.wheel import wheel
+from tests.serve.discovery import Watching
 
 SPOT = Offer(
     cloud="gcp", region="r", zone="r-a", type="n1-standard-4", cpus=4, memory_gb=15, spot=True, price_usd_per_hour=0.1
@@ -93,3 +95,31 @@ def test_the_same_outlast_makes_the_same_wheel_and_the_script_is_bash() -> None:
 
     assert wheel() == wheel()
     assert subprocess.run(["bash", "-n", "-c", SCRIPT], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "said"),
+    [
+        ("GET", "projects/p/zones", {}, ""),
+        ("GET", "projects/p/zones?fields=items(name,status),nextPageToken", {}, ""),
+        ("GET", "projects/p/zoos", {}, "is in no API"),
+        ("GET", "projects/p/zones?colour=red", {}, "has no parameter colour"),
+        ("GET", "projects/p/zones?maxResults=many", {}, "maxResults is no number: many"),
+        ("GET", "projects/p/zones?fields=items(name,colour)", {}, "fields/items has no field colour"),
+        ("GET", "projects/p/aggregated/instances?fields=items/*/instances/disks/colour", {}, "has no field colour"),
+        ("POST", "projects/p/zones/z/instances", {"colour": "red"}, "has no field colour"),
+        ("POST", "projects/p/zones/z/instances", {"scheduling": {"provisioningModel": "CHEAP"}}, "is none of"),
+        ("POST", "projects/p/zones/z/instances", {"disks": [{"diskSizeGb": 10}]}, "is no int64"),
+    ],
+)
+def test_what_google_does_not_describe_is_found(method: str, target: str, body: dict[str, object], said: str) -> None:
+    import json
+
+    pytest.importorskip("googleapiclient", reason="google-api-python-client is not installed")
+    watching = Watching(ours=True)
+    request = request_of(method, f"/compute/v1/{target}", {}, Bytes(json.dumps(body).encode() if body else b""))
+    if body:
+        request.json()
+    watching(request, Answer(status=404))
+    found = watching.taken()
+    assert [said in one for one in found] == ([True] if said else [])

@@ -21,7 +21,7 @@ class Method:
     id: str
     verb: str
     pattern: re.Pattern[str]
-    parameters: frozenset[str]
+    parameters: dict[str, dict[str, Any]]
     response: str | None
     request: str | None
 
@@ -48,7 +48,7 @@ class Description:
                     id=method["id"],
                     verb=method["httpMethod"],
                     pattern=re.compile(re.sub(r"\{\+?\w+\}", "[^/]+", path)),
-                    parameters=frozenset(method.get("parameters", {})) | frozenset(self._document["parameters"]),
+                    parameters={**self._document["parameters"], **method.get("parameters", {})},
                     response=method.get("response", {}).get("$ref"),
                     request=method.get("request", {}).get("$ref"),
                 )
@@ -66,8 +66,10 @@ class Description:
         if method is None:
             yield f"{request.method} {request.path} is in no API"
             return
-        for name in set(request.query) - method.parameters - UNLISTED_PARAMETERS:
+        for name in set(request.query) - set(method.parameters) - UNLISTED_PARAMETERS:
             yield f"{method.id} has no parameter {name}"
+        if bodies:
+            yield from self._parameters(method, request)
         if request.said and bodies:
             if method.request is None:
                 yield f"{method.id} takes no body, but got one"
@@ -82,6 +84,49 @@ class Description:
             yield f"{method.id} answers nothing, but got a body"
         else:
             yield from self.mistakes(json.loads(answer.body), {"$ref": method.response}, method.id)
+
+    def _parameters(self, method: Method, request: Request) -> Iterator[str]:
+        """What is wrong with the values of parameters: what a number is, what one of a few words, what a field."""
+        for name, text in request.query.items():
+            schema = method.parameters.get(name, {})
+            if schema.get("type") == "boolean" and text not in ("true", "false", "True", "False"):
+                yield f"{method.id}: {name} is no boolean: {text}"
+            if schema.get("type") == "integer" and not re.fullmatch(r"-?\d+", text):
+                yield f"{method.id}: {name} is no number: {text}"
+            if "enum" in schema and text not in schema["enum"]:
+                yield f"{method.id}: {name} is none of {schema['enum']}: {text}"
+        for name, schema in method.parameters.items():
+            if schema.get("required") and schema.get("location") == "query" and name not in request.query:
+                yield f"{method.id} needs the parameter {name}"
+        if "fields" in request.query and method.response is not None:
+            mask = re.findall(r"[\w*-]+|[(),/]", request.query["fields"])
+            yield from self._masked(mask, {"$ref": method.response}, f"{method.id} fields")
+
+    def _masked(self, mask: list[str], schema: dict[str, Any], where: str) -> Iterator[str]:
+        """Fields of a mask, as `items(name,disks/source),nextPageToken`, that the answer does not have. Takes what it
+        reads off the mask, up to the parenthesis that ends it."""
+        here, at = schema, where
+        while mask:
+            word = mask.pop(0)
+            if word == ")":
+                return
+            if word == ",":
+                here, at = schema, where
+            elif word == "(":
+                yield from self._masked(mask, here, at)
+            elif word != "/":
+                below = self._below(here, word)
+                if below is None:
+                    yield f"{at} has no field {word}"
+                here, at = below or {"type": "any", "additionalProperties": {}}, f"{at}/{word}"
+
+    def _below(self, schema: dict[str, Any], name: str) -> dict[str, Any] | None:
+        while "$ref" in schema or schema.get("type") == "array":
+            schema = self._document["schemas"][schema["$ref"]] if "$ref" in schema else schema["items"]
+        found = None if name == "*" else schema.get("properties", {}).get(name)
+        below = found if found is not None else schema.get("additionalProperties")
+        assert below is None or isinstance(below, dict)
+        return below
 
     def mistakes(self, value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
         """Where a value is not what its schema says."""
@@ -129,14 +174,15 @@ def _formatted(text: str, form: str | None) -> bool:
 class Watching:
     """Collects what is wrong with everything that passes by an endpoint."""
 
-    def __init__(self, *, bodies: bool = False) -> None:
-        # Whether what is asked is held against it as well: tests of the server ask for nonsense on purpose.
-        self._bodies = bodies
+    def __init__(self, *, ours: bool = False) -> None:
+        # Whether what is asked is held against it as well, all of it: whoever tests the server asks for nonsense on
+        # purpose, and our own code must not.
+        self._ours = ours
         self._storage = Description("storage.v1", base="/storage/v1/")
         self._compute = Description("compute.v1", base="/compute/v1/")
         self._others = {
             name: Description(f"{name}.v1", base=f"/{name}/")
-            for name in ("secretmanager", "iam", "cloudresourcemanager", "serviceusage")
+            for name in ("secretmanager", "iam", "cloudresourcemanager", "serviceusage", "cloudbilling")
         }
         self.problems: list[str] = []
         self.seen: set[str] = set()
@@ -155,8 +201,8 @@ class Watching:
             api = self._storage
         else:
             return
-        if answer.status in (404, 405) and api.find(request) is None:
+        if answer.status in (404, 405) and api.find(request) is None and not self._ours:
             return
-        self.problems += api.problems(request, answer, bodies=self._bodies)
+        self.problems += api.problems(request, answer, bodies=self._ours)
         if (method := api.find(request)) is not None and answer.status < 300:
             self.seen.add(method.id)

@@ -59,6 +59,10 @@ class Router:
                 answer = masked(answer, request.query["fields"])
         except Refused as refused:
             answer = _refusal(refused, dialect)
+        except Reset:
+            if self._watch is not None:
+                self._watch(request, Answer(status=503))
+            raise
         if self._watch is not None:
             self._watch(request, answer)
         zip_answer(request, answer)
