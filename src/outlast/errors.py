@@ -17,6 +17,11 @@ OutlastError                     exit 1
 ├── RunFailed                    exit 6   the run ended without success and without a code of its own
 ├── RunCancelled                 exit 7
 ├── DrillFailed                  exit 8   a rehearsal showed that something would not survive
+├── NoSuchStore                  exit 20  no volume or database by that name
+├── StoreTaken                   exit 21  a volume or database of that name is there, or in use
+├── VolumeFull                   exit 22  what is to be written does not fit
+├── DatabaseUnreachable          exit 23  its name, its port or its TLS
+├── DatabaseRefused              exit 24  it answers, and says no: address, password, permissions
 └── InvalidTransition            exit 70  our own bug: an event that the story does not allow
 """
 
@@ -119,6 +124,26 @@ class DrillFailed(OutlastError):
     exit_code = 8
 
 
+class NoSuchStore(OutlastError):
+    exit_code = 20
+
+
+class StoreTaken(OutlastError):
+    exit_code = 21
+
+
+class VolumeFull(OutlastError):
+    exit_code = 22
+
+
+class DatabaseUnreachable(OutlastError):
+    exit_code = 23
+
+
+class DatabaseRefused(OutlastError):
+    exit_code = 24
+
+
 class InvalidTransition(OutlastError):
     """An event that is no legal step from the state its run is in."""
 
@@ -135,6 +160,11 @@ EXIT_CODES = {
     6: "the run failed for a reason other than the exit code of its command",
     7: "the run was cancelled",
     8: "the drill failed: something would not survive",
+    20: "no volume or database by that name",
+    21: "a volume or database of that name is there already, or in use",
+    22: "a volume is full, or would be",
+    23: "a database cannot be reached: its name, its port or its TLS",
+    24: "a database refuses: the address, the password or a permission",
     70: "a bug in outlast",
     130: "interrupted: you detached, and the run goes on",
 }

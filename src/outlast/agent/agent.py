@@ -13,16 +13,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from outlast.agent import container
+from outlast.agent import container, stores
 from outlast.agent.attempt import Attempt, Verdict, hopeless, verdict
 from outlast.agent.code import fetch_code
-from outlast.agent.data import fetch_data
 from outlast.agent.instance import Instance, Notice
 from outlast.agent.lives import mean_life_s
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump
 from outlast.agent.patience import patient
-from outlast.agent.place import Place, circumstances, environment_for, place_for, words_for
+from outlast.agent.place import Place, environment_for, place_for, words_for
 from outlast.agent.process import Command
 from outlast.agent.save import Saver
 from outlast.agent.watch import Exited, Happening, Hung, Noticed, Over, Warned, Watch
@@ -149,7 +148,7 @@ class Agent:
         shutil.rmtree(self.place.code, ignore_errors=True)
         record = fetch_code(self.workspace.bucket, self.request.code, self.place.code)
         self.place.make()
-        fetch_data(self.request.spec.data, destination=self.place.code, cache=self.place.cache, progress=self._note)
+        stores.bring(self.request, self.place, self.instance, self._note)
         return record
 
     def _note(self, text: str) -> None:
@@ -221,7 +220,8 @@ class Agent:
             self._write_log(1, f"outlast: {why}\n".encode())
             self.attempt.end(Verdict(finished=False, outcome="crashed", why=why), exit_code=127)
             return
-        pump = OutputPump(command.output, self._write_log, mask=Mask(secrets.values()), every_s=self.flush_s)
+        mask = Mask(stores.hidden(secrets, self.request.spec))
+        pump = OutputPump(command.output, self._write_log, mask=mask, every_s=self.flush_s)
         saver.follow(command)
         self.metrics = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.watch.progress = lambda: saver.step if self.metrics.step is None else self.metrics.step
@@ -242,10 +242,12 @@ class Agent:
         )
 
     def _secrets(self) -> dict[str, str]:
-        if not self.request.spec.secrets:
+        spec = self.request.spec
+        if not spec.secrets and not spec.databases:
             return {}
         try:
-            return self.instance.secrets(self.instance.attribute("outlast-secrets"))
+            values = self.instance.secrets(self.instance.attribute("outlast-secrets"))
+            return stores.with_certificates(values, spec, os.path.dirname(self.place.notice_file))
         except OSError as problem:
             why = f"secrets: {problem}"
             raise Ended(why, Verdict(finished=False, outcome="broken", why=why)) from problem
@@ -365,7 +367,8 @@ class Agent:
         if hung:
             result = msgspec.structs.replace(result, why=f"it hung: {hung}")
         elif result.outcome in ("crashed", "killed") and not result.finished:
-            result = msgspec.structs.replace(result, why=result.why + circumstances(self.place))
+            told = stores.circumstances(self.place, stores.mounts(self.request, self.instance))
+            result = msgspec.structs.replace(result, why=result.why + told)
         outputs, missing = self._send_outputs(saver, pump)
         if missing and result.finished:
             # Its results are on this machine alone, which is about to go: that is no success.

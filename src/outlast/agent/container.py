@@ -17,6 +17,7 @@ import msgspec
 from outlast.agent import oci
 from outlast.agent.place import Place
 from outlast.agent.process import Command
+from outlast.agent.stores import ca_variable
 from outlast.agent.terminal import TerminalCommand
 from outlast.errors import OutlastError
 from outlast.workspace.workspace import Request
@@ -147,7 +148,7 @@ def of(request: Request, place: Place, attempt: int) -> Container:
         user=os.getuid(),
         group=os.getgid(),
         gpus=gpus_here(spec.machine.gpus),
-        wanted=(*spec.env, *spec.secrets),
+        wanted=(*spec.env, *spec.secrets, *spec.databases, *(ca_variable(name) for name in spec.databases)),
     )
 
 

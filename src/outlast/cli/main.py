@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "drill": ("drill", "drill", "runs", "preempt your own training on purpose, and say what survives"),
     "machine": ("machine", "machine", "machines", "machines for work by hand: make, log in, keep alive, throw away"),
     "image": ("image", "image", "machines", "build the images that machines boot from; families, sharing, pruning"),
+    "volume": ("volume", "volume", "machines", "file systems that many machines mount at once"),
+    "db": ("db", "db", "machines", "databases that a team shares: make, let people in, check, back up"),
     "sync": ("sync", "sync", "machines", "keep a folder here and one on a machine the same"),
     "attach": ("attach", "attach", "machines", "the terminal of a run or a machine; leave it and come back"),
     "tunnel": ("tunnel", "tunnel", "machines", "a port of a run or a machine, here: TensorBoard, Jupyter"),

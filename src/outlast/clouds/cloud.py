@@ -62,6 +62,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     shows: tuple[str, ...] = ()
     # Ports of this computer's loopback that such a machine finds on its own: an endpoint that stands for a cloud's.
     forwards: tuple[int, ...] = ()
+    # Databases of such a cloud, by the cloud's names, that are woken for the machine and found on its loopback, too.
+    databases: tuple[str, ...] = ()
     # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
     life_max_s: float = 0.0
     # Who the machine is to its cloud: one that may end itself and no more, or one that makes and ends the others.

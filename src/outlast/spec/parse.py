@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from outlast.errors import SpecError
-from outlast.spec import fields, quantity
+from outlast.spec import fields, quantity, stores
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
@@ -72,6 +72,8 @@ def _read(reader: Reader) -> Spec:
         machine=_machine(reader.section_of("machine")),
         code=_code(reader.section_of("code")),
         data=_data(reader.section_of("data")),
+        volumes=stores.volumes(reader.section_of("volumes")),
+        databases=stores.databases(reader),
         checkpoint=_checkpoint(reader.section_of("checkpoint")),
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
@@ -81,6 +83,7 @@ def _read(reader: Reader) -> Spec:
             "interactive",
             "a command in a container has no terminal; leave out one of `interactive` and `[machine] container`",
         )
+    stores.check(reader, spec)
     if "image" in reader.table:
         spec = msgspec.structs.replace(
             spec, image=read_image(reader.section_of("image"), spec.name, spec.machine.cloud)

@@ -119,6 +119,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     machine: MachineSpec = MachineSpec()
     code: CodeSpec = CodeSpec()
     data: dict[str, str] = {}
+    # Path on the machine → volume, or a folder in it: `demos`, `demos/runs/{run}`.
+    volumes: dict[str, str] = {}
+    # Variable on the machine → database whose address it holds.
+    databases: dict[str, str] = {}
     checkpoint: CheckpointSpec = CheckpointSpec()
     output_path: str = "outputs"
     image: ImageSpec | None = None

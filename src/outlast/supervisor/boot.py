@@ -13,9 +13,10 @@ from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
 from outlast.supervisor import elsewhere
-from outlast.workspace import reach
+from outlast.workspace import mounts, reach
 from outlast.workspace.data import local_path
 from outlast.workspace.hand import supervisor_name
+from outlast.workspace.holdings import Holdings
 from outlast.workspace.wheel import store_wheel
 from outlast.workspace.workspace import Workspace
 
@@ -52,16 +53,20 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
         metadata["outlast-cache"] = _cache()
     else:
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
-    if spec.secrets:
+    if spec.secrets or spec.databases:
         metadata["outlast-secrets"] = workspace.secrets_name(run)
+    volumes = _volumes(workspace, spec)
+    if volumes:
+        metadata[mounts.ATTRIBUTE] = mounts.encode(volumes)
     return Boot(
         script=_script(spec),
         image=spec.machine.image,
         metadata=metadata,
         disk_gb=spec.machine.disk_gb,
-        shares=_shares(workspace) if spec.machine.cloud == "local" else (),
+        shares=_shares(workspace, volumes) if spec.machine.cloud == "local" else (),
         shows=_shows(spec) if spec.machine.cloud == "local" else (),
         forwards=_forwards() if spec.machine.cloud == "local" else (),
+        databases=_databases(workspace, spec),
         life_max_s=_life_max_s(spec),
     )
 
@@ -75,12 +80,21 @@ def _cache() -> str:
     return os.path.expanduser("~/.outlast/cache/data")
 
 
-def _shares(workspace: Workspace) -> tuple[str, ...]:
+def _volumes(workspace: Workspace, spec: Spec) -> list[mounts.Mount]:
+    """What is mounted. A volume that was deleted since is left out, and the agent says so."""
+    holdings = Holdings(workspace, "volume")
+    found = {name: held for place in spec.volumes.values() if (held := holdings.find(name := place.partition("/")[0]))}
+    wanted = {path: place for path, place in spec.volumes.items() if place.partition("/")[0] in found}
+    return mounts.mounts_for(wanted, found)
+
+
+def _shares(workspace: Workspace, volumes: list[mounts.Mount]) -> tuple[str, ...]:
     """What a machine made out of this computer writes to on it: on a real cloud it is a bucket."""
     # A cache that cannot be had costs time, not the run.
     with suppress(OSError):
         os.makedirs(_cache(), exist_ok=True)
-    return tuple(path for path in (local_path(workspace.url), _cache()) if path)
+    mounted = [mount.source for mount in volumes if mount.kind == "folder"]
+    return tuple(dict.fromkeys(path for path in (local_path(workspace.url), _cache(), *mounted) if path))
 
 
 def _shows(spec: Spec) -> tuple[str, ...]:
@@ -93,6 +107,13 @@ def _forwards() -> tuple[int, ...]:
     """The port of an endpoint that is rehearsed with, where it is one of this computer."""
     host, _, port = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/").rpartition("//")[2].rpartition(":")
     return (int(port),) if host in ("127.0.0.1", "localhost") and port.isdigit() else ()
+
+
+def _databases(workspace: Workspace, spec: Spec) -> tuple[str, ...]:
+    """Those of this computer that the run names, by the local cloud's names."""
+    holdings = Holdings(workspace, "database")
+    found = (holdings.find(name) for name in spec.databases.values())
+    return tuple(one.there for one in found if one is not None and one.cloud == "local")
 
 
 def _life_max_s(spec: Spec) -> float:

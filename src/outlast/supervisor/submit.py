@@ -12,6 +12,7 @@ from outlast.clouds.cloud import Cloud
 from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
 from outlast.spec.spec import Spec
+from outlast.supervisor import shared
 from outlast.supervisor.observe import needs_of, wants_on_demand
 from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.data import check_data
@@ -93,6 +94,9 @@ def submit(
 ) -> Request:
     """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
     check(spec, clouds, environment, source=source)
+    if problems := shared.check(workspace, clouds, spec):
+        raise SpecError(problems, source=source)
+    spec = shared.narrowed(workspace, clouds, spec)
     if spec.machine.cloud != "local":
         _check_workspace(workspace, spec)
         workspace.remember_cloud(spec.machine.cloud)
@@ -113,8 +117,9 @@ def ask(
     request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path)
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
     workspace.ring(request.run)
-    if spec.secrets:
-        values = {name: environment[variable] for name, variable in spec.secrets.items()}
+    values = {name: environment[variable] for name, variable in spec.secrets.items()}
+    values |= shared.addresses(workspace, clouds, spec)
+    if values:
         clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
     workspace.story(request.run).demand(
         Submitted(who=request.who, at=workspace.clock(), by=request.who), nonce=workspace.ids()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, Unpack
 
+import msgspec
+
 from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
 from outlast.clouds.local import catalog, images, power, probe, secrets, ssh
 from outlast.clouds.local.describe import describe, facts_of
@@ -21,6 +23,7 @@ from outlast.clouds.local.files import remove_tree, wait_lock, write_json
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.service import ATTRIBUTE_TOKEN
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
+from outlast.clouds.local.shared import Shared
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound, UsageError
 
 # The rules of GCE, so that what runs here runs there.
@@ -50,7 +53,7 @@ _ENDING_S_MAX = 5.0
 STOP = "`outlast machine stop`"
 
 
-class LocalCloud:
+class LocalCloud(Shared):
     """A cloud in a folder. Any number of processes may use the same folder at once."""
 
     name = catalog.CLOUD
@@ -89,6 +92,8 @@ class LocalCloud:
     @_told
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
+        if boot.databases:
+            boot = msgspec.structs.replace(boot, forwards=(*boot.forwards, *self.databases.ports(boot.databases)))
         # A second try for the case that the machine found was deleted before it could be described.
         for _ in range(3):
             folder = self._folder(name)

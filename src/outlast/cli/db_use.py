@@ -1,0 +1,168 @@
+"""`outlast db allow`, `revoke`, `check`, `url`, `shell`, `backup`, `restore`: how a database is used."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.store_find import agreed, database_argument, holdings_of
+from outlast.cli.terminal import complain, note
+from outlast.errors import BadRequest, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from outlast.clouds.sql import Login
+    from outlast.databases.care import Keeper
+    from outlast.workspace.holdings import Holding, Holdings
+
+
+def _find(name: str, workspace_url: str) -> tuple[Keeper, Holdings, Holding]:
+    from outlast.databases.care import keeper
+
+    holdings = holdings_of(workspace_url, "database")
+    holding = holdings.demand(name)
+    if holding.phase != "ready":
+        raise BadRequest(f"the database `{name}` is half {holding.phase}", hint=f"`outlast db describe {name}`")
+    return keeper(clouds(holdings.workspace), holding.cloud), holdings, holding
+
+
+def _login(name: str, workspace_url: str) -> Login:
+    from outlast.databases.care import login
+
+    cloud, holdings, holding = _find(name, workspace_url)
+    try:
+        found = cloud.databases.find(holding.there)
+        if found.state == "stopped":
+            note(f"{name} is stopped; starting it")
+            found = cloud.databases.wake(holding.there)
+    except NotFound as problem:
+        hint = f"somebody deleted it elsewhere; `outlast db delete {name}` forgets it"
+        raise NotFound(problem.message, hint=hint) from problem
+    return login(cloud, holdings, holding, found)
+
+
+@click.command()
+@database_argument
+@click.argument("who", required=False, default="")
+@click.option("--me", is_flag=True, help="The address that you connect from now.")
+@workspace_option
+def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
+    """Let WHO connect to the database NAME: an address, a network, a host, or ann=ADDRESS."""
+    from outlast.databases import people
+    from outlast.supervisor.submit import who_am_i
+
+    if bool(who) == me:
+        raise UsageError("say who: an address, ann=ADDRESS, or --me")
+    cloud, holdings, holding = _find(name, workspace_url)
+    entries = {cloud.databases.my_address(): who_am_i()} if me else people.read(who)
+    people.allow(cloud, holdings, holding, entries)
+    for address, owner in entries.items():
+        click.echo(f"{address}" + (f" ({owner})" if owner != address else "") + f" may connect to {name}")
+    return 0
+
+
+@click.command()
+@database_argument
+@click.argument("who")
+@workspace_option
+def revoke(name: str, who: str, workspace_url: str) -> int:
+    """Let WHO connect to the database NAME no longer: an address, or all addresses of a person."""
+    from outlast.databases import people
+
+    cloud, holdings, holding = _find(name, workspace_url)
+    _, out = people.revoke(cloud, holdings, holding, who)
+    for address in out:
+        click.echo(f"{address} may connect to {name} no longer")
+    return 0
+
+
+@click.command()
+@database_argument
+@click.option("--from", "source", default="", metavar="ADDRESS", help="Connect from this address of this computer.")
+@json_option
+@workspace_option
+def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
+    """Try the database NAME step by step: DNS, TCP, TLS, login, permissions, latency. Says which fails and why."""
+    import msgspec
+
+    from outlast.databases import check as checks
+
+    login = msgspec.structs.replace(_login(name, workspace_url), source=source)
+    findings = []
+    for finding in checks.check(login):
+        findings.append(finding)
+        if not as_json:
+            click.echo(f"{'ok' if finding.ok else 'FAIL':<5} {finding.step:<12} {finding.said}")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=1).decode())
+    if (problem := checks.failure(findings)) is None:
+        return 0
+    complain(problem.message, hint=problem.hint.replace("NAME", name))
+    return problem.exit_code
+
+
+@click.command()
+@database_argument
+@workspace_option
+def url(name: str, workspace_url: str) -> int:
+    """Print the address of the database NAME, with its password: for a pipe or a variable, not for a screen."""
+    from outlast.databases import care
+
+    login = _login(name, workspace_url)
+    path = ""
+    if login.ca:
+        folder = os.path.expanduser("~/.outlast/databases")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        path = f"{folder}/{name}-{login.port}.pem"
+        with open(path, "w", encoding="ascii") as file:
+            file.write(login.ca)
+    click.echo(care.url(login, ca_file=path))
+    return 0
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@database_argument
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@workspace_option
+def shell(name: str, words: tuple[str, ...], workspace_url: str) -> int:
+    """The engine's own command line on the database NAME: mariadb or psql, with WORDS after its own."""
+    from outlast.databases import shell as shells
+
+    return shells.run(_login(name, workspace_url), words)
+
+
+@click.command()
+@database_argument
+@workspace_option
+def backup(name: str, workspace_url: str) -> int:
+    """Keep a copy of the database NAME as it is now; prints its id."""
+    cloud, _, holding = _find(name, workspace_url)
+    made = cloud.databases.back_up(holding.there)
+    note(f"{made.bytes / 1e6:.2f} MB; `outlast db restore {name} {made.id}` puts it back")
+    click.echo(made.id)
+    return 0
+
+
+@click.command()
+@database_argument
+@click.argument("backup_id", metavar="BACKUP", required=False, default="")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@workspace_option
+def restore(name: str, backup_id: str, yes: bool, workspace_url: str) -> int:
+    """Put the database NAME back to how it was at BACKUP, or at the newest one. It asks first."""
+    cloud, _, holding = _find(name, workspace_url)
+    known = cloud.databases.backups(holding.there)
+    chosen = backup_id or (known[-1].id if known else "")
+    if not chosen or chosen not in {one.id for one in known}:
+        ids = ", ".join(one.id for one in known) or "none"
+        raise NotFound(
+            f"`{name}` has no backup `{chosen}`" if chosen else f"`{name}` has no backup", hint=f"there are: {ids}"
+        )
+    if not yes and not agreed(f"put {name} back to {chosen}? What was written since is replaced"):
+        note("nothing was changed")
+        return 0
+    cloud.databases.restore(holding.there, chosen)
+    click.echo(f"{name} is as it was at {chosen}")
+    return 0

@@ -1,0 +1,63 @@
+"""What `outlast db` and `outlast volume` share: names with completion, sizes, the question before a deletion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from outlast.cli.terminal import find_workspace
+from outlast.errors import OutlastError, UsageError
+
+if TYPE_CHECKING:
+    from outlast.workspace.holdings import Holdings, Kind
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def holdings_of(workspace_url: str, kind: Kind) -> Holdings:
+    from outlast.workspace.holdings import Holdings
+
+    return Holdings(find_workspace(workspace_url), kind)
+
+
+def _completion(kind: Kind) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def complete(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+        """From the records alone: asking clouds takes too long for a press of a key."""
+        try:
+            names = [one.name for one in holdings_of(ctx.params.get("workspace_url") or "", kind).all()]
+        except OutlastError:
+            return []
+        return [name for name in names if name.startswith(beginning)]
+
+    return complete
+
+
+def database_argument(command: F) -> F:
+    return click.argument("name", shell_complete=_completion("database"))(command)
+
+
+def volume_argument(command: F) -> F:
+    return click.argument("name", shell_complete=_completion("volume"))(command)
+
+
+def cloud_option(command: F) -> F:
+    return click.option("--cloud", "cloud_name", default="", metavar="NAME", help="On this cloud (local).")(command)
+
+
+def size(option: str, text: str) -> float:
+    """Gigabytes."""
+    from outlast.spec.quantity import size_gb
+
+    try:
+        return size_gb(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
+
+
+def agreed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody is here to answer; nothing was deleted", hint="say --yes")
+    return click.confirm(question, err=True)

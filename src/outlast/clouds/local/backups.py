@@ -1,0 +1,106 @@
+"""Backups of the local cloud's databases: what the engine's own program writes, compressed, in its folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from outlast.clouds.local import dbprocess
+from outlast.clouds.local.engines import SERVERS
+from outlast.clouds.stores import Backup
+from outlast.errors import CloudError, NotFound
+
+_ID = re.compile(r"\d{8}-\d{6}(-\d+)?")
+_BYTES = 1 << 20
+
+
+def make(folder: str, facts: dict[str, Any], admin: str) -> Backup:
+    """A dump, whole or not there at all. Under the database's lock, awake."""
+    os.makedirs(f"{folder}/backups", mode=0o700, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    taken = sum(name.startswith(stamp) for name in os.listdir(f"{folder}/backups"))
+    path = f"{folder}/backups/{stamp}{f'-{taken}' if taken else ''}"
+    server = SERVERS[facts["engine"]]
+    words = server.dump(folder, port=int(facts["port"]), database=facts["database"])
+    pack = zlib.compressobj(6)
+    with _client(folder, facts, admin) as environment, open(f"{path}.draft", "wb") as file:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while piece := process.stdout.read(_BYTES):
+            file.write(pack.compress(piece))
+        file.write(pack.flush())
+        said = process.stderr.read().decode("utf-8", "replace")
+        if process.wait() != 0:
+            os.unlink(f"{path}.draft")
+            raise CloudError(f"the backup failed: {_last(said)}")
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.draft", path)
+    return _describe(path)
+
+
+def every(folder: str) -> list[Backup]:
+    try:
+        names = sorted(name for name in os.listdir(f"{folder}/backups") if _ID.fullmatch(name))
+    except FileNotFoundError:
+        return []
+    return [_describe(f"{folder}/backups/{name}") for name in names]
+
+
+def find(folder: str, backup: str) -> str:
+    path = f"{folder}/backups/{backup}"
+    if not _ID.fullmatch(backup) or not os.path.exists(path):
+        raise NotFound(f"there is no backup `{backup}`", hint="`outlast db describe NAME` lists them")
+    return path
+
+
+def load(folder: str, facts: dict[str, Any], admin: str, path: str) -> None:
+    """Into a database that was emptied."""
+    server = SERVERS[facts["engine"]]
+    words = server.load(folder, port=int(facts["port"]), database=facts["database"])
+    unpack = zlib.decompressobj()
+    with _client(folder, facts, admin) as environment, open(path, "rb") as file:
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+        )
+        assert process.stdin is not None
+        assert process.stderr is not None
+        try:
+            while piece := file.read(_BYTES):
+                process.stdin.write(unpack.decompress(piece))
+            process.stdin.write(unpack.flush())
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended before its input did, and says why
+        said = process.stderr.read().decode("utf-8", "replace")
+        if process.wait() != 0:
+            why = f"the restore failed: {_last(said)}"
+            raise CloudError(why, hint="how it was before is the newest backup: `outlast db restore NAME` takes it")
+
+
+@contextmanager
+def _client(folder: str, facts: dict[str, Any], admin: str) -> Iterator[dict[str, str]]:
+    """The environment of a client of the engine; its password is in a private file, for as long as it runs."""
+    server = SERVERS[facts["engine"]]
+    text, variables = server.private(folder, admin)
+    dbprocess.write_private(folder, "run/client", text, "root" if os.geteuid() == 0 else "")
+    try:
+        yield {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "HOME": folder, **variables}
+    finally:
+        os.unlink(f"{folder}/run/client")
+
+
+def _describe(path: str) -> Backup:
+    status = os.stat(path)
+    return Backup(id=os.path.basename(path), created_at=status.st_mtime, bytes=status.st_size)
+
+
+def _last(said: str) -> str:
+    return said.strip().splitlines()[-1] if said.strip() else "it did not say why"

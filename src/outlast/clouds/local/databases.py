@@ -1,0 +1,335 @@
+"""Databases of the local cloud: a real MariaDB or PostgreSQL each, with data, account, certificate and port of its own.
+
+    database.json   what was asked, the port, who may connect       data/ tls/ run/   the server's
+    admin.json      the administrator's password, private           backups/ server.log
+    server.lock     held by the server itself, while it lives: after a reboot of the computer nobody holds it
+
+There is no daemon: whoever needs a database that is stopped wakes it. It listens on loopback, which machines of this
+cloud find on their own; beyond it only once somebody beyond it is allowed.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import os
+import re
+import secrets as random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+from outlast.clouds.local import backups, dbprocess, secrets
+from outlast.clouds.local.engines import ADMIN, SERVERS, network
+from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
+from outlast.clouds.sql import Login, Session
+from outlast.clouds.stores import Backup, Database, DatabaseWish
+from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
+
+CLOUD = "local"
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,62}")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _told(method: Callable[P, R]) -> Callable[P, R]:
+    """What the operating system refuses is a cloud's refusal."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except PermissionError as problem:
+            why = f"the local cloud cannot use {problem.filename or 'its folder'}: {problem.strerror}"
+            raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
+        except OSError as problem:
+            why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
+            raise CloudUnreachable(why, hint="is there room on the disk?") from problem
+
+    return call
+
+
+class LocalDatabases:
+    """All below one folder. Any number of processes may use it at once."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    @_told
+    def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
+        folder = self._folder(name)
+        _check(wish, password)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with _locked(folder):
+            if read_json(f"{folder}/database.json") is None:
+                facts = {
+                    "engine": wish.engine,
+                    "database": wish.database,
+                    "user": wish.user,
+                    "labels": wish.labels,
+                    "created_at": time.time(),
+                    "allowed": [],
+                    "port": dbprocess.free_port(name),
+                }
+                write_json(f"{folder}/admin.json", {"password": random.token_urlsafe(24)}, permissions=0o600)
+                write_json(f"{folder}/database.json", facts, permissions=0o600)
+            self._serve(folder)
+            self._furnish(folder, password)
+        return self.find(name)
+
+    @_told
+    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+        wanted = set((labels or {}).items())
+        names = sorted(os.listdir(f"{self.root}/databases")) if os.path.isdir(f"{self.root}/databases") else []
+        found = [self._describe(name) for name in names if _NAME.fullmatch(name)]
+        return [one for one in found if one is not None and wanted <= set(one.labels.items())]
+
+    @_told
+    def find(self, name: str) -> Database:
+        if (found := self._describe(name)) is None:
+            raise NotFound(f"the local cloud has no database `{name}`")
+        return found
+
+    @_told
+    def wake(self, name: str) -> Database:
+        folder = self._there(name)
+        with _locked(folder):
+            self._serve(folder)
+        return self.find(name)
+
+    @_told
+    def allow(self, name: str, addresses: Sequence[str]) -> None:
+        folder = self._there(name)
+        wanted = sorted({_address(address) for address in addresses})
+        with _locked(folder):
+            facts = _facts(folder)
+            before, facts["allowed"] = list(facts["allowed"]), wanted
+            write_json(f"{folder}/database.json", facts, permissions=0o600)
+            if _beyond(before) != _beyond(wanted):
+                # Where it listens is decided at the start.
+                dbprocess.stop(folder, SERVERS[facts["engine"]].ending)
+            self._serve(folder)
+            self._admit(folder, before)
+
+    @_told
+    def back_up(self, name: str) -> Backup:
+        folder = self._there(name)
+        with _locked(folder):
+            self._serve(folder)
+            return backups.make(folder, _facts(folder), _admin(folder))
+
+    def backups(self, name: str) -> Sequence[Backup]:
+        return backups.every(self._there(name))
+
+    @_told
+    def restore(self, name: str, backup: str) -> None:
+        folder = self._there(name)
+        path = backups.find(folder, backup)
+        with _locked(folder):
+            self._serve(folder)
+            facts = _facts(folder)
+            # As it is now is kept, for the case that the backup was the wrong one.
+            backups.make(folder, facts, _admin(folder))
+            self._empty(folder)
+            backups.load(folder, facts, _admin(folder), path)
+
+    @_told
+    def delete(self, name: str) -> None:
+        folder = self._folder(name)
+        if not os.path.isdir(folder):
+            return
+        with _locked(folder):
+            facts = read_json(f"{folder}/database.json") or {}
+            if engine := facts.get("engine"):
+                dbprocess.stop(folder, SERVERS[engine].ending)
+            remove_tree(folder)
+
+    def secret(self, name: str) -> Mapping[str, str]:
+        values = secrets.read(self.root, name)
+        if values is None:
+            raise NotFound(f"the local cloud keeps no secret `{name}`")
+        return values
+
+    def my_address(self) -> str:
+        return "127.0.0.1"
+
+    def ports(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Those of these databases, all of them awake: what a machine must find on its loopback."""
+        return tuple(self.wake(name).port for name in names)
+
+    def _folder(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise BadRequest(f"`{name}` cannot name a database", hint="lower-case letters, digits and `-`, at most 63")
+        return f"{self.root}/databases/{name}"
+
+    def _there(self, name: str) -> str:
+        self.find(name)
+        return self._folder(name)
+
+    def _describe(self, name: str) -> Database | None:
+        folder = self._folder(name)
+        facts = read_json(f"{folder}/database.json")
+        if facts is None:
+            return None
+        if "engine" not in facts:
+            return Database(name=name, cloud=CLOUD, engine="mysql", state="broken", why="its files are damaged")
+        try:
+            with open(f"{folder}/tls/server.pem", encoding="ascii") as file:
+                certificate = file.read()
+        except FileNotFoundError:
+            certificate = ""
+        return Database(
+            name=name,
+            cloud=CLOUD,
+            engine=facts["engine"],
+            version=str(facts.get("version", "")),
+            state="ready" if dbprocess.is_running(folder) else "stopped",
+            host="127.0.0.1",
+            port=int(facts["port"]),
+            ca=certificate,
+            server_name="127.0.0.1",
+            allowed=tuple(facts["allowed"]),
+            created_at=float(facts["created_at"]),
+            labels=facts["labels"],
+        )
+
+    def _serve(self, folder: str) -> None:
+        """Have the server run. Under the database's lock."""
+        facts = _facts(folder)
+        server = SERVERS[facts["engine"]]
+        if server.engine == "postgres":
+            hosts = SERVERS["postgres"].hosts(  # type: ignore[union-attr]
+                database=facts["database"], user=facts["user"], addresses=facts["allowed"]
+            )
+            dbprocess.write_private(folder, "run/hosts", hosts, server.account)
+        dbprocess.start(
+            folder, server, port=int(facts["port"]), admin=_admin(folder), everywhere=_beyond(facts["allowed"])
+        )
+
+    def _session(self, folder: str, database: str = "") -> Session:
+        facts = _facts(folder)
+        with open(f"{folder}/tls/server.pem", encoding="ascii") as file:
+            certificate = file.read()
+        login = Login(
+            engine=facts["engine"],
+            host="127.0.0.1",
+            port=int(facts["port"]),
+            user=ADMIN,
+            password=_admin(folder),
+            database=database,
+            ca=certificate,
+            server_name="127.0.0.1",
+        )
+        return Session(login)
+
+    def _furnish(self, folder: str, password: str) -> None:
+        """The database and its user. May be repeated: then the user has this password."""
+        facts = _facts(folder)
+        database, user = facts["database"], facts["user"]
+        with self._session(folder) as session:
+            if facts["engine"] == "mysql":
+                session.ask(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+                _mysql_user(session, database, user, "127.0.0.1", f"IDENTIFIED BY '{password}'")
+                facts["version"] = str(session.ask("SELECT version()")[0][0])
+            else:
+                role = f"\"{user}\" LOGIN PASSWORD '{password}'"
+                there = session.ask(f"SELECT 1 FROM pg_roles WHERE rolname = '{user}'")
+                session.ask(f"{'ALTER' if there else 'CREATE'} ROLE {role}")
+                if not session.ask(f"SELECT 1 FROM pg_database WHERE datname = '{database}'"):
+                    session.ask(f'CREATE DATABASE "{database}" OWNER "{user}"')
+                facts["version"] = str(session.ask("SHOW server_version")[0][0])
+        write_json(f"{folder}/database.json", facts, permissions=0o600)
+        self._admit(folder, facts["allowed"])
+
+    def _admit(self, folder: str, before: Sequence[str]) -> None:
+        """Tell the server who may come. Those that are there already are not thrown out."""
+        facts = _facts(folder)
+        with self._session(folder) as session:
+            if facts["engine"] == "postgres":
+                session.ask("SELECT pg_reload_conf()")
+                return
+            user, database = facts["user"], facts["database"]
+            mark = session.ask(
+                f"SELECT authentication_string FROM mysql.user WHERE User = '{user}' AND Host = '127.0.0.1'"
+            )[0][0]
+            for address in {*before} - {*facts["allowed"]}:
+                session.ask(f"DROP USER IF EXISTS '{user}'@'{_mysql_host(address)}'")
+            for address in facts["allowed"]:
+                _mysql_user(session, database, user, _mysql_host(address), f"IDENTIFIED BY PASSWORD '{mark}'")
+
+    def _empty(self, folder: str) -> None:
+        facts = _facts(folder)
+        database, user = facts["database"], facts["user"]
+        with self._session(folder) as session:
+            if facts["engine"] == "mysql":
+                session.ask(f"DROP DATABASE IF EXISTS `{database}`")
+                session.ask(f"CREATE DATABASE `{database}`")
+            else:
+                # Whoever is connected would keep it from being dropped.
+                session.ask(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+                session.ask(f'CREATE DATABASE "{database}" OWNER "{user}"')
+
+
+def _check(wish: DatabaseWish, password: str) -> None:
+    """These become part of statements: nothing in them may need a quote."""
+    if not _PASSWORD.fullmatch(password):
+        raise BadRequest("a password is 16 to 128 letters, digits, `-` and `_`")
+    for word in (wish.database, wish.user):
+        if not _WORD.fullmatch(word) or word == ADMIN:
+            raise BadRequest(f"`{word}` cannot name a database or a user", hint="lower-case letters, digits and `_`")
+    server = SERVERS[wish.engine]
+    if missing := server.missing():
+        why = f"there is no `{missing}` on this computer, which a database of the local cloud is made of"
+        raise BadRequest(why, hint=f"apt install {server.package}, or another engine: --engine")
+
+
+def _mysql_user(session: Session, database: str, user: str, host: str, identified: str) -> None:
+    session.ask(f"CREATE USER IF NOT EXISTS '{user}'@'{host}' {identified}")
+    session.ask(f"ALTER USER '{user}'@'{host}' {identified} REQUIRE SSL")
+    session.ask(f"GRANT ALL PRIVILEGES ON `{database}`.* TO '{user}'@'{host}'")
+
+
+def _mysql_host(address: str) -> str:
+    """MariaDB writes networks with a mask, and knows them for IPv4 only."""
+    if "/" not in address:
+        return address
+    parsed = ipaddress.ip_network(address)
+    if parsed.version == 6:
+        raise BadRequest(f"{address}: MariaDB takes single addresses of IPv6, no networks")
+    return f"{parsed.network_address}/{parsed.netmask}"
+
+
+def _address(text: str) -> str:
+    try:
+        parsed = ipaddress.ip_network(text, strict=False)
+    except ValueError as problem:
+        raise BadRequest(f"`{text}` is no address and no network", hint="203.0.113.7 or 203.0.113.0/24") from problem
+    return str(parsed) if parsed.num_addresses > 1 else str(parsed.network_address)
+
+
+def _beyond(addresses: Sequence[str]) -> bool:
+    """Whether somebody may connect who is not this computer."""
+    return any(not ipaddress.ip_network(network(address)).is_loopback for address in addresses)
+
+
+def _facts(folder: str) -> dict[str, Any]:
+    return read_json(f"{folder}/database.json") or {}
+
+
+def _admin(folder: str) -> str:
+    return str((read_json(f"{folder}/admin.json") or {}).get("password", ""))
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Alone with this database, among threads and processes. The lock is beside it: the folder may go."""
+    descriptor = wait_lock(f"{folder}.lock")
+    try:
+        yield
+    finally:
+        if not os.path.isdir(folder):
+            os.unlink(f"{folder}.lock")
+        os.close(descriptor)

@@ -1,0 +1,225 @@
+"""The process of a database server: its files, its start, its end. Whether it lives is told by its lock alone."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+from outlast.clouds.local.engines import Server
+from outlast.clouds.local.files import is_locked, read_json, remove_tree, try_lock, write_json
+from outlast.clouds.local.stepdown import SEEN_AT
+from outlast.errors import CloudError
+
+_START_S, _STOP_S = 90.0, 60.0
+# Below the ports that the system hands out: the same one is free again after a reboot.
+_FIRST_PORT, _PORTS = 20_000, 10_000
+# PostgreSQL's code for "not yet": it goes through what was written before a power cut.
+_STARTING = b"57P03"
+
+
+def is_running(folder: str) -> bool:
+    return is_locked(f"{folder}/server.lock")
+
+
+def free_port(name: str) -> int:
+    """One that nobody listens on now; for the same name the same, if it can be had."""
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % _PORTS
+    for step in range(_PORTS):
+        port = _FIRST_PORT + (first + step) % _PORTS
+        if _is_free(port):
+            return port
+    raise CloudError("this computer has no port left for a database")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def start(folder: str, server: Server, *, port: int, admin: str, everywhere: bool) -> None:
+    """Have it run and answer. Only under the database's own lock. Raises CloudError with the server's last words."""
+    if is_running(folder):
+        return
+    first = not os.path.exists(f"{folder}/data.whole")
+    if first:
+        _lay_out(folder, server, admin)
+    if not _is_free(port):
+        why = f"port {port}, which the database `{os.path.basename(folder)}` has, is taken by another program"
+        raise CloudError(why, hint=f"see who has it: ss -ltnp 'sport = :{port}'")
+    # Left by one that was killed, with a pid that may be somebody's by now. The lock says that none of it lives.
+    for left in (f"{folder}/data/postmaster.pid", *glob.glob(f"{glob.escape(folder)}/run/.s.PGSQL.*")):
+        with suppress(FileNotFoundError):
+            os.unlink(left)
+    words = server.serve(_seen(folder), port=port, everywhere=everywhere, first=first)
+    lock = _lock(folder)
+    try:
+        with open(f"{folder}/server.log", "ab") as log:
+            process = subprocess.Popen(
+                _words(folder, server, words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+    finally:
+        os.close(lock)
+    write_json(f"{folder}/server.json", {"pid": process.pid})
+    _await(folder, server, process, port)
+    if first:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/run/first")
+        with open(f"{folder}/data.whole", "wb") as file:
+            os.fsync(file.fileno())
+
+
+def _await(folder: str, server: Server, process: subprocess.Popen[bytes], port: int) -> None:
+    give_up_at = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < give_up_at:
+        try:
+            # Either listens a moment before it lets anybody in.
+            if _is_up(server, port):
+                return
+        except OSError:
+            pass
+        time.sleep(0.02)
+    stop(folder, signal.SIGKILL)
+    said = "; ".join(_tail(f"{folder}/server.log"))
+    raise CloudError(f"the database server did not start: {said}", hint=f"its log is {folder}/server.log")
+
+
+def _is_up(server: Server, port: int) -> bool:
+    """Whether MariaDB greets us, or PostgreSQL has a reason other than its own recovery to refuse a stranger who does
+    not encrypt. Raises OSError when nobody is there."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5.0) as asked:
+        if server.engine == "mysql":
+            return len(asked.recv(5)) == 5
+        body = b"\x00\x03\x00\x00user\0nobody\0\0"
+        asked.sendall((len(body) + 4).to_bytes(4, "big") + body)
+        answer = asked.recv(4096)
+        return answer[:1] == b"E" and _STARTING not in answer
+
+
+def stop(folder: str, ending: signal.Signals) -> None:
+    """Ends it in order, by force if need be; it is gone when this returns."""
+    pid = int((read_json(f"{folder}/server.json") or {}).get("pid", 0))
+    for number, patience_s in ((ending, _STOP_S), (signal.SIGKILL, 10.0)):
+        if not is_running(folder):
+            return
+        with suppress(ProcessLookupError):
+            # A lock that is held and the pid that its holder wrote: so this is nobody else's.
+            os.kill(pid, number)
+        give_up_at = time.monotonic() + patience_s
+        while is_running(folder) and time.monotonic() < give_up_at:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # ours, if it was started a moment ago
+            time.sleep(0.02)
+    if is_running(folder):
+        raise CloudError(f"the database server {pid} does not end", hint="see what it waits for, and end it by hand")
+
+
+def write_private(folder: str, name: str, text: str, account: str) -> None:
+    """A file for the server alone."""
+    path = f"{folder}/{name}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    descriptor = os.open(f"{path}.draft", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    _give(f"{path}.draft", account)
+    os.replace(f"{path}.draft", path)
+
+
+def _lay_out(folder: str, server: Server, admin: str) -> None:
+    """The data folder and the certificate, from scratch: what a start that was cut short left is thrown away."""
+    for name in ("data", "tls"):
+        remove_tree(f"{folder}/{name}")
+    for name in ("data", "tls", "run"):
+        os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+        _give(f"{folder}/{name}", server.account)
+    if os.geteuid() == 0:
+        # Its account looks through this folder, but the way here stays closed to it.
+        os.chmod(folder, 0o711)
+    _certify(folder, server)
+    write_private(folder, "run/first", server.first(admin), server.account)
+    done = subprocess.run(
+        _words(folder, server, server.prepare(_seen(folder))),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        cwd="/",
+        check=False,
+    )
+    if done.returncode != 0:
+        said = "; ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        raise CloudError(f"the data folder of the database could not be made: {said}")
+
+
+def _certify(folder: str, server: Server) -> None:
+    """A certificate that is its own authority: whoever has it knows this server, and trusts nothing else by it."""
+    names = f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{socket.gethostname()}"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-days", "3650", "-subj", "/CN=outlast-database", "-addext", names]
+    words += ["-keyout", f"{folder}/tls/server.key", "-out", f"{folder}/tls/server.pem"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError as problem:
+        raise CloudError("there is no `openssl`, which makes the certificate", hint="apt install openssl") from problem
+    if done.returncode != 0:
+        raise CloudError(f"openssl made no certificate: {done.stderr.strip().splitlines()[-1:]}")
+    os.chmod(f"{folder}/tls/server.key", 0o600)
+    for name in ("server.key", "server.pem"):
+        _give(f"{folder}/tls/{name}", server.account)
+
+
+def _give(path: str, account: str) -> None:
+    if os.geteuid() == 0:
+        entry = pwd.getpwnam(account)
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+
+
+def _seen(folder: str) -> str:
+    return SEEN_AT if os.geteuid() == 0 else folder
+
+
+def _words(folder: str, server: Server, words: list[str]) -> list[str]:
+    if os.geteuid() != 0:
+        return words
+    return [sys.executable, "-P", "-m", "outlast.clouds.local.stepdown", server.account, folder, *words]
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the user's: it outlives the command that started it."""
+    kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8", **kept}
+
+
+def _lock(folder: str) -> int:
+    with open(f"{folder}/server.lock", "ab"):
+        pass
+    if (descriptor := try_lock(f"{folder}/server.lock")) is None:
+        raise CloudError("the database server is being started by somebody else", hint="try again in a moment")
+    return descriptor
+
+
+def _tail(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [line.strip() for line in file.read().splitlines()[-3:]]
+    except OSError:
+        return ["it said nothing"]

@@ -1,0 +1,1 @@
+"""Databases that a team shares: made, opened for people, checked, backed up, thrown away."""

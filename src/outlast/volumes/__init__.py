@@ -1,0 +1,1 @@
+"""Volumes that a team shares: made, filled, mounted, thrown away."""

@@ -1,0 +1,128 @@
+"""A volume's life: made for a name, resized, thrown away when nobody uses it. The intent comes before the effect."""
+
+from __future__ import annotations
+
+import secrets as dice
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Protocol
+
+import msgspec
+
+from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Workshop
+from outlast.clouds.stores import Volume, Volumes
+from outlast.errors import NoSuchRun, OutlastError, StoreTaken, UsageError
+from outlast.spec import fields
+from outlast.workspace.holdings import Holding, Holdings
+
+
+class Keeper(Workshop, Protocol):
+    """A cloud that has volumes."""
+
+    @property
+    def volumes(self) -> Volumes: ...
+
+
+def keeper(clouds: Mapping[str, Cloud], name: str) -> Keeper:
+    found = clouds.get(name)
+    if found is None or not hasattr(found, "volumes"):
+        raise UsageError(f"there are no volumes on `{name}`", hint="take the local cloud")
+    return found  # type: ignore[return-value]
+
+
+def create(
+    cloud: Keeper,
+    holdings: Holdings,
+    name: str,
+    *,
+    size_gb: float,
+    who: str,
+    zone: str = "",
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Holding, Volume]:
+    """Make it. Raises StoreTaken; what fails on the way is taken back."""
+    try:
+        fields.name(name)
+    except ValueError as problem:
+        raise UsageError(f"NAME: {problem}") from problem
+    wish = Holding(
+        kind="volume",
+        name=name,
+        id=dice.token_hex(4),
+        cloud=cloud.name,
+        there=holdings.name_there(name),
+        who=who,
+        asked_at=holdings.workspace.clock(),
+        zone=zone,
+        size_gb=size_gb,
+    )
+    holding = holdings.create(wish)
+    if cloud.name != "local":
+        holdings.workspace.remember_cloud(cloud.name)
+    with ExitStack() as undo:
+        # Interrupted, or refused: what nobody was told of must not go on billing.
+        undo.callback(_unmake, cloud, holdings, holding)
+        say(f"making the volume {name} on {cloud.name}: {size_gb:g} GB")
+        labels = {LABEL_WORKSPACE: holdings.workspace.id}
+        volume = cloud.volumes.make(holding.there, size_gb=size_gb, zone=zone, labels=labels)
+        holding = holdings.write(_as_it_is(holding, volume))
+        undo.pop_all()
+    return holding, volume
+
+
+def _as_it_is(holding: Holding, volume: Volume) -> Holding:
+    return msgspec.structs.replace(
+        holding,
+        phase="ready",
+        zone=volume.zone,
+        zones=volume.zones,
+        source=volume.source,
+        mount_kind=volume.kind,
+        options=volume.options,
+        size_gb=volume.size_gb,
+        usd_per_month=volume.usd_per_month,
+    )
+
+
+def _unmake(cloud: Keeper, holdings: Holdings, holding: Holding) -> None:
+    try:
+        cloud.volumes.delete(holding.there)
+    except OutlastError:
+        return  # the record stays, so that `list` shows it and `delete` tries again
+    holdings.remove(holding)
+
+
+def resize(cloud: Keeper, holdings: Holdings, holding: Holding, size_gb: float) -> Holding:
+    """Another size, at another price from now on."""
+    now = holdings.workspace.clock()
+    volume = cloud.volumes.resize(holding.there, size_gb)
+    before = msgspec.structs.replace(holding, extra_usd=holding.cost_usd(now), priced_at=now)
+    return holdings.write(_as_it_is(before, volume))
+
+
+def delete(cloud: Keeper, holdings: Holdings, holding: Holding) -> None:
+    """Raises StoreTaken while a run uses it. May be repeated: the record goes last."""
+    if runs := users(holdings, holding.name):
+        shown = ", ".join(runs[:5])
+        raise StoreTaken(
+            f"the volume `{holding.name}` is mounted by {shown}; nothing was deleted",
+            hint=f"wait until it ends, or `outlast cancel {runs[0]}`",
+        )
+    holding = holdings.write(msgspec.structs.replace(holding, phase="deleting"))
+    cloud.volumes.delete(holding.there)
+    holdings.remove(holding)
+
+
+def users(holdings: Holdings, name: str) -> list[str]:
+    """The live runs that name it: waiting ones as well, as they will want it."""
+    workspace = holdings.workspace
+    found = []
+    for run in sorted({*workspace.pulses(), *workspace.bells()}):
+        try:
+            spec = workspace.request(run).spec
+        except NoSuchRun:
+            continue
+        wanted = {place.partition("/")[0] for place in spec.volumes.values()}
+        if name in wanted and workspace.story(run).refresh().alive:
+            found.append(run)
+    return found

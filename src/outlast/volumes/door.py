@@ -1,0 +1,91 @@
+"""A machine that is started for a volume, with the volume mounted, and goes away again: the way in from a laptop."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+
+from outlast.clouds.cloud import Boot, Needs, Range
+from outlast.errors import CloudError, OutlastError
+from outlast.machines import care as machine_care
+from outlast.machines import sshfiles
+from outlast.machines.make import Wish, finish, make, unmake
+from outlast.machines.ssh import Link
+from outlast.volumes.care import Keeper
+from outlast.workspace.hand import Hands
+from outlast.workspace.holdings import Holding
+from outlast.workspace.mounts import nfs_script
+from outlast.workspace.workspace import Workspace
+
+PURPOSE = "volume"
+# A laptop that was forgotten in a drawer must not go on paying for the machine behind its mount.
+LIFE_S = 12 * 3600.0
+
+
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine, and the folder on it that is the volume."""
+
+    machine: str
+    path: str
+
+
+def open_door(cloud: Keeper, workspace: Workspace, holding: Holding, *, say: Callable[[str], None]) -> Door:
+    """Raises with nothing left behind."""
+    hands = Hands(workspace)
+    folder = holding.mount_kind == "folder"
+    wish = Wish(
+        name=f"volume-{holding.name}-{workspace.ids()[:6]}",
+        needs=Needs(cpus=Range(low=1.0), spot=False, zones=holding.zones, disk_gb=10.0),
+        boot=Boot(ssh_keys=(sshfiles.public_key(),), shares=(holding.source,) if folder else (), life_max_s=LIFE_S),
+        purpose=PURPOSE,
+    )
+    machine, hand = make(cloud, hands, wish, say=say)
+    with ExitStack() as undo:
+        undo.callback(unmake, cloud, hands, hand, say=say)
+        say(f"{machine.name} was started for it: {machine.type} in {machine.zone}")
+        path = holding.source if folder else f"/mnt/outlast/{holding.name}"
+        link = Link(cloud, machine.name)
+        if folder:
+            link.run(["test", "-d", path])
+        else:
+            script = nfs_script(holding.source, path, holding.options) + f"chmod 1777 {shlex.quote(path)}\n"
+            link.run(["sudo", "-n", "sh", "-c", script])
+        # The reaper takes it if nobody comes back for it.
+        finish(hands, msgspec.structs.replace(hand, until=hands.now() + LIFE_S))
+        undo.pop_all()
+    return Door(machine=machine.name, path=path)
+
+
+def close_door(cloud: Keeper, workspace: Workspace, machine: str) -> None:
+    """Repeating is fine."""
+    machine_care.delete(cloud, Hands(workspace), machine)
+
+
+@contextmanager
+def door(
+    cloud: Keeper, workspace: Workspace, holding: Holding, *, say: Callable[[str], None]
+) -> Iterator[tuple[Door, Link]]:
+    """For as long as one command takes."""
+    opened = open_door(cloud, workspace, holding, say=say)
+    link = Link(cloud, opened.machine)
+    try:
+        yield opened, link
+    finally:
+        link.close()
+        try:
+            close_door(cloud, workspace, opened.machine)
+        except OutlastError as problem:
+            say(f"{opened.machine} may be there and may bill: {problem.message}; `outlast reap` deletes it")
+
+
+def listing(link: Link, path: str) -> list[tuple[str, int, bool]]:
+    """Names, sizes and whether it is a folder, of what is at a path on the machine."""
+    script = f"cd {shlex.quote(path)} && find . -mindepth 1 -maxdepth 1 -printf '%y %s %f\\0'"
+    answer = link.run(script, check=False)
+    if answer.returncode != 0:
+        raise CloudError(f"there is no `{path}` in the volume: {answer.stderr.decode(errors='replace').strip()[-200:]}")
+    entries = [line.split(" ", 2) for line in answer.stdout.decode("utf-8", "surrogateescape").split("\0") if line]
+    return sorted((name, int(size), kind == "d") for kind, size, name in entries)

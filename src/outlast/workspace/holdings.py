@@ -1,0 +1,157 @@
+"""Records of what a workspace owns besides machines and bills for all the time: volumes and databases. Asks no cloud.
+
+A record is written before the thing is made and removed after it is gone, so nothing that costs is unknown. One whose
+maker was killed stays, is listed as half made, and is taken over by whoever makes it again or deletes it. What is gone
+leaves a note of what it cost: `outlast cost` needs nothing but this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from outlast.errors import Exists, Missing, NoSuchStore, StoreTaken
+from outlast.workspace.codec import decoded
+from outlast.workspace.hand import QUIET_S, name_of_this_process
+from outlast.workspace.lease import Holder
+from outlast.workspace.workspace import Workspace
+
+Kind = Literal["volume", "database"]
+Phase = Literal["making", "ready", "deleting"]
+HOURS_PER_MONTH = 730.0
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """One volume or database: who wanted it, where it is, what it costs."""
+
+    kind: Kind
+    name: str
+    id: str
+    cloud: str
+    # What its cloud calls it.
+    there: str
+    phase: Phase = "making"
+    # `host:pid` of the process that makes or deletes it.
+    by: str = ""
+    who: str = ""
+    asked_at: float = 0.0
+    zone: str = ""
+    engine: str = ""
+    size_gb: float = 0.0
+    usd_per_month: float = 0.0
+    # What it cost at other prices, before the last change of its size, and when that was.
+    extra_usd: float = 0.0
+    priced_at: float = 0.0
+    # Of a volume: what machines mount, how, and from which zones they can; empty: from all of its cloud's.
+    source: str = ""
+    mount_kind: str = ""
+    options: str = ""
+    zones: tuple[str, ...] = ()
+    # Address or network → whose it is.
+    allowed: dict[str, str] = {}
+    gone_at: float = 0.0
+
+    def cost_usd(self, now: float) -> float:
+        """What it has cost until now, or until it was gone."""
+        hours = max(0.0, (self.gone_at or now) - (self.priced_at or self.asked_at)) / 3600.0
+        return self.extra_usd + hours * self.usd_per_month / HOURS_PER_MONTH
+
+
+class Holdings:
+    """The volumes, or the databases, of one workspace."""
+
+    def __init__(self, workspace: Workspace, kind: Kind) -> None:
+        self.workspace = workspace
+        self.bucket = workspace.bucket
+        self.kind = kind
+
+    def name_there(self, name: str) -> str:
+        """Derived, never drawn: who makes it again finds the first."""
+        return f"{name}-{self.workspace.id[:6]}"
+
+    def create(self, wish: Holding) -> Holding:
+        """Write the intent. Raises StoreTaken; a record whose maker is gone is taken over, with its id."""
+        fresh = msgspec.structs.replace(wish, by=name_of_this_process())
+        try:
+            self.bucket.create(self._key(wish.name), msgspec.json.encode(fresh))
+            return fresh
+        except Exists:
+            found = self.find(wish.name)
+        if found is not None and self.abandoned(found) and found.phase == "making" and found.cloud == wish.cloud:
+            return self.write(msgspec.structs.replace(fresh, id=found.id, asked_at=found.asked_at))
+        state = "is being made or deleted" if found is None or found.phase != "ready" else "exists already"
+        raise StoreTaken(
+            f"the {self.kind} `{wish.name}` {state}" + (f" on {found.cloud}" if found else ""),
+            hint=f"`outlast {self.word} describe {wish.name}` tells more; or take another name",
+        )
+
+    def write(self, holding: Holding) -> Holding:
+        fresh = msgspec.structs.replace(holding, by=name_of_this_process())
+        self.bucket.put(self._key(holding.name), msgspec.json.encode(fresh), durable=True)
+        return fresh
+
+    def find(self, name: str) -> Holding | None:
+        """The record of that name. Raises Damaged."""
+        try:
+            return decoded(self.bucket.get(self._key(name)), Holding, self._key(name))
+        except Missing:
+            return None
+
+    def demand(self, name: str) -> Holding:
+        """Raises NoSuchStore, with names that are near."""
+        if (found := self.find(name)) is not None:
+            return found
+        import difflib
+
+        names = [one.name for one in self.all()]
+        close = difflib.get_close_matches(name, names, n=2)
+        hint = (
+            "did you mean " + ", ".join(f"`{one}`?" for one in close)
+            if close
+            else f"`outlast {self.word} create {name}`"
+        )
+        raise NoSuchStore(f"there is no {self.kind} `{name}` in {self.workspace.url}", hint=hint)
+
+    def all(self) -> Sequence[Holding]:
+        names = [child.removesuffix(".json") for child in self.bucket.children(f"{self.kind}s/")]
+        return [found for name in names if name != "gone" and (found := self.find(name)) is not None]
+
+    def abandoned(self, holding: Holding) -> bool:
+        """Whether whoever makes or deletes it is not there any more."""
+        if holding.phase == "ready":
+            return False
+        if Holder(who=holding.by, epoch=0).plainly_dead():
+            return True
+        try:
+            said_at = self.bucket.head(self._key(holding.name)).modified_at
+        except Missing:
+            return True
+        return self.bucket.put("clock", b"").modified_at - said_at > QUIET_S
+
+    def remove(self, holding: Holding) -> None:
+        """It is gone; what it cost is kept. Removing what is not there is fine."""
+        if holding.usd_per_month or holding.extra_usd:
+            note = msgspec.structs.replace(holding, gone_at=self.workspace.clock())
+            self.bucket.put(f"{self.kind}s/gone/{holding.id}.json", msgspec.json.encode(note), durable=True)
+        self.bucket.delete(self._key(holding.name))
+
+    def gone(self) -> Sequence[Holding]:
+        """Those that were and cost something."""
+        keys = [entry.key for entry in self.bucket.list(f"{self.kind}s/gone/")]
+        return [decoded(self.bucket.get(key), Holding, key) for key in keys]
+
+    @property
+    def word(self) -> str:
+        return "volume" if self.kind == "volume" else "db"
+
+    def _key(self, name: str) -> str:
+        return f"{self.kind}s/{name}.json"
+
+
+def bills(workspace: Workspace) -> Sequence[Holding]:
+    """All that bills by the month in this workspace, and all that ever did: `cost_usd` tells how much."""
+    kinds: tuple[Kind, ...] = ("volume", "database")
+    every = [Holdings(workspace, kind) for kind in kinds]
+    return [one for holdings in every for one in (*holdings.all(), *holdings.gone())]

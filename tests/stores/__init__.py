@@ -1,0 +1,1 @@
+"""Volumes and databases: real servers, real mounts."""
