@@ -17,6 +17,7 @@ OutlastError                     exit 1
 ├── RunFailed                    exit 6   the run ended without success and without a code of its own
 ├── RunCancelled                 exit 7
 ├── DrillFailed                  exit 8   a rehearsal showed that something would not survive
+├── OverLimit                    exit 9   a limit of the run, the user or the workspace
 ├── NoSuchStore                  exit 20  no volume or database by that name
 ├── StoreTaken                   exit 21  a volume or database of that name is there, or in use
 ├── VolumeFull                   exit 22  what is to be written does not fit
@@ -124,6 +125,10 @@ class DrillFailed(OutlastError):
     exit_code = 8
 
 
+class OverLimit(OutlastError):
+    exit_code = 9
+
+
 class NoSuchStore(OutlastError):
     exit_code = 20
 
@@ -160,6 +165,7 @@ EXIT_CODES = {
     6: "the run failed for a reason other than the exit code of its command",
     7: "the run was cancelled",
     8: "the drill failed: something would not survive",
+    9: "a limit is reached: nothing was launched, or the run has saved and stopped",
     20: "no volume or database by that name",
     21: "a volume or database of that name is there already, or in use",
     22: "a volume is full, or would be",

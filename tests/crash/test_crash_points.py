@@ -21,10 +21,12 @@ NEVER = 10**9
 
 
 def play(crash: CrashPlan) -> tuple[Simulation, Result]:
-    """A run with a secret that is preempted twice, once with and once without notice, and a run that is cancelled."""
+    """A run with a secret that is preempted twice, once with and once without notice, a run that is cancelled, and one
+    whose budget is spent before it is done."""
     world = Simulation(5, faults=NONE, crash=crash, storm_s=150.0)
     world.add_user(steps=14, pace_s=3.0, at_s=1.0, secret="hush")
     world.add_user(steps=40, pace_s=2.0, at_s=2.0, cancel_after_s=70.0)
+    world.add_user(steps=12, pace_s=20.0, at_s=3.0, cost_usd=0.05)
     world.add_supervisor()
     world.keep_supervised()
     fate = Actor(world.hub, "fate", "fate")
@@ -43,7 +45,7 @@ def points_of(kind: str) -> list[str]:
     crash = CrashPlan(kind, NEVER)
     _, result = play(crash)
     assert result.problem == ""
-    assert result.endings == {"finished": 1, "cancelled": 1}
+    assert result.endings == {"finished": 1, "cancelled": 1, "failed": 1}
     return crash.labels
 
 
@@ -87,7 +89,7 @@ def test_survives_pairs_of_deaths(kind: str) -> None:
 def test_every_kind_of_step_is_died_in() -> None:
     world, _ = play(CrashPlan("supervisor", NEVER))
     applied = {type(step).__name__ for step in world.steps_applied}
-    harmless = {"Fail", "Hold", "Reap"}  # the story's append, and a deletion: died in by the others
+    harmless = {"Hold", "Reap"}  # the story's append, and a deletion: died in by the others
     assert applied | harmless == {kind.__name__ for kind in Step.__args__}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from outlast.clouds.cloud import LABEL_HAND, LABEL_WORKSPACE, Machine
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, RunView
+from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, RunView
 from outlast.workspace import events as ev
 from outlast.workspace.hand import HandView
 from tests.plan.worlds import NOW, machine, offer, placed, spec, told, view, world
@@ -271,10 +271,11 @@ def test_a_kept_machine_stays_until_its_time_is_over() -> None:
     ("limits", "why"),
     [({"cost_usd": 0.01}, "budget"), ({"deadline": "1m"}, "deadline"), ({"max_hours": 0.01}, "max_hours")],
 )
-def test_a_limit_that_is_reached_ends_the_run(limits: dict[str, object], why: str) -> None:
+def test_a_limit_that_is_reached_lets_the_run_save_and_stop(limits: dict[str, object], why: str) -> None:
     (step,) = plan(world(view(*STARTED, spec=spec(limits=limits)), machines=[machine(1)]))
-    assert isinstance(step, Fail)
+    assert isinstance(step, Halt)
     assert why in step.why
+    assert step.grace_s > 0
 
 
 def test_the_plan_of_a_busy_workspace_reads_like_this() -> None:

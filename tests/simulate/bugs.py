@@ -13,10 +13,11 @@ from outlast.agent.save import Saver
 from outlast.agent.whole import Snapshot
 from outlast.clouds.cloud import Machine
 from outlast.errors import Exists, NotFound, StoreUnreachable
+from outlast.spec.spec import LimitSpec
 from outlast.supervisor.apply import Applier
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Forget, Hold, Launch, Place, Release, Step
+from outlast.supervisor.world import Forget, Halt, Hold, Launch, Place, Release, Step, World
 from outlast.testing.hub import Actor
 from outlast.testing.simagent import SimAgent, Training
 from outlast.testing.simcloud import SimCloudView
@@ -224,6 +225,30 @@ class WaitsInSilence(Supervisor):
         return steps
 
 
+class CountsBillsAlone(Supervisor):
+    """Takes for spent what was billed: a machine that still runs has cost nothing yet."""
+
+    def round(self) -> tuple[Step, ...]:
+        self.world = self.observer.observe(self.clock())
+        billed = sum(view.state.cost_usd for view in self.world.runs)
+        caps = {view.run: view.spec.limits.cost_usd or float("inf") for view in self.world.runs}
+        shared = min((b.limits.cost_usd or float("inf") for b in self.world.budgets), default=float("inf"))
+        steps = plan(self.world)
+        if any(isinstance(step, Halt) and billed < min(caps[step.run], shared) for step in steps):
+            steps = plan(self._without_limits())
+        for step in steps:
+            self._apply_all([step])
+        return steps
+
+    def _without_limits(self) -> World:
+        replace = msgspec.structs.replace
+        runs = [
+            replace(view, spec=replace(view.spec, limits=LimitSpec(crashes=1000, no_progress=1000)))
+            for view in self.world.runs
+        ]
+        return replace(self.world, runs=tuple(runs), budgets=())
+
+
 class OverwritingStory(Story):
     """Puts the next event where the plain protocol would create it."""
 
@@ -307,6 +332,10 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "a submit does not ring": (with_parts(workspace_type=NoBell), {"every_run_ended"}),
     "a run that cannot move says nothing": (with_parts(supervisor_type=WaitsInSilence), {"whoever_waits_says_why"}),
+    "what still runs is not counted as spent": (
+        with_parts(supervisor_type=CountsBillsAlone),
+        {"spend_stays_within_the_cap"},
+    ),
     "events are put, not created": (
         with_parts(workspace_type=Overwriting),
         {"story_is_append_only", "at_most_one_attempt_commits"},

@@ -114,8 +114,22 @@ def test_a_run_ends_once() -> None:
     assert not legal([*BEGIN, ev.Cancelled(), ev.Released(attempt=1, cost_usd=0)], ev.Released(attempt=1, cost_usd=0))
 
 
+def test_what_has_reached_a_limit_saves_and_begins_nothing() -> None:
+    limited: list[Event] = [*BEGIN, ev.Limited(limit="cost_usd", why="spent", grace_s=20)]
+    assert legal(limited, ev.Saved(attempt=1, checkpoint="x"))
+    assert legal(limited, ev.Stopped(attempt=1, outcome="stopped"))
+    assert legal(limited, ev.Finished(attempt=1))
+    assert legal(limited, ev.Failed(why="spent"))
+    assert not legal(limited, ev.Limited(limit="deadline", why=""))
+    noticed: list[Event] = [*limited, ev.Noticed(attempt=1, why="", grace_s=1)]
+    assert not legal(noticed, placed(2))
+    booting: list[Event] = [ev.Submitted(), placed(1), ev.Limited(limit="cost_usd", why="spent")]
+    assert not legal(booting, started(1))
+    assert not legal([*BEGIN, ev.Neared(limit="cost_usd", why="")], ev.Neared(limit="cost_usd", why=""))
+
+
 def test_every_attempt_event_has_an_edge() -> None:
-    special = {ev.Submitted, ev.Placed, ev.Released, ev.Held, ev.Failed, ev.Cancelled}
+    special = {ev.Submitted, ev.Placed, ev.Released, ev.Held, ev.Neared, ev.Limited, ev.Failed, ev.Cancelled}
     assert set(EDGES) | special == set(Event.__args__)
 
 
@@ -146,6 +160,8 @@ events_of: st.SearchStrategy[Event] = st.one_of(
     numbers.map(lambda n: ev.Lost(attempt=n, why="")),
     numbers.map(lambda n: ev.Released(attempt=n, cost_usd=1)),
     st.just(ev.Held(why="")),
+    st.just(ev.Neared(limit="cost_usd", why="")),
+    st.just(ev.Limited(limit="cost_usd", why="", grace_s=1)),
     st.just(ev.Failed(why="")),
     st.just(ev.Cancelled()),
 )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from outlast.agent import container, stores
-from outlast.agent.attempt import Attempt, Verdict, hopeless, verdict
+from outlast.agent.attempt import Attempt, Verdict, hopeless, interrupted, verdict
 from outlast.agent.code import fetch_code
 from outlast.agent.instance import Instance, Notice
 from outlast.agent.lives import mean_life_s
@@ -193,8 +193,8 @@ class Agent:
             happening = self.watch.happenings.get()
             if isinstance(happening, Noticed):
                 self.attempt.notice(happening.notice)
-                why = "preempted before it could start"
-                raise Ended(why, Verdict(finished=False, outcome="preempted", why=why))
+                result = interrupted(happening.notice, "it had not started yet")
+                raise Ended(result.why, result)
             if isinstance(happening, Warned):
                 self.attempt.warn(happening.notice)
             if isinstance(happening, Over):
@@ -290,7 +290,7 @@ class Agent:
                 kill_at = 0.0
             elif isinstance(happening, Exited):
                 break
-            elif isinstance(happening, Noticed):
+            elif isinstance(happening, Noticed) and not (happening.notice.limit and self.noticed):
                 kill_at = self._take_notice(happening.notice, command, saver)
             elif isinstance(happening, Warned):
                 self._take_warning(happening.notice, command, saver)
@@ -357,7 +357,7 @@ class Agent:
             return  # nothing that we could say would be heard
         result = verdict(
             exited.code,
-            noticed=self.noticed is not None,
+            notice=self.noticed,
             done=os.path.exists(self.place.done_file),
             hung=bool(hung),
         )

@@ -32,15 +32,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-def verdict(exit_code: int, *, noticed: bool, done: bool, hung: bool = False) -> Verdict:
+def verdict(exit_code: int, *, notice: Notice | None, done: bool, hung: bool = False) -> Verdict:
     """Exit 0 alone is not success: several frameworks exit 0 on SIGTERM.
 
-    Finished = exit 0 and no notice, or the trainer said that it is done. A notice = preempted, whatever the code.
+    Finished = exit 0 and no notice, or the trainer said that it is done. A notice = preempted, whatever the code, or
+    stopped if it was about a limit.
     """
     if done:
         return Verdict(finished=True)
-    if noticed:
-        return Verdict(finished=False, outcome="preempted", why=f"the command exited with {exit_code}")
+    if notice is not None:
+        return interrupted(notice, f"the command exited with {exit_code}")
     if hung:
         return Verdict(finished=False, outcome="hung", why="it hung: no sign of progress")
     if exit_code == 0:
@@ -49,6 +50,13 @@ def verdict(exit_code: int, *, noticed: bool, done: bool, hung: bool = False) ->
         name = "SIGKILL" if exit_code == 137 else "SIGTERM"
         return Verdict(finished=False, outcome="killed", why=f"killed by {name}, and there was no notice")
     return Verdict(finished=False, outcome="crashed", why=f"the command exited with {exit_code}")
+
+
+def interrupted(notice: Notice, how: str) -> Verdict:
+    """It was asked to leave before it was done."""
+    if notice.limit:
+        return Verdict(finished=False, outcome="stopped", why=f"{notice.why}; {how}")
+    return Verdict(finished=False, outcome="preempted", why=how)
 
 
 def hopeless(problem: OutlastError) -> Verdict:
@@ -86,7 +94,7 @@ class Attempt:
         """May this attempt start? Not while its predecessor may still commit and is about to leave by itself."""
         state = self.story.refresh()
         mine = self.mine
-        if not state.alive or mine is None or mine.phase != "placed":
+        if not state.alive or state.limit is not None or mine is None or mine.phase != "placed":
             return "over"
         if any(a.phase != "over" for a in state.attempts[: self.number - 1]):
             return "wait"
@@ -112,6 +120,11 @@ class Attempt:
             return f"attempt {self.number} was given up: {mine.why if mine else 'it is unknown'}"
         return ""
 
+    def limit(self) -> Notice | None:
+        """What the story, as it was last read, says of a limit that the run has reached."""
+        limit = self.story.state.limit
+        return Notice(why=limit.why, grace_s=limit.grace_s, limit=True) if limit is not None else None
+
     def checkpoints(self) -> list[Checkpoint]:
         """Committed checkpoints, newest first."""
         return list(reversed(self.story.refresh().checkpoints))
@@ -128,6 +141,8 @@ class Attempt:
         )
 
     def notice(self, notice: Notice) -> bool:
+        if notice.limit:
+            return True  # the supervisor has said it
         said = self._say(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
         self._ring()
         return said

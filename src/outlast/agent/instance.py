@@ -27,6 +27,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float
     # The cloud only thinks so: nothing ends yet, and perhaps nothing will.
     early: bool = False
+    # The run has reached a limit: the story says so already, and nobody takes the machine away.
+    limit: bool = False
 
 
 class Instance(Protocol):

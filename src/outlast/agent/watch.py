@@ -72,10 +72,13 @@ class Watch:
 
     def _beat(self) -> None:
         """The pulse, and with it the question whether this attempt is still wanted: the dead man's switch."""
-        heard_at = time.monotonic()
+        heard_at, limited = time.monotonic(), False
         while True:
             try:
                 why = self.attempt.over()
+                if not limited and not why and (limit := self.attempt.limit()) is not None:
+                    limited = True
+                    self.happenings.put(Noticed(limit))
                 if not why:  # a pulse would bring a run that is over back among the live ones
                     self.attempt.workspace.beat(self.attempt.run, self._pulse())
                 heard_at = time.monotonic()

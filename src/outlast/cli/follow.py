@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import click
 
+from outlast.cli.runs import word
 from outlast.cli.tell import sentence
-from outlast.errors import StoreUnreachable
+from outlast.errors import OverLimit, StoreUnreachable
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
@@ -121,7 +122,7 @@ class Follower:
 
         attempts = "1 attempt" if len(state.attempts) == 1 else f"{len(state.attempts)} attempts"
         took = describe_s(state.ended_at - state.submitted_at)
-        self._narrate(f"{self.run} {state.ending}: {attempts}, {took}, {money(state.cost_usd)}")
+        self._narrate(f"{self.run} {word(state)}: {attempts}, {took}, {money(state.cost_usd)}")
         if state.ending == "failed":
             click.echo(click.style("error:", fg="red", bold=True) + f" {state.why}", err=True)
             if state.hint:
@@ -134,6 +135,8 @@ class Follower:
             return 0
         if state.ending == "cancelled":
             return 7
+        if state.limit is not None:
+            return OverLimit.exit_code
         return state.exit_code or 6
 
 

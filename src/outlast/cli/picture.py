@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.cli.terminal import money
 from outlast.spec.quantity import describe_s
+from outlast.workspace.ledger import end_of, kept_until
 from outlast.workspace.state import Attempt, RunState
 
 # Each cell has a sign of its own: colour never carries meaning alone.
@@ -37,20 +38,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return self.work_s / self.machine_s if self.machine_s else 0.0
 
 
-def _end_of(attempt: Attempt, state: RunState, now: float) -> float:
-    return attempt.over_at or state.ended_at or now
-
-
-def kept_until(attempt: Attempt, state: RunState, now: float) -> float:
-    """Until when an attempt's work counts: its last commit, unless it finished or still runs."""
-    if attempt.outcome in ("finished", "") or not attempt.started_at:
-        return _end_of(attempt, state, now)
-    return max(attempt.saved_at, attempt.started_at)
-
-
 def account(state: RunState, now: float) -> Account:
     started = [a for a in state.attempts if a.started_at]
-    lost = sum(_end_of(a, state, now) - kept_until(a, state, now) for a in started)
+    lost = sum(end_of(a, state, now) - kept_until(a, state, now) for a in started)
     work = sum(kept_until(a, state, now) - a.started_at for a in started)
     recoveries = tuple(
         max(0.0, after.started_at - (before.noticed_at or before.over_at))
@@ -92,7 +82,7 @@ def timeline(state: RunState, now: float, *, width: int = 0) -> str:
 
 
 def _bar(attempt: Attempt, state: RunState, start: float, scale: float, cells: int, now: float) -> str:
-    over = _end_of(attempt, state, now)
+    over = end_of(attempt, state, now)
     spans = [
         (attempt.placed_at, attempt.started_at or over, _BOOT),
         (attempt.started_at, kept_until(attempt, state, now), _WORK),

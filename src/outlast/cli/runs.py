@@ -87,9 +87,20 @@ def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
         "age_s": (state.ended_at or now) - state.submitted_at,
         "cost_usd": spent,
         "exit_code": state.exit_code,
-        "why": state.why if state.ending else state.held,
+        "why": _why(state),
+        "warnings": list(state.near.values()),
+        "limit": state.limit.name if state.limit else "",
         "note": pulse.note if pulse and pulse.phase == "fetching" else "",
     }
+
+
+def _why(state: RunState) -> str:
+    """Why it ended, stops or waits; else which limits are near."""
+    if state.ending:
+        return state.why
+    if state.limit is not None:
+        return state.limit.why
+    return state.held or "; ".join(state.near.values())
 
 
 def _newest_step(state: RunState, pulse: Pulse | None) -> int | None:
@@ -101,7 +112,9 @@ def _newest_step(state: RunState, pulse: Pulse | None) -> int | None:
 def word(state: RunState) -> str:
     """The state of a run in a word."""
     if state.ending:
-        return state.ending
+        return "stopped" if state.ending == "failed" and state.limit else state.ending
+    if state.limit is not None:
+        return "stopping"
     last = state.last
     if state.held or last is None or last.phase == "over":
         return "waiting"

@@ -41,6 +41,10 @@ def sentence(event: Event) -> str:
             return f"attempt {event.attempt}: machine deleted after {lived}, cost {money(event.cost_usd)}"
         case ev.Held():
             return f"waiting: {event.why}"
+        case ev.Neared():
+            return f"warning: {event.why}"
+        case ev.Limited():
+            return f"limit: {event.why}; {describe_s(event.grace_s)} to save and stop"
         case ev.Failed():
             return f"failed: {event.why}"
         case ev.Cancelled():

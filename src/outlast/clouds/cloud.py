@@ -102,10 +102,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return self.ran_before_s + now_s
 
     @property
+    def disk_usd(self) -> float:
+        """What its disk has cost, which is paid for from the first day to the last."""
+        return max(0.0, self.seen_at - self.created_at) * self.disk_usd_per_hour / 3600.0
+
+    @property
     def cost_usd(self) -> float:
-        """What it has cost, its disk included, which is paid for from the first day to the last."""
-        age_s = max(0.0, self.seen_at - self.created_at)
-        return (self.ran_s * self.price_usd_per_hour + age_s * self.disk_usd_per_hour) / 3600.0
+        """What it has cost, its disk included."""
+        return self.ran_s * self.price_usd_per_hour / 3600.0 + self.disk_usd
 
     @property
     def bills_usd_per_hour(self) -> float:

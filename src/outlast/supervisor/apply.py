@@ -12,8 +12,9 @@ from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoC
 from outlast.supervisor.boot import boot, labels
 from outlast.supervisor.choose import region_key
 from outlast.supervisor.observe import Observer
-from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, Step
+from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, Step, Warn
 from outlast.workspace import events as ev
+from outlast.workspace.books import Books
 from outlast.workspace.events import Event
 from outlast.workspace.keep import collect
 from outlast.workspace.story import event_key
@@ -64,10 +65,19 @@ class Applier:
                 self._append(step.run, event_)
             case Hold():
                 self._append(step.run, ev.Held(why=step.why, until=step.until, at=self.clock()))
+            case Warn():
+                self._append(step.run, ev.Neared(limit=step.limit, why=step.why, at=self.clock()))
+            case Halt():
+                self._halt(step)
             case Forget():
                 self._forget(step)
             case _:
                 assert_never(step)
+
+    def _halt(self, step: Halt) -> None:
+        """The agent reads it with its next pulse, and treats it as a notice."""
+        event = ev.Limited(limit=step.limit, why=step.why, hint=step.hint, grace_s=step.grace_s, at=self.clock())
+        self._append(step.run, event)
 
     def _append(self, run: str, event: Event) -> bool:
         story = self.observer.watched[run].story
@@ -133,8 +143,10 @@ class Applier:
     def _release(self, step: Release) -> None:
         seconds = step.ran_s or self._ran_s(step)
         self.clouds[step.cloud].delete(step.machine)
-        cost = seconds * step.price_usd_per_hour / 3600.0
-        event = ev.Released(attempt=step.attempt, cost_usd=cost, seconds=seconds, at=self.clock())
+        cost = seconds * step.price_usd_per_hour / 3600.0 + step.disk_usd
+        event = ev.Released(
+            attempt=step.attempt, cost_usd=cost, seconds=seconds, disk_usd=step.disk_usd, at=self.clock()
+        )
         self._append(step.run, event)
 
     def _ran_s(self, step: Release) -> float:
@@ -151,7 +163,9 @@ class Applier:
 
     def _forget(self, step: Forget) -> None:
         # While the pulse is there, a collection that was cut short is taken up again.
-        collect(self.workspace.bucket, step.run, self.observer.watched[step.run].story.state)
+        state = self.observer.watched[step.run].story.state
+        collect(self.workspace.bucket, step.run, state)
+        Books(self.workspace).close_run(step.run, state)
         self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
         self.workspace.bucket.delete(f"pulse/{step.run}")
         self.observer.forget(step.run)

@@ -1,43 +1,233 @@
-"""When a run must end without success: budgets, limits and the brake. Pure."""
+"""When a run must end without success: limits of the run, its user and the workspace, and the brake. Pure.
+
+What a limit allows is never used up to the last cent: what it takes to save and leave is paid from it, too. So the
+spend exceeds a cap by no more than what the machines that live cost until somebody notices.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import msgspec
+
+from outlast.clouds.cloud import LABEL_HAND, Machine
 from outlast.spec.quantity import describe_s
-from outlast.supervisor.world import Fail, RunView, World
+from outlast.supervisor.world import Budget, Fail, Halt, Hold, RunView, Warn, World
+from outlast.workspace.ledger import part_in
+from outlast.workspace.state import Attempt
+
+# A limit is said to be near when so much of it is used.
+NEAR = 0.8
+# What runs at a limit has so long to save and leave, and a little for its last word to be heard.
+GRACE_S = {"local": 20.0}
+GRACE_ELSEWHERE_S = 120.0
+LAST_WORD_S = {"local": 5.0}
+LAST_WORD_ELSEWHERE_S = 30.0
 
 
-def spent_usd(view: RunView, now: float) -> float:
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run is with one of its limits."""
+
+    limit: str
+    used: float
+    reached: bool
+    # What is said when it is near, and when it is reached.
+    near: str
+    why: str
+    hint: str
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """How far everybody under one budget is, together."""
+
+    budget: Budget
+    used_usd: float
+    used_s: float
+    # What it takes until all that runs has saved and left.
+    reserve_usd: float
+    machines: int
+
+    def holds(self, view: RunView) -> bool:
+        return not self.budget.limits.who or self.budget.limits.who == view.state.who
+
+
+def grace_s(cloud: str) -> float:
+    return GRACE_S.get(cloud, GRACE_ELSEWHERE_S)
+
+
+def last_word_s(cloud: str) -> float:
+    return LAST_WORD_S.get(cloud, LAST_WORD_ELSEWHERE_S)
+
+
+def ran_s(world: World, attempt: Attempt) -> float:
+    """How long an attempt's machine was billed: its cloud knows; where that cannot be asked, since it was wished for.
+    One that is not there yet costs nothing, and what one that is gone has cost is told when it is released."""
+    if attempt.released:
+        return attempt.seconds
+    machine = world.machines.get(attempt.machine)
+    if machine is not None:
+        return machine.ran_s
+    return max(0.0, world.now - attempt.placed_at) if attempt.cloud in world.blind else 0.0
+
+
+def attempt_usd(world: World, attempt: Attempt) -> float:
+    if attempt.released:
+        return attempt.cost_usd
+    machine = world.machines.get(attempt.machine)
+    if machine is not None:
+        return machine.cost_usd
+    return ran_s(world, attempt) * attempt.price_usd_per_hour / 3600.0
+
+
+def spent_usd(world: World, view: RunView, since: float = 0.0) -> float:
     """What a run has cost until now: the released attempts, and an estimate for those that still run."""
-    running = sum(
-        max(0.0, now - a.placed_at) * a.price_usd_per_hour / 3600.0 for a in view.state.attempts if not a.released
+    return sum(attempt_usd(world, a) * part_in(a.placed_at, _until(world, a), since) for a in view.state.attempts)
+
+
+def reserve_usd(world: World, view: RunView) -> float:
+    """What the run's machines cost while they save and leave. A run that waits needs it for the machine that it waits
+    for: one that must leave as soon as it has come would be money for nothing."""
+    live = [a for a in view.state.attempts if not a.released]
+    rates = [a.price_usd_per_hour for a in live]
+    if not live and view.state.alive:
+        offers = view.spot_offers or view.on_demand_offers
+        rates = [min((offer.price_usd_per_hour for offer in offers), default=0.0)]
+    cloud = view.spec.machine.cloud
+    return sum(rates) * (grace_s(cloud) + last_word_s(cloud)) / 3600.0
+
+
+def _until(world: World, attempt: Attempt) -> float:
+    return (attempt.placed_at + attempt.seconds) if attempt.released else world.now
+
+
+def tallies(world: World) -> tuple[Tally, ...]:
+    """What is used of each budget: by what is over, by what runs, by machines made by hand."""
+    return tuple(_tally(world, budget) for budget in world.budgets)
+
+
+def _tally(world: World, budget: Budget) -> Tally:
+    who, since = budget.limits.who, budget.since
+    views = [view for view in world.runs if not who or view.state.who == who]
+    attempts = [attempt for view in views for attempt in view.state.attempts]
+    hands = [machine for machine in world.machines.values() if _is_hand_of(world, machine, who)]
+    used_usd = budget.settled_usd + sum(spent_usd(world, view, since) for view in views)
+    used_usd += sum(m.cost_usd * part_in(m.created_at, m.seen_at, since) for m in hands)
+    used_s = budget.settled_s + sum(ran_s(world, a) * part_in(a.placed_at, _until(world, a), since) for a in attempts)
+    used_s += sum(m.ran_s * part_in(m.created_at, m.seen_at, since) for m in hands)
+    return Tally(
+        budget=budget,
+        used_usd=used_usd,
+        used_s=used_s,
+        reserve_usd=sum(reserve_usd(world, view) for view in views if view.state.attempts and not view.state.settled),
+        # A machine that is about to be taken away does not keep its successor from coming.
+        machines=sum(a.phase in ("placed", "started") for a in attempts) + sum(m.status != "stopped" for m in hands),
     )
-    return view.state.cost_usd + running
 
 
-def over_limit(world: World, view: RunView) -> Fail | None:
-    """A limit that the run was given and has reached."""
+def _is_hand_of(world: World, machine: Machine, who: str) -> bool:
+    if LABEL_HAND not in machine.labels:
+        return False
+    hand = world.hands.get(machine.name)
+    return not who or (hand is not None and hand.who == who)
+
+
+def marks(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Mark]:
+    """Every limit that holds for a run, its own first."""
+    yield from _own_marks(world, view)
+    for tally in shared:
+        if tally.holds(view):
+            yield from _shared_marks(tally)
+
+
+def _own_marks(world: World, view: RunView) -> Iterator[Mark]:
     limits, state = view.spec.limits, view.state
-    age_s = world.now - state.submitted_at
-    if limits.deadline_s and age_s > limits.deadline_s:
-        return Fail(
-            run=view.run,
-            why=f"the deadline of {describe_s(limits.deadline_s)} has passed",
-            hint="its checkpoints are kept; submit it again with a later `[limits] deadline`",
+    kept = "its checkpoints are kept; submit it again with "
+    if limits.deadline_s:
+        age_s, said = world.now - state.submitted_at, describe_s(limits.deadline_s)
+        yield Mark(
+            limit="deadline",
+            used=age_s / limits.deadline_s,
+            reached=age_s > limits.deadline_s,
+            near=f"{describe_s(age_s)} of the deadline of {said} have passed",
+            why=f"the deadline of {said} has passed",
+            hint=kept + "a later `[limits] deadline`",
         )
-    ran_s = sum((a.over_at or world.now) - a.started_at for a in state.attempts if a.started_at)
-    if limits.max_s and ran_s > limits.max_s:
-        return Fail(
-            run=view.run,
-            why=f"it has run for {describe_s(ran_s)}, and `max_hours` is {limits.max_s / 3600:g}",
-            hint="its checkpoints are kept; submit it again with more",
+    if limits.max_s:
+        did_s = sum((a.over_at or world.now) - a.started_at for a in state.attempts if a.started_at)
+        ran, hours = describe_s(did_s), f"{limits.max_s / 3600:g}"
+        yield Mark(
+            limit="max_hours",
+            used=did_s / limits.max_s,
+            reached=did_s > limits.max_s,
+            near=f"it has run for {ran}, and `max_hours` is {hours}",
+            why=f"it has run for {ran}, and `max_hours` is {hours}",
+            hint=kept + "more",
         )
-    if limits.cost_usd and spent_usd(view, world.now) >= limits.cost_usd:
-        return Fail(
-            run=view.run,
+    if limits.cost_usd:
+        spent = spent_usd(world, view)
+        yield Mark(
+            limit="cost_usd",
+            used=spent / limits.cost_usd,
+            reached=spent + reserve_usd(world, view) >= limits.cost_usd,
+            near=f"${spent:.4g} of the budget of ${limits.cost_usd:g} are spent",
             why=f"the budget of ${limits.cost_usd:g} is spent",
-            hint="its checkpoints are kept; submit it again with a larger `[limits] cost_usd`",
+            hint=kept + "a larger `[limits] cost_usd`",
         )
+
+
+def _shared_marks(tally: Tally) -> Iterator[Mark]:
+    limits = tally.budget.limits
+    hint = "its checkpoints are kept; see `outlast limits` and `outlast cost`, and submit it again with more"
+    span = {"day": " a day", "month": " a month", "total": ""}[limits.per]
+    if limits.cost_usd:
+        budget = f"the budget of {limits.whose} of ${limits.cost_usd:g}{span}"
+        yield Mark(
+            limit=f"{limits.scope} cost_usd",
+            used=tally.used_usd / limits.cost_usd,
+            reached=tally.used_usd + tally.reserve_usd >= limits.cost_usd,
+            near=f"${tally.used_usd:.4g} of {budget} are spent",
+            why=f"{budget} is spent",
+            hint=hint,
+        )
+    if limits.max_hours:
+        hours = f"the {limits.max_hours:g} machine hours{span} of {limits.whose}"
+        yield Mark(
+            limit=f"{limits.scope} max_hours",
+            used=tally.used_s / 3600.0 / limits.max_hours,
+            reached=tally.used_s >= limits.max_hours * 3600.0,
+            near=f"{tally.used_s / 3600:.4g} of {hours} are used",
+            why=f"{hours} are used",
+            hint=hint,
+        )
+
+
+def limit_step(world: World, view: RunView, shared: tuple[Tally, ...]) -> Halt | Warn | None:
+    """What a limit asks for now: save and stop, or a warning that was not given yet."""
+    found = list(marks(world, view, shared))
+    for mark in found:
+        if mark.reached:
+            grace = grace_s(view.spec.machine.cloud)
+            return Halt(run=view.run, limit=mark.limit, why=mark.why, hint=mark.hint, grace_s=grace)
+    for mark in found:
+        if mark.used >= NEAR and mark.limit not in view.state.near:
+            return Warn(run=view.run, limit=mark.limit, why=mark.near)
     return None
+
+
+def no_room(view: RunView, shared: tuple[Tally, ...]) -> Hold | None:
+    """Why no machine may be added for this run now: as many live as its user, or everybody, may have."""
+    for tally in shared:
+        limits = tally.budget.limits
+        if limits.max_machines and tally.holds(view) and tally.machines >= limits.max_machines:
+            count = "1 machine" if limits.max_machines == 1 else f"{limits.max_machines} machines"
+            return Hold(run=view.run, why=f"{limits.whose} may have {count} at a time, see `outlast limits`")
+    return None
+
+
+def with_one_more(view: RunView, shared: tuple[Tally, ...]) -> tuple[Tally, ...]:
+    return tuple(
+        msgspec.structs.replace(tally, machines=tally.machines + 1) if tally.holds(view) else tally for tally in shared
+    )
 
 
 def failure(view: RunView) -> Fail | None:

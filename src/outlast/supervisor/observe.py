@@ -22,6 +22,7 @@ from outlast.errors import (
     WorkspaceError,
 )
 from outlast.spec.spec import MachineSpec, Spec
+from outlast.supervisor.purse import Purse
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
 from outlast.workspace.each import Each, in_parallel
@@ -50,6 +51,7 @@ class _Watched(msgspec.Struct, kw_only=True):
     since: float = 0.0
     read_at: float = 0.0
     attempts: int = 0
+    limited_since: float = 0.0
 
 
 class Observer:
@@ -80,6 +82,7 @@ class Observer:
         self.looked_at = monotonic()
         self.watched: dict[str, _Watched] = {}
         self.damaged: dict[str, str] = {}
+        self.purse = Purse(workspace, each=each)
 
     def observe(self, now: float) -> World:
         self.looked_at = self.monotonic()
@@ -113,6 +116,7 @@ class Observer:
             damaged=frozenset(self.damaged),
             hands=self._hands(machines),
             station=self.station,
+            budgets=self.purse.budgets(now, looked_at=self.looked_at, open_runs=self.watched, others=self.others),
         )
 
     def mind(self, minds: Minds) -> None:
@@ -127,6 +131,7 @@ class Observer:
 
     def forget(self, run: str) -> None:
         self.watched.pop(run, None)
+        self.purse.forgot()
 
     def _listen(self, pulses: Mapping[str, Entry], bells: Mapping[str, list[Entry]]) -> None:
         """Refresh the stories of the runs that are new, that rang, or that fell silent."""
@@ -199,9 +204,13 @@ class Observer:
         return found
 
     def _worried(self, watched: _Watched) -> bool:
-        """An attempt is under way and says nothing: read its story before believing the worst, but not every round."""
+        """An attempt is under way and says nothing: read its story before believing the worst, but not every round.
+        So it is with one whose hours of running are counted: nobody rings when it starts."""
         last = watched.story.state.last
-        if last is None or last.phase == "over" or self.looked_at - watched.since < _WORRY_S:
+        if last is None or last.phase == "over":
+            return False
+        counted = watched.spec.limits.max_s > 0 and last.phase == "placed"
+        if not counted and self.looked_at - watched.since < _WORRY_S:
             return False
         if self.looked_at - watched.read_at < _WORRY_S:
             return False
@@ -259,7 +268,10 @@ class Observer:
 
     def _view(self, run: str, watched: _Watched, blind: Mapping[str, str]) -> RunView:
         state, spec = watched.story.state, watched.spec
-        view = RunView(run=run, spec=spec, state=state, silent_s=self.looked_at - watched.since)
+        if state.limit is not None and not watched.limited_since:
+            watched.limited_since = self.looked_at
+        limited_s = self.looked_at - watched.limited_since if watched.limited_since else 0.0
+        view = RunView(run=run, spec=spec, state=state, silent_s=self.looked_at - watched.since, limited_s=limited_s)
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
         if not waits or spec.machine.cloud in blind:

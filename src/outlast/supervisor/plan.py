@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
-from outlast.supervisor.limits import failure, over_limit
-from outlast.supervisor.world import Fail, Forget, Hold, Launch, Lose, Place, Reap, Release, RunView, Step, World
+from outlast.supervisor.limits import Tally, failure, last_word_s, limit_step, no_room, tallies, with_one_more
+from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, RunView, Step, World
 from outlast.workspace.state import Attempt
 
 # No pulse for so long: nobody is at home. The local cloud beats every second, the others every ten.
@@ -24,28 +24,46 @@ IDLE_S = 900.0
 def plan(world: World) -> tuple[Step, ...]:
     """What to do now. A world at rest plans nothing."""
     steps: list[Step] = []
+    shared = tallies(world)
     for view in world.runs:
-        steps += _plan_run(world, view)
+        own = list(_plan_run(world, view, shared))
+        if any(isinstance(step, Place) for step in own):
+            shared = with_one_more(view, shared)
+        steps += own
     steps += _plan_orphans(world)
     return tuple(steps)
 
 
-def _plan_run(world: World, view: RunView) -> Iterator[Step]:
+def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Step]:
     if not view.state.exists:
         return
-    if view.state.alive:
-        limit = over_limit(world, view)
+    if view.state.alive and view.state.limit is not None:
+        yield from _plan_stop(world, view)
+    elif view.state.alive:
+        limit = limit_step(world, view, shared)
         if limit:
             yield limit
+        if isinstance(limit, Halt):
             return
         losses = list(_plan_losses(world, view))
         yield from losses
         # What is lost is decided on in the next round, from the story that says so.
         if not losses:
-            yield from _plan_next(world, view)
+            yield from _plan_next(world, view, shared)
     yield from _plan_releases(world, view)
     if view.state.settled:
         yield Forget(run=view.run, cloud=view.spec.machine.cloud)
+
+
+def _plan_stop(world: World, view: RunView) -> Iterator[Step]:
+    """A limit was reached: end the run when whatever worked has saved and left, or its time is up."""
+    limit = view.state.limit
+    assert limit is not None
+    busy = any(attempt.phase in ("started", "noticed") for attempt in view.state.attempts)
+    if busy and view.limited_s <= limit.grace_s + last_word_s(view.spec.machine.cloud):
+        yield from _plan_losses(world, view)
+    else:
+        yield Fail(run=view.run, why=limit.why, hint=limit.hint)
 
 
 def _plan_losses(world: World, view: RunView) -> Iterator[Step]:
@@ -78,7 +96,7 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
     return None
 
 
-def _plan_next(world: World, view: RunView) -> Iterator[Step]:
+def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Step]:
     last = view.state.last
     if last is not None and last.phase == "placed":
         yield from _plan_launch(world, view, last)
@@ -98,7 +116,7 @@ def _plan_next(world: World, view: RunView) -> Iterator[Step]:
     if view.unsure:
         yield from _hold(view, f"{cloud} does not tell its offers: {view.unsure}", 0.0)
         return
-    chosen = choose(world, view)
+    chosen = no_room(view, shared) or choose(world, view)
     if isinstance(chosen, Hold):
         yield from _hold(view, chosen.why, chosen.until)
     elif isinstance(chosen, Fail):
@@ -150,6 +168,7 @@ def _release(view: RunView, attempt: Attempt, machine: Machine | None) -> Releas
         machine=attempt.machine,
         price_usd_per_hour=machine.price_usd_per_hour if machine else attempt.price_usd_per_hour,
         ran_s=machine.ran_s if machine else 0.0,
+        disk_usd=machine.disk_usd if machine else 0.0,
         started_event=attempt.started_event,
         over_event=attempt.over_event,
     )

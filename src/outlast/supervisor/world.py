@@ -7,6 +7,7 @@ import msgspec
 from outlast.clouds.cloud import Machine, Offer
 from outlast.spec.spec import Spec
 from outlast.workspace.hand import HandView
+from outlast.workspace.limits import Limits
 from outlast.workspace.state import RunState
 
 
@@ -25,6 +26,18 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     # Why the offers could not be read just now.
     unsure: str = ""
     hint: str = ""
+    # How long this supervisor has known that the run has reached a limit.
+    limited_s: float = 0.0
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a user or of the whole workspace, and what is used of them by all that is over."""
+
+    limits: Limits
+    # When the day, the month or everything began.
+    since: float = 0.0
+    settled_usd: float = 0.0
+    settled_s: float = 0.0
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +56,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     hands: dict[str, HandView | None] = {}
     # The machine that this supervisor is on, if it is there for that: it knows itself when to go.
     station: str = ""
+    budgets: tuple[Budget, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -81,6 +95,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     price_usd_per_hour: float
     # How long it ran, if its cloud has told; else 0.
     ran_s: float = 0.0
+    disk_usd: float = 0.0
     started_event: int = 0
     over_event: int = 0
 
@@ -108,6 +123,24 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     until: float = 0.0
 
 
+class Warn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A limit is near; say so, once."""
+
+    run: str
+    limit: str
+    why: str
+
+
+class Halt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A limit is reached: let the run save and stop."""
+
+    run: str
+    limit: str
+    why: str
+    hint: str = ""
+    grace_s: float = 0.0
+
+
 class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A run is over and costs nothing: drop its pulse, its secrets, and parts that no checkpoint names."""
 
@@ -115,7 +148,7 @@ class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cloud: str
 
 
-Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Forget
+Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Warn | Halt | Forget
 
 
 def describe(step: Step) -> str:
@@ -136,5 +169,9 @@ def describe(step: Step) -> str:
             return f"end {step.run} as failed: {step.why}"
         case Hold():
             return f"hold {step.run}: {step.why}"
+        case Warn():
+            return f"warn {step.run}: {step.why}"
+        case Halt():
+            return f"let {step.run} save and stop: {step.why}"
         case Forget():
             return f"forget the pulse and the secrets of {step.run}: it is over"

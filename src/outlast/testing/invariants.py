@@ -217,6 +217,30 @@ def cost_counted_is_cost_caused(cloud: SimCloud, witness: Witness, now: float, *
         demand(abs(counted - caused) <= slack, "cost_counted_is_cost_caused", what)
 
 
+def spend_stays_within_the_cap(cloud: SimCloud, witness: Witness, now: float, *, lag_s: float) -> None:
+    """Each run, and all of them together, cost no more than they may, but for what the machines that live at a time
+    cost until somebody notices."""
+    spec = {run: json.loads(witness.store.objects[f"runs/{run}/spec.json"][0])["spec"] for run in witness.runs}
+    for run in witness.runs:
+        mine = [m for m in cloud.history if m.facts.labels[LABEL_RUN] == run]
+        _within(run, spec[run]["limits"]["cost_usd"], mine, now, lag_s)
+    shared = witness.store.objects.get("limits/workspace.json")
+    if shared is not None:
+        _within("all runs", json.loads(shared[0]).get("cost_usd", 0.0), cloud.history, now, lag_s)
+
+
+def _within(who: str, cap_usd: float, machines: list[SimMachine], now: float, lag_s: float) -> None:
+    if not cap_usd or not machines:
+        return
+    caused = sum(m.billed_s(now) * m.facts.price_usd_per_hour / 3600.0 for m in machines)
+    spans = [(m.facts.created_at, m.facts.created_at + m.billed_s(now)) for m in machines]
+    peak = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
+    price = max(m.facts.price_usd_per_hour for m in machines)
+    allowed = cap_usd + max(1, peak) * price * lag_s / 3600.0
+    what = f"{who}: ${caused:.5f} of ${cap_usd:.5f}; with {peak} machines at a time ${allowed:.5f} can be"
+    demand(caused <= allowed, "spend_stays_within_the_cap", what)
+
+
 def whoever_waits_says_why(states: dict[str, Any]) -> None:
     """Invariant 6: a live run for which a supervisor finds nothing to do has an attempt under way, or says why not."""
     for run, state in states.items():

@@ -83,6 +83,7 @@ class SimAgent:
         self.workspace = Workspace(SimBucket(store, self.actor), clock=self.actor.time, ids=hub.id)
         self.folder = os.path.join(root, f"{machine.facts.name}-{len(cloud.history)}")
         self.over = ""
+        self.limit: Notice | None = None
 
     def boot(self) -> None:
         self.hub.spawn(self.actor, self._live, after_s=self.hub.dice.uniform(0.5, 20.0))
@@ -171,23 +172,26 @@ class SimAgent:
         total = int(request.spec.params["steps"])
         pace_s = float(request.spec.params["pace_s"])
         crashes = self.cloud.faults.crashes and self.hub.dice.random() < self.cloud.faults.crashes
-        noticed = False
+        notice: Notice | None = None
+        preempted = Notice(why="preempted", grace_s=GRACE_S)
         while training.step < total:
             self.actor.sleep(pace_s)
             if self.over:
                 return
             training.advance()
             if crashes and training.step % 7 == 0:
-                attempt.end(verdict(1, noticed=False, done=False), exit_code=1)
+                attempt.end(verdict(1, notice=None, done=False), exit_code=1)
                 return
-            if self.machine.noticed_at and not noticed and not self.actor.cut_off:
-                noticed = True
-                self._persist(lambda: attempt.notice(Notice(why="preempted", grace_s=GRACE_S)) or True)
-            if training.step % 4 == 0 or noticed:
+            if self.machine.noticed_at and not self.actor.cut_off:
+                notice = preempted
+                self._persist(lambda: attempt.notice(preempted) or True)
+            elif self.limit is not None:
+                notice = self.limit
+            if training.step % 4 == 0 or notice is not None:
                 training.save()
                 saver.commit(look(training.folder))
-            if noticed:
-                attempt.end(verdict(0, noticed=True, done=False), exit_code=0)
+            if notice is not None:
+                attempt.end(verdict(0, notice=notice, done=False), exit_code=0)
                 return
         self._finish(attempt, saver, training)
 
@@ -197,13 +201,13 @@ class SimAgent:
         with open(os.path.join(saver.outputs, "result"), "w", encoding="utf-8") as file:
             file.write(training.value)
         outputs = self._patient(saver.send_outputs)
-        attempt.end(verdict(0, noticed=False, done=False), exit_code=0, outputs=outputs)
+        attempt.end(verdict(0, notice=None, done=False), exit_code=0, outputs=outputs)
 
     def _beat(self) -> None:
         pen = self._pen()
         while not self.over:
             try:
-                self.over = pen.over()
+                self.over, self.limit = pen.over(), pen.limit()
                 if not self.over:
                     self.workspace.beat(self.run, Pulse(attempt=self.number, length=pen.story.state.length))
             except OutlastError:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -26,6 +28,7 @@ from outlast.testing.simcloud import ZONES, SimCloud, SimCloudView, SimMachine
 from outlast.testing.store import SimBucket, SimStore
 from outlast.workspace.bundle import CodeRecord
 from outlast.workspace.each import one_by_one
+from outlast.workspace.limits import Limits
 from outlast.workspace.workspace import Workspace
 
 # How long the storm lasts, and how long a world has afterwards to come to rest.
@@ -35,6 +38,10 @@ CALM_S = 4 * 3600.0
 # minutes, while a zombie goes on and at last deletes the machine that would have told when it ended (seed 1923).
 LAG_S = 400.0
 QUIET_S = 120.0
+# From the moment at which a cap is reached to the end of the machines, at the worst: so many times the longest that no
+# supervisor was there, and what agents need.
+CAP_ROUNDS = 2.0
+CAP_LAG_S = 120.0
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +82,8 @@ class Simulation:
         self.supervisors: list[Actor] = []
         self.users = 0
         self.steps_applied: list[Step] = []
+        # When a supervisor had seen everything, and done what it decided.
+        self.rounds: list[float] = [self.hub.now]
 
     # Actors
 
@@ -85,7 +94,14 @@ class Simulation:
         return self.workspace_type(SimBucket(self.store, actor), clock=actor.time, ids=self.hub.id)
 
     def add_user(
-        self, *, steps: int, pace_s: float, at_s: float, cancel_after_s: float = 0.0, secret: str = ""
+        self,
+        *,
+        steps: int,
+        pace_s: float,
+        at_s: float,
+        cancel_after_s: float = 0.0,
+        secret: str = "",
+        cost_usd: float = 0.0,
     ) -> None:
         """Somebody who submits a run, tries again if it did not work, and may cancel it later."""
         self.users += 1
@@ -97,7 +113,7 @@ class Simulation:
                     "name": "run",
                     "command": "train",
                     "params": {"steps": steps, "pace_s": pace_s},
-                    "limits": {"no_progress": 1000, "crashes": 1000},
+                    "limits": {"no_progress": 1000, "crashes": 1000, **({"cost_usd": cost_usd} if cost_usd else {})},
                     "secrets": ["TOKEN"] if secret else [],
                 }
             )
@@ -114,6 +130,10 @@ class Simulation:
                 self._cancel(workspace, request.run, actor)
 
         self.hub.spawn(actor, submit, after_s=at_s)
+
+    def limit_workspace(self, limits: Limits) -> None:
+        """Somebody has said what all runs together may cost, before there was any."""
+        self.store.put("limits/workspace.json", msgspec.json.encode(limits))
 
     def _cancel(self, workspace: Workspace, run: str, actor: Actor) -> None:
         from outlast.workspace.events import Cancelled
@@ -138,6 +158,8 @@ class Simulation:
                     if self.faults.ignore_lease or supervisor.lease.hold():
                         steps = supervisor.round()
                         self.steps_applied += steps
+                        if not supervisor.world.blind:
+                            self.rounds.append(self.hub.now)
                         if not steps:
                             states = {view.run: view.state for view in supervisor.world.runs}
                             invariants.whoever_waits_says_why(states)
@@ -289,6 +311,9 @@ class Simulation:
         expected = {record.run: chain(self._total(record.run)) for record in self.witness.runs.values()}
         invariants.results_are_right(self.store, self.witness, expected)
         invariants.cost_counted_is_cost_caused(self.cloud, self.witness, self.hub.now, lag_s=LAG_S)
+        away_s = max(after - before for before, after in itertools.pairwise([*self.rounds, self.hub.now]))
+        lag_s = CAP_ROUNDS * away_s + CAP_LAG_S
+        invariants.spend_stays_within_the_cap(self.cloud, self.witness, self.hub.now, lag_s=lag_s)
         self._a_world_at_rest_plans_nothing()
 
     def _total(self, run: str) -> int:
@@ -335,6 +360,10 @@ def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> Result:
     """The world of one seed: a few users, some supervisors, and a storm."""
     world = kind(seed)
     dice = world.hub.dice
+    # Money has dice of its own, so that worlds without limits are what they were before there were any.
+    money = random.Random(f"money {seed}")
+    if money.random() < 0.15:
+        world.limit_workspace(Limits(cost_usd=money.uniform(0.05, 0.3), per="total", max_machines=money.choice([0, 2])))
     for _ in range(dice.choice([1, 1, 2, 3])):
         cancel_after_s = dice.uniform(1.0, 400.0) if dice.random() < 0.2 else 0.0
         world.add_user(
@@ -342,6 +371,7 @@ def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> Result:
             pace_s=dice.choice([1.0, 5.0, 20.0]),
             at_s=dice.uniform(0, 200.0),
             cancel_after_s=cancel_after_s,
+            cost_usd=money.uniform(0.02, 0.2) if money.random() < 0.25 else 0.0,
         )
     for _ in range(world.faults.supervisors):
         world.add_supervisor(after_s=dice.uniform(0, 30.0))

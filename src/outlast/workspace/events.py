@@ -119,6 +119,8 @@ class Released(_Event, frozen=True, kw_only=True, tag="released"):
     attempt: int
     cost_usd: float
     seconds: float = 0.0
+    # The part of it that was paid for the disk.
+    disk_usd: float = 0.0
 
 
 class Held(_Event, frozen=True, kw_only=True, tag="held"):
@@ -126,6 +128,23 @@ class Held(_Event, frozen=True, kw_only=True, tag="held"):
 
     why: str
     until: float = 0.0
+
+
+class Neared(_Event, frozen=True, kw_only=True, tag="neared"):
+    """A limit is near; said once a limit, before it is reached."""
+
+    # Which one: `cost_usd`, `deadline`, `max_hours`; of whom: `user cost_usd`, `workspace cost_usd`.
+    limit: str
+    why: str
+
+
+class Limited(_Event, frozen=True, kw_only=True, tag="limited"):
+    """A limit is reached: what runs has `grace_s` to save and leave, nothing else is placed, then the run ends."""
+
+    limit: str
+    why: str
+    hint: str = ""
+    grace_s: float = 0.0
 
 
 class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
@@ -155,6 +174,8 @@ Event = (
     | Lost
     | Released
     | Held
+    | Neared
+    | Limited
     | Failed
     | Cancelled
 )

@@ -75,6 +75,7 @@ class HandView(msgspec.Struct, frozen=True, kw_only=True):
     # It was to be kept until a time that has passed.
     overdue: bool = False
     until_idle: bool = False
+    who: str = ""
 
     @property
     def abandoned(self) -> bool:
@@ -131,6 +132,10 @@ class Hands:
         names = [child.removesuffix(".json") for child in self.bucket.children("machines/") if child.endswith(".json")]
         return [hand for name in names if (hand := self.find(name)) is not None]
 
+    def any(self) -> bool:
+        """Whether there is a record at all; one listing."""
+        return any(child.endswith(".json") for child in self.bucket.children("machines/"))
+
     def view(self, name: str) -> HandView | None:
         """What a supervisor need know. Raises Damaged."""
         hand = self.find(name)
@@ -138,14 +143,15 @@ class Hands:
             return None
         if hand.phase == "ready":
             overdue = bool(hand.until) and self.now() > hand.until
-            return HandView(id=hand.id, phase=hand.phase, overdue=overdue, until_idle=hand.until_idle)
+            return HandView(id=hand.id, phase=hand.phase, overdue=overdue, until_idle=hand.until_idle, who=hand.who)
         if Holder(who=hand.by, epoch=0).plainly_dead():
-            return HandView(id=hand.id, phase=hand.phase, quiet_s=float("inf"))
+            return HandView(id=hand.id, phase=hand.phase, quiet_s=float("inf"), who=hand.who)
         try:
             said_at = self.bucket.head(_key(name)).modified_at
         except Missing:
             return None
-        return HandView(id=hand.id, phase=hand.phase, quiet_s=max(0.0, self.now() - said_at))
+        quiet_s = max(0.0, self.now() - said_at)
+        return HandView(id=hand.id, phase=hand.phase, quiet_s=quiet_s, who=hand.who)
 
     def now(self) -> float:
         """The store's own now: the time it gives to a write of ours."""

@@ -49,8 +49,20 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     saves: int = 0
     saved_at: float = 0.0
     released: bool = False
+    released_at: float = 0.0
     cost_usd: float = 0.0
     seconds: float = 0.0
+    disk_usd: float = 0.0
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that was reached, and how long what runs has to save and leave."""
+
+    name: str
+    why: str
+    hint: str
+    grace_s: float
+    at: float
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +90,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     held: str = ""
     held_until: float = 0.0
     resting: dict[str, float] = {}
+    # The limits that are near, by name, and the one that was reached.
+    near: dict[str, str] = {}
+    limit: Limit | None = None
 
     @property
     def exists(self) -> bool:
@@ -149,10 +164,17 @@ def illegal(state: RunState, event: Event) -> str:
         return _illegal_release(state, event)
     if state.ending:
         return f"the run is over: {state.ending}"
-    if isinstance(event, ev.Placed):
-        return _illegal_place(state, event)
     if isinstance(event, ev.Failed | ev.Cancelled | ev.Held):
         return ""  # whoever lives can be held, failed or cancelled
+    if isinstance(event, ev.Neared):
+        return f"it was warned of {event.limit}" if event.limit in state.near else ""
+    # What has reached a limit saves and ends; it begins nothing.
+    if isinstance(event, ev.Limited | ev.Placed | ev.Started) and state.limit is not None:
+        return f"a limit was reached: {state.limit.name}"
+    if isinstance(event, ev.Limited):
+        return ""
+    if isinstance(event, ev.Placed):
+        return _illegal_place(state, event)
     if not 1 <= event.attempt <= len(state.attempts):
         return f"there is no attempt {event.attempt}"
     attempt = state.attempts[event.attempt - 1]
@@ -191,20 +213,28 @@ def step(state: RunState, event: Event) -> RunState:
         name = type(event).__name__
         raise InvalidTransition(f"{name} is no legal event number {state.length + 1}: {problem}")
     state = msgspec.structs.replace(state, length=state.length + 1)
-    if isinstance(event, ev.Submitted | ev.Held | ev.Failed | ev.Cancelled):
+    if isinstance(event, _RunEvent):
         return _step_run(state, event)
     if isinstance(event, ev.Placed):
         return msgspec.structs.replace(state, attempts=(*state.attempts, _new_attempt(event)), held="", held_until=0.0)
     return _step_attempt(state, event)
 
 
-def _step_run(state: RunState, event: ev.Submitted | ev.Held | ev.Failed | ev.Cancelled) -> RunState:
+_RunEvent = ev.Submitted | ev.Held | ev.Neared | ev.Limited | ev.Failed | ev.Cancelled
+
+
+def _step_run(state: RunState, event: _RunEvent) -> RunState:
     replace = msgspec.structs.replace
     match event:
         case ev.Submitted():
             return replace(state, submitted_at=event.at, who=event.who)
         case ev.Held():
             return replace(state, held=event.why, held_until=event.until)
+        case ev.Neared():
+            return replace(state, near={**state.near, event.limit: event.why})
+        case ev.Limited():
+            reached = Limit(name=event.limit, why=event.why, hint=event.hint, grace_s=event.grace_s, at=event.at)
+            return replace(state, limit=reached, held="", held_until=0.0)
         case ev.Failed():
             return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
         case ev.Cancelled():
@@ -298,7 +328,8 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 _over(attempt, state, event.at, "lost", event.why), preempted=attempt.preempted or event.preempted
             )
         case ev.Released():
-            attempt = replace(attempt, released=True, cost_usd=event.cost_usd, seconds=event.seconds)
+            paid = {"cost_usd": event.cost_usd, "disk_usd": event.disk_usd, "seconds": event.seconds}
+            attempt = replace(attempt, released=True, released_at=event.at, **paid)
         case _:
             assert_never(event)
     state = _with(state, attempt)

@@ -1,0 +1,114 @@
+"""Limits on real machines: what runs saves and stops, says so before, and is told apart from what failed."""
+
+from __future__ import annotations
+
+import json
+
+from outlast.workspace import events as ev
+from outlast.workspace.limits import Limits, write_limits
+from tests.e2e.conftest import COUNTER, Home
+
+# Saves only when it is asked to leave: what is committed after the limit was saved because of it.
+PATIENT = """
+import os, signal, sys, time
+path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state")
+def leave(*_):
+    open(path, "w").write("saved at the limit")
+    print("notice:", open(os.environ["OUTLAST_NOTICE_FILE"]).read(), flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("count 1", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def kinds(home: Home) -> list[str]:
+    story = home.workspace.story(home.only_run())
+    story.refresh()
+    return [type(event).__name__ for event in story.events]
+
+
+def test_at_a_limit_the_program_saves_what_it_has_and_the_run_ends_as_stopped(home: Home) -> None:
+    home.write("train.py", PATIENT)
+    answer = home.outlast("run", "--no-pull", "--set", "limits.max_hours=0.001", "--", "python", "train.py")
+    assert answer.returncode == 9, answer.stderr
+    assert "limit: it has run for" in answer.stderr
+    assert "20 s to save and stop" in answer.stderr
+    assert '"why":"it has run for' in answer.stdout
+    state = home.state()
+    assert state.ending == "failed"
+    assert state.limit is not None
+    assert state.limit.name == "max_hours"
+    told = kinds(home)
+    assert told.index("Limited") < told.index("Saved") < told.index("Stopped") < told.index("Failed")
+    assert "Noticed" not in told
+    assert [a.outcome for a in state.attempts] == ["stopped"]
+    assert not home.machines()
+    (row,) = home.ps()
+    assert (row["state"], row["limit"]) == ("stopped", "max_hours")
+
+
+def test_a_limit_that_is_near_is_said_before_it_is_reached(home: Home) -> None:
+    home.write("train.py", COUNTER)
+    answer = home.outlast(
+        "run", "--no-pull", "--set", "limits.max_hours=0.002", "--", "python", "train.py", "1000", "0.05"
+    )
+    assert answer.returncode == 9, answer.stderr
+    warned = answer.stderr.index("warning: it has run for")
+    assert warned < answer.stderr.index("limit: it has run for")
+
+
+def test_a_program_that_does_not_listen_is_killed_when_its_time_is_up(home: Home) -> None:
+    home.write("train.py", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
+    answer = home.outlast(
+        "run", "--no-pull", "--set", "limits.max_hours=0.0005", "--", "python", "train.py", timeout_s=90.0
+    )
+    assert answer.returncode == 9, answer.stderr
+    assert not home.machines()
+
+
+def test_a_program_that_is_done_within_the_grace_has_finished(home: Home) -> None:
+    program = PATIENT.replace("sys.exit(0)", 'open(os.environ["OUTLAST_DONE_FILE"], "w").close(); sys.exit(0)')
+    home.write("train.py", program)
+    answer = home.outlast("run", "--no-pull", "--set", "limits.max_hours=0.0005", "--", "python", "train.py")
+    assert answer.returncode == 0, answer.stderr
+    assert home.state().ending == "finished"
+
+
+def test_a_budget_of_the_workspace_that_is_spent_stops_what_runs(home: Home) -> None:
+    """Set while it runs: a run whose budget would not last an hour is not even taken."""
+    home.write("train.py", PATIENT)
+    process = home.start("run", "--no-pull", "--", "python", "train.py")
+    home.until_counted(1)
+    write_limits(home.workspace.bucket, Limits(cost_usd=1e-6, per="total"))
+    home.until(lambda: home.state().ending, "the end of the run", within_s=60.0)
+    assert process.wait(timeout=30) == 9
+    state = home.state()
+    assert state.limit is not None
+    assert state.limit.name == "workspace cost_usd"
+    assert "the budget of the workspace of $1e-06 is spent" in state.why
+    assert state.checkpoints
+    assert not home.machines()
+    # What the cap was exceeded by: one machine, for as long as it lived.
+    released = [e for e in home.workspace.story(home.only_run()).refresh().attempts if e.released]
+    assert len(released) == 1
+    assert json.loads(home.workspace.bucket.get(f"ledger/runs/{home.only_run()}.json"))["lines"]
+
+
+def test_no_more_machines_than_allowed_run_at_a_time(home: Home) -> None:
+    write_limits(home.workspace.bucket, Limits(max_machines=1))
+    first, second = home.run("sleep", "2"), home.run("sleep", "1")
+    home.start("supervise", "--until-idle")
+    home.until(lambda: home.state(first).ending and home.state(second).ending, "both ends", within_s=60.0)
+    (waited,) = [run for run in (first, second) if _held(home, run)]
+    assert "may have 1 machine at a time" in _held(home, waited)[0]
+    begun = {run: home.state(run).attempts[0].placed_at for run in (first, second)}
+    other = first if waited == second else second
+    assert begun[waited] >= home.state(other).attempts[0].over_at
+
+
+def _held(home: Home, run: str) -> list[str]:
+    story = home.workspace.story(run)
+    story.refresh()
+    return [event.why for event in story.events if isinstance(event, ev.Held)]
