@@ -29,6 +29,8 @@ LAYERS: dict[str, set[str]] = {
     "images": {"spec", "workspace", "clouds", "machines"},
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
+    # Of the agent what a machine knows of itself, of the supervisor how a machine gets an outlast.
+    "cluster": {"spec", "workspace", "clouds", "machines", "agent", "supervisor"},
     "cli": {
         "spec",
         "workspace",
@@ -36,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
         "supervisor",
         "machines",
         "images",
+        "cluster",
         "sync",
         "demo",
         "drill",
@@ -63,7 +66,8 @@ PACKAGES: dict[str, set[str]] = {
     "images": {"msgspec"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
-    "cli": {"msgspec", "click", "matplotlib", "plotext"},
+    "cluster": {"msgspec", "ray"},
+    "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},
     "testing": {"greenlet", "msgspec", "pytest", "moto", "werkzeug"},
 }
 

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "image": ("image", "image", "machines", "build the images that machines boot from; families, sharing, pruning"),
     "volume": ("volume", "volume", "machines", "file systems that many machines mount at once"),
     "db": ("db", "db", "machines", "databases that a team shares: make, let people in, check, back up"),
+    "cluster": ("cluster", "cluster", "machines", "clusters of Ray: up, submit, status, down"),
     "sync": ("sync", "sync", "machines", "keep a folder here and one on a machine the same"),
     "attach": ("attach", "attach", "machines", "the terminal of a run or a machine; leave it and come back"),
     "tunnel": ("tunnel", "tunnel", "machines", "a port of a run or a machine, here: TensorBoard, Jupyter"),

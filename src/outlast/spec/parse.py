@@ -11,6 +11,7 @@ import msgspec
 
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity, stores
+from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
@@ -70,7 +71,7 @@ def _read(reader: Reader) -> Spec:
         env=_env(reader.section_of("env")),
         secrets=_secrets(reader),
         machine=_machine(reader.section_of("machine")),
-        code=_code(reader.section_of("code")),
+        code=read_code(reader.section_of("code")),
         data=_data(reader.section_of("data")),
         volumes=stores.volumes(reader.section_of("volumes")),
         databases=stores.databases(reader),
@@ -88,6 +89,9 @@ def _read(reader: Reader) -> Spec:
         spec = msgspec.structs.replace(
             spec, image=read_image(reader.section_of("image"), spec.name, spec.machine.cloud)
         )
+    if "cluster" in reader.table:
+        read_cluster(reader.section_of("cluster"), spec.name, spec.machine.cloud)
+    reader.take("cluster", of(dict), {})
     reader.take("workspace", text, "")
     reader.finish()
     return spec
@@ -198,7 +202,7 @@ def _container(value: Any) -> str:
     return name
 
 
-def _code(reader: Reader) -> CodeSpec:
+def read_code(reader: Reader) -> CodeSpec:
     if "git" in reader.table and "path" in reader.table:
         reader.wrong("git", "give either `path` or `git`, not both")
     if "ref" in reader.table and "git" not in reader.table:
