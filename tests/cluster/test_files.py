@@ -15,9 +15,10 @@ from outlast.spec.raycluster import parse_ray
 from tests.cli.console import Console
 
 # The layout before `available_node_types`, as a team's guide has it: three places to fill in.
+MARKER = f"{3 * 'X'}-CUSTOMIZE-THIS-{3 * 'X'}"
 TEMPLATE = """
 # Unique identifier for head node and workers of this cluster
-cluster_name: il-rep-XXX-CUSTOMIZE-THIS-XXX
+cluster_name: il-rep-@MARKER@
 
 min_workers: 1
 max_workers: 5
@@ -77,8 +78,8 @@ initialization_commands:
 setup_commands:
   - |
     ( test -e ~/il-rep && git -C ~/il-rep pull ) \\
-    || git clone --depth 1 -b XXX-CUSTOMIZE-THIS-XXX git@example.com:team/il-rep.git ~/il-rep
-  - cd ~/il-rep && cluster_name="cluster-XXX-CUSTOMIZE-THIS-XXX" && mkdir -p ~/runs/$cluster_name
+    || git clone --depth 1 -b @MARKER@ git@example.com:team/il-rep.git ~/il-rep
+  - cd ~/il-rep && cluster_name="cluster-@MARKER@" && mkdir -p ~/runs/$cluster_name
 head_setup_commands: []
 worker_setup_commands: []
 
@@ -91,7 +92,8 @@ worker_start_ray_commands:
   - ray stop
   - ulimit -n 65536; ray start --address=$RAY_HEAD_IP:6379 --object-manager-port=8076
 """
-FILLED = TEMPLATE.replace("il-rep-XXX-CUSTOMIZE-THIS-XXX", "il-rep-ada").replace("XXX-CUSTOMIZE-THIS-XXX", "main")
+TEMPLATE = TEMPLATE.replace("@MARKER@", MARKER)
+FILLED = TEMPLATE.replace(f"il-rep-{MARKER}", "il-rep-ada").replace(MARKER, "main")
 
 
 def read(text: str) -> tuple[ClusterSpec, list[str]]:
