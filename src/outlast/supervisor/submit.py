@@ -13,10 +13,12 @@ from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
 from outlast.spec.spec import Spec
 from outlast.supervisor import shared
+from outlast.supervisor.afford import check_budget
 from outlast.supervisor.observe import needs_of, wants_on_demand
 from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.data import check_data
 from outlast.workspace.events import Submitted
+from outlast.workspace.standing import refuse_if_spent
 from outlast.workspace.workspace import Request, Workspace
 
 
@@ -59,13 +61,25 @@ def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
         return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast; use local, gcp or aws"]
     kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(machine) else [])
     try:
-        if not any(cloud.offers(needs_of(machine, spot=spot)) for spot in kinds):
+        offers = [offer for spot in kinds for offer in cloud.offers(needs_of(machine, spot=spot))]
+        if not offers:
             return [f"[machine]: no machine of `{machine.cloud}` fits; ask for less, or for a range such as `8+`"]
+        if problems := check_budget(spec, offers):
+            return problems
         if machine.image and not _has_image(cloud, machine.image):
             return [f"[machine] image: `{machine.cloud}` has no image `{machine.image}`"]
     except (BadRequest, NotFound) as problem:
         return [f"[machine]: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")]
     return []
+
+
+def _check_purse(workspace: Workspace, cloud: Cloud, spec: Spec) -> None:
+    """Raises OverLimit if the user, or the workspace, has spent what may be spent."""
+    if not any(True for _ in workspace.bucket.list("limits/")):
+        return
+    kinds = [spot for spot in (True, False) if spot == spec.machine.spot or (not spot and spec.machine.fallback)]
+    prices = [o.price_usd_per_hour for spot in kinds for o in cloud.offers(needs_of(spec.machine, spot=spot))]
+    refuse_if_spent(workspace, who=who_am_i(), hour_usd=min(prices, default=0.0), now=workspace.clock())
 
 
 def _check_workspace(workspace: Workspace, spec: Spec) -> None:
@@ -97,6 +111,7 @@ def submit(
     if problems := shared.check(workspace, clouds, spec):
         raise SpecError(problems, source=source)
     spec = shared.narrowed(workspace, clouds, spec)
+    _check_purse(workspace, clouds[spec.machine.cloud], spec)
     if spec.machine.cloud != "local":
         _check_workspace(workspace, spec)
         workspace.remember_cloud(spec.machine.cloud)
