@@ -29,8 +29,8 @@ LAYERS: dict[str, set[str]] = {
     "images": {"spec", "workspace", "clouds", "machines"},
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
-    # Submits the runs of its trials; the worker that carries several out on one machine needs the workspace alone.
-    "sweep": {"spec", "workspace", "clouds", "supervisor"},
+    # Of the agent what a machine knows of itself, of the supervisor how a machine gets an outlast.
+    "cluster": {"spec", "workspace", "clouds", "machines", "agent", "supervisor"},
     "cli": {
         "spec",
         "workspace",
@@ -38,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
         "supervisor",
         "machines",
         "images",
+        "cluster",
         "sync",
         "demo",
         "drill",
@@ -45,7 +46,6 @@ LAYERS: dict[str, set[str]] = {
         "policy",
         "databases",
         "volumes",
-        "sweep",
     },
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),
@@ -66,8 +66,8 @@ PACKAGES: dict[str, set[str]] = {
     "images": {"msgspec"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
-    "sweep": {"msgspec", "optuna"},
-    "cli": {"msgspec", "click", "matplotlib", "plotext"},
+    "cluster": {"msgspec", "ray"},
+    "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},
     "testing": {"greenlet", "msgspec", "pytest", "moto", "werkzeug"},
 }
 

@@ -74,7 +74,7 @@ class GceInstance:
 
     def secrets(self, name: str) -> dict[str, str]:
         if not (token := self.attribute(_OWN_TOKEN)):
-            return google.read_secret(self._token(), project=self._value("project/project-id"), name=name)
+            return google.read_secret(self._token(), project=self.value("project/project-id"), name=name)
         status, body, _ = self._private("GET", f"/outlast/v1/secrets/{name}", token)
         if status != 200:
             raise OSError(f"the cloud has no secrets for this run ({status})")
@@ -84,11 +84,12 @@ class GceInstance:
         if token := self.attribute(_OWN_TOKEN):
             self._private("POST", "/outlast/v1/self/delete", token)
             return
-        project, name = self._value("project/project-id"), self._value("instance/name")
-        zone = self._value("instance/zone").rpartition("/")[2]
+        project, name = self.value("project/project-id"), self.value("instance/name")
+        zone = self.value("instance/zone").rpartition("/")[2]
         google.delete_instance(self._token(), project=project, zone=zone, name=name)
 
-    def _value(self, path: str) -> str:
+    def value(self, path: str) -> str:
+        """Anything else that the metadata server tells of this machine and its project. Raises OSError."""
         status, body, _ = self._ask("GET", f"/computeMetadata/v1/{path}", timeout_s=5.0)
         if status != 200:
             raise OSError(f"metadata server: {path}: the answer is {status}")
@@ -96,7 +97,7 @@ class GceInstance:
 
     def _token(self) -> str:
         """Of the account that this machine is, from the metadata server, which only the machine itself reaches."""
-        answer = msgspec.json.decode(self._value("instance/service-accounts/default/token"))
+        answer = msgspec.json.decode(self.value("instance/service-accounts/default/token"))
         return str(answer["access_token"])
 
     def _private(self, method: str, path: str, token: str) -> tuple[int, bytes, str]:

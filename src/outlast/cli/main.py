@@ -21,14 +21,17 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "cancel": ("cancel", "cancel", "runs", "end a run; its machine is deleted"),
     "preempt": ("preempt", "preempt", "runs", "take a run's machine away on purpose"),
     "drill": ("drill", "drill", "runs", "preempt your own training on purpose, and say what survives"),
-    "sweep": ("sweep", "sweep", "runs", "search hyperparameters: many trials, on machines that may vanish"),
     "machine": ("machine", "machine", "machines", "machines for work by hand: make, log in, keep alive, throw away"),
     "image": ("image", "image", "machines", "build the images that machines boot from; families, sharing, pruning"),
     "volume": ("volume", "volume", "machines", "file systems that many machines mount at once"),
     "db": ("db", "db", "machines", "databases that a team shares: make, let people in, check, back up"),
+    "cluster": ("cluster", "cluster", "machines", "clusters of Ray: up, submit, status, down"),
     "sync": ("sync", "sync", "machines", "keep a folder here and one on a machine the same"),
     "attach": ("attach", "attach", "machines", "the terminal of a run or a machine; leave it and come back"),
     "tunnel": ("tunnel", "tunnel", "machines", "a port of a run or a machine, here: TensorBoard, Jupyter"),
+    "cost": ("cost", "cost", "money", "what was spent, on what, and what of it was for nothing"),
+    "prices": ("prices", "prices", "money", "what machines cost, on all clouds side by side"),
+    "limits": ("limits", "limits", "money", "what users and the workspace may spend"),
     "supervise": ("supervise", "supervise", "care", "keep the runs of a workspace alive"),
     "plan": ("supervise", "plan_command", "care", "what the supervisor would do now"),
     "reap": ("supervise", "reap", "care", "delete every machine that no live run owns"),
@@ -40,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
 # Words of `ps` that need no parser.
 _PLAIN = {"--all", "-a", "--json"}
 
-_GROUPS = {"start": "Start here", "runs": "Runs", "machines": "Machines", "care": "Care"}
+_GROUPS = {"start": "Start here", "runs": "Runs", "machines": "Machines", "money": "Money", "care": "Care"}
 
 _OPTIONS = """\
 Every command takes --workspace (default: OUTLAST_WORKSPACE, `workspace` in outlast.toml, ~/.outlast/workspace)

@@ -30,8 +30,21 @@ def page(workspace: Workspace, *, everything: bool, as_json: bool) -> str:
     if not rows:
         return ("" if everything and runs else _nothing(everything)) + _who_supervises(workspace, rows)
     header = ["RUN", "STATE", "ATTEMPT", "WHERE", "STEP", "AGE", "COST", ""]
-    page = table([_cells(row) for row in rows], header=header) + "\n"
+    page = table([_cells(row) for row in rows], header=header) + "\n" + _limits(workspace)
     return page + _who_supervises(workspace, rows)
+
+
+def _limits(workspace: Workspace) -> str:
+    """What may be spent, if that was said; how much of it is used takes longer, and is in `outlast limits`."""
+    if not workspace.bucket.children("limits/"):
+        return ""
+    from outlast.workspace.limits import read_limits
+
+    try:
+        found = read_limits(workspace.bucket)
+    except WorkspaceError as problem:
+        return dim(f"limits: {problem.message}") + "\n"
+    return "".join(dim(f"limit of {limits.whose}: {limits.told}") + "\n" for limits in found)
 
 
 def _nothing(everything: bool) -> str:

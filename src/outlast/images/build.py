@@ -16,6 +16,7 @@ from outlast.images.builder import PURPOSE, Builder, Wishes, find_built
 from outlast.images.recipe import Recipe
 from outlast.images.records import RecipeRecord, Records
 from outlast.images.remote import StepFailed
+from outlast.machines.bill import close
 from outlast.workspace.hand import Hands, name_of_this_process
 from outlast.workspace.lease import Lease
 from outlast.workspace.workspace import Workspace
@@ -153,6 +154,7 @@ class Order:
             # We hold the lease: whoever else made a builder for this digest has lost it.
             ours = hand.name.startswith(f"image-{self.recipe.digest[:12]}-") and hand.phase != "ready"
             if ours or view is None or view.abandoned:
+                close(self.cloud, hands, hand)
                 self.cloud.delete(hand.name)
                 hands.remove(hand.name)
 

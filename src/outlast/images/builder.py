@@ -21,6 +21,7 @@ from outlast.images.recipe import Recipe
 from outlast.images.records import BuildLog, Failure, Records, Result
 from outlast.images.remote import Remote, StepFailed, paths
 from outlast.machines import sshfiles
+from outlast.machines.bill import close
 from outlast.spec.quantity import describe_s
 from outlast.workspace.hand import Hand, Hands
 from outlast.workspace.lease import Lease
@@ -275,6 +276,7 @@ class Builder:
             self.say(f"the failure could not be recorded: {another.message}")
 
     def _delete(self, hand: Hand) -> None:
+        close(self.cloud, self.hands, hand)
         self.cloud.delete(hand.name)
         self.hands.remove(hand.name)
         self.log.flush()

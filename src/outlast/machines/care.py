@@ -9,6 +9,7 @@ import msgspec
 from outlast.clouds.cloud import LABEL_HAND, Image, Machine, Workshop
 from outlast.errors import BadRequest, NotFound, UsageError
 from outlast.machines import sshfiles
+from outlast.machines.bill import close
 from outlast.workspace.hand import Hand, Hands
 
 
@@ -29,6 +30,7 @@ def delete(cloud: Workshop, hands: Hands, name: str) -> None:
     hand = hands.find(name)
     if hand is not None and hand.cloud == cloud.name:
         hands.write(msgspec.structs.replace(hand, phase="deleting"))
+        close(cloud, hands, hand)
     cloud.delete(name)
     forget(hands, name)
 

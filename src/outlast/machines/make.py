@@ -24,7 +24,9 @@ from outlast.errors import (
     Throttled,
     UsageError,
 )
+from outlast.machines.bill import close
 from outlast.workspace.hand import Facts, Hand, Hands
+from outlast.workspace.standing import refuse_if_spent
 
 # The rules of GCE, which are those of host names: what is made here can be made there.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -67,6 +69,7 @@ def make(cloud: Workshop, hands: Hands, wish: Wish, *, say: Say = lambda _: None
             raise UsageError(f"--label {label}: labels that begin with `outlast-` are ours", hint="name it otherwise")
     wish = _with_image(cloud, wish)
     offers = _offers(cloud, wish.needs)
+    refuse_if_spent(hands.workspace, who=_user(), hour_usd=offers[0].price_usd_per_hour, now=time.time())
     _refuse_taken(cloud, hands, wish.name)
     hand = _claim(hands, cloud, wish)
     with ExitStack() as undo:
@@ -87,6 +90,7 @@ def unmake(cloud: Workshop, hands: Hands, hand: Hand, *, say: Say = lambda _: No
     """Take back what was made; says what is left if that does not work, and raises nothing."""
     try:
         if _whose(cloud, hand.name) == hand.id:
+            close(cloud, hands, hand)
             cloud.delete(hand.name)
         hands.remove(hand.name)
     except OutlastError as problem:

@@ -11,11 +11,11 @@ import msgspec
 
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity, stores
+from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
-from outlast.spec.sweep import first_of, read_sweep
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 # A registry's host and port, a path, a tag, a digest; as docker reads them.
@@ -59,11 +59,6 @@ def _read(reader: Reader) -> Spec:
         reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py", or after `--`')
     command = reader.take("command", _command, _NO_COMMAND)
     params = _params(reader.section_of("params"))
-    searched = reader.section_of("sweep")
-    sweep = read_sweep(searched) if searched.table else None
-    if sweep is not None:
-        # A run of this file by itself takes some value of what is searched, unless `[params]` has one.
-        params = {**{name: first_of(found) for name, found in sweep.params.items()}, **params}
     if params:
         for problem in check_placeholders(command, params):
             reader.wrong("command", problem)
@@ -76,14 +71,13 @@ def _read(reader: Reader) -> Spec:
         env=_env(reader.section_of("env")),
         secrets=_secrets(reader),
         machine=_machine(reader.section_of("machine")),
-        code=_code(reader.section_of("code")),
+        code=read_code(reader.section_of("code")),
         data=_data(reader.section_of("data")),
         volumes=stores.volumes(reader.section_of("volumes")),
         databases=stores.databases(reader),
         checkpoint=_checkpoint(reader.section_of("checkpoint")),
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
-        sweep=sweep,
     )
     if spec.interactive and spec.machine.container:
         reader.wrong(
@@ -95,6 +89,9 @@ def _read(reader: Reader) -> Spec:
         spec = msgspec.structs.replace(
             spec, image=read_image(reader.section_of("image"), spec.name, spec.machine.cloud)
         )
+    if "cluster" in reader.table:
+        read_cluster(reader.section_of("cluster"), spec.name, spec.machine.cloud)
+    reader.take("cluster", of(dict), {})
     reader.take("workspace", text, "")
     reader.finish()
     return spec
@@ -205,7 +202,7 @@ def _container(value: Any) -> str:
     return name
 
 
-def _code(reader: Reader) -> CodeSpec:
+def read_code(reader: Reader) -> CodeSpec:
     if "git" in reader.table and "path" in reader.table:
         reader.wrong("git", "give either `path` or `git`, not both")
     if "ref" in reader.table and "git" not in reader.table:

@@ -13,10 +13,12 @@ from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
 from outlast.spec.spec import Spec
 from outlast.supervisor import shared
+from outlast.supervisor.afford import check_budget
 from outlast.supervisor.observe import needs_of, wants_on_demand
 from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.data import check_data
 from outlast.workspace.events import Submitted
+from outlast.workspace.standing import refuse_if_spent
 from outlast.workspace.workspace import Request, Workspace
 
 
@@ -59,13 +61,25 @@ def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
         return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast; use local, gcp or aws"]
     kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(machine) else [])
     try:
-        if not any(cloud.offers(needs_of(machine, spot=spot)) for spot in kinds):
+        offers = [offer for spot in kinds for offer in cloud.offers(needs_of(machine, spot=spot))]
+        if not offers:
             return [f"[machine]: no machine of `{machine.cloud}` fits; ask for less, or for a range such as `8+`"]
+        if problems := check_budget(spec, offers):
+            return problems
         if machine.image and not _has_image(cloud, machine.image):
             return [f"[machine] image: `{machine.cloud}` has no image `{machine.image}`"]
     except (BadRequest, NotFound) as problem:
         return [f"[machine]: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")]
     return []
+
+
+def _check_purse(workspace: Workspace, cloud: Cloud, spec: Spec) -> None:
+    """Raises OverLimit if the user, or the workspace, has spent what may be spent."""
+    if not any(True for _ in workspace.bucket.list("limits/")):
+        return
+    kinds = [spot for spot in (True, False) if spot == spec.machine.spot or (not spot and spec.machine.fallback)]
+    prices = [o.price_usd_per_hour for spot in kinds for o in cloud.offers(needs_of(spec.machine, spot=spot))]
+    refuse_if_spent(workspace, who=who_am_i(), hour_usd=min(prices, default=0.0), now=workspace.clock())
 
 
 def _check_workspace(workspace: Workspace, spec: Spec) -> None:
@@ -93,8 +107,15 @@ def submit(
     say: Callable[[str], None] = lambda _: None,
 ) -> Request:
     """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
-    spec, code = prepare(workspace, clouds, spec, environment=environment, source=source, say=say)
-    return ask(workspace, clouds, spec, code, environment=environment)
+    check(spec, clouds, environment, source=source)
+    if problems := shared.check(workspace, clouds, spec):
+        raise SpecError(problems, source=source)
+    spec = shared.narrowed(workspace, clouds, spec)
+    _check_purse(workspace, clouds[spec.machine.cloud], spec)
+    if spec.machine.cloud != "local":
+        _check_workspace(workspace, spec)
+        workspace.remember_cloud(spec.machine.cloud)
+    return ask(workspace, clouds, spec, _store_code(workspace, spec, say), environment=environment)
 
 
 def ask(
@@ -104,48 +125,21 @@ def ask(
     code: CodeRecord,
     *,
     environment: Mapping[str, str],
-    run: str = "",
 ) -> Request:
-    """The writing part of a submit, in the order that survives a death between any two lines.
-
-    With a name that the caller has derived (`run`) it may be repeated: what is there already stays as it is.
-    """
+    """The writing part of a submit, in the order that survives a death between any two lines."""
     path = os.pathsep.join([environment.get("PATH", ""), os.path.dirname(sys.executable)])
     path = path.encode("utf-8", "replace").decode()
-    request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path, run=run)
+    request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path)
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
     workspace.ring(request.run)
     values = {name: environment[variable] for name, variable in spec.secrets.items()}
     values |= shared.addresses(workspace, clouds, spec)
     if values:
         clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
-    submitted = Submitted(who=request.who, at=workspace.clock(), by=request.who)
-    story, nonce = workspace.story(request.run), workspace.ids()
-    if run:
-        story.append(submitted, nonce=nonce)  # refused if somebody has done it before
-    else:
-        story.demand(submitted, nonce=nonce)
+    workspace.story(request.run).demand(
+        Submitted(who=request.who, at=workspace.clock(), by=request.who), nonce=workspace.ids()
+    )
     return request
-
-
-def prepare(
-    workspace: Workspace,
-    clouds: Mapping[str, Cloud],
-    spec: Spec,
-    *,
-    environment: Mapping[str, str],
-    source: str,
-    say: Callable[[str], None],
-) -> tuple[Spec, CodeRecord]:
-    """Check all that can be checked, and store the code: everything of a submit but the asking. What is to be asked."""
-    check(spec, clouds, environment, source=source)
-    if problems := shared.check(workspace, clouds, spec):
-        raise SpecError(problems, source=source)
-    spec = shared.narrowed(workspace, clouds, spec)
-    if spec.machine.cloud != "local":
-        _check_workspace(workspace, spec)
-        workspace.remember_cloud(spec.machine.cloud)
-    return spec, _store_code(workspace, spec, say)
 
 
 def _store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:

@@ -23,6 +23,7 @@ Phase = Literal["making", "ready", "deleting"]
 
 # Whoever makes a machine and has not said so for this long is gone.
 QUIET_S = 900.0
+_CLUSTER = "cluster:"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,18 @@ class HandView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def abandoned(self) -> bool:
         return self.overdue or (self.phase != "ready" and self.quiet_s > QUIET_S)
+
+
+class _ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a cluster's record as tells whether its machines are anybody's."""
+
+    phase: Phase = "making"
+    by: str = ""
+
+
+def cluster_purpose(cluster: str) -> str:
+    """What a machine of a cluster is for: with the cluster's record it becomes nobody's."""
+    return f"{_CLUSTER}{cluster}"
 
 
 def name_of_this_process() -> str:
@@ -141,6 +154,8 @@ class Hands:
         hand = self.find(name)
         if hand is None:
             return None
+        if hand.purpose.startswith(_CLUSTER) and self.without_cluster(hand.purpose.removeprefix(_CLUSTER)):
+            return HandView(id=hand.id, phase="deleting", quiet_s=float("inf"))
         if hand.phase == "ready":
             overdue = bool(hand.until) and self.now() > hand.until
             return HandView(id=hand.id, phase=hand.phase, overdue=overdue, until_idle=hand.until_idle, who=hand.who)
@@ -152,6 +167,18 @@ class Hands:
             return None
         quiet_s = max(0.0, self.now() - said_at)
         return HandView(id=hand.id, phase=hand.phase, quiet_s=quiet_s, who=hand.who)
+
+    def without_cluster(self, name: str) -> bool:
+        """Whether the cluster is gone, or whoever brought it up or down was killed. Raises Damaged."""
+        key = f"clusters/{name}.json"
+        try:
+            cluster = decoded(self.bucket.get(key), _ClusterView, key)
+            if cluster.phase == "ready":
+                return False
+            said_at = self.bucket.head(key).modified_at
+        except Missing:
+            return True
+        return Holder(who=cluster.by, epoch=0).plainly_dead() or self.now() - said_at > QUIET_S
 
     def now(self) -> float:
         """The store's own now: the time it gives to a write of ours."""

@@ -40,6 +40,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "user" if self.who else "workspace"
 
     @property
+    def told(self) -> str:
+        """`$50 a month, 4 machines at a time`."""
+        span = "" if self.per == "total" else f" a {self.per}"
+        words = [f"${self.cost_usd:g}{span}"] if self.cost_usd else []
+        words += [f"{self.max_hours:g} machine hours{span}"] if self.max_hours else []
+        words += [f"{self.max_machines} machines at a time"] if self.max_machines else []
+        return ", ".join(words)
+
+    @property
     def empty(self) -> bool:
         return not (self.cost_usd or self.max_hours or self.max_machines)
 

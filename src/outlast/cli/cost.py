@@ -1,0 +1,167 @@
+"""`outlast cost`: what was spent, on what, what it would have cost on demand, and what of it was for nothing."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.terminal import dim, find_workspace, money, note, table
+from outlast.errors import UsageError
+from outlast.spec.quantity import describe_s, duration_s
+from outlast.workspace.books import Books
+from outlast.workspace.ledger import By, Line, Sum, after, grouped, total
+
+if TYPE_CHECKING:
+    from outlast.workspace.workspace import Workspace
+
+_BY = ("run", "user", "day", "cloud", "machine")
+_ROWS = 40
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN", required=False, default="")
+@click.option("--user", "who", default="", metavar="USER", help="Only what this user has spent.")
+@click.option("--since", default="", metavar="WHEN", help="Only since then: 7d, 12h, or a day such as 2026-11-01.")
+@click.option("--by", type=click.Choice(_BY), default=None, help="A line for each of these (day; of a run: machine).")
+@json_option
+@workspace_option
+def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, workspace_url: str) -> int:
+    """Say what was spent, on what, and what of it was for nothing.
+
+    From the stories of all runs, machines made by hand included. What still runs is an estimate, marked with `~`.
+    """
+    workspace = find_workspace(workspace_url)
+    now = time.time()
+    begin = when(since, now) if since else 0.0
+    books = Books(workspace)
+    lines, blind = _lines(workspace, books, run_name, now)
+    for run, why in books.damaged.items():
+        note(f"{run}: {why}; what it cost is not counted")
+    for name, why in blind.items():
+        note(f"{name}: {why}; machines by hand there are not counted")
+    if who:
+        known = sorted({line.who for line in lines} | {page.who for page in books.runs(now)} - {""})
+        check_user(who, known)
+        lines = [line for line in lines if line.who == who]
+    lines = [piece for line in lines if (piece := after(line, begin)) is not None]
+    chosen = cast(By, by or ("machine" if run_name else "day"))
+    if as_json:
+        click.echo(_as_json(lines, chosen, since=begin, now=now, blind=blind))
+        return 0
+    _tell(lines, chosen)
+    _tell_limits(workspace, now, who)
+    return 0
+
+
+def _lines(workspace: Workspace, books: Books, run_name: str, now: float) -> tuple[list[Line], dict[str, str]]:
+    if run_name:
+        return list(books.run(workspace.find(run_name), now).lines), {}
+    from outlast.machines.bill import open_lines
+    from outlast.workspace.hand import Hands
+
+    lines = [line for page in [*books.runs(now), *books.machines()] for line in page.lines]
+    hands = Hands(workspace)
+    there, blind = open_lines(cast(Any, clouds(workspace)), hands) if hands.any() else ([], {})
+    return lines + there, blind
+
+
+def when(text: str, now: float) -> float:
+    """`7d` ago, or the beginning of a day of UTC."""
+    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+        try:
+            at = datetime.datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=datetime.UTC).timestamp()
+        except ValueError as problem:
+            raise UsageError(f"--since {text}: there is no such day", hint="write it like 2026-11-01") from problem
+        if at > now:
+            raise UsageError(f"--since {text}: that day is still to come")
+        return at
+    try:
+        return now - duration_s(text)
+    except ValueError as problem:
+        raise UsageError(f"--since {text}: {problem}", hint="write it like 7d, 12h or 2026-11-01") from problem
+
+
+def check_user(who: str, known: list[str]) -> None:
+    if who not in known:
+        import difflib
+
+        close = difflib.get_close_matches(who, known, n=3, cutoff=0.4) or known[:8]
+        hint = "known: " + ", ".join(f"`{one}`" for one in close) if close else "nobody has submitted anything yet"
+        raise UsageError(f"nobody called `{who}` has ever had a run or a machine in this workspace", hint=hint)
+
+
+def _tell(lines: list[Line], by: By) -> None:
+    from outlast.cli.bars import per_day
+
+    if not lines:
+        note("nothing was spent")
+        return
+    sums = grouped(lines, by)
+    shown = list(sums.items())
+    if by == "day":
+        shown = shown[-_ROWS:]
+        picture = per_day(grouped(lines, "day"))
+        if picture:
+            click.echo(picture + "\n")
+    elif len(shown) > _ROWS:
+        shown = shown[:_ROWS]
+    rows = [_cells(key, one) for key, one in shown]
+    whole = total(lines)
+    header = [by.upper(), "COST", "ON DEMAND", "SAVED", "TIME", "WASTED", "GOODPUT", "FOR"]
+    rest = len(sums) - len(shown)
+    click.echo(table([*rows, _cells("all", whole)] if len(sums) > 1 else rows, header=header))
+    if rest:
+        note(f"and {rest} more, see --json")
+    if whole.estimated_usd:
+        click.echo(dim(f"~ {money(whole.estimated_usd)} of it is an estimate: of what still runs"))
+
+
+def _cells(key: str, one: Sum) -> list[str]:
+    saved = 1 - one.cost_usd / one.on_demand_usd if one.on_demand_usd else 0.0
+    causes = ", ".join(f"{cause} {money(usd)}" for cause, usd in one.causes.items() if usd)
+    mark = "~" if one.estimated_usd else ""
+    return [
+        key,
+        mark + money(one.cost_usd),
+        money(one.on_demand_usd),
+        f"{saved:.0%}",
+        describe_s(one.seconds),
+        money(one.wasted_usd),
+        "" if one.goodput is None else f"{one.goodput:.0%}",
+        causes,
+    ]
+
+
+def _tell_limits(workspace: Workspace, now: float, who: str) -> None:
+    from outlast.cli.limits import standing
+
+    for limits, used in standing(workspace, now):
+        if not who or limits.who in ("", who):
+            click.echo(dim(f"limit of {limits.whose}: {used}"))
+
+
+def _as_json(lines: list[Line], by: By, *, since: float, now: float, blind: dict[str, str]) -> str:
+    import json
+
+    import msgspec
+
+    def told(one: Sum) -> dict[str, Any]:
+        return {**msgspec.to_builtins(one), "wasted_usd": one.wasted_usd, "goodput": one.goodput}
+
+    return json.dumps(
+        {
+            "since": since,
+            "until": now,
+            "total": told(total(lines)),
+            "by": by,
+            "groups": {key: told(one) for key, one in grouped(lines, by).items()},
+            "lines": [msgspec.structs.asdict(line) for line in lines],
+            "blind": blind,
+        },
+        indent=2,
+    )

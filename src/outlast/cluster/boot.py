@@ -1,0 +1,58 @@
+"""What the machines of a cluster are born with: the boot script, and the metadata that tells a node who it is."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+from outlast.clouds.cloud import Boot
+from outlast.supervisor import elsewhere
+from outlast.workspace.data import local_path
+from outlast.workspace.wheel import store_wheel
+from outlast.workspace.workspace import Workspace
+
+# A node whose program ended does nothing but bill. It deletes itself on its way out; if it could not, it is off.
+_SCRIPT = """#!/bin/bash
+echo "outlast: starting the node"
+{python} -P -m outlast.cluster.node
+echo "outlast: the node ended with $?; switching off"
+shutdown -h now
+"""
+_AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node\n"
+
+
+def boot(
+    workspace: Workspace, name: str, cloud: str, *, role: str, secrets: str, life_s: float, broker: str = ""
+) -> Boot:
+    """Of a head, or of the workers. Nothing in it is a secret."""
+    metadata = {
+        "outlast-workspace": workspace.url,
+        "outlast-cluster": name,
+        "outlast-role": role,
+        "outlast-cloud": cloud,
+        "outlast-secrets": secrets,
+    }
+    if cloud != "local":
+        metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
+        # The agent's way to an outlast of its own, with the cluster's program at its end.
+        return Boot(script=elsewhere.SCRIPT.replace(_AGENT, _NODE), metadata=metadata, life_max_s=life_s)
+    host = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    if host:
+        metadata["outlast-storage-host"] = host
+    if broker:
+        metadata["outlast-broker"] = broker
+    shares = (local_path(workspace.url), os.path.dirname(broker) if broker else "")
+    return Boot(
+        script=_SCRIPT.format(python=shlex.quote(sys.executable)),
+        metadata=metadata,
+        shares=tuple(path for path in shares if path),
+        forwards=_forwards(host),
+        life_max_s=life_s,
+    )
+
+
+def _forwards(host: str) -> tuple[int, ...]:
+    """The port of an endpoint that is rehearsed with, where it is one of this computer."""
+    name, _, port = host.rstrip("/").rpartition("//")[2].rpartition(":")
+    return (int(port),) if name in ("127.0.0.1", "localhost") and port.isdigit() else ()

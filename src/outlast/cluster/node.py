@@ -1,0 +1,124 @@
+"""The program on a machine of a cluster: brings code and files, runs the set-up once, starts Ray, and guards it.
+
+    python -m outlast.cluster.node
+
+Who it is, it learns from the instance metadata; what to do, from the workspace. Ray runs below it: a node whose Ray
+ended deletes its machine, unless another head takes it over.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+
+from outlast.agent.instance import GceInstance, Instance, patiently
+from outlast.cluster import setup
+from outlast.cluster.guard import HeadGuard, WorkerGuard
+from outlast.cluster.place import Place
+from outlast.cluster.raystart import environment
+from outlast.cluster.record import Cluster, Clusters, NodeState
+from outlast.errors import OutlastError
+from outlast.spec.cluster import HEAD
+from outlast.workspace.workspace import open_workspace
+
+# How long a node that could not be set up stays, for whoever wants to see why.
+_LINGER_S = 600.0
+
+
+class Node:
+    """One machine of one cluster."""
+
+    def __init__(self, clusters: Clusters, cluster: Cluster, instance: Instance, place: Place) -> None:
+        self.clusters = clusters
+        self.cluster = cluster
+        self.instance = instance
+        self.place = place
+
+    def live(self) -> None:
+        """Until Ray ends or the cluster does; then the machine is to go. Raises OutlastError when it cannot come up."""
+        self.tell("fetching")
+        secrets = self.instance.secrets(self.cluster.secrets)
+        self.place.write_token(secrets["RAY_TOKEN"])
+        setup.bring(self.clusters.bucket, self.cluster, self.place, secrets)
+        variables = {**os.environ, **environment(self.cluster, self.place.machine, self.place.kind, self.place.token)}
+        variables["PYTHONPATH"] = os.pathsep.join(self.place.python_path(variables.get("PYTHONPATH", "")))
+        variables["PATH"] = os.pathsep.join([os.path.dirname(self.place.ray), variables["PATH"]])
+        self.place.write_desk(variables, workspace=self.clusters.workspace.url, cluster=self.cluster.name)
+        setup.run_phases(self.cluster.spec.phases.of(self.place.role), self.place, variables, tell=self.tell)
+        guard = HeadGuard if self.place.role == HEAD else WorkerGuard
+        guard(self.clusters, self.cluster, self.instance, self.place, variables, tell=self.tell).run()
+
+    def tell(self, phase: str, why: str = "", goes_in_s: float = -1.0) -> None:
+        say(phase + (f": {why}" if why else ""))
+        state = NodeState(machine=self.place.machine, phase=phase, why=why, at=time.time(), goes_in_s=goes_in_s)
+        self.clusters.put(self.cluster.name, "state", self.place.machine, state)
+
+
+def say(line: str) -> None:
+    print(f"outlast: {line}", flush=True)
+
+
+def main() -> int:
+    instance = GceInstance()
+    name = patiently(instance, "outlast-cluster")
+    if host := instance.attribute("outlast-storage-host"):
+        os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
+    clusters = Clusters(open_workspace(instance.attribute("outlast-workspace")))
+    place = Place.of(instance)
+    try:
+        cluster = _patiently(lambda: clusters.find(name))
+        if cluster is None:
+            say(f"the workspace has no cluster `{name}`")
+        else:
+            node = Node(clusters, cluster, instance, place)
+            try:
+                place.find_ray()
+                node.live()
+            except (OutlastError, OSError) as problem:
+                why = problem.message if isinstance(problem, OutlastError) else str(problem)
+                node.tell("failed", why)
+                _linger(clusters, cluster, place)
+    except OutlastError as problem:
+        say(f"error: {problem.message}")
+    leave(clusters, name, instance, place)
+    return 0
+
+
+def _patiently(find: Callable[[], Cluster | None], *, timeout_s: float = 30.0) -> Cluster | None:
+    """The record is there before us; a store that does not answer at once is asked again."""
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        try:
+            return find()
+        except OutlastError:
+            if time.monotonic() > ends_at:
+                raise
+            time.sleep(1.0)
+
+
+def _linger(clusters: Clusters, cluster: Cluster, place: Place) -> None:
+    ends_at = time.monotonic() + _LINGER_S
+    while time.monotonic() < ends_at:
+        time.sleep(5.0)
+        found = clusters.find(cluster.name)
+        if found is None or found.id != cluster.id or (place.role == HEAD and found.head != place.machine):
+            return
+
+
+def leave(clusters: Clusters, name: str, instance: Instance, place: Place) -> None:
+    """The record first: a machine that could not delete itself then is nobody's, and the reaper finds it."""
+    try:
+        clusters.hands.remove(place.machine)
+        for part in ("nodes", "state"):
+            clusters.drop(name, part, place.machine)
+        say(f"deleting {shlex.quote(place.machine)}")
+        instance.delete_self()
+    except (OutlastError, OSError) as problem:
+        say(f"cannot delete this machine: {problem}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

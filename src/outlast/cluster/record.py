@@ -1,0 +1,201 @@
+"""What the workspace remembers of a cluster: its record, its nodes, their state, its jobs. Refuses to ask a cloud.
+
+clusters/NAME.json             the record: written before anything is launched, removed after everything is gone
+clusters/NAME/head.json        which machine is the head now, and where the others find it; the head's own word
+clusters/NAME/nodes/MACHINE    what Ray wants to be remembered of a node; before its launch
+clusters/NAME/state/MACHINE    how far a node has come; its own word, a hint
+clusters/NAME/jobs/ID          what was submitted; before Ray hears of it
+clusters/NAME/ended/ID         how a job ended; the head's word
+clusters/NAME/past/MACHINE     what a machine that is gone has cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from outlast.clouds.cloud import Boot
+from outlast.errors import Exists, Missing
+from outlast.spec.cluster import ClusterSpec, Kind
+from outlast.workspace.codec import decoded
+from outlast.workspace.hand import Hands, cluster_purpose, name_of_this_process
+from outlast.workspace.record import CodeRecord
+from outlast.workspace.workspace import Workspace
+
+# On every machine of a cluster; Ray's own word for the first.
+LABEL_NAME = "ray-cluster-name"
+LABEL_ID = "ray-cluster-id"
+# The records of its machines are valid for so long after the head has last said so.
+LEASE_S = 1200.0
+PORT = 6379
+DASHBOARD_PORT = 8265
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder that every machine gets: as a bundle, or one file as a blob, or as a secret."""
+
+    code: CodeRecord | None = None
+    blob: str = ""
+    secret: str = ""
+    executable: bool = False
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """One cluster: what was asked for, by whom, and how its machines are born."""
+
+    name: str
+    id: str
+    cloud: str
+    spec: ClusterSpec
+    phase: Literal["making", "ready", "deleting"] = "making"
+    by: str = ""
+    who: str = ""
+    # `host:path` of the file that it was made from: whoever changed the name in it is understood all the same.
+    file: str = ""
+    asked_at: float = 0.0
+    head: str = ""
+    secrets: str = ""
+    code: CodeRecord | None = None
+    mounts: dict[str, Mount] = {}
+    worker_boot: Boot = Boot()
+    # What Ray believes that a node of each kind has.
+    has: dict[str, dict[str, float]] = {}
+
+    def kind(self, name: str) -> Kind:
+        return next((kind for kind in self.spec.workers if kind.name == name), self.spec.head)
+
+    @property
+    def purpose(self) -> str:
+        return cluster_purpose(self.name)
+
+
+class HeadPlace(msgspec.Struct, frozen=True, kw_only=True):
+    machine: str
+    address: str
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    machine: str
+    kind: str
+    tags: dict[str, str] = {}
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    machine: str
+    phase: str
+    why: str = ""
+    # By the machine's own clock, and only ever compared with itself.
+    at: float = 0.0
+    # The cluster is idle and will go down in so many seconds; below zero: it will not.
+    goes_in_s: float = -1.0
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    command: str
+    # The head that it was given to. On another one nobody knows it any more.
+    head: str
+    who: str = ""
+    asked_at: float = 0.0
+    code: CodeRecord | None = None
+    env: dict[str, str] = {}
+    # The grid that it is a point of.
+    matrix: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended, by the head's word: Ray's own is lost with the head."""
+
+    id: str
+    status: str
+    message: str = ""
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    exit_code: int | None = None
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    machine: str
+    cost_usd: float
+    ran_s: float
+    why: str = ""
+
+
+class Clusters:
+    """The clusters of one workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.bucket = workspace.bucket
+        self.hands = Hands(workspace)
+
+    def create(self, cluster: Cluster) -> Cluster:
+        """Raises Exists."""
+        fresh = msgspec.structs.replace(cluster, by=name_of_this_process())
+        self.bucket.create(_key(cluster.name), msgspec.json.encode(fresh))
+        return fresh
+
+    def write(self, cluster: Cluster) -> Cluster:
+        fresh = msgspec.structs.replace(cluster, by=name_of_this_process())
+        self.bucket.put(_key(cluster.name), msgspec.json.encode(fresh), durable=True)
+        return fresh
+
+    def find(self, name: str) -> Cluster | None:
+        try:
+            return decoded(self.bucket.get(_key(name)), Cluster, _key(name))
+        except Missing:
+            return None
+
+    def all(self) -> Sequence[Cluster]:
+        names = [child.removesuffix(".json") for child in self.bucket.children("clusters/") if child.endswith(".json")]
+        return [found for name in names if (found := self.find(name)) is not None]
+
+    def forget(self, cluster: Cluster) -> None:
+        """Everything about it; the record last, so that one cut short is found again."""
+        for entry in list(self.bucket.list(f"clusters/{cluster.name}/")):
+            self.bucket.delete(entry.key)
+        self.bucket.delete(_key(cluster.name))
+
+    # What is below
+
+    def put(self, cluster: str, part: str, name: str, value: msgspec.Struct, *, durable: bool = False) -> None:
+        self.bucket.put(f"clusters/{cluster}/{part}/{name}", msgspec.json.encode(value), durable=durable)
+
+    def add(self, cluster: str, part: str, name: str, value: msgspec.Struct) -> bool:
+        """False if there is one already."""
+        try:
+            self.bucket.create(f"clusters/{cluster}/{part}/{name}", msgspec.json.encode(value))
+        except Exists:
+            return False
+        return True
+
+    def get(self, cluster: str, part: str, name: str, kind: type[T]) -> T | None:
+        key = f"clusters/{cluster}/{part}/{name}"
+        try:
+            return decoded(self.bucket.get(key), kind, key)
+        except Missing:
+            return None
+
+    def each(self, cluster: str, part: str, kind: type[T]) -> list[T]:
+        names = self.bucket.children(f"clusters/{cluster}/{part}/")
+        return [found for name in names if (found := self.get(cluster, part, name, kind)) is not None]
+
+    def drop(self, cluster: str, part: str, name: str) -> None:
+        self.bucket.delete(f"clusters/{cluster}/{part}/{name}")
+
+    def head(self, cluster: str) -> HeadPlace | None:
+        key = f"clusters/{cluster}/head.json"
+        try:
+            return decoded(self.bucket.get(key), HeadPlace, key)
+        except Missing:
+            return None
+
+    def tell_head(self, cluster: str, place: HeadPlace) -> None:
+        self.bucket.put(f"clusters/{cluster}/head.json", msgspec.json.encode(place), durable=True)
+
+
+def _key(name: str) -> str:
+    return f"clusters/{name}.json"

@@ -1,0 +1,260 @@
+"""`[cluster]`: a head and its workers, read and checked. No IO: a cloud is asked by whoever brings it up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from outlast.errors import SpecError
+from outlast.spec import fields, quantity
+from outlast.spec.needs import Needs, Range
+from outlast.spec.reader import Reader, of, text, texts
+from outlast.spec.spec import CodeSpec
+
+_KIND = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?")
+_RESOURCE = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*")
+# Options of `ray start` that are ours to give, for they say who is in the cluster and who may come in.
+OUR_OPTIONS = frozenset(
+    {
+        *("head", "address", "port", "autoscaling-config", "block", "node-ip-address", "num-cpus", "num-gpus"),
+        *("resources", "temp-dir", "dashboard-host", "dashboard-port", "include-dashboard", "disable-usage-stats"),
+    }
+)
+HEAD = "head"
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of node: what machine it is, how many there may be, what Ray believes that it has."""
+
+    name: str
+    type: str = ""
+    cpus: Range = Range()
+    memory_gb: Range = Range()
+    gpu: str = ""
+    gpus: int = 0
+    disk_gb: float = 10.0
+    image: str = ""
+    zones: tuple[str, ...] = ()
+    exclude_zones: tuple[str, ...] = ()
+    spot: bool = True
+    min: int = 0
+    max: int = 0
+    # Ray's own words: CPU, GPU, memory (in bytes), and what the user invented. What is left out is the machine's.
+    resources: dict[str, float] = {}
+    # Further options of `ray start`, without the dashes.
+    options: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+
+    def needs(self) -> Needs:
+        return Needs(
+            type=self.type,
+            cpus=self.cpus,
+            memory_gb=self.memory_gb,
+            gpu=self.gpu,
+            gpus=self.gpus,
+            disk_gb=self.disk_gb,
+            image=self.image,
+            spot=self.spot,
+            zones=self.zones,
+            exclude_zones=self.exclude_zones,
+        )
+
+
+class Phases(msgspec.Struct, frozen=True, kw_only=True):
+    """Commands for bash, in the order in which they are run. Each is run once a machine."""
+
+    initialization: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    head_setup: tuple[str, ...] = ()
+    worker_setup: tuple[str, ...] = ()
+
+    def of(self, role: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        own = ("head_setup", self.head_setup) if role == HEAD else ("worker_setup", self.worker_setup)
+        return (("initialization", self.initialization), ("setup", self.setup), own)
+
+
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole cluster, checked."""
+
+    name: str
+    cloud: str = "local"
+    head: Kind = Kind(name=HEAD, spot=False)
+    workers: tuple[Kind, ...] = ()
+    max_workers: int = 0
+    upscaling_speed: float = 1.0
+    # A worker without work goes after this long; the cluster as a whole, without a job, after that (0: never).
+    idle_s: float = 300.0
+    idle_down_s: float = 3600.0
+    # Workers that do not hear of a head for so long delete themselves.
+    orphan_s: float = 300.0
+    # The cloud itself ends every machine of it after this long.
+    life_s: float = 7 * 86400.0
+    phases: Phases = Phases()
+    # Path on the machines → file or folder here.
+    files: dict[str, str] = {}
+    files_exclude: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    code: CodeSpec | None = None
+    container: str = ""
+
+
+def read_cluster(reader: Reader, name: str, cloud: str) -> ClusterSpec:
+    """`name` and `cloud` are what the rest of the file says, for a table that says nothing."""
+    workers = _workers(reader)
+    spec = ClusterSpec(
+        name=reader.take("name", fields.name, name or "cluster"),
+        cloud=reader.take("cloud", fields.cloud, cloud),
+        head=_kind(_below(reader, "head"), HEAD),
+        workers=workers,
+        max_workers=reader.take("max_workers", none_or_more, sum(kind.max for kind in workers)),
+        upscaling_speed=reader.take("upscaling_speed", _speed, 1.0),
+        idle_s=reader.take("idle", quantity.duration_s, 300.0),
+        idle_down_s=reader.take("idle_down", _or_never, 3600.0),
+        orphan_s=reader.take("orphan", quantity.duration_s, 300.0),
+        life_s=reader.take("life", quantity.duration_s, 7 * 86400.0),
+        phases=Phases(
+            initialization=reader.take("initialization", texts, ()),
+            setup=reader.take("setup", texts, ()),
+            head_setup=reader.take("head_setup", texts, ()),
+            worker_setup=reader.take("worker_setup", texts, ()),
+        ),
+        files=reader.take("files", _files, {}),
+        env=reader.take("env", _env, {}),
+    )
+    reader.finish()
+    if not spec.workers:
+        reader.wrong(
+            "workers", "missing; a cluster has at least one kind of worker, e.g. [cluster.workers.cpu] max = 3"
+        )
+    for kind in spec.workers:
+        if kind.max > spec.max_workers:
+            reader.wrong("max_workers", f"{spec.max_workers} is less than the {kind.max} of `{kind.name}`")
+    return spec
+
+
+def _below(reader: Reader, field: str) -> Reader:
+    table: dict[str, Any] = reader.take(field, of(dict), {})
+    return Reader(table, section=f"{reader.section}.{field}", problems=reader.problems)
+
+
+def _workers(reader: Reader) -> tuple[Kind, ...]:
+    above = _below(reader, "workers")
+    found = []
+    for name in above.table:
+        if not _KIND.fullmatch(name) or name == HEAD:
+            above.wrong(name, "a kind of workers is named with letters, digits, `-`, `_` and `.`, and not `head`")
+        found.append(_kind(_below(above, name), name))
+    return tuple(found)
+
+
+def _kind(reader: Reader, name: str) -> Kind:
+    gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
+    head = name == HEAD
+    counts = (0, 0)
+    if not head:
+        low = reader.take("min", none_or_more, 0)
+        counts = (low, reader.take("max", none_or_more, max(low, 1)))
+        if counts[0] > counts[1]:
+            reader.wrong("min", f"{counts[0]} is more than `max`, which is {counts[1]}")
+    kind = Kind(
+        name=name,
+        type=reader.take("type", text, ""),
+        cpus=reader.take("cpus", quantity.number_range, Range()),
+        memory_gb=reader.take("memory", quantity.size_range_gb, Range()),
+        gpu=gpu,
+        gpus=gpus,
+        disk_gb=reader.take("disk", quantity.size_gb, 10.0),
+        image=reader.take("image", text, ""),
+        zones=reader.take("zones", texts, ()),
+        exclude_zones=reader.take("exclude_zones", texts, ()),
+        # The driver of every job is on the head, so it must not be taken away; who wants it cheap all the same says so.
+        spot=reader.take("spot", of(bool), not head),
+        min=counts[0],
+        max=counts[1],
+        resources=reader.take("resources", resources, {}),
+        options=reader.take("ray", options, {}),
+    )
+    reader.finish()
+    return kind
+
+
+def none_or_more(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{value} must not be less than zero")
+    return value
+
+
+def _speed(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"expected a number that is not less than zero, got {value!r}")
+    return float(value)
+
+
+def _or_never(value: Any) -> float:
+    return 0.0 if value == "never" else quantity.duration_s(value)
+
+
+def resources(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a table of numbers, got {value!r}")
+    found: dict[str, float] = {}
+    for name, amount in value.items():
+        if not isinstance(name, str) or not _RESOURCE.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a resource")
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < float("inf"):
+            raise ValueError(f"{name}: expected a number that is not less than zero, got {amount!r}")
+        found[name] = float(amount)
+    return found
+
+
+def options(value: Any) -> dict[str, str]:
+    """Options of `ray start`. Those that are ours are refused by name."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a table of options, got {value!r}")
+    found: dict[str, str] = {}
+    for name, given in value.items():
+        plain = str(name).lstrip("-").replace("_", "-")
+        if plain in OUR_OPTIONS:
+            raise ValueError(f"`{name}` is given by outlast; `resources` says what a node has")
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", plain):
+            raise ValueError(f"{name!r} is no option of `ray start`")
+        found[plain] = str(given).lower() if isinstance(given, bool) else str(given)
+    return found
+
+
+def _files(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a table of paths, got {value!r}")
+    return {place(there): text(here) for there, here in value.items()}
+
+
+def place(value: Any) -> str:
+    path = text(value)
+    if not path.startswith(("/", "~/")) or ".." in path.split("/"):
+        raise ValueError(f"{value!r} must be a full path on the machines, or one that begins with `~/`, without `..`")
+    return path.rstrip("/")
+
+
+def _env(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a table of variables, got {value!r}")
+    for name in value:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or str(name).startswith("OUTLAST_"):
+            raise ValueError(f"{name!r} is no name of a variable, or one of outlast's own")
+    return {str(name): str(given) for name, given in value.items()}
+
+
+def parse_cluster(table: Mapping[str, Any], *, name: str, source: str) -> ClusterSpec:
+    """The cluster of a project: `[cluster]`, with `[code]` beside it. Raises SpecError with everything wrong."""
+    problems: list[str] = []
+    machine = table.get("machine", {})
+    cloud = machine.get("cloud", "local") if isinstance(machine, Mapping) else "local"
+    spec = read_cluster(Reader(table, problems=problems).section_of("cluster"), name, str(cloud))
+    if problems:
+        raise SpecError(problems, source=source, hint="see `[cluster]` in docs/spec.md")
+    return spec

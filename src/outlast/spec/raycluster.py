@@ -1,0 +1,296 @@
+"""A cluster file of Ray's own launcher, taken as it is: the layout of today and the one before it. No IO.
+
+Every problem is told at once: markers that nobody filled in, fields that Ray does not know, values of the wrong type,
+and what cannot be honoured here. What is only done otherwise is noted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from outlast.errors import SpecError
+from outlast.spec import fields
+from outlast.spec.cluster import OUR_OPTIONS, ClusterSpec, Kind, Phases, none_or_more, options, place, resources
+from outlast.spec.raynode import read_machine
+from outlast.spec.reader import Reader, of, text
+
+_MARKER = re.compile(r"\S*CUSTOMIZE\S*")
+_PROVIDERS = {"gcp": "gcp", "external": "local"}
+# Fields of Ray's that change nothing here, with the reason.
+_DONE_OTHERWISE = {
+    "auth": "machines are reached with outlast's own key",
+    "autoscaling_mode": "Ray itself has dropped it",
+    "cluster_synced_files": "",
+    "initial_workers": "Ray itself has dropped it; `min_workers` counts",
+    "metadata": "",
+    "no_restart": "",
+    "target_utilization_fraction": "Ray itself has dropped it",
+}
+_PHASES = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands")
+_PROVIDER_FIELDS = (
+    *("type", "region", "availability_zone", "project_id", "module", "cache_stopped_nodes"),
+    *("use_internal_ips", "disable_node_updaters"),
+)
+_NOTHING: tuple[str, ...] = ()
+
+
+def parse_ray(table: Any, *, source: str) -> tuple[ClusterSpec, list[str]]:
+    """The cluster, and what is done otherwise than the file says. Raises SpecError."""
+    if not isinstance(table, Mapping):
+        raise SpecError(["this is no cluster file: expected a table of fields"], source=source)
+    reading = _Reading(table)
+    spec = reading.read()
+    if reading.problems:
+        raise SpecError(reading.problems, source=source, hint="nothing was launched; see docs/clusters.md")
+    return spec, reading.notes
+
+
+def _markers(value: Any, where: str) -> Iterator[str]:
+    if isinstance(value, str):
+        for found in _MARKER.findall(value):
+            yield f"{where}: the marker `{found.strip(chr(34) + chr(39))}` has not been filled in"
+    elif isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _markers(str(name), where or str(name))
+            yield from _markers(below, f"{where}.{name}" if where else str(name))
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from _markers(below, f"{where}[{index}]")
+
+
+class _Reading:
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self.problems = list(_markers(table, ""))
+        self.notes: list[str] = []
+        # A marker is a problem of its own; that the text around it is no name either would be told twice.
+        self.top = Reader(table, problems=self.problems)
+
+    def read(self) -> ClusterSpec:
+        top = self.top
+        name = top.take("cluster_name", text, "cluster")
+        if "cluster_name" not in top.table:
+            top.wrong("cluster_name", "missing")
+        elif not _MARKER.search(name):
+            name = top.take("cluster_name", fields.name, "cluster")
+        cloud, zones = self._provider()
+        self._otherwise()
+        head, workers, total = self._kinds(zones)
+        start = {role: self._start(f"{role}_start_ray_commands") for role in ("head", "worker")}
+        spec = ClusterSpec(
+            name=name,
+            cloud=cloud,
+            head=_with_options(head, start["head"]),
+            workers=tuple(_with_options(kind, start["worker"]) for kind in workers),
+            max_workers=total,
+            upscaling_speed=top.take("upscaling_speed", _number, 1.0),
+            idle_s=top.take("idle_timeout_minutes", _number, 5.0) * 60.0,
+            phases=Phases(**{_phase(field): top.take(field, _commands, _NOTHING) for field in _PHASES}),
+            files=self._files(),
+            files_exclude=top.take("rsync_exclude", _strings, _NOTHING),
+            container=self._container(),
+        )
+        top.take("rsync_filter", _strings, _NOTHING)
+        top.take("head_node_type", text, "")
+        top.finish()
+        return spec
+
+    def _provider(self) -> tuple[str, tuple[str, ...]]:
+        reader = self.top.section_of("provider")
+        if "type" not in reader.table:
+            reader.wrong("type", "missing; say `gcp`")
+        kind = reader.take("type", text, "gcp")
+        if kind not in _PROVIDERS:
+            reader.wrong("type", f"machines of `{kind}` cannot be had; known are {', '.join(_PROVIDERS)}")
+        region = reader.take("region", text, "")
+        given = reader.take("availability_zone", text, "")
+        for field in _PROVIDER_FIELDS:
+            reader.take(field, lambda value: value, None)
+        if reader.table.get("project_id"):
+            self.notes.append("provider.project_id: the project is that of your gcloud set-up")
+        if reader.table.get("cache_stopped_nodes"):
+            self.notes.append(
+                "provider.cache_stopped_nodes: stopped machines bill for their disks, so they are deleted"
+            )
+        reader.finish()
+        zones = tuple(part.strip() for part in given.split(",") if part.strip())
+        return _PROVIDERS.get(kind, "gcp"), zones or ((region,) if region else ())
+
+    def _otherwise(self) -> None:
+        for field, why in _DONE_OTHERWISE.items():
+            value = self.top.take(field, lambda value: value, None)
+            if value and why:
+                self.notes.append(f"{field}: {why}")
+        if self.top.table.get("cluster_synced_files"):
+            self.top.wrong("cluster_synced_files", "cannot be honoured: use `file_mounts`, which every machine gets")
+        if self.top.take("file_mounts_sync_continuously", of(bool), False):
+            why = "cannot be honoured: machines come and go; `outlast sync` follows one machine"
+            self.top.wrong("file_mounts_sync_continuously", why)
+
+    def _kinds(self, zones: tuple[str, ...]) -> tuple[Kind, list[Kind], int]:
+        top = self.top
+        fewest, most = top.take("min_workers", none_or_more, 0), top.take("max_workers", none_or_more, -1)
+        if "available_node_types" in top.table:
+            for old in ("head_node", "worker_nodes", "min_workers"):
+                if top.take(old, lambda value: value, None):
+                    top.wrong(old, "belongs to the layout before `available_node_types`, which is there as well")
+            head, workers = self._new_layout(zones)
+        else:
+            head = read_machine(self._section("head_node"), self.notes, name="head", zones=zones, spot=False)
+            most = max(most, 0) if most >= 0 else max(fewest, 2)
+            section = self._section("worker_nodes")
+            worker = read_machine(section, self.notes, name="worker", zones=zones, low=fewest, high=most)
+            workers = [worker]
+        total = most if most >= 0 else sum(kind.max for kind in workers)
+        for kind in workers:
+            if kind.min > kind.max:
+                self.problems.append(f"{kind.name}: min_workers {kind.min} is more than max_workers {kind.max}")
+        return head, workers, total
+
+    def _section(self, field: str) -> Reader:
+        table: dict[str, Any] = self.top.take(field, of(dict), {})
+        return Reader(table, section=field, problems=self.problems)
+
+    def _new_layout(self, zones: tuple[str, ...]) -> tuple[Kind, list[Kind]]:
+        top, total = self.top, self.top.table.get("max_workers", 2)
+        types: dict[str, Any] = top.take("available_node_types", of(dict), {})
+        wanted = top.take("head_node_type", text, "")
+        if not wanted or wanted not in types:
+            near = difflib.get_close_matches(wanted, types, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            top.wrong("head_node_type", f"must name one of `available_node_types`{hint}")
+        head, workers = Kind(name="head", spot=False), []
+        for name, table in types.items():
+            section = f"available_node_types.{name}"
+            if not isinstance(table, Mapping):
+                self.problems.append(f"{section}: expected a table, got {table!r}")
+                continue
+            reader = Reader(table, section=section, problems=self.problems)
+            low = reader.take("min_workers", none_or_more, 0)
+            high = reader.take("max_workers", none_or_more, total if isinstance(total, int) else 2)
+            config = Reader(
+                reader.take("node_config", of(dict), {}), section=f"{section}.node_config", problems=self.problems
+            )
+            has: dict[str, float] = reader.take("resources", resources, {})
+            for field in ("docker", "worker_setup_commands", "labels"):
+                if reader.take(field, lambda value: value, None):
+                    reader.wrong(field, "cannot be honoured for one kind of node; say it for the whole cluster")
+            reader.finish()
+            is_head = name == wanted
+            kind = read_machine(
+                config, self.notes, name="head" if is_head else name, zones=zones, low=low, high=high, has=has,
+                spot=False if is_head else None,
+            )  # fmt: skip
+            if is_head:
+                head = kind
+            else:
+                workers.append(kind)
+        return head, workers
+
+    def _files(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        table: dict[str, Any] = self.top.take("file_mounts", of(dict), {})
+        for there, here in table.items():
+            try:
+                found[place(there)] = text(here)
+            except ValueError as problem:
+                self.top.wrong(f"file_mounts.{there}", str(problem))
+        return found
+
+    def _container(self) -> str:
+        reader = self.top.section_of("docker")
+        image = reader.take("image", _text_or_none, "")
+        for field in ("head_image", "worker_image"):
+            other = reader.take(field, _text_or_none, "")
+            if other and other != image:
+                reader.wrong(field, "cannot be honoured: head and workers share one image; say it as `image`")
+        for field in ("run_options", "head_run_options", "worker_run_options"):
+            given: tuple[str, ...] = reader.take(field, _strings, ())
+            for option in given:
+                reader.wrong(
+                    field, f"`{option}` cannot be honoured: containers get the machine's network, memory, GPUs"
+                )
+        for field in ("container_name", "pull_before_run", "use_podman", "disable_automatic_runtime_detection"):
+            if reader.take(field, lambda value: value, None) and image:
+                self.notes.append(f"docker.{field}: containers are run as `[machine] container` is")
+        reader.take("disable_shm_size_detection", lambda value: value, None)
+        reader.finish()
+        return image
+
+    def _start(self, field: str) -> dict[str, str]:
+        """The options of `ray start` in the commands that start Ray; anything else in them is named."""
+        found: dict[str, str] = {}
+        lines: tuple[str, ...] = self.top.take(field, _commands, ())
+        for line in lines:
+            for command in re.split(r"&&|;", line):
+                try:
+                    found |= _start_options(command)
+                except ValueError as problem:
+                    self.top.wrong(field, str(problem))
+        return found
+
+
+def _start_options(command: str) -> dict[str, str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as problem:
+        raise ValueError(f"`{command.strip()}` cannot be read: {problem}") from problem
+    if not words or words[:2] == ["ray", "stop"] or words[0] == "ulimit":
+        return {}
+    if words[:2] != ["ray", "start"]:
+        why = "cannot be honoured: outlast itself starts Ray; what comes before belongs into `setup_commands`"
+        raise ValueError(f"`{command.strip()}` {why}")
+    found: dict[str, str] = {}
+    rest = words[2:]
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise ValueError(f"`{word}` is no option of `ray start`")
+        name, equals, value = word[2:].partition("=")
+        if not equals and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        if name not in OUR_OPTIONS:
+            found |= options({name: value})
+    return found
+
+
+def _with_options(kind: Kind, given: dict[str, str]) -> Kind:
+    import msgspec
+
+    return msgspec.structs.replace(kind, options=given)
+
+
+def _phase(field: str) -> str:
+    return field.removesuffix("_commands")
+
+
+def _commands(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ValueError(f"expected a list of commands, got {value!r}")
+    for item in value:
+        if not isinstance(item, str):
+            raise ValueError(f"expected commands as text, got {item!r}")
+    return tuple(item for item in value if item.strip())
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"expected a list of texts, got {value!r}")
+    return tuple(value)
+
+
+def _text_or_none(value: Any) -> str:
+    return "" if value in (None, "") else text(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"expected a number that is not less than zero, got {value!r}")
+    return float(value)

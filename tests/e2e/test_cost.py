@@ -1,0 +1,174 @@
+"""What was spent on real machines of the local cloud: the sums agree with the stories, and with the cloud."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from outlast.cli.bars import per_day
+from outlast.clouds.local.catalog import DISK_USD_PER_GB_HOUR, TYPES, ZONES
+from outlast.workspace import events as ev
+from outlast.workspace.ledger import grouped
+from outlast.workspace.limits import Limits, write_limits
+from tests.e2e.conftest import COUNTER, Home
+
+
+def cost(home: Home, *words: str) -> dict[str, Any]:
+    answer = home.outlast("cost", "--json", *words)
+    assert answer.returncode == 0, answer.stderr
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def released(home: Home) -> list[ev.Released]:
+    story = home.workspace.story(home.only_run())
+    story.refresh()
+    return [event for event in story.events if isinstance(event, ev.Released)]
+
+
+def test_a_run_that_was_preempted_costs_what_its_releases_say_and_its_lost_work_is_seen(home: Home) -> None:
+    home.write("train.py", COUNTER)
+    process = home.start("run", "--no-pull", "--", "python", "train.py", "40", "0.1")
+    home.until_counted(10)
+    home.outlast("preempt", "last", "--no-notice")
+    assert process.wait(timeout=60) == 0
+    told, bills = cost(home), released(home)
+    assert told["total"]["cost_usd"] == pytest.approx(sum(bill.cost_usd for bill in bills), rel=1e-9)
+    assert told["total"]["machines"] == len(bills) == 2
+    assert told["total"]["estimated_usd"] == 0
+    # At the price of the catalogue, for as long as the cloud has billed, and for the disk.
+    for line, bill in zip(told["lines"], bills, strict=True):
+        price = TYPES[line["type"]].on_demand_usd_per_hour * ZONES[line["zone"]]
+        disk = 10.0 * DISK_USD_PER_GB_HOUR
+        assert bill.cost_usd == pytest.approx(bill.seconds / 3600 * price + bill.disk_usd, rel=1e-3)
+        assert bill.disk_usd == pytest.approx(bill.seconds / 3600 * disk, rel=0.5)
+        assert sum(line["causes"].values()) == pytest.approx(line["cost_usd"])
+        assert line["on_demand_usd"] > line["cost_usd"] * 2
+    assert told["lines"][0]["causes"]["work"] > 0
+    assert 0 < told["total"]["goodput"] < 1
+    one = cost(home, home.only_run(), "--by", "machine")
+    assert set(one["groups"]) == {attempt.machine for attempt in home.state().attempts}
+    assert one["total"]["cost_usd"] == pytest.approx(told["total"]["cost_usd"])
+
+
+def test_what_runs_is_an_estimate_and_becomes_a_bill(home: Home) -> None:
+    home.write("train.py", COUNTER)
+    process = home.start("run", "--no-pull", "--", "python", "train.py", "15", "0.1")
+    home.until_counted(1)
+    told = cost(home)
+    assert told["total"]["estimated_usd"] == told["total"]["cost_usd"] > 0
+    assert "~$" in home.outlast("cost").stdout
+    assert process.wait(timeout=60) == 0
+    assert cost(home)["total"]["estimated_usd"] == 0
+
+
+def test_a_stopped_machine_by_hand_costs_its_disk_and_a_deleted_one_is_not_forgotten(home: Home) -> None:
+    answer = home.outlast("machine", "create", "desk", "--type", "local-2", "--wait", "60s", "--no-ssh-config")
+    assert answer.returncode == 0, answer.stderr
+    (line,) = cost(home)["lines"]
+    assert (line["kind"], line["name"], line["estimated"]) == ("hand", "desk", True)
+    assert set(line["causes"]) == {"hand", "disk"}
+    assert home.outlast("machine", "stop", "desk").returncode == 0
+    home.until(lambda: home.cloud.machine("desk").status == "stopped", "the stop")
+    stopped = cost(home)["lines"][0]
+    home.until(lambda: cost(home)["total"]["wasted_usd"] > stopped["causes"].get("stopped", 0.0), "a dearer disk")
+    later = cost(home)["lines"][0]
+    assert later["causes"]["hand"] == pytest.approx(stopped["causes"]["hand"])
+    machine = home.cloud.machine("desk")
+    assert later["cost_usd"] == pytest.approx(machine.cost_usd, rel=0.05)
+    assert home.outlast("machine", "delete", "desk", "--yes").returncode == 0
+    (closed,) = cost(home)["lines"]
+    assert closed["cost_usd"] >= later["cost_usd"]
+    assert not closed.get("estimated")
+    assert cost(home)["groups"] == cost(home)["groups"]  # nothing grows any more
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--user", "nobody-of-that-name"], "nobody called `nobody-of-that-name`"),
+        (["--since", "2026-13-40"], "there is no such day"),
+        (["--since", "soon"], "--since soon"),
+        (["--since", "2999-01-01"], "still to come"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_told_so(home: Home, words: list[str], says: str) -> None:
+    answer = home.outlast("cost", *words)
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_run_that_does_not_exist_has_a_code_of_its_own(home: Home) -> None:
+    assert home.outlast("cost", "census-7").returncode == 3
+
+
+def test_a_budget_that_does_not_pay_for_an_hour_is_refused_before_anything_is_launched(home: Home) -> None:
+    answer = home.outlast("submit", "--cost", "0.005", "--", "true")
+    assert answer.returncode == 2
+    assert "does not pay for an hour" in answer.stderr
+    assert "local-1" in answer.stderr
+    for amount in ("-1", "0"):
+        answer = home.outlast("submit", "--cost", amount, "--", "true")
+        assert answer.returncode == 2
+        assert "[limits] cost_usd" in answer.stderr
+    assert not home.workspace.runs()
+    assert not home.machines()
+
+
+def test_who_has_spent_a_budget_is_refused_and_nothing_is_launched(home: Home) -> None:
+    write_limits(home.workspace.bucket, Limits(cost_usd=0.001, per="total"))
+    for words in (["submit", "--", "true"], ["machine", "create", "desk", "--no-ssh-config"]):
+        answer = home.outlast(*words)
+        assert answer.returncode == 9, answer.stderr
+        assert "of the budget of the workspace" in answer.stderr
+    assert not home.workspace.runs()
+    assert not home.machines()
+
+
+def test_limits_are_shown_set_and_refused_when_they_are_nonsense(home: Home) -> None:
+    assert "there are no limits" in home.outlast("limits").stderr
+    assert home.outlast("limits", "--cost-usd", "50", "--max-machines", "3").returncode == 0
+    assert "$0 of $50 this month; 3 machines at a time" in home.outlast("limits").stdout
+    for words in (["--cost-usd", "-5"], ["--max-hours", "nan"], ["--user", "ann", "--cost-usd", "5"], ["--per", "day"]):
+        answer = home.outlast("limits", *words)
+        assert answer.returncode == (0 if words == ["--per", "day"] else 2), answer.stderr
+    assert home.outlast("limits", "--user", "ann", "--cost-usd", "5", "--new").returncode == 0
+    (all_of_them, ann) = json.loads(home.outlast("limits", "--json").stdout)
+    assert (all_of_them["per"], ann["who"]) == ("day", "ann")
+    home.outlast("limits", "--cost-usd", "0", "--max-machines", "0")
+    assert [one["who"] for one in json.loads(home.outlast("limits", "--json").stdout)] == ["ann"]
+
+
+def test_prices_of_clouds_that_can_be_asked_are_shown_beside_those_that_cannot(home: Home) -> None:
+    answer = home.outlast("prices", "--gpu", "T4", "--json")
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    assert [offer["cloud"] for offer in told["offers"]] == ["local", "local"]
+    assert set(told["problems"]) == {"gcp", "aws"}
+    assert all(offer["source"] for offer in told["offers"])
+    prices = [offer["price_usd_per_hour"] for offer in told["offers"]]
+    assert prices == sorted(prices)
+    page = home.outlast("prices", "--gpu", "T4")
+    assert "gcp: " in page.stderr
+    assert "(1) the local cloud's own list" in page.stdout
+    assert home.outlast("prices", "--cpus", "-4").returncode == 2
+    assert home.outlast("prices", "--cpus", "7777", "--cloud", "local").returncode == 2
+    assert home.outlast("prices", "--cloud", "gcp").returncode == 5
+
+
+def test_the_picture_has_a_row_a_day_and_the_signs_of_what_was_paid_for(home: Home) -> None:
+    from outlast.workspace.ledger import DAY_S, lines_of
+    from outlast.workspace.state import fold
+    from tests.unit.test_ledger import LOST, _shifted
+
+    (line,) = lines_of("run-1", fold(LOST), 0.0)
+    lines = [line, _shifted(line, 2 * DAY_S), _shifted(line, 2 * DAY_S + 800)]
+    rows = per_day(grouped(lines, "day"), width=80).splitlines()
+    assert [row[:10] for row in rows[:3]] == ["2023-11-14", "2023-11-15", "2023-11-16"]
+    assert rows[1].strip() == "2023-11-15"
+    assert rows[2].count("█") == pytest.approx(2 * rows[0].count("█"), abs=1)
+    assert rows[0].count("░") == pytest.approx(rows[0].count("█") / 2, abs=1)
+    assert "$0.20" in rows[0]

@@ -1,0 +1,193 @@
+"""The ledger: causes add up to the cost, days to the whole, and old stories are read as well as new ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.errors import UsageError
+from outlast.workspace import events as ev
+from outlast.workspace.books import Books
+from outlast.workspace.bucket import open_bucket
+from outlast.workspace.events import Event
+from outlast.workspace.ledger import DAY_S, Line, after, by_day, grouped, lines_of, total
+from outlast.workspace.limits import Limits, key_of, read_limits, write_limits
+from outlast.workspace.state import fold
+from outlast.workspace.story import event_key
+from outlast.workspace.workspace import Workspace
+
+NOON = 1_700_000_000.0 - 1_700_000_000.0 % DAY_S + DAY_S / 2
+
+
+def placed(attempt: int, at: float) -> ev.Placed:
+    return ev.Placed(
+        attempt=attempt,
+        cloud="local",
+        region="here",
+        zone="here-a",
+        type="small",
+        spot=True,
+        price_usd_per_hour=1.0,
+        on_demand_usd_per_hour=3.0,
+        machine=f"run-1-a{attempt}",
+        at=at,
+    )
+
+
+# Boots for 60 s, works for 600 s, saves at 400 s of it, is lost, and is deleted 40 s later.
+LOST: list[Event] = [
+    ev.Submitted(at=NOON, who="ann"),
+    placed(1, NOON),
+    ev.Started(attempt=1, at=NOON + 60),
+    ev.Saved(attempt=1, checkpoint="c1", at=NOON + 460),
+    ev.Lost(attempt=1, why="its machine vanished", at=NOON + 660),
+    ev.Released(attempt=1, cost_usd=700 / 3600 + 0.01, seconds=700, disk_usd=0.01, at=NOON + 700),
+]
+
+
+def hours(**spans_s: float) -> dict[str, float]:
+    return {cause: pytest.approx(seconds / 3600) for cause, seconds in spans_s.items()}  # type: ignore[misc]
+
+
+def test_a_machine_that_was_lost_is_paid_for_by_what_it_did() -> None:
+    (line,) = lines_of("run-1", fold(LOST), NOON + 9999)
+    disk = line.causes.pop("disk")
+    assert disk == pytest.approx(0.01)
+    assert line.causes == hours(boot=60, work=400, lost=200, idle=40)
+    assert line.cost_usd == LOST[-1].cost_usd  # type: ignore[union-attr]
+    assert line.on_demand_usd == pytest.approx(3 * 700 / 3600 + 0.01)
+    assert (line.who, line.machine, line.estimated) == ("ann", "run-1-a1", False)
+
+
+def test_what_still_runs_is_an_estimate_and_its_work_counts() -> None:
+    (line,) = lines_of("run-1", fold(LOST[:4]), NOON + 760)
+    assert line.estimated
+    assert line.cost_usd == pytest.approx(760 / 3600)
+    assert line.causes == hours(boot=60, work=700)
+
+
+def test_a_refusal_costs_nothing_and_a_machine_that_never_started_is_all_boot() -> None:
+    refused: list[Event] = [LOST[0], placed(1, NOON), ev.Refused(attempt=1, why="no capacity", until=0)]
+    assert lines_of("run-1", fold(refused), NOON) == []
+    booting: list[Event] = [
+        LOST[0],
+        placed(1, NOON),
+        ev.Lost(attempt=1, why="did not come up", at=NOON + 90),
+        ev.Released(attempt=1, cost_usd=0.02, seconds=72),
+    ]
+    (line,) = lines_of("run-1", fold(booting), NOON + 99)
+    assert line.causes == {"boot": pytest.approx(0.02)}
+
+
+def test_a_story_from_before_prices_on_demand_and_disks_is_read() -> None:
+    """As 0.1.0 wrote them at first: no price on demand, no part for the disk."""
+    bucket = open_bucket("memory://")
+    old = [
+        {"event": "submitted", "at": NOON, "who": "bob"},
+        {
+            "event": "placed", "at": NOON, "attempt": 1, "cloud": "local", "region": "here", "zone": "here-a",
+            "type": "small", "spot": True, "price_usd_per_hour": 1.0, "machine": "run-1-a1",
+        },
+        {"event": "started", "at": NOON + 10, "attempt": 1},
+        {"event": "finished", "at": NOON + 100, "attempt": 1},
+        {"event": "released", "at": NOON + 101, "attempt": 1, "cost_usd": 0.03, "seconds": 108.0},
+    ]  # fmt: skip
+    for number, event in enumerate(old, 1):
+        bucket.create(event_key("run-1", number), json.dumps(event).encode())
+    (page,) = Books(Workspace(bucket)).runs(NOON + 999)
+    assert total(page.lines).cost_usd == 0.03
+    assert total(page.lines).on_demand_usd == pytest.approx(0.03)
+
+
+def test_a_page_is_written_once_and_tells_the_same_as_the_story() -> None:
+    workspace = Workspace(open_bucket("memory://"))
+    for number, event in enumerate([*LOST, ev.Cancelled(at=NOON + 701)], 1):
+        workspace.bucket.create(event_key("run-1", number), ev.encode(event))
+    (from_story,) = Books(workspace).runs(NOON + 9999)
+    assert workspace.bucket.children("ledger/runs/") == ["run-1.json"]
+    # The page is enough: the story is not read again.
+    for number in range(1, 8):
+        workspace.bucket.delete(event_key("run-1", number))
+    workspace.bucket.put("runs/run-1/spec.json", b"")
+    assert Books(workspace).runs(NOON + 99999) == [from_story]
+
+
+def test_a_story_that_cannot_be_read_is_said_and_the_others_are_counted() -> None:
+    workspace = Workspace(open_bucket("memory://"))
+    for number, event in enumerate(LOST, 1):
+        workspace.bucket.create(event_key("good-1", number), ev.encode(event))
+    workspace.bucket.create(event_key("bad-1", 1), b"{")
+    books = Books(workspace)
+    pages = books.runs(NOON)
+    assert list(books.damaged) == ["bad-1"]
+    assert sum(total(page.lines).cost_usd for page in pages) == pytest.approx(LOST[-1].cost_usd)  # type: ignore[union-attr]
+
+
+amounts = st.floats(0, 1e4)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Line:
+    begin = draw(st.floats(0, 1e7))
+    seconds = draw(st.floats(0, 20 * DAY_S))
+    causes = {cause: draw(amounts) for cause in draw(st.sets(st.sampled_from(["work", "boot", "lost", "disk"])))}
+    return Line(
+        kind="run",
+        name=draw(st.sampled_from(["a-1", "b-1"])),
+        who=draw(st.sampled_from(["ann", "bob", ""])),
+        cloud="local",
+        zone="z",
+        type="t",
+        machine="m",
+        spot=True,
+        begin=begin,
+        end=begin + seconds,
+        seconds=seconds,
+        cost_usd=sum(causes.values()),
+        on_demand_usd=draw(amounts),
+        causes=causes,
+    )
+
+
+@given(st.lists(lines(), max_size=8))
+def test_however_it_is_grouped_the_sums_are_the_whole(found: list[Line]) -> None:
+    whole = total(found)
+    for by in ("run", "user", "day", "cloud", "machine"):
+        sums = grouped(found, by)  # type: ignore[arg-type]
+        assert sum(one.cost_usd for one in sums.values()) == pytest.approx(whole.cost_usd, abs=1e-6)
+        assert sum(one.seconds for one in sums.values()) == pytest.approx(whole.seconds, abs=1e-3)
+        assert sum(one.wasted_usd for one in sums.values()) == pytest.approx(whole.wasted_usd, abs=1e-6)
+
+
+@given(lines(), st.floats(0, 2e7))
+def test_what_was_before_and_what_was_after_are_all_of_it(line: Line, at: float) -> None:
+    pieces = [after(line, 0.0, at), after(line, at)]
+    assert sum(piece.cost_usd for piece in pieces if piece) == pytest.approx(line.cost_usd, abs=1e-6)
+
+
+def test_a_machine_that_ran_over_midnight_is_divided() -> None:
+    (line,) = lines_of("run-1", fold(LOST), NOON)
+    late = [piece for _, piece in by_day(_shifted(line, DAY_S / 2 - 350))]
+    assert [piece.seconds for piece in late] == [pytest.approx(350), pytest.approx(350)]
+    assert [day for day, _ in by_day(_shifted(line, DAY_S / 2 - 350))] == ["2023-11-14", "2023-11-15"]
+
+
+def _shifted(line: Line, by_s: float) -> Line:
+    import msgspec
+
+    return msgspec.structs.replace(line, begin=line.begin + by_s, end=line.end + by_s)
+
+
+def test_limits_are_set_changed_and_taken_back(tmp_path: Path) -> None:
+    bucket = open_bucket(str(tmp_path))
+    write_limits(bucket, Limits(cost_usd=5))
+    write_limits(bucket, Limits(who="ann", max_machines=2))
+    assert [limits.whose for limits in read_limits(bucket)] == ["the workspace", "user `ann`"]
+    write_limits(bucket, Limits(cost_usd=0))
+    assert [limits.who for limits in read_limits(bucket)] == ["ann"]
+    with pytest.raises(UsageError, match="no name of a user"):
+        key_of("../../etc")
