@@ -19,9 +19,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from grid import foresight_on_grid
+
 from outlast.errors import OutlastError
 from outlast.policy import OnDemand, decide
-from outlast.policy.foresight import foresight
 from outlast.policy.others import greedy, on_demand_only, uniform_progress
 from outlast.policy.replay import Job, Policy, Zone, replay
 from outlast.policy.traces import Trace, read_traces
@@ -123,7 +126,7 @@ def play(cell: Play) -> list[Result]:
             outcome = replay(job, zones, make(job), tick_s=tick_s)
             results.append(Result(name, *key, outcome.cost_usd, outcome.late))
         if cell.with_foresight:
-            results.append(Result(FORESIGHT, *key, foresight(job, zones, tick_s=tick_s), False))
+            results.append(Result(FORESIGHT, *key, foresight_on_grid(job, zones, tick_s=tick_s), False))
     return results
 
 

@@ -72,7 +72,7 @@ PACKAGES: dict[str, set[str]] = {
 }
 
 # A spec is checked without looking at the world.
-PURE = {"__future__", "collections", "difflib", "fractions", "math", "msgspec", "posixpath", "re"}
+PURE = {"__future__", "collections", "datetime", "difflib", "fractions", "math", "msgspec", "posixpath", "re"}
 PURE |= {"shlex", "typing"}
 
 HEAVY = ("click", "msgspec", "obstore", "asyncio", "concurrent", "subprocess", "importlib.metadata")

@@ -290,7 +290,7 @@ class Agent:
                 kill_at = 0.0
             elif isinstance(happening, Exited):
                 break
-            elif isinstance(happening, Noticed) and not (happening.notice.limit and self.noticed):
+            elif isinstance(happening, Noticed) and not (self.noticed and happening.notice.told):
                 kill_at = self._take_notice(happening.notice, command, saver)
             elif isinstance(happening, Warned):
                 self._take_warning(happening.notice, command, saver)

@@ -121,8 +121,10 @@ class Attempt:
         return ""
 
     def limit(self) -> Notice | None:
-        """What the story, as it was last read, says of a limit that the run has reached."""
-        limit = self.story.state.limit
+        """What the story, as it was last read, says of a limit that the run has reached, or of a move."""
+        limit, mine = self.story.state.limit, self.mine
+        if mine is not None and mine.moved and mine.phase == "noticed":
+            return Notice(why=mine.why, grace_s=mine.grace_s, moves=True)
         return Notice(why=limit.why, grace_s=limit.grace_s, limit=True) if limit is not None else None
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -141,7 +143,7 @@ class Attempt:
         )
 
     def notice(self, notice: Notice) -> bool:
-        if notice.limit:
+        if notice.told:
             return True  # the supervisor has said it
         said = self._say(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
         self._ring()

@@ -29,6 +29,13 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     early: bool = False
     # The run has reached a limit: the story says so already, and nobody takes the machine away.
     limit: bool = False
+    # The supervisor takes the run to another machine: the story says so already.
+    moves: bool = False
+
+    @property
+    def told(self) -> bool:
+        """Whether it came from the story, and not from the cloud."""
+        return self.limit or self.moves
 
 
 class Instance(Protocol):

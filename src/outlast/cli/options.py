@@ -32,7 +32,7 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def _complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+def complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
     try:
         runs = find_workspace(ctx.params.get("workspace_url", "")).runs()
     except OutlastError:
@@ -41,7 +41,7 @@ def _complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) -
 
 
 def run_argument(command: F) -> F:
-    return click.argument("run_name", metavar="RUN", shell_complete=_complete_run)(command)
+    return click.argument("run_name", metavar="RUN", shell_complete=complete_run)(command)
 
 
 class Clouds(Mapping[str, "Cloud"]):

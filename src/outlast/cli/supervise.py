@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.options import clouds, complete_run, json_option, workspace_option
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.supervisor.loop import Supervisor
@@ -96,11 +96,20 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
 
 
 @click.command("plan")
+@click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
 @json_option
 @workspace_option
-def plan_command(workspace_url: str, as_json: bool) -> int:
-    """Print what the supervisor would do now. Changes nothing."""
-    world, steps = look(find_workspace(workspace_url))
+def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
+    """Print what the supervisor would do now. Changes nothing.
+
+    With RUN: what is chosen for it and why, with every option that there is.
+    """
+    workspace = find_workspace(workspace_url)
+    if run_name:
+        from outlast.cli.reasons import tell_reasons
+
+        return tell_reasons(workspace, run_name, as_json=as_json)
+    world, steps = look(workspace)
     for cloud, why in world.blind.items():
         note(f"{cloud} cannot be seen: {why}")
     _print_steps(steps, as_json=as_json, nothing="nothing to do")

@@ -78,9 +78,12 @@ def safe_on(view: View, spot: Spot) -> bool:
 
 def reserve_s(view: View) -> float:
     """The slack below which a job without spot goes on demand: what restarts will need, and a part for bad luck."""
-    start = _start_s(view)
-    restarts = view.work_left_s / cycle_s(view.spots)
-    return LUCK * view.work_left_s + start * (restarts + STARTS)
+    return LUCK * view.work_left_s + _start_s(view) * (_cycles(view) + STARTS)
+
+
+def scarcity(view: View) -> float:
+    """How many times the slack the restarts to come would take, if every spot were used and left: two a cycle."""
+    return 2 * _start_s(view) * _cycles(view) / max(slack_s(view), 1.0)
 
 
 def break_even_s(view: View, spot: Spot) -> float:
@@ -90,7 +93,9 @@ def break_even_s(view: View, spot: Spot) -> float:
         return float("inf")
     # During its start progress stands still that would have been paid on demand; the way back is billed on demand.
     starts = spot.start_s * spot.price + view.on_demand.start_s * view.on_demand.price
-    return (starts + spot.move_usd * 3600.0) / saved
+    # Who has too little slack for every spot to come takes those that pay as many times over.
+    scarce = 1.0 if view.time_left_s is None else max(1.0, scarcity(view))
+    return (starts * scarce + spot.move_usd * 3600.0) / saved
 
 
 def pays(view: View, spot: Spot) -> bool:
@@ -159,9 +164,17 @@ def _may_wait(view: View) -> bool:
         return False
     if slack_s(view) - view.look_s >= reserve_s(view):
         return True
-    # Most outages are short. To sit one out for as long as a start takes costs no more time than the start would.
+    # Most outages are short. To sit one out for as long as a start takes costs no more time than the start would; but
+    # not if the slack is too little for one start a cycle as it is.
+    if scarcity(view) >= 2.0:
+        return False
     down_s = min((spot.age_s for spot in view.spots if not spot.up), default=float("inf"))
     return down_s + view.look_s <= view.on_demand.start_s
+
+
+def _cycles(view: View) -> float:
+    """How often capacity will come and go until the work is done."""
+    return view.work_left_s / cycle_s(view.spots)
 
 
 def _start_s(view: View) -> float:

@@ -119,8 +119,19 @@ class _Bound:
         return on_spot * self.spot + (left - on_spot) * self.demand
 
 
+def _beaten(front: Front) -> None:
+    """Who holds nothing is beaten by who holds a machine at the same cost: that can be given up at any time."""
+    idle = front.get((_NONE, 0.0), {})
+    for state, pairs in front.items():
+        if state[0] != _NONE:
+            for left, spent in pairs.items():
+                if idle.get(left, -1.0) >= spent:
+                    del idle[left]
+
+
 def _pruned(front: Front, bound: _Bound, tick: int, best: float) -> Front:
     kept: Front = {}
+    _beaten(front)
     for state, pairs in front.items():
         rest: dict[float, float] = {}
         least = math.inf

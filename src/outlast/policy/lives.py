@@ -13,7 +13,7 @@ from outlast.policy.view import Spot
 CYCLE_S = 7200.0
 CYCLES = 4
 # Of a heavy-tailed life the median is far below the mean; a machine that is born is given this part of the mean.
-NEWBORN = 0.15
+NEWBORN = 0.25
 
 
 def mean_life_s(spot: Spot) -> float:

@@ -14,6 +14,7 @@ from outlast.spec import fields, quantity, stores
 from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
+from outlast.spec.moment import deadline
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
 
@@ -276,9 +277,12 @@ def _outputs(reader: Reader) -> str:
 
 def _limits(reader: Reader) -> LimitSpec:
     defaults = LimitSpec()
+    deadline_s, deadline_at = reader.take("deadline", deadline, (0.0, 0.0))
     limits = LimitSpec(
         cost_usd=reader.take("cost_usd", amount, 0.0),
-        deadline_s=reader.take("deadline", quantity.duration_s, 0.0),
+        deadline_s=deadline_s,
+        deadline_at=deadline_at,
+        work_s=reader.take("work", quantity.duration_s, 0.0),
         max_s=reader.take("max_hours", amount, 0.0) * 3600.0,
         crashes=reader.take("crashes", count, defaults.crashes),
         no_progress=reader.take("no_progress", count, defaults.no_progress),

@@ -95,7 +95,11 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[limits]`"""
 
     cost_usd: float = 0.0
+    # From the submit on, or as a moment: seconds since 1970. One of the two, or neither.
     deadline_s: float = 0.0
+    deadline_at: float = 0.0
+    # How long the job works if nothing interrupts it; 0: nobody knows.
+    work_s: float = 0.0
     max_s: float = 0.0
     crashes: int = 3
     no_progress: int = 8

@@ -12,7 +12,7 @@ from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoC
 from outlast.supervisor.boot import boot, labels
 from outlast.supervisor.choose import region_key
 from outlast.supervisor.observe import Observer
-from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, Step, Warn
+from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Move, Place, Reap, Release, Step, Warn
 from outlast.workspace import events as ev
 from outlast.workspace.books import Books
 from outlast.workspace.events import Event
@@ -65,6 +65,10 @@ class Applier:
                 self._append(step.run, event_)
             case Hold():
                 self._append(step.run, ev.Held(why=step.why, until=step.until, at=self.clock()))
+            case Move():
+                # The agent reads it with its next pulse, and treats it as a notice.
+                notice = ev.Noticed(attempt=step.attempt, why=step.why, grace_s=step.grace_s, moves=True)
+                self._append(step.run, msgspec.structs.replace(notice, at=self.clock()))
             case Warn():
                 self._append(step.run, ev.Neared(limit=step.limit, why=step.why, at=self.clock()))
             case Halt():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outlast.clouds.cloud import Offer
+from outlast.supervisor.deadline import by_policy, next_place
 from outlast.supervisor.world import Fail, Hold, RunView, World
 
 # A zone that has just taken a machine back is likely to do it again soon.
@@ -20,6 +21,10 @@ def choose(world: World, view: RunView) -> Offer | Hold | Fail:
     """An offer to take, or why there is none now."""
     if view.impossible:
         return Fail(run=view.run, why=view.impossible, hint=view.hint)
+    if by_policy(view.spec):
+        place = next_place(world, view)
+        if place is not None:
+            return place
     offers = view.spot_offers if view.spec.machine.spot else view.on_demand_offers
     if not offers and not (view.spec.machine.fallback and view.on_demand_offers):
         kind = "spot" if view.spec.machine.spot else "on-demand"

@@ -12,6 +12,7 @@ import msgspec
 
 from outlast.clouds.cloud import LABEL_HAND, Machine
 from outlast.spec.quantity import describe_s
+from outlast.supervisor.deadline import due_at
 from outlast.supervisor.world import Budget, Fail, Halt, Hold, RunView, Warn, World
 from outlast.workspace.ledger import part_in
 from outlast.workspace.state import Attempt
@@ -142,12 +143,14 @@ def marks(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Ma
 def _own_marks(world: World, view: RunView) -> Iterator[Mark]:
     limits, state = view.spec.limits, view.state
     kept = "its checkpoints are kept; submit it again with "
-    if limits.deadline_s:
-        age_s, said = world.now - state.submitted_at, describe_s(limits.deadline_s)
+    due = due_at(view.spec, state)
+    if due:
+        age_s, given_s = world.now - state.submitted_at, max(1.0, due - state.submitted_at)
+        said = describe_s(given_s)
         yield Mark(
             limit="deadline",
-            used=age_s / limits.deadline_s,
-            reached=age_s > limits.deadline_s,
+            used=age_s / given_s,
+            reached=world.now > due,
             near=f"{describe_s(age_s)} of the deadline of {said} have passed",
             why=f"the deadline of {said} has passed",
             hint=kept + "a later `[limits] deadline`",

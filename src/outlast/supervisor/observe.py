@@ -22,6 +22,7 @@ from outlast.errors import (
     WorkspaceError,
 )
 from outlast.spec.spec import MachineSpec, Spec
+from outlast.supervisor.deadline import by_policy
 from outlast.supervisor.purse import Purse
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
@@ -274,7 +275,8 @@ class Observer:
         view = RunView(run=run, spec=spec, state=state, silent_s=self.looked_at - watched.since, limited_s=limited_s)
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
-        if not waits or spec.machine.cloud in blind:
+        # A run with a deadline may leave the machine that it works on for a better one.
+        if not (waits or (state.alive and by_policy(spec))) or spec.machine.cloud in blind:
             return view
         cloud = self.clouds.get(spec.machine.cloud)
         if cloud is None:
@@ -283,7 +285,7 @@ class Observer:
             )
         try:
             spot = self._offers(cloud, spec.machine, spot=True) if spec.machine.spot else ()
-            on_demand = self._offers(cloud, spec.machine, spot=False) if wants_on_demand(spec.machine) else ()
+            on_demand = self._offers(cloud, spec.machine, spot=False) if wants_on_demand(spec) else ()
         except (BadRequest, NotFound, Denied) as problem:
             return msgspec.structs.replace(view, impossible=problem.message, hint=problem.hint)
         except CloudError as problem:
@@ -295,8 +297,8 @@ class Observer:
         return tuple(cloud.offers(needs_of(machine, spot=spot)))
 
 
-def wants_on_demand(machine: MachineSpec) -> bool:
-    return not machine.spot or machine.fallback
+def wants_on_demand(spec: Spec) -> bool:
+    return not spec.machine.spot or spec.machine.fallback or by_policy(spec)
 
 
 def needs_of(machine: MachineSpec, *, spot: bool) -> Needs:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
+from outlast.supervisor.deadline import next_move
 from outlast.supervisor.limits import Tally, failure, last_word_s, limit_step, no_room, tallies, with_one_more
 from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, RunView, Step, World
 from outlast.workspace.state import Attempt
@@ -102,6 +103,9 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
         yield from _plan_launch(world, view, last)
         return
     if last is not None and last.phase == "started":
+        move = next_move(world, view)
+        if move is not None:
+            yield move
         return
     if last is not None and last.phase == "noticed" and any(a.phase != "over" for a in view.state.attempts[:-1]):
         return  # the successor was noticed too, and its predecessor is not over yet
@@ -140,14 +144,21 @@ def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step
             attempt.type,
             attempt.spot,
         ):
-            refusals = sum(
-                a.outcome == "refused" and (a.zone, a.type, a.spot) == (attempt.zone, attempt.type, attempt.spot)
-                for a in view.state.attempts
-            )
-            yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=refusals)
+            yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=_refusals(view, attempt))
             return
     # The offer was withdrawn between the intent and the launch.
     yield Lose(run=view.run, attempt=attempt.number, why=f"{attempt.type} is no longer offered", preempted=True)
+
+
+def _refusals(view: RunView, attempt: Attempt) -> int:
+    """How often in a row this offer was refused: a machine that was to be had ends an outage."""
+    count = 0
+    for past in reversed(view.state.attempts[: attempt.number - 1]):
+        if (past.zone, past.type, past.spot) == (attempt.zone, attempt.type, attempt.spot):
+            if past.outcome != "refused":
+                break
+            count += 1
+    return count
 
 
 def _plan_releases(world: World, view: RunView) -> Iterator[Step]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import outlast
-from outlast.clouds.cloud import Cloud
+from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
+from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
 from outlast.supervisor import shared
 from outlast.supervisor.afford import check_budget
+from outlast.supervisor.deadline import by_policy
 from outlast.supervisor.observe import needs_of, wants_on_demand
 from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.data import check_data
@@ -29,7 +32,9 @@ def who_am_i() -> str:
         return str(os.getuid())
 
 
-def check(spec: Spec, clouds: Mapping[str, Cloud], environment: Mapping[str, str], *, source: str) -> None:
+def check(
+    spec: Spec, clouds: Mapping[str, Cloud], environment: Mapping[str, str], *, source: str, now: float = 0.0
+) -> None:
     """Everything that is wrong and can be known before anything is launched, all at once. Raises SpecError."""
     problems = [
         f"[secrets] {name}: the variable `{variable}` is not set here"
@@ -38,9 +43,23 @@ def check(spec: Spec, clouds: Mapping[str, Cloud], environment: Mapping[str, str
     ]
     problems += check_data(spec.data)
     problems += _check_code(spec)
+    problems += _check_deadline(spec, now)
     problems += _check_machine(spec, clouds)
     if problems:
         raise SpecError(problems, source=source)
+
+
+def _check_deadline(spec: Spec, now: float) -> list[str]:
+    limits = spec.limits
+    left_s = limits.deadline_at - now if limits.deadline_at else limits.deadline_s
+    if not left_s:
+        return []
+    if left_s <= 0:
+        return [f"[limits] deadline: it passed {describe_s(-left_s)} ago"]
+    if limits.work_s > left_s:
+        work, left = describe_s(limits.work_s), describe_s(left_s)
+        return [f"[limits] deadline: it leaves {left}, and `work` is {work}: no machine could be in time"]
+    return []
 
 
 def _check_code(spec: Spec) -> list[str]:
@@ -59,9 +78,11 @@ def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
     cloud = clouds.get(machine.cloud)
     if cloud is None:
         return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast; use local, gcp or aws"]
-    kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(machine) else [])
+    kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(spec) else [])
     try:
         offers = [offer for spot in kinds for offer in cloud.offers(needs_of(machine, spot=spot))]
+        if by_policy(spec) and (problem := _check_prices(offers)):
+            return [problem]
         if not offers:
             return [f"[machine]: no machine of `{machine.cloud}` fits; ask for less, or for a range such as `8+`"]
         if problems := check_budget(spec, offers):
@@ -80,6 +101,17 @@ def _check_purse(workspace: Workspace, cloud: Cloud, spec: Spec) -> None:
     kinds = [spot for spot in (True, False) if spot == spec.machine.spot or (not spot and spec.machine.fallback)]
     prices = [o.price_usd_per_hour for spot in kinds for o in cloud.offers(needs_of(spec.machine, spot=spot))]
     refuse_if_spent(workspace, who=who_am_i(), hour_usd=min(prices, default=0.0), now=workspace.clock())
+
+
+def _check_prices(offers: Sequence[Offer]) -> str:
+    """What keeps the policy from comparing: a deadline is met on demand, and prices decide what is better."""
+    for offer in offers:
+        if not 0 < offer.price_usd_per_hour < math.inf:
+            kind = "spot" if offer.spot else "on demand"
+            return f"[limits] deadline: the price of {offer.type} in {offer.zone} ({kind}) is unknown; name other zones"
+    if offers and all(offer.spot for offer in offers):
+        return "[limits] deadline: no on-demand machine fits `[machine]`, and only that can be relied on to be in time"
+    return ""
 
 
 def _check_workspace(workspace: Workspace, spec: Spec) -> None:
@@ -107,7 +139,7 @@ def submit(
     say: Callable[[str], None] = lambda _: None,
 ) -> Request:
     """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
-    check(spec, clouds, environment, source=source)
+    check(spec, clouds, environment, source=source, now=workspace.clock())
     if problems := shared.check(workspace, clouds, spec):
         raise SpecError(problems, source=source)
     spec = shared.narrowed(workspace, clouds, spec)

@@ -131,6 +131,15 @@ class Warn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     why: str
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Let an attempt save and leave, and the next one start elsewhere: a handoff that no cloud has asked for."""
+
+    run: str
+    attempt: int
+    why: str
+    grace_s: float
+
+
 class Halt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A limit is reached: let the run save and stop."""
 
@@ -148,7 +157,7 @@ class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cloud: str
 
 
-Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Warn | Halt | Forget
+Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Move | Warn | Halt | Forget
 
 
 def describe(step: Step) -> str:
@@ -169,6 +178,8 @@ def describe(step: Step) -> str:
             return f"end {step.run} as failed: {step.why}"
         case Hold():
             return f"hold {step.run}: {step.why}"
+        case Move():
+            return f"let attempt {step.attempt} of {step.run} save and leave: it {step.why}"
         case Warn():
             return f"warn {step.run}: {step.why}"
         case Halt():

@@ -10,6 +10,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -102,10 +103,17 @@ class Simulation:
         cancel_after_s: float = 0.0,
         secret: str = "",
         cost_usd: float = 0.0,
+        deadline_s: float = 0.0,
     ) -> None:
         """Somebody who submits a run, tries again if it did not work, and may cancel it later."""
         self.users += 1
         actor = Actor(self.hub, "submit", f"user {self.users}")
+
+        limits: dict[str, Any] = {"no_progress": 1000, "crashes": 1000}
+        if cost_usd:
+            limits["cost_usd"] = cost_usd
+        if deadline_s:
+            limits |= {"deadline": deadline_s, "work": steps * pace_s}
 
         def submit() -> None:
             spec = parse(
@@ -113,7 +121,7 @@ class Simulation:
                     "name": "run",
                     "command": "train",
                     "params": {"steps": steps, "pace_s": pace_s},
-                    "limits": {"no_progress": 1000, "crashes": 1000, **({"cost_usd": cost_usd} if cost_usd else {})},
+                    "limits": limits,
                     "secrets": ["TOKEN"] if secret else [],
                 }
             )
@@ -364,14 +372,17 @@ def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> Result:
     money = random.Random(f"money {seed}")
     if money.random() < 0.15:
         world.limit_workspace(Limits(cost_usd=money.uniform(0.05, 0.3), per="total", max_machines=money.choice([0, 2])))
+    hurry = random.Random(f"deadline {seed}")
     for _ in range(dice.choice([1, 1, 2, 3])):
         cancel_after_s = dice.uniform(1.0, 400.0) if dice.random() < 0.2 else 0.0
+        steps, pace_s = dice.randint(4, 40), dice.choice([1.0, 5.0, 20.0])
         world.add_user(
-            steps=dice.randint(4, 40),
-            pace_s=dice.choice([1.0, 5.0, 20.0]),
+            steps=steps,
+            pace_s=pace_s,
             at_s=dice.uniform(0, 200.0),
             cancel_after_s=cancel_after_s,
             cost_usd=money.uniform(0.02, 0.2) if money.random() < 0.25 else 0.0,
+            deadline_s=steps * pace_s * hurry.uniform(1.1, 6.0) + 60.0 if hurry.random() < 0.3 else 0.0,
         )
     for _ in range(world.faults.supervisors):
         world.add_supervisor(after_s=dice.uniform(0, 30.0))

@@ -77,6 +77,8 @@ class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):
     attempt: int
     why: str
     grace_s: float
+    # The supervisor takes the run to another machine, to be in time or for less; no cloud takes this one away.
+    moves: bool = False
 
 
 class Warned(_Event, frozen=True, kw_only=True, tag="warned"):

@@ -45,6 +45,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     exit_code: int | None = None
     preempted: bool = False
+    # The supervisor itself took the run elsewhere.
+    moved: bool = False
     keep_s: float = 0.0
     saves: int = 0
     saved_at: float = 0.0
@@ -312,6 +314,7 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
                 noticed_at=event.at,
                 grace_s=event.grace_s,
                 preempted=True,
+                moved=event.moves,
                 notice_event=state.length,
                 why=event.why,
             )

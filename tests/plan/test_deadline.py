@@ -1,0 +1,132 @@
+"""Runs with a deadline and a known amount of work: where they wait, where they go, and when they move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.spec.spec import Spec
+from outlast.supervisor.deadline import WAITS, done_s, policy_view
+from outlast.supervisor.plan import plan
+from outlast.supervisor.world import Hold, Move, Place, RunView
+from outlast.workspace import events as ev
+from outlast.workspace.events import Event
+from tests.plan.worlds import NOW, machine, placed, spec, view, world
+
+# Submitted at 890, and it is 1000 now.
+HOUR = 3600.0
+
+
+def due(deadline_s: float, *, work_s: float = HOUR, **table: Any) -> Spec:
+    return spec(limits={"deadline": deadline_s, "work": work_s}, checkpoint={"path": "c"}, **table)
+
+
+def run(*events: Event, deadline_s: float, work_s: float = HOUR) -> RunView:
+    return view(*events, spec=due(deadline_s, work_s=work_s))
+
+
+def refused(attempt: int, zone: str) -> tuple[Event, Event]:
+    key = f"local/{zone}/small/spot"
+    return placed(attempt, zone), ev.Refused(attempt=attempt, why="none", until=NOW + 60, resting=(key,), at=950.0)
+
+
+NO_SPOT = [event for number, zone in enumerate(("here-a", "here-b", "there-a"), 1) for event in refused(number, zone)]
+
+
+def test_takes_the_cheapest_spot_while_there_is_time() -> None:
+    (step,) = plan(world(run(deadline_s=3 * HOUR)))
+    assert isinstance(step, Place)
+    assert (step.offer.zone, step.offer.spot) == ("here-a", True)
+
+
+def test_waits_without_spot_while_there_is_time_to_spare_and_says_so_once() -> None:
+    (step,) = plan(world(run(*NO_SPOT, deadline_s=3 * HOUR)))
+    assert isinstance(step, Hold)
+    assert step.why == WAITS
+    assert plan(world(run(*NO_SPOT, ev.Held(why=WAITS), deadline_s=3 * HOUR))) == ()
+
+
+def test_goes_on_demand_when_waiting_would_use_up_the_reserve() -> None:
+    (step,) = plan(world(run(*NO_SPOT, deadline_s=HOUR + 300)))
+    assert isinstance(step, Place)
+    assert (step.offer.spot, step.offer.price_usd_per_hour) == (False, 4.0)
+
+
+def test_a_deadline_without_an_amount_of_work_decides_nothing() -> None:
+    seen = view(*NO_SPOT, spec=spec(limits={"deadline": HOUR}))
+    (step,) = plan(world(seen))
+    assert isinstance(step, Hold)
+    assert step.why != WAITS
+
+
+def on_spot(saved_at: float = 990.0) -> list[Event]:
+    return [placed(1), ev.Started(attempt=1, at=902.0), ev.Saved(attempt=1, checkpoint="c1", step=1, at=saved_at)]
+
+
+def test_stays_on_spot_while_its_loss_could_be_made_good() -> None:
+    assert plan(world(run(*on_spot(), deadline_s=HOUR + 120), machines=[machine(1)])) == ()
+
+
+def test_leaves_spot_for_on_demand_when_its_loss_could_not_be_made_good() -> None:
+    (step,) = plan(world(run(*on_spot(), deadline_s=HOUR + 15), machines=[machine(1)]))
+    assert isinstance(step, Move)
+    assert step.attempt == 1
+    assert "on demand" in step.why
+
+
+def test_work_that_was_not_saved_counts_as_lost_with_the_machine() -> None:
+    (step,) = plan(world(run(*on_spot(saved_at=905.0), deadline_s=HOUR + 120 - 80), machines=[machine(1)]))
+    assert isinstance(step, Move)
+
+
+def test_who_moves_is_followed_by_a_successor_at_once() -> None:
+    moved = ev.Noticed(attempt=1, why="moves to on demand, to be in time", grace_s=20.0, moves=True, at=NOW)
+    (step,) = plan(world(run(*on_spot(), moved, deadline_s=HOUR + 15), machines=[machine(1)]))
+    assert isinstance(step, Place)
+    assert (step.attempt, step.offer.spot) == (2, False)
+
+
+def on_demand(started_at: float) -> list[Event]:
+    return [
+        placed(1, at=started_at - 2, spot=False),
+        ev.Started(attempt=1, at=started_at),
+        ev.Saved(attempt=1, checkpoint="c1", step=1, at=995.0),
+    ]
+
+
+def test_leaves_on_demand_for_spot_that_pays_but_not_as_soon_as_it_has_come() -> None:
+    (step,) = plan(world(run(*on_demand(895.0), deadline_s=3 * HOUR), machines=[machine(1)]))
+    assert isinstance(step, Move)
+    assert "spot in here-a" in step.why
+    assert plan(world(run(*on_demand(999.0), deadline_s=3 * HOUR), machines=[machine(1)])) == ()
+
+
+def test_does_not_move_when_it_is_nearly_done() -> None:
+    assert plan(world(run(*on_spot(), deadline_s=150.0, work_s=99.0), machines=[machine(1)])) == ()
+
+
+def test_starts_are_measured_and_the_worst_is_what_the_deadline_is_guarded_with() -> None:
+    lost: list[Event] = [ev.Stopped(attempt=1, outcome="preempted", at=950.0)]
+    again: list[Event] = [placed(2, at=951.0), ev.Started(attempt=2, at=991.0)]
+    seen = run(*on_spot(saved_at=940.0), *lost, *again, deadline_s=3 * HOUR)
+    told = policy_view(world(seen), seen)
+    assert told is not None
+    assert told.on_demand.start_s == 40.0
+    assert told.spots[0].start_s == pytest.approx(21.0)
+    assert told.held == "here-a"
+
+
+def test_only_saved_work_survives_a_loss() -> None:
+    lost: list[Event] = [ev.Stopped(attempt=1, outcome="preempted", at=950.0)]
+    assert done_s(run(*on_spot(saved_at=940.0), *lost, deadline_s=HOUR).state, NOW) == (38.0, 0.0)
+    assert done_s(run(*on_spot(saved_at=940.0), deadline_s=HOUR).state, NOW) == (98.0, 60.0)
+
+
+def test_a_deadline_may_be_a_moment() -> None:
+    moment = msgspec.structs.replace(due(HOUR).limits, deadline_s=0.0, deadline_at=NOW + HOUR + 200)
+    seen = view(*NO_SPOT, spec=msgspec.structs.replace(due(HOUR), limits=moment))
+    (step,) = plan(world(seen))
+    assert isinstance(step, Place)
+    assert not step.offer.spot
