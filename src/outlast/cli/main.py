@@ -21,6 +21,12 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "cancel": ("cancel", "cancel", "runs", "end a run; its machine is deleted"),
     "preempt": ("preempt", "preempt", "runs", "take a run's machine away on purpose"),
     "drill": ("drill", "drill", "runs", "preempt your own training on purpose, and say what survives"),
+    "simulate": (
+        "simulate",
+        "simulate",
+        "runs",
+        "play a job before paying for it: cost, end, chance of being late",
+    ),
     "machine": ("machine", "machine", "machines", "machines for work by hand: make, log in, keep alive, throw away"),
     "image": ("image", "image", "machines", "build the images that machines boot from; families, sharing, pruning"),
     "volume": ("volume", "volume", "machines", "file systems that many machines mount at once"),

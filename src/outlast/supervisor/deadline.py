@@ -176,14 +176,24 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
 
 def _start_s(history: list[Attempt], cloud: str, *, worst: bool = False) -> float:
     """From the intent to the command, as it was measured; a successor that waited for its predecessor tells nothing."""
-    measured = [
+    measured = _starts(history)
+    if not measured:
+        return START_S.get(cloud, START_ELSEWHERE_S)
+    return max(measured) if worst else statistics.median(measured)
+
+
+def measured_start_s(history: list[Attempt]) -> float | None:
+    """The median of what starts took; None if nobody has seen one."""
+    measured = _starts(history)
+    return statistics.median(measured) if measured else None
+
+
+def _starts(history: list[Attempt]) -> list[float]:
+    return [
         a.started_at - a.placed_at
         for before, a in zip([None, *history], history, strict=False)
         if a.started_at > a.placed_at and (before is None or not before.noticed_at)
     ]
-    if not measured:
-        return START_S.get(cloud, START_ELSEWHERE_S)
-    return max(measured) if worst else statistics.median(measured)
 
 
 def _left_s(held: Attempt, start_s: float, now: float) -> float:
