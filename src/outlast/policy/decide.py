@@ -19,7 +19,7 @@ LUCK = 0.08
 # Starts of which the time is always kept: one to go to spot, one to come back, one in hand.
 STARTS = 3.0
 # A spot that is held is left for another only if that pays this many times over: choices that flap cost starts.
-RESTLESS = 2.0
+RESTLESS = 4.0
 # Sums of floating-point times may be off by so much; a move that is safe by less is not safe.
 EXACT_S = 1e-3
 
