@@ -382,7 +382,7 @@ def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> Result:
             at_s=dice.uniform(0, 200.0),
             cancel_after_s=cancel_after_s,
             cost_usd=money.uniform(0.02, 0.2) if money.random() < 0.25 else 0.0,
-            deadline_s=steps * pace_s * hurry.uniform(1.1, 6.0) + 60.0 if hurry.random() < 0.3 else 0.0,
+            deadline_s=steps * pace_s * hurry.uniform(1.1, 6.0) + 60.0 if hurry.random() < 0.1 else 0.0,
         )
     for _ in range(world.faults.supervisors):
         world.add_supervisor(after_s=dice.uniform(0, 30.0))
