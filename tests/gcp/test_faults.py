@@ -12,6 +12,7 @@ from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.errors import of_operation
 from outlast.clouds.local.serve.compute.links import Ref
 from outlast.clouds.local.serve.faults import Fault
+from outlast.clouds.local.serve.message import Answer, Request
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -23,6 +24,7 @@ from outlast.errors import (
     Throttled,
 )
 from tests.gcp.conftest import OTHER_ZONE, ZONE, Rehearsal
+from tests.serve.discovery import Watching
 from tests.waiting import eventually
 
 LABELS = {LABEL_WORKSPACE: "ab12cd34", LABEL_RUN: "census-7", "odd": "Ünter_Strich"}
@@ -119,6 +121,23 @@ def test_a_machine_of_that_name_in_another_zone_is_found_and_not_doubled(gcp: Gc
     elsewhere = gcp.offers(Needs(type="e2-standard-2", zones=(OTHER_ZONE,)))[0]
     assert launch(GcpCloud(gcp.client.project), elsewhere).zone == ZONE
     assert len(gcp.machines()) == 1
+
+
+def test_two_launches_in_two_zones_at_once_leave_one_machine(
+    gcp: GcpCloud, rehearsal: Rehearsal, watching: Watching, offer: Offer
+) -> None:
+    other, name = gcp.offers(Needs(type="e2-standard-2", zones=(OTHER_ZONE,)))[0], f"twice-{secrets.token_hex(3)}"
+
+    def meanwhile(request: Request, _: Answer) -> None:
+        """The first has looked for the machine, found none, and launches it next: the second is faster."""
+        if request.path.endswith("/aggregated/instances") and name in request.query.get("filter", ""):
+            watching.then = None
+            assert launch(rehearsal.cloud(), other, name).zone == OTHER_ZONE
+
+    watching.then = meanwhile
+    assert launch(gcp, offer, name).zone == OTHER_ZONE
+    assert watching.then is None
+    assert [machine.zone for machine in gcp.machines()] == [OTHER_ZONE]
 
 
 def test_somebody_elses_machine_of_that_name_is_left_alone(gcp: GcpCloud, offer: Offer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,8 @@ class Watching:
             name: Description(f"{name}.v1", base=f"/{name}/")
             for name in ("secretmanager", "iam", "cloudresourcemanager", "serviceusage", "cloudbilling")
         }
+        # What else happens between a request and its answer.
+        self.then: Callable[[Request, Answer], None] | None = None
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
@@ -193,6 +195,11 @@ class Watching:
         return found
 
     def __call__(self, request: Request, answer: Answer) -> None:
+        self._check(request, answer)
+        if self.then is not None:
+            self.then(request, answer)
+
+    def _check(self, request: Request, answer: Answer) -> None:
         if request.path.startswith("/compute/v1/"):
             api = self._compute
         elif (other := request.path.split("/")[1]) in self._others:

@@ -99,8 +99,23 @@ class GcpCloud:
                 answer = self.fleet.get(offer.zone, name)
             except NotFound:
                 continue
-            return self._checked(answer.doc, answer.at, labels)
+            self._checked(answer.doc, answer.at, labels)
+            return self._alone(answer.doc, answer.at, labels)
         raise NotFound(f"machine `{name}` was gone as soon as it was made")
+
+    def _alone(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
+        """The machine, and no other of that name: somebody may have launched it in another zone at the same time.
+
+        Whoever sees two deletes the younger, whosoever it is; who was first with looking has seen one, and the other
+        sees both.
+        """
+        told = label.encode_all(labels).items()
+        same = [one for one in self.fleet.namesakes(str(doc["name"])) if told <= one[0].get("labels", {}).items()]
+        (oldest, seen_at), *younger = sorted(same, key=lambda one: machines.birth(one[0])) or [(doc, at)]
+        for one, _ in younger:
+            self.fleet.delete(one)
+        self.fleet.remember(str(oldest["name"]), last(oldest["zone"]))
+        return self.fleet.described(oldest, seen_at)
 
     def _insert(self, offer: Offer, key: str, body: Doc) -> None:
         try:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-from outlast.clouds.cloud import Machine
+from outlast.clouds.cloud import LABEL_WORKSPACE, Machine
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import machines
 from outlast.clouds.gcp.client import Answer, Client, check_name, last
@@ -46,10 +46,15 @@ class Fleet:
                 return answer.doc, answer.at
             except NotFound:
                 self.forget(name)
-        for doc, at in self._listed({"filter": f'(name="{name}")'}):
-            if doc["name"] == name:
-                return doc, at
+        for doc, at in self.namesakes(name):
+            self.remember(name, last(doc["zone"]))
+            return doc, at
         raise NotFound(f"Google Cloud has no machine `{name}` in the project `{self._client.project}`")
+
+    def namesakes(self, name: str) -> list[tuple[Doc, float]]:
+        """All of that name: to Google they are different machines, one a zone. Ours first, then the oldest."""
+        found = [(doc, at) for doc, at in self._listed({"filter": f'(name="{name}")'}) if doc["name"] == name]
+        return sorted(found, key=lambda one: (LABEL_WORKSPACE not in one[0].get("labels", {}), *machines.birth(one[0])))
 
     def get(self, zone: str, name: str, fields: str = machines.FIELDS) -> Answer:
         answer = self._client.compute("GET", f"zones/{zone}/instances/{name}", query={"fields": fields})

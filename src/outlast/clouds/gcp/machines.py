@@ -168,6 +168,11 @@ def read(doc: Doc, *, seen_at: float, price_usd_per_hour: float, why: str = "") 
     )
 
 
+def birth(doc: Doc) -> tuple[float, str]:
+    """Which of two is the older one; the same answer for whoever asks."""
+    return when(doc.get("creationTimestamp")), str(doc.get("id", ""))
+
+
 def is_spot(doc: Doc) -> bool:
     rules = doc.get("scheduling", {})
     return rules.get("provisioningModel") == "SPOT" or bool(rules.get("preemptible"))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from outlast.clouds.cloud import Needs, Offer
+from outlast.clouds.gcp.advice import Adviser
 from outlast.clouds.gcp.client import Client, last
 from outlast.clouds.gcp.prices import PriceBook, series_of
 from outlast.clouds.local import google
@@ -73,6 +74,7 @@ class Offers:
     def __init__(self, client: Client, prices: PriceBook) -> None:
         self._client = client
         self.prices = prices
+        self.adviser = Adviser(client)
         self._lock = threading.RLock()
         self._zones: tuple[float, frozenset[str]] = (0.0, frozenset())
         # Type or accelerator → when it was asked for, and the zones that have it.
@@ -80,7 +82,7 @@ class Offers:
         self._foreign: dict[str, Kind] = {}
 
     def offers(self, needs: Needs) -> list[Offer]:
-        """Every offer that fits, cheapest first; equal prices in the order of their names."""
+        """Every offer that fits, cheapest first; equal prices as Google advises, else in the order of their names."""
         zones = self._wanted_zones(needs)
         self.prices.look_up(self._client)
         kinds = self._kinds(needs)
@@ -88,7 +90,7 @@ class Offers:
         found = [
             self.offer(kind, zone, spot=needs.spot) for kind in kinds for zone in sorted(self._having(kind) & zones)
         ]
-        return sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type))
+        return self.adviser.ordered(sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type)))
 
     def offer(self, kind: Kind, zone: str, *, spot: bool) -> Offer:
         region = google.region_of(zone)

@@ -54,6 +54,7 @@ SUPERVISOR = Account(
         *(f"compute.subnetworks.{verb}" for verb in ("use", "useExternalIp")),
         *(f"compute.{kind}.list" for kind in ("zones", "machineTypes", "acceleratorTypes")),
         *(f"compute.zoneOperations.{verb}" for verb in ("get", "list")),
+        "compute.advice.capacity",
         "compute.projects.get",
         "secretmanager.secrets.delete",
     ),

@@ -316,6 +316,11 @@ class LocalCloud(Shared):
         """Every zone, with what was set for it."""
         return self._zones.all()
 
+    @_told
+    def check_room(self, zone: str, *, spot: bool) -> None:
+        """Raises NoCapacity or OverQuota when a launch there would, as things are now."""
+        self._zones.check_capacity(zone, self._counts(zone), spot=spot)
+
     def _folder(self, name: str) -> Folder:
         if not _NAME.fullmatch(name):
             raise BadRequest(

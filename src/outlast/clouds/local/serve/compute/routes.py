@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outlast.clouds.local.serve.compute import disks, fixed, groups, images, instances, plain
+from outlast.clouds.local.serve.compute import advice, disks, fixed, groups, images, instances, plain
 from outlast.clouds.local.serve.compute.desk import Call, Desk, Handler, aggregated, listing
 from outlast.clouds.local.serve.compute.links import GLOBAL, ROOT, Doc, check_place, render
 from outlast.clouds.local.serve.message import Answer, Request, json_answer
@@ -58,6 +58,7 @@ def _project(desk: Desk) -> Iterator[Entry]:
     yield "GET", "/zones/{name}", _with(desk, fixed.get_zone)
     yield "GET", "/regions", _with(desk, fixed.list_regions)
     yield "GET", "/regions/{name}", _with(desk, fixed.get_region)
+    yield "POST", "/regions/{name}/advice/capacity", _with(desk, advice.capacity)
     kinds = {"machineTypes": "machineType", "diskTypes": "diskType", "acceleratorTypes": "acceleratorType"}
     for collection, kind in kinds.items():
         yield "GET", f"{_ZONAL}/{collection}", fixed.list_types(kind, collection)
