@@ -57,7 +57,7 @@ def test_doctor_says_in_plain_words_what_a_project_lacks(gcp: GcpCloud, rehearsa
     rows = [row for row in json.loads(said.stdout)["checks"] if row["check"].startswith("gcp")]
     assert any("these APIs are off: compute.googleapis.com" in row["says"] for row in rows)
     assert any("does not exist" in row["says"] and "setup gcp --apply" in row["fix"] for row in rows)
-    assert any("list prices of 2025-06" in row["says"] for row in rows)
+    assert any("built-in prices of 2025-06" in row["says"] for row in rows)
 
 
 def test_a_quota_that_is_used_up_is_told_with_its_place() -> None:

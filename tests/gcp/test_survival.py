@@ -68,6 +68,7 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
     assert [attempt.zone for attempt in state.attempts] == list(ZONES)
     assert state.attempts[1].outcome == "refused"
     assert "does not have enough resources" in state.attempts[1].why
+    assert "prices: built-in prices of 2025-06" in output
     assert "count 60" in output
     assert "resumed at" in output
     resumed = [int(line.split()[-1]) for line in output.splitlines() if "resumed at" in line]

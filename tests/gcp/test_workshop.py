@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from outlast.clouds.cloud import Boot, Needs, Offer
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.images import Images
+from outlast.clouds.local.serve.environment import PROJECT
 from outlast.clouds.local.serve.faults import Fault
+from outlast.clouds.local.ssh import find_sshd
 from outlast.errors import BadRequest, CloudUnreachable, NotFound
+from tests.e2e.conftest import Home
 from tests.gcp.conftest import ZONE, Rehearsal
 from tests.waiting import eventually
 
@@ -114,3 +119,26 @@ def test_whoever_is_admitted_may_come_in_and_the_wall_is_opened_for_ssh_alone(gc
     gcp.stop("box")
     with pytest.raises(BadRequest, match="stopped"):
         gcp.access("box")
+
+
+@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+@pytest.mark.timeout(180)
+def test_people_make_a_machine_log_in_copy_and_delete_it_by_our_own_commands(
+    gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    bucket = f"box-{secrets.token_hex(4)}"
+    gcp.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
+    home.environment |= {**rehearsal.variables, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
+    home.write("words.txt", "some words\n")
+    made = home.outlast("machine", "create", "desk", "--cloud", "gcp", "--type", "e2-small", timeout_s=120)
+    assert made.returncode == 0, made.stderr
+    assert "desk runs in us-central1-a: e2-small, on demand" in made.stdout
+    assert "prices: built-in prices of 2025-06" in made.stderr
+    copied = home.outlast("machine", "cp", "words.txt", "desk:words.txt")
+    assert copied.returncode == 0, copied.stderr
+    said = home.outlast("machine", "ssh", "desk", "--", "cat words.txt; echo $OUTLAST_MACHINE")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("some words\n")
+    assert home.outlast("machine", "delete", "desk", "--yes").returncode == 0
+    assert gcp.machines() == []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of, name_argument, workshop, workshops
-from outlast.cli.options import json_option, workspace_option
+from outlast.cli.options import json_option, tell_prices, workspace_option
 from outlast.cli.project import parse_assignment
 from outlast.cli.terminal import money, note, table
 from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
@@ -62,6 +62,7 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
         finish(hands, hand)
         undo.pop_all()
     _tell_how(machine, no_ssh_config=no_ssh_config, problem=problem)
+    tell_prices(cloud)
     return 0 if problem is None else problem.exit_code
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.cli.terminal import find_workspace
+from outlast.cli.terminal import find_workspace, note
 from outlast.errors import OutlastError
 
 if TYPE_CHECKING:
@@ -80,6 +80,12 @@ def _make(name: str) -> Cloud:
 
         return AwsCloud()
     raise KeyError(name)
+
+
+def tell_prices(cloud: object) -> None:
+    """Say so where the prices that were shown are not the cloud's own of today."""
+    if said := getattr(cloud, "price_note", ""):
+        note(f"prices: {said}")
 
 
 def clouds(workspace: Workspace | None = None) -> Mapping[str, Cloud]:

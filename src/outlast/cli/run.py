@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from outlast.cli.follow import Follower
-from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.options import clouds, json_option, tell_prices, workspace_option
 from outlast.cli.project import load_project, parse_assignment, spec_of, typed
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
@@ -118,9 +118,12 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
         from outlast.cli.image import with_image
 
         spec = with_image(workspace, spec, project)
-    return submit_run(
-        workspace, clouds(workspace), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
+    known = clouds(workspace)
+    request = submit_run(
+        workspace, known, spec, environment=os.environ, source=project.source, say=lambda text: note(text)
     )
+    tell_prices(known[spec.machine.cloud])
+    return request
 
 
 @click.command()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import click
 
 from outlast.cli.machine_find import workshop
-from outlast.cli.options import Clouds
+from outlast.cli.options import Clouds, tell_prices
 from outlast.cli.terminal import note
 from outlast.errors import CloudError, NotFound, UsageError
 from outlast.machines import station
@@ -39,8 +39,9 @@ def put_up(
     station.check(cloud, workspace.url)
     lease = Lease(workspace.bucket, "supervisor", who="", ttl_s=6.0)
     before = lease.holder()
+    made_on = workshop(cloud)
     machine, fresh = station.ensure(
-        workshop(cloud),
+        made_on,
         Hands(workspace),
         boot=lambda: supervisor_boot(workspace, cloud),
         until_idle=until_idle,
@@ -53,6 +54,7 @@ def put_up(
         # What an earlier boot holds is not what this one will.
         _wait(lease, cloud, machine.name, after=before.epoch if before and fresh else 0)
     click.echo(title(machine))
+    tell_prices(made_on)
     ends = "until the last run's end" if until_idle else "until `outlast supervise --off`"
     note(f"it supervises {workspace.url} {ends}; this computer may sleep")
     return 0

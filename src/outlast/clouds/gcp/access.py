@@ -5,11 +5,13 @@ By default nobody but Google's own tunnel (IAP) reaches port 22, and whoever goe
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
 import shlex
 import shutil
+import socket
 
 from outlast.clouds.cloud import Access
 from outlast.clouds.gcp.client import Client, last
@@ -61,10 +63,20 @@ def access(client: Client, doc: Doc, address: str) -> Access:
         raise BadRequest(f"machine `{name}` has no address that it can be reached by")
     return Access(
         host=address or name,
+        port=_port(address) if client.rehearses else 22,
         user=login_name(client),
         proxy_command=proxy,
         host_keys=host_keys(client, f"zones/{zone}", name),
     )
+
+
+def _port(address: str) -> int:
+    """Where a machine made out of this computer lets people in: who may not listen on port 22 listens on 2222."""
+    with contextlib.suppress(OSError), socket.create_connection((address, 22), timeout=2.0):
+        return 22
+    with contextlib.suppress(OSError), socket.create_connection((address, 2222), timeout=2.0):
+        return 2222
+    return 22
 
 
 def host_keys(client: Client, place: str, name: str) -> tuple[str, ...]:

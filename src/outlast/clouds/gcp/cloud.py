@@ -44,6 +44,12 @@ class GcpCloud:
         chosen = os.environ.get("OUTLAST_GCP_SUPERVISOR_ACCOUNT", "")
         return chosen or f"outlast-supervisor@{self.client.project}.iam.gserviceaccount.com"
 
+    @property
+    def price_note(self) -> str:
+        """What whoever reads our prices should know of them; nothing, where they are Google's own of this week."""
+        book = self.catalogue.prices
+        return book.source if book.built_in else ""
+
     def _price(self, doc: Doc) -> float:
         accelerator, count = machines.accelerators_of(doc)
         type, zone, spot = last(doc.get("machineType")), last(doc.get("zone")), machines.is_spot(doc)

@@ -99,10 +99,14 @@ class PriceBook:
         self._looked = False
 
     @property
+    def built_in(self) -> bool:
+        return self._rates is None
+
+    @property
     def source(self) -> str:
         """Where the prices are from, for a reader."""
         if self._rates is None:
-            return f"the list prices of {AS_OF} that outlast has built in (Google's billing catalogue was not reached)"
+            return f"built-in prices of {AS_OF}, a dated table: Google's billing catalogue was not reached"
         age_h = max(0.0, time.time() - self._rates.fetched_at) / 3600
         return f"Google's billing catalogue, fetched {age_h:.0f} h ago"
 
