@@ -54,6 +54,7 @@ soak: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/heart.py
 	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/machines.py
 	$(BIN)/python benchmarks/sync.py

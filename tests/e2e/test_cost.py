@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.cli.bars import per_day
 from outlast.clouds.local.catalog import DISK_USD_PER_GB_HOUR, TYPES, ZONES
 from outlast.workspace import events as ev
+from outlast.workspace.hand import Hands
 from outlast.workspace.ledger import grouped
 from outlast.workspace.limits import Limits, write_limits
 from tests.e2e.conftest import COUNTER, Home
@@ -83,6 +85,21 @@ def test_a_stopped_machine_by_hand_costs_its_disk_and_a_deleted_one_is_not_forgo
     assert closed["cost_usd"] >= later["cost_usd"]
     assert not closed.get("estimated")
     assert cost(home)["groups"] == cost(home)["groups"]  # nothing grows any more
+
+
+def test_a_machine_by_hand_whose_time_is_up_is_reaped_and_its_bill_is_kept(home: Home) -> None:
+    answer = home.outlast("machine", "create", "desk", "--wait", "60s", "--no-ssh-config")
+    assert answer.returncode == 0, answer.stderr
+    hands = Hands(home.workspace)
+    hand = hands.find("desk")
+    assert hand is not None
+    hands.write(msgspec.structs.replace(hand, until=1.0))
+    before = cost(home)["lines"][0]
+    assert home.outlast("supervise", "--until-idle").returncode == 0
+    home.until(lambda: not home.machines(), "the end of the machine")
+    (line,) = cost(home)["lines"]
+    assert line["cost_usd"] >= before["cost_usd"]
+    assert not line.get("estimated")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+from outlast.spec.parse import parse
+from outlast.supervisor.submit import ask
 from outlast.workspace import events as ev
+from outlast.workspace.bundle import pack, store
 from outlast.workspace.limits import Limits, write_limits
 from tests.e2e.conftest import COUNTER, Home
 
@@ -94,6 +97,24 @@ def test_a_budget_of_the_workspace_that_is_spent_stops_what_runs(home: Home) -> 
     released = [e for e in home.workspace.story(home.only_run()).refresh().attempts if e.released]
     assert len(released) == 1
     assert json.loads(home.workspace.bucket.get(f"ledger/runs/{home.only_run()}.json"))["lines"]
+
+
+def test_a_run_that_has_spent_its_own_budget_has_saved_and_is_over_it_by_little(home: Home) -> None:
+    """Asked for without the check that refuses such a budget: an hour is too long for a test."""
+    home.write("train.py", PATIENT)
+    bundle = pack(str(home.project))
+    budget = 0.00015  # 48 s of the cheapest machine; to save and leave takes 25 s of it at most
+    spec = parse({"name": "run", "command": ["python", "train.py"], "limits": {"cost_usd": budget}})
+    clouds = {"local": home.cloud}
+    request = ask(home.workspace, clouds, spec, store(home.workspace.bucket, bundle), environment=home.environment)
+    home.start("supervise", "--until-idle")
+    home.until(lambda: home.state(request.run).settled, "the end of the run", within_s=90.0)
+    state = home.state(request.run)
+    assert (state.ending, state.limit.name if state.limit else "") == ("failed", "cost_usd")
+    assert state.checkpoints
+    assert [attempt.outcome for attempt in state.attempts] == ["stopped"]
+    # One machine at its price, for the time until a supervisor that is there has noticed.
+    assert 0 < state.cost_usd <= budget + 10.0 / 3600 * state.attempts[0].price_usd_per_hour
 
 
 def test_no_more_machines_than_allowed_run_at_a_time(home: Home) -> None:

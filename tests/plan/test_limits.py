@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from outlast.clouds.cloud import LABEL_HAND, LABEL_WORKSPACE, Machine
+from outlast.supervisor.afford import check_budget
 from outlast.supervisor.limits import grace_s, last_word_s, spent_usd
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Budget, Fail, Halt, Hold, Lose, Place, RunView, Warn
 from outlast.workspace import events as ev
 from outlast.workspace.hand import HandView
 from outlast.workspace.limits import Limits, begin_of
-from tests.plan.worlds import NOW, machine, placed, spec, view, world
+from tests.plan.worlds import NOW, machine, offer, placed, spec, view, world
 
 STARTED = (placed(1), ev.Started(attempt=1, at=905.0))
 # The machine of worlds.machine has run for 95 s at $1 an hour.
@@ -155,3 +156,16 @@ def hand_machine() -> Machine:
         seen_at=NOW,
         price_usd_per_hour=160.0,
     )
+
+
+def test_a_budget_with_which_nothing_can_be_had_is_told_with_the_cheapest_machine() -> None:
+    (problem,) = check_budget(spec(limits={"cost_usd": 0.99}), [offer("here-b", price=1.1), offer("here-a", price=1.0)])
+    assert problem.startswith("[limits] cost_usd: $0.99 does not pay for an hour")
+    assert "`small` in here-a: $1" in problem
+    assert check_budget(spec(limits={"cost_usd": 1.0}), [offer("here-a", price=1.0)]) == []
+    assert check_budget(spec(), [offer("here-a", price=0.0)]) == []
+
+
+def test_a_budget_cannot_be_kept_where_a_price_is_not_known() -> None:
+    (problem,) = check_budget(spec(limits={"cost_usd": 5}), [offer("here-a", price=0.0), offer("here-b")])
+    assert "nobody knows what `small` of `local` costs" in problem

@@ -314,7 +314,7 @@ def by_hand(label: str = "id1") -> Machine:
 )
 def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(record: HandView | None, why: str) -> None:
     seen = msgspec.structs.replace(world(machines=[by_hand()]), hands={"box": record})
-    wanted = (Reap(cloud="local", machine="box", why=why),) if why else ()
+    wanted = (Reap(cloud="local", machine="box", why=why, hand="id1"),) if why else ()
     assert plan(seen) == wanted
 
 

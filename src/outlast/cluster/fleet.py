@@ -17,6 +17,7 @@ from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, Clust
 from outlast.errors import NotFound, OutlastError, UsageError
 from outlast.machines.look import cost_usd
 from outlast.machines.make import Wish, make
+from outlast.workspace.books import Books
 from outlast.workspace.hand import Hand
 
 
@@ -89,6 +90,8 @@ class Fleet:
         hand = self.clusters.hands.find(machine.name)
         past = Past(machine=machine.name, cost_usd=cost_usd(machine, hand), ran_s=machine.ran_s, why=why)
         self.clusters.put(self.cluster.name, "past", machine.name, past)
+        if hand is not None and hand.id == machine.labels.get(LABEL_HAND):
+            Books(self.clusters.workspace).close_machine(hand, machine)
 
     def forget(self, name: str) -> None:
         for part in ("nodes", "state"):

@@ -59,7 +59,7 @@ class Applier:
             case Release():
                 self._release(step)
             case Reap():
-                self.clouds[step.cloud].delete(step.machine)
+                self._reap(step)
             case Fail():
                 event_ = ev.Failed(why=step.why, hint=step.hint, exit_code=step.exit_code, at=self.clock())
                 self._append(step.run, event_)
@@ -143,6 +143,16 @@ class Applier:
                 at=self.clock(),
             ),
         )
+
+    def _reap(self, step: Reap) -> None:
+        hand = self.observer.hands.find(step.machine) if step.hand else None
+        if hand is not None and hand.id == step.hand:
+            try:
+                machine = self.clouds[step.cloud].machine(step.machine)
+                Books(self.workspace).close_machine(hand, machine)
+            except NotFound:
+                pass  # somebody was first
+        self.clouds[step.cloud].delete(step.machine)
 
     def _release(self, step: Release) -> None:
         seconds = step.ran_s or self._ran_s(step)

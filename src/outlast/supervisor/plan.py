@@ -193,7 +193,7 @@ def _plan_orphans(world: World) -> Iterator[Step]:
             continue
         if LABEL_HAND in machine.labels:
             if why := _why_nobodys(world, machine):
-                yield Reap(cloud=machine.cloud, machine=machine.name, why=why)
+                yield Reap(cloud=machine.cloud, machine=machine.name, why=why, hand=machine.labels[LABEL_HAND])
             continue
         run, attempt = machine.labels.get(LABEL_RUN, ""), machine.labels.get(LABEL_ATTEMPT, "")
         if not run or run in world.damaged:

@@ -16,6 +16,7 @@ import msgspec
 from outlast.clouds.cloud import LABEL_HAND, Cloud, Machine
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import IDLE_S
+from outlast.workspace.books import Books
 from outlast.workspace.hand import Hand, Hands
 from outlast.workspace.workspace import Workspace
 
@@ -62,6 +63,7 @@ class Station:
         self.say(f"nobody wants {self.machine.name} any more; deleting it")
         hand = self.hands.find(self.machine.name)
         if hand is not None and hand.id == self.machine.labels.get(LABEL_HAND):
+            Books(self.hands.workspace).close_machine(hand, self.cloud.machine(self.machine.name))
             self.hands.remove(self.machine.name)
         self.cloud.delete(self.machine.name)
 

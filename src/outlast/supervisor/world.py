@@ -106,6 +106,8 @@ class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cloud: str
     machine: str
     why: str
+    # The id of its record, if it was made by hand.
+    hand: str = ""
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -14,7 +14,7 @@ from outlast.errors import Exists, WorkspaceError
 from outlast.workspace.codec import decoded
 from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.hand import Hand
-from outlast.workspace.ledger import Line, lines_of
+from outlast.workspace.ledger import Billed, Line, hand_line, lines_of
 from outlast.workspace.state import RunState
 from outlast.workspace.workspace import Workspace
 
@@ -47,8 +47,10 @@ class Books:
         self._write(_RUNS + f"{run}.json", page, durable=False)
         return page
 
-    def close_machine(self, hand: Hand, line: Line) -> None:
+    def close_machine(self, hand: Hand, machine: Billed, *, on_demand_usd_per_hour: float = 0.0) -> None:
         """Write the page of a machine made by hand, before it is deleted: afterwards nobody knows what it cost."""
+        dear, extra = on_demand_usd_per_hour, hand.extra_usd
+        line = hand_line(machine, who=hand.who, extra_usd=extra, on_demand_usd_per_hour=dear, over=True)
         page = Page(name=hand.name, who=hand.who, lines=(line,))
         self._write(_MACHINES + f"{hand.name}-{hand.id}.json", page, durable=True)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -129,6 +129,62 @@ def _causes(attempt: Attempt, state: RunState, now: float, *, seconds: float, co
         if took_s and seconds:
             causes[cause] = (cost - disk) * took_s / seconds
     return causes
+
+
+class Billed(Protocol):
+    """What must be known of a machine to tell what it has cost; the clouds' own `Machine` is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cloud(self) -> str: ...
+    @property
+    def zone(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def spot(self) -> bool: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def seen_at(self) -> float: ...
+    @property
+    def ran_s(self) -> float: ...
+    @property
+    def price_usd_per_hour(self) -> float: ...
+    @property
+    def disk_usd_per_hour(self) -> float: ...
+    @property
+    def disk_usd(self) -> float: ...
+
+
+def hand_line(
+    machine: Billed, *, who: str, extra_usd: float = 0.0, on_demand_usd_per_hour: float = 0.0, over: bool = False
+) -> Line:
+    """A machine that no run owns. `over`: it is being deleted, and this is the whole of it."""
+    ran_usd = machine.ran_s * machine.price_usd_per_hour / 3600.0 + extra_usd
+    age_s = max(0.0, machine.seen_at - machine.created_at)
+    stopped_usd = max(0.0, age_s - machine.ran_s) * machine.disk_usd_per_hour / 3600.0
+    causes = {"hand": ran_usd, "disk": machine.disk_usd - stopped_usd, "stopped": stopped_usd}
+    dearer = max(0.0, on_demand_usd_per_hour - machine.price_usd_per_hour)
+    cost = ran_usd + machine.disk_usd
+    return Line(
+        kind="hand",
+        name=machine.name,
+        who=who,
+        cloud=machine.cloud,
+        zone=machine.zone,
+        type=machine.type,
+        machine=machine.name,
+        spot=machine.spot,
+        begin=machine.created_at,
+        end=machine.seen_at,
+        seconds=machine.ran_s,
+        cost_usd=cost,
+        on_demand_usd=cost + machine.ran_s * dearer / 3600.0,
+        causes={cause: usd for cause, usd in causes.items() if usd > 0},
+        estimated=not over,
+    )
 
 
 def part_in(begin: float, end: float, first: float, last: float = float("inf")) -> float:
