@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.quota import _tight
-from outlast.clouds.gcp.setup import APIS, MACHINE, SUPERVISOR, Setup, missing
+from outlast.clouds.gcp.setup import APIS, MACHINE, OPTIONAL, SUPERVISOR, Setup, missing
 from tests.e2e.conftest import Home
 from tests.gcp.conftest import Rehearsal
 
@@ -25,7 +25,7 @@ def test_setup_prints_commands_and_changes_nothing_until_it_is_told_to(
     accounts = {machine: "the machines", supervisor: "the machine that supervises"}
     before = missing(client, accounts)
     assert [told for told, _ in before] == [
-        f"these APIs are off: {', '.join(name for name in APIS if 'billing' not in name)}",
+        f"these APIs are off: {', '.join(name for name in APIS if name not in OPTIONAL)}",
         f"the account of the machines, {machine}, does not exist",
         f"the account of the machine that supervises, {supervisor}, does not exist",
     ]

@@ -182,7 +182,15 @@ class Watching:
         self._compute = Description("compute.v1", base="/compute/v1/")
         self._others = {
             name: Description(f"{name}.v1", base=f"/{name}/")
-            for name in ("secretmanager", "iam", "cloudresourcemanager", "serviceusage", "cloudbilling")
+            for name in (
+                "secretmanager",
+                "iam",
+                "cloudresourcemanager",
+                "serviceusage",
+                "cloudbilling",
+                "file",
+                "sqladmin",
+            )
         }
         # What else happens between a request and its answer.
         self.then: Callable[[Request, Answer], None] | None = None

@@ -23,6 +23,7 @@ from outlast.workspace.holdings import Holding, Holdings
 
 # Where the file of the server's certificate goes, in an address that is not finished.
 CA_PLACE = "{ca}"
+_CA_BYTES_MAX = 4096
 
 
 class Keeper(Cloud, Protocol):
@@ -59,12 +60,13 @@ def create(
         fields.name(name)
     except ValueError as problem:
         raise UsageError(f"NAME: {problem}") from problem
+    id = dice.token_hex(3)
     holding = Holding(
         kind="database",
         name=name,
-        id=dice.token_hex(4),
+        id=id,
         cloud=cloud.name,
-        there=holdings.name_there(name),
+        there=holdings.name_there(name, id),
         who=who,
         asked_at=holdings.workspace.clock(),
         zone=zone,
@@ -168,8 +170,10 @@ def values_for(wanted: Mapping[str, str], holdings: Holdings, clouds: Mapping[st
         cloud = keeper(clouds, holding.cloud)
         database = cloud.databases.wake(holding.there)
         way_in = login(cloud, holdings, holding, database, inner=True)
-        values[variable] = url(way_in, ca_file=CA_PLACE if way_in.ca else "")
-        if way_in.ca:
+        # A bundle of all authorities of a cloud is more than a secret store takes; encrypted it is all the same.
+        carried = 0 < len(way_in.ca) <= _CA_BYTES_MAX
+        values[variable] = url(way_in, ca_file=CA_PLACE if carried else "")
+        if carried:
             values[ca_variable(variable)] = way_in.ca
     return values
 
@@ -181,5 +185,5 @@ def ca_variable(variable: str) -> str:
 def keeper(clouds: Mapping[str, Cloud], name: str) -> Keeper:
     found = clouds.get(name)
     if found is None or not hasattr(found, "databases"):
-        raise UsageError(f"there are no databases on `{name}`", hint="take the local cloud")
+        raise UsageError(f"there are no databases on `{name}`", hint="use --cloud local, gcp or aws")
     return found  # type: ignore[return-value]

@@ -26,7 +26,7 @@ class Keeper(Workshop, Protocol):
 def keeper(clouds: Mapping[str, Cloud], name: str) -> Keeper:
     found = clouds.get(name)
     if found is None or not hasattr(found, "volumes"):
-        raise UsageError(f"there are no volumes on `{name}`", hint="take the local cloud")
+        raise UsageError(f"there are no volumes on `{name}`", hint="use --cloud local, gcp or aws")
     return found  # type: ignore[return-value]
 
 
@@ -45,12 +45,13 @@ def create(
         fields.name(name)
     except ValueError as problem:
         raise UsageError(f"NAME: {problem}") from problem
+    id = dice.token_hex(3)
     wish = Holding(
         kind="volume",
         name=name,
-        id=dice.token_hex(4),
+        id=id,
         cloud=cloud.name,
-        there=holdings.name_there(name),
+        there=holdings.name_there(name, id),
         who=who,
         asked_at=holdings.workspace.clock(),
         zone=zone,

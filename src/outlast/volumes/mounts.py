@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -41,11 +41,16 @@ def check(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> list[s
 
 
 def _check_reach(path: str, holding: Holding, cloud: Cloud, spec: Spec) -> list[str]:
-    if not holding.zones or _zones(cloud, spec) & set(holding.zones):
+    if not holding.zones or any(_reaches(holding.zones, zone) for zone in _zones(cloud, spec)):
         return []
     where = ", ".join(holding.zones)
     why = f"the volume `{holding.name}` is reached from {where} only, and the machine cannot be there"
     return [f"[volumes] {path}: {why}; change `[machine] zones`, or make the volume elsewhere"]
+
+
+def _reaches(places: Sequence[str], zone: str) -> bool:
+    """Places are zones, or regions: the beginnings of their zones' names."""
+    return any(zone == place or (zone.startswith(place) and len(zone) - len(place) <= 2) for place in places)
 
 
 def _zones(cloud: Cloud, spec: Spec) -> set[str]:
@@ -57,10 +62,11 @@ def _zones(cloud: Cloud, spec: Spec) -> set[str]:
 
 def narrowed(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
     """The spec with the zones from which all of its volumes are reached, and no others."""
-    limits = [set(held.zones) for place in spec.volumes.values() if (held := holdings.find(place.partition("/")[0]))]
+    limits = [held.zones for place in spec.volumes.values() if (held := holdings.find(place.partition("/")[0]))]
     limits = [zones for zones in limits if zones]
     if not limits:
         return spec
-    zones = _zones(clouds[spec.machine.cloud], spec).intersection(*limits)
-    machine = msgspec.structs.replace(spec.machine, zones=tuple(sorted(zones)))
+    offered = _zones(clouds[spec.machine.cloud], spec)
+    zones = [zone for zone in sorted(offered) if all(_reaches(limit, zone) for limit in limits)]
+    machine = msgspec.structs.replace(spec.machine, zones=tuple(zones))
     return msgspec.structs.replace(spec, machine=machine)

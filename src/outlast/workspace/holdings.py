@@ -67,9 +67,10 @@ class Holdings:
         self.bucket = workspace.bucket
         self.kind = kind
 
-    def name_there(self, name: str) -> str:
-        """Derived, never drawn: who makes it again finds the first."""
-        return f"{name}-{self.workspace.id[:6]}"
+    def name_there(self, name: str, id: str) -> str:
+        """Derived from the record: who makes it again finds the first. Not from the name alone: Google takes a name
+        that was deleted only a week later."""
+        return f"{name}-{self.workspace.id[:6]}-{id}"
 
     def create(self, wish: Holding) -> Holding:
         """Write the intent. Raises StoreTaken; a record whose maker is gone is taken over, with its id."""
@@ -80,7 +81,7 @@ class Holdings:
         except Exists:
             found = self.find(wish.name)
         if found is not None and self.abandoned(found) and found.phase == "making" and found.cloud == wish.cloud:
-            return self.write(msgspec.structs.replace(fresh, id=found.id, asked_at=found.asked_at))
+            return self.write(msgspec.structs.replace(fresh, id=found.id, there=found.there, asked_at=found.asked_at))
         state = "is being made or deleted" if found is None or found.phase != "ready" else "exists already"
         raise StoreTaken(
             f"the {self.kind} `{wish.name}` {state}" + (f" on {found.cloud}" if found else ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from outlast.clouds.aws import access, machines, secrets, userdata
 from outlast.clouds.aws.client import Client, untagged
@@ -14,6 +15,10 @@ from outlast.clouds.aws.offers import CLOUD, Offers
 from outlast.clouds.aws.prices import Prices
 from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
 from outlast.errors import BadRequest, NotFound
+
+if TYPE_CHECKING:
+    from outlast.clouds.aws.databases import AwsDatabases
+    from outlast.clouds.aws.volumes import AwsVolumes
 
 STOP = "`outlast machine stop`"
 PROFILE = "outlast-machine"
@@ -33,6 +38,18 @@ class AwsCloud:
         self.catalogue = Offers(self.client, self.prices)
         self.pictures = Images(self.client)
         self.fleet = Fleet(self.client)
+
+    @property
+    def volumes(self) -> AwsVolumes:
+        from outlast.clouds.aws.volumes import AwsVolumes
+
+        return AwsVolumes(self.client)
+
+    @property
+    def databases(self) -> AwsDatabases:
+        from outlast.clouds.aws.databases import AwsDatabases
+
+        return AwsDatabases(self.client)
 
     # What there is
 

@@ -55,9 +55,9 @@ def sort(code: str, message: str, *, status: int = 400) -> CloudError:
             return kind(text, hint=hint)
     if code in _NO_TOKEN_ANY_MORE:
         return TokenSpent(text)
-    if code.endswith((".NotFound", ".Unknown", "NotFoundException", ".Unavailable")) or code == "ParameterNotFound":
+    if code.endswith(("NotFound", ".Unknown", "NotFoundException", "NotFoundFault", ".Unavailable")):
         return NotFound(text)
-    if code.endswith((".Duplicate", "AlreadyExistsException")):
+    if code.endswith((".Duplicate", "AlreadyExists", "AlreadyExistsException", "AlreadyExistsFault", "TargetConflict")):
         return Exists(text)
     return CloudUnreachable(text, hint="try again in a moment") if status >= 500 else BadRequest(text)
 

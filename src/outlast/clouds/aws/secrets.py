@@ -32,3 +32,11 @@ def drop(client: Client, name: str) -> None:
         client.call("ssm", "delete_parameter", Name=PREFIX + name)
     except NotFound:
         pass
+
+
+def read(client: Client, name: str) -> dict[str, str]:
+    """For whoever may read it. Raises NotFound, Denied."""
+    if not _NAME.fullmatch(name):
+        raise NotFound(f"`{name}` cannot name secrets")
+    answer = client.call("ssm", "get_parameter", Name=PREFIX + name, WithDecryption=True)
+    return {str(key): str(value) for key, value in json.loads(answer["Parameter"]["Value"]).items()}

@@ -34,6 +34,8 @@ SERVICES = {
     "storage": "https://storage.googleapis.com/storage/v1/",
     "secretmanager": "https://secretmanager.googleapis.com/",
     "cloudbilling": "https://cloudbilling.googleapis.com/",
+    "file": "https://file.googleapis.com/",
+    "sqladmin": "https://sqladmin.googleapis.com/",
     "iam": "https://iam.googleapis.com/",
     "cloudresourcemanager": "https://cloudresourcemanager.googleapis.com/",
     "serviceusage": "https://serviceusage.googleapis.com/",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from outlast.clouds.cloud import LABEL_RUN, Access, Boot, Image, Machine, Needs, Offer
 from outlast.clouds.gcp import access, machines, secrets
@@ -16,6 +17,10 @@ from outlast.clouds.gcp.images import Images
 from outlast.clouds.gcp.offers import CLOUD, Offers
 from outlast.clouds.gcp.prices import PriceBook
 from outlast.errors import BadRequest, NoCapacity, NotFound
+
+if TYPE_CHECKING:
+    from outlast.clouds.gcp.databases import GcpDatabases
+    from outlast.clouds.gcp.volumes import GcpVolumes
 
 STOP = "`outlast machine stop`"
 _SERIAL_PAGES_MAX = 64
@@ -54,6 +59,18 @@ class GcpCloud:
         accelerator, count = machines.accelerators_of(doc)
         type, zone, spot = last(doc.get("machineType")), last(doc.get("zone")), machines.is_spot(doc)
         return self.catalogue.price(type, zone, accelerator=accelerator, count=count, spot=spot)
+
+    @property
+    def volumes(self) -> GcpVolumes:
+        from outlast.clouds.gcp.volumes import GcpVolumes
+
+        return GcpVolumes(self.client)
+
+    @property
+    def databases(self) -> GcpDatabases:
+        from outlast.clouds.gcp.databases import GcpDatabases
+
+        return GcpDatabases(self.client)
 
     # What there is
 

@@ -51,3 +51,10 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-` and `_`, at most 255")
     return name
+
+
+def read(client: Client, name: str) -> dict[str, str]:
+    """The newest version, for whoever may read it. Raises NotFound, Denied."""
+    doc = client.call(_SERVICE, "GET", f"{_path(client, _checked(name))}/versions/latest:access").doc
+    values = json.loads(base64.b64decode(doc["payload"]["data"]))
+    return {str(key): str(value) for key, value in values.items()}

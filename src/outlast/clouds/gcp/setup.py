@@ -18,7 +18,11 @@ APIS = (
     "iam.googleapis.com",
     "cloudresourcemanager.googleapis.com",
     "cloudbilling.googleapis.com",
+    "file.googleapis.com",
+    "sqladmin.googleapis.com",
 )
+# Prices, volumes, databases: who does without them need not have them on.
+OPTIONAL = APIS[-3:]
 _BUCKET_ROLE = "roles/storage.objectUser"
 _ACT_AS = "roles/iam.serviceAccountUser"
 
@@ -236,7 +240,7 @@ def missing(client: Client, accounts: Mapping[str, str]) -> list[tuple[str, str]
     with contextlib.suppress(Denied, NotFound):  # whoever may not list them may still use them
         services = client.call("serviceusage", "GET", f"v1/projects/{client.project}/services", query=query).doc
         on = {str(one["name"]).rpartition("/")[2] for one in services.get("services", [])}
-        if off := [name for name in APIS if name not in on and name != "cloudbilling.googleapis.com"]:
+        if off := [name for name in APIS if name not in on and name not in OPTIONAL]:
             found.append((f"these APIs are off: {', '.join(off)}", apply))
     body = {"permissions": sorted(PERMISSIONS)}
     with contextlib.suppress(NotFound):

@@ -24,7 +24,7 @@ from outlast.clouds.local import backups, dbprocess, secrets
 from outlast.clouds.local.engines import ADMIN, SERVERS, network
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
 from outlast.clouds.sql import Login, Session
-from outlast.clouds.stores import Backup, Database, DatabaseWish
+from outlast.clouds.stores import Backup, Database, DatabaseWish, Engine
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
 
 CLOUD = "local"
@@ -58,24 +58,41 @@ class LocalDatabases:
     def __init__(self, root: str) -> None:
         self.root = root
 
-    @_told
     def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
+        _check(wish.database, wish.user, password)
+        self.begin(name, wish.engine, wish.labels)
+        return self.furnish(name, wish.database, wish.user, password=password)
+
+    @_told
+    def begin(self, name: str, engine: Engine, labels: Mapping[str, str]) -> Database:
+        """A server that runs and has nothing in it yet. May be repeated."""
         folder = self._folder(name)
-        _check(wish, password)
+        _check_engine(engine)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with _locked(folder):
             if read_json(f"{folder}/database.json") is None:
-                facts = {
-                    "engine": wish.engine,
-                    "database": wish.database,
-                    "user": wish.user,
-                    "labels": wish.labels,
+                facts: dict[str, Any] = {
+                    "engine": engine,
+                    "database": "",
+                    "user": "",
+                    "labels": dict(labels),
                     "created_at": time.time(),
                     "allowed": [],
                     "port": dbprocess.free_port(name),
                 }
                 write_json(f"{folder}/admin.json", {"password": random.token_urlsafe(24)}, permissions=0o600)
                 write_json(f"{folder}/database.json", facts, permissions=0o600)
+            self._serve(folder)
+        return self.find(name)
+
+    @_told
+    def furnish(self, name: str, database: str, user: str, *, password: str) -> Database:
+        """Its one database, and the user whose it is. May be repeated: then the user has this password."""
+        _check(database, user, password)
+        folder = self._there(name)
+        with _locked(folder):
+            facts = {**_facts(folder), "database": database, "user": user}
+            write_json(f"{folder}/database.json", facts, permissions=0o600)
             self._serve(folder)
             self._furnish(folder, password)
         return self.find(name)
@@ -230,6 +247,8 @@ class LocalDatabases:
         facts = _facts(folder)
         database, user = facts["database"], facts["user"]
         with self._session(folder) as session:
+            if facts["engine"] == "postgres":
+                session.ask("SELECT pg_reload_conf()")  # a server that ran already knew no such user
             if facts["engine"] == "mysql":
                 session.ask(f"CREATE DATABASE IF NOT EXISTS `{database}`")
                 _mysql_user(session, database, user, "127.0.0.1", f"IDENTIFIED BY '{password}'")
@@ -251,6 +270,8 @@ class LocalDatabases:
             if facts["engine"] == "postgres":
                 session.ask("SELECT pg_reload_conf()")
                 return
+            if not facts["user"]:
+                return  # nobody to let in yet
             user, database = facts["user"], facts["database"]
             mark = session.ask(
                 f"SELECT authentication_string FROM mysql.user WHERE User = '{user}' AND Host = '127.0.0.1'"
@@ -273,14 +294,17 @@ class LocalDatabases:
                 session.ask(f'CREATE DATABASE "{database}" OWNER "{user}"')
 
 
-def _check(wish: DatabaseWish, password: str) -> None:
+def _check(database: str, user: str, password: str) -> None:
     """These become part of statements: nothing in them may need a quote."""
     if not _PASSWORD.fullmatch(password):
         raise BadRequest("a password is 16 to 128 letters, digits, `-` and `_`")
-    for word in (wish.database, wish.user):
+    for word in (database, user):
         if not _WORD.fullmatch(word) or word == ADMIN:
             raise BadRequest(f"`{word}` cannot name a database or a user", hint="lower-case letters, digits and `_`")
-    server = SERVERS[wish.engine]
+
+
+def _check_engine(engine: Engine) -> None:
+    server = SERVERS[engine]
     if missing := server.missing():
         why = f"there is no `{missing}` on this computer, which a database of the local cloud is made of"
         raise BadRequest(why, hint=f"apt install {server.package}, or another engine: --engine")

@@ -166,7 +166,9 @@ class Postgres:
     def hosts(self, *, database: str, user: str, addresses: Sequence[str]) -> str:
         """Who may connect from where: encrypted, with a password, and nobody else."""
         lines = [f"hostssl all {ADMIN} 127.0.0.1/32 scram-sha-256"]
-        lines += [f'hostssl "{database}" "{user}" {network(a)} scram-sha-256' for a in ("127.0.0.1", *addresses)]
+        lines += [
+            f'hostssl "{database}" "{user}" {network(a)} scram-sha-256' for a in ("127.0.0.1", *addresses) if user
+        ]
         return "".join(f"{line}\n" for line in lines)
 
 

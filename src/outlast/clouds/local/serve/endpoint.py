@@ -15,6 +15,7 @@ from outlast.clouds.local.serve.identity import Identity
 from outlast.clouds.local.serve.router import Router, Watch
 from outlast.clouds.local.serve.secretmanager import SecretManager
 from outlast.clouds.local.serve.source import Source
+from outlast.clouds.local.serve.sqladmin import SqlAdmin
 from outlast.clouds.local.serve.storage.asked import RESERVED
 from outlast.clouds.local.serve.storage.buckets import BucketRoutes
 from outlast.clouds.local.serve.storage.inserts import InsertRoutes
@@ -45,6 +46,7 @@ class Endpoint:
         self._compute = Compute(cloud or LocalCloud(), f"{self.root}/compute")
         self._compute.add_to(router)
         Filestore(f"{self.root}/filestore").add_to(router)
+        SqlAdmin(f"{self.root}/sqladmin").add_to(router)
         Identity(f"{self.root}/identity").add_to(router)
         SecretManager(f"{self.root}/secrets", self._compute.desk).add_to(router)
         Source(f"{self.root}/source").add_to(router)

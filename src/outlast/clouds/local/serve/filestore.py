@@ -35,6 +35,7 @@ class Filestore:
         router.add("GET", f"{place}/instances", self._list)
         router.add("POST", f"{place}/instances", self._create)
         router.add("GET", f"{place}/instances/{{name}}", self._get)
+        router.add("PATCH", f"{place}/instances/{{name}}", self._patch)
         router.add("DELETE", f"{place}/instances/{{name}}", self._delete)
         router.add("GET", f"{place}/operations/{{name}}", self._operation)
 
@@ -90,6 +91,23 @@ class Filestore:
         }
         write_json(f"{path}/instance.json", doc)
         return json_answer(_done(doc["name"], "create", {"@type": _INSTANCE, **doc}))
+
+    def _patch(self, request: Request) -> Answer:
+        """A larger share, and other labels; whatever else a mask names cannot be changed."""
+        doc, parts = self._find(request), request.parts
+        body, mask = request.json(), {word.strip() for word in request.query.get("updateMask", "").split(",")}
+        if not mask or mask - {"fileShares", "file_shares", "labels", "description"}:
+            raise invalid(f"updateMask: {sorted(mask)} cannot be changed")
+        changed: Doc = dict(doc)
+        changed |= {key: body[key] for key in ("labels", "description") if key in mask and key in body}
+        if mask & {"fileShares", "file_shares"}:
+            before, share = doc["fileShares"][0], (body.get("fileShares") or [{}])[0]
+            size = str(share.get("capacityGb", ""))
+            if share.get("name") != before["name"] or not size.isdigit() or int(size) < int(before["capacityGb"]):
+                raise invalid("instance.fileShares: the same share, and no smaller than it is")
+            changed["fileShares"] = [{**before, "capacityGb": size}]
+        write_json(f"{self._path(parts['project'], parts['location'], parts['name'])}/instance.json", changed)
+        return json_answer(_done(doc["name"], "update", {"@type": _INSTANCE, **changed}))
 
     def _delete(self, request: Request) -> Answer:
         doc, parts = self._find(request), request.parts

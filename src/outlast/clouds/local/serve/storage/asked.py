@@ -13,7 +13,7 @@ from outlast.clouds.local.serve.storage.values import Conditions
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # First words of our own paths: a bucket of such a name could not be told from them.
 RESERVED = {"batch", "compute", "computeMetadata", "discovery", "download", "resumable", "storage", "token", "upload"}
-RESERVED |= {"file", "git", "secretmanager", "sourcerepo"}
+RESERVED |= {"file", "git", "secretmanager", "sourcerepo", "sqladmin"}
 RESERVED |= {"cloudresourcemanager", "iam", "serviceusage"}
 
 

@@ -1,0 +1,292 @@
+"""Databases of AWS: RDS instances, each with one database and its owner, and a security group of its own.
+
+A snapshot is restored into a new instance, as Amazon has it: the two change names, and the old one goes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+
+from outlast.clouds.aws import access, doors, secrets
+from outlast.clouds.aws.client import Client
+from outlast.clouds.aws.errors import Doc, Exists
+from outlast.clouds.aws.machines import check_name
+from outlast.clouds.stores import HOURS_PER_MONTH, Backup, Database, DatabaseWish, Engine, StoreState
+from outlast.errors import BadRequest, CloudUnreachable, NotFound
+
+CLOUD = "aws"
+_TYPE, _LEAST_DISK_GB = "db.t4g.micro", 20
+_PORTS: Mapping[Engine, int] = {"mysql": 3306, "postgres": 5432}
+_STATES: Mapping[str, StoreState] = {
+    "available": "ready",
+    "backing-up": "ready",
+    "modifying": "ready",
+    "storage-optimization": "ready",
+    "creating": "making",
+    "rebooting": "making",
+    "renaming": "making",
+    "starting": "making",
+    "stopped": "stopped",
+    "stopping": "stopped",
+    "deleting": "deleting",
+}
+# List prices in us-east-1, on demand, one zone; the disk (gp3) by the month.
+_USD_PER_HOUR = {
+    "db.t3.micro": 0.017,
+    "db.t3.small": 0.034,
+    "db.t3.medium": 0.068,
+    "db.t4g.micro": 0.016,
+    "db.t4g.small": 0.032,
+    "db.t4g.medium": 0.065,
+    "db.m6g.large": 0.152,
+    "db.m6g.xlarge": 0.304,
+}
+_DISK_USD_PER_GB_MONTH = 0.115
+# MySQL lets people in who do not encrypt unless it is told; PostgreSQL is told by Amazon.
+_PARAMETERS = "outlast-mysql8"
+_PAUSE_S, _S_MAX = 5.0, 2400.0
+_TRUST = "https://truststore.pki.rds.amazonaws.com/{region}/{region}-bundle.pem"
+
+
+class AwsDatabases:
+    """One region's. Any number of processes may use it at once."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
+        check_name(name)
+        kind, size_gb = wish.type or _TYPE, max(_LEAST_DISK_GB, round(wish.size_gb))
+        _price(kind, size_gb)
+        group = self._door(name, wish.engine)
+        words = {
+            "DBInstanceIdentifier": name,
+            "Engine": wish.engine,
+            "DBInstanceClass": kind,
+            "AllocatedStorage": size_gb,
+            "StorageType": "gp3",
+            "StorageEncrypted": True,
+            "DBName": wish.database,
+            "MasterUsername": wish.user,
+            "MasterUserPassword": password,
+            "VpcSecurityGroupIds": [group],
+            "PubliclyAccessible": True,
+            "BackupRetentionPeriod": 1,
+            "Tags": [{"Key": key, "Value": value} for key, value in wish.labels.items()],
+            **({"AvailabilityZone": wish.zone} if wish.zone and wish.zone != self.client.region else {}),
+            **({"DBParameterGroupName": self._strict()} if wish.engine == "mysql" else {}),
+        }
+        try:
+            self.client.call("rds", "create_db_instance", **words)
+        except Exists:
+            # An answer was lost, or its maker was cut short. If it is somebody else's, its labels are others.
+            if dict(wish.labels).items() > self.find(name).labels.items():
+                raise
+            self._await(name)
+            self._change(name, MasterUserPassword=password)
+        self._await(name)
+        return self.find(name)
+
+    def _door(self, name: str, engine: Engine) -> str:
+        return doors.door(self.client, _group(name), port=_PORTS[engine], note="a database of outlast")
+
+    def _strict(self) -> str:
+        note = "outlast: nobody comes in without TLS"
+        words = {"DBParameterGroupName": _PARAMETERS, "DBParameterGroupFamily": "mysql8.0", "Description": note}
+        with suppress(Exists):
+            self.client.call("rds", "create_db_parameter_group", **words)
+        setting = {"ParameterName": "require_secure_transport", "ParameterValue": "1", "ApplyMethod": "immediate"}
+        self.client.call("rds", "modify_db_parameter_group", DBParameterGroupName=_PARAMETERS, Parameters=[setting])
+        return _PARAMETERS
+
+    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+        wanted = set((labels or {}).items())
+        found, marker = [], ""
+        while True:
+            answer = self.client.call("rds", "describe_db_instances", **({"Marker": marker} if marker else {}))
+            found += [doc for doc in answer["DBInstances"] if wanted <= set(_labels(doc).items())]
+            marker = str(answer.get("Marker", ""))
+            if not marker:
+                return [self._read(doc) for doc in found]
+
+    def find(self, name: str) -> Database:
+        return self._read(self._doc(name))
+
+    def wake(self, name: str) -> Database:
+        found = self.find(name)
+        if found.state == "stopped":
+            self.client.call("rds", "start_db_instance", DBInstanceIdentifier=name)
+            self._await(name)
+            found = self.find(name)
+        return found
+
+    def allow(self, name: str, addresses: Sequence[str]) -> None:
+        doors.allow(self.client, _group(name), addresses, port=self.find(name).port)
+
+    def back_up(self, name: str) -> Backup:
+        id = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        with suppress(Exists):
+            self.client.call("rds", "create_db_snapshot", DBInstanceIdentifier=name, DBSnapshotIdentifier=id)
+        self._wait(lambda: any(one.id == id and one.state == "ready" for one in self.backups(name)), f"the backup {id}")
+        return next(one for one in self.backups(name) if one.id == id)
+
+    def backups(self, name: str) -> Sequence[Backup]:
+        words = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
+        docs = self.client.call("rds", "describe_db_snapshots", **words)["DBSnapshots"]
+        found = [
+            Backup(
+                id=str(doc["DBSnapshotIdentifier"]),
+                created_at=doc["SnapshotCreateTime"].timestamp() if "SnapshotCreateTime" in doc else 0.0,
+                bytes=int(doc.get("AllocatedStorage", 0)) * 10**9,
+                state="ready" if doc.get("Status") == "available" else "making",
+            )
+            for doc in docs
+        ]
+        return sorted(found, key=lambda one: (one.created_at, one.id))
+
+    def restore(self, name: str, backup: str) -> None:
+        doc = self._doc(name)
+        if backup not in {one.id for one in self.backups(name)}:
+            raise NotFound(f"`{name}` has no snapshot `{backup}`")
+        fresh, before = f"{name[:50]}-next", f"{name[:50]}-before"
+        with ExitStack() as undo:
+            # Until the new one answers, nothing happens to the old one.
+            undo.callback(self._drop_quietly, fresh)
+            self.client.call(
+                "rds",
+                "restore_db_instance_from_db_snapshot",
+                DBInstanceIdentifier=fresh,
+                DBSnapshotIdentifier=backup,
+                DBInstanceClass=doc["DBInstanceClass"],
+                PubliclyAccessible=True,
+                VpcSecurityGroupIds=[one["VpcSecurityGroupId"] for one in doc.get("VpcSecurityGroups", [])],
+                Tags=[{"Key": key, "Value": value} for key, value in _labels(doc).items()],
+            )
+            self._await(fresh)
+            self._rename(name, before)
+            undo.callback(self._rename, before, name)
+            # The name is part of the address: whoever has that reaches the new one.
+            self._rename(fresh, name)
+            undo.pop_all()
+        self._drop(before)
+
+    def _drop_quietly(self, name: str) -> None:
+        with suppress(NotFound):
+            self._drop(name)
+
+    def _rename(self, name: str, fresh: str) -> None:
+        self._change(name, NewDBInstanceIdentifier=fresh)
+        self._wait(lambda: self._is_there(fresh), f"the database {fresh}")
+        self._await(fresh)
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._doc(name)
+        except NotFound:
+            return False
+        return True
+
+    def delete(self, name: str) -> None:
+        with suppress(NotFound):
+            self._drop(name)
+        words = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
+        for doc in self.client.call("rds", "describe_db_snapshots", **words)["DBSnapshots"]:
+            with suppress(NotFound):
+                self.client.call("rds", "delete_db_snapshot", DBSnapshotIdentifier=doc["DBSnapshotIdentifier"])
+        doors.remove(self.client, _group(name))
+
+    def _drop(self, name: str) -> None:
+        words = {"SkipFinalSnapshot": True, "DeleteAutomatedBackups": True}
+        self.client.call("rds", "delete_db_instance", DBInstanceIdentifier=name, **words)
+        self._wait(lambda: not self._is_there(name), f"the end of the database {name}")
+
+    def secret(self, name: str) -> Mapping[str, str]:
+        return secrets.read(self.client, name)
+
+    def my_address(self) -> str:
+        return access.caller().removesuffix("/32").removesuffix("/128")
+
+    def _change(self, name: str, **changes: object) -> None:
+        self.client.call("rds", "modify_db_instance", DBInstanceIdentifier=name, ApplyImmediately=True, **changes)
+
+    def _doc(self, name: str) -> Doc:
+        found: Doc = self.client.call("rds", "describe_db_instances", DBInstanceIdentifier=name)["DBInstances"][0]
+        return found
+
+    def _await(self, name: str) -> None:
+        self._wait(lambda: self._doc(name)["DBInstanceStatus"] == "available", f"the database {name}")
+
+    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+        give_up_at = time.monotonic() + _S_MAX
+        while not is_so():
+            if time.monotonic() > give_up_at:
+                raise CloudUnreachable(f"{what} takes too long", hint="look again later")
+            time.sleep(_PAUSE_S)
+
+    def _read(self, doc: Doc) -> Database:
+        engine: Engine = "mysql" if doc["Engine"] in ("mysql", "mariadb") else "postgres"
+        endpoint, size_gb = doc.get("Endpoint", {}), float(doc.get("AllocatedStorage", 0))
+        try:
+            price = _price(str(doc["DBInstanceClass"]), size_gb)
+        except BadRequest:
+            price = 0.0  # made elsewhere
+        return Database(
+            name=str(doc["DBInstanceIdentifier"]),
+            cloud=CLOUD,
+            engine=engine,
+            version=str(doc.get("EngineVersion", "")),
+            state=_STATES.get(str(doc["DBInstanceStatus"]), "broken"),
+            why="" if str(doc["DBInstanceStatus"]) in _STATES else f"its status is {doc['DBInstanceStatus']}",
+            zone=str(doc.get("AvailabilityZone", "") or self.client.region),
+            type=str(doc["DBInstanceClass"]),
+            host=str(endpoint.get("Address", "")),
+            port=int(endpoint.get("Port", 0) or _PORTS[engine]),
+            ca=_trusted(self.client.region),
+            server_name=str(endpoint.get("Address", "")),
+            allowed=doors.allowed(self.client, _group(str(doc["DBInstanceIdentifier"]))),
+            size_gb=size_gb,
+            created_at=doc["InstanceCreateTime"].timestamp() if doc.get("InstanceCreateTime") else 0.0,
+            usd_per_hour=price,
+            labels=_labels(doc),
+        )
+
+
+def _group(name: str) -> str:
+    return f"outlast-db-{name}"
+
+
+def _labels(doc: Doc) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in doc.get("TagList", [])}
+
+
+def _price(kind: str, size_gb: float) -> float:
+    """By the hour. Raises BadRequest for a type of unknown price: nobody should learn it from a bill."""
+    if kind not in _USD_PER_HOUR:
+        raise BadRequest(f"what `{kind}` costs is not known", hint=f"take one of {', '.join(_USD_PER_HOUR)}")
+    return _USD_PER_HOUR[kind] + size_gb * _DISK_USD_PER_GB_MONTH / HOURS_PER_MONTH
+
+
+def _trusted(region: str) -> str:
+    """The certificates of Amazon's own authorities for databases, which no system trusts by itself. Kept for good.
+
+    Empty where they cannot be fetched: then a connection fails at TLS, and says so.
+    """
+    path = os.path.expanduser(f"~/.outlast/cache/rds-{region}.pem")
+    with suppress(OSError), open(path, encoding="ascii") as file:
+        return file.read()
+    if os.environ.get("AWS_ENDPOINT_URL"):
+        return ""  # not Amazon's own servers
+    try:
+        with urllib.request.urlopen(_TRUST.format(region=region), timeout=10.0) as answer:
+            text = str(answer.read().decode("ascii"))
+    except (OSError, UnicodeDecodeError):
+        return ""
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+    return text

@@ -1,0 +1,135 @@
+"""Volumes of AWS: EFS file systems with a mount target in every zone, or in the one that was asked for.
+
+They grow by themselves and are billed by what is in them: the size that was asked for is a tag, and an upper bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from outlast.clouds.aws import doors
+from outlast.clouds.aws.client import Client
+from outlast.clouds.aws.errors import Doc, Exists
+from outlast.clouds.aws.machines import check_name
+from outlast.clouds.stores import StoreState, Volume
+from outlast.errors import BadRequest, CloudUnreachable, NotFound
+
+CLOUD = "aws"
+_GROUP, _PORT = "outlast-volumes", 2049
+_SIZE_TAG = "outlast-size-gb"
+# The list price in us-east-1, of what is in it.
+_USD_PER_GB_MONTH = 0.30
+_OPTIONS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport"
+_STATES: Mapping[str, StoreState] = {"creating": "making", "available": "ready", "deleting": "deleting"}
+_PAUSE_S, _S_MAX = 2.0, 600.0
+
+
+class AwsVolumes:
+    """One region's. Any number of processes may use it at once."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
+        check_name(name)
+        subnets = self._subnets(zone)
+        tags = {"Name": name, **(labels or {}), _SIZE_TAG: f"{size_gb:g}"}
+        with suppress(Exists):  # an answer was lost, or its maker was cut short
+            self.client.call("efs", "create_file_system", CreationToken=name, Encrypted=True, Tags=_tags(tags))
+        self._wait(lambda: self._doc(name)["LifeCycleState"] == "available", name)
+        id = self._doc(name)["FileSystemId"]
+        group = doors.door(self.client, _GROUP, port=_PORT, note="volumes of outlast: machines mount them")
+        for subnet in subnets:
+            with suppress(Exists):
+                self.client.call("efs", "create_mount_target", FileSystemId=id, SubnetId=subnet, SecurityGroups=[group])
+        self._wait(lambda: all(one["LifeCycleState"] == "available" for one in self._targets(id)), name)
+        return self.find(name)
+
+    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
+        wanted = set((labels or {}).items())
+        found, marker = [], ""
+        while True:
+            answer = self.client.call("efs", "describe_file_systems", **({"Marker": marker} if marker else {}))
+            found += [doc for doc in answer["FileSystems"] if _SIZE_TAG in _labels(doc)]
+            marker = str(answer.get("NextMarker", ""))
+            if not marker:
+                return [self._read(doc) for doc in found if wanted <= set(_labels(doc).items())]
+
+    def find(self, name: str) -> Volume:
+        return self._read(self._doc(name))
+
+    def resize(self, name: str, size_gb: float) -> Volume:
+        doc = self._doc(name)
+        if size_gb < doc["SizeInBytes"]["Value"] / 1e9:
+            raise BadRequest(f"the volume `{name}` holds more than {size_gb:g} GB", hint="delete something first")
+        tags = _tags({_SIZE_TAG: f"{size_gb:g}"})
+        self.client.call("efs", "tag_resource", ResourceId=doc["FileSystemId"], Tags=tags)
+        return self.find(name)
+
+    def delete(self, name: str) -> None:
+        with suppress(NotFound):
+            id = self._doc(name)["FileSystemId"]
+            for target in self._targets(id):
+                with suppress(NotFound):
+                    self.client.call("efs", "delete_mount_target", MountTargetId=target["MountTargetId"])
+            self._wait(lambda: not self._targets(id), name)
+            self.client.call("efs", "delete_file_system", FileSystemId=id)
+
+    def _doc(self, name: str) -> Doc:
+        found = self.client.call("efs", "describe_file_systems", CreationToken=name)["FileSystems"]
+        there = [doc for doc in found if doc["LifeCycleState"] not in ("deleted", "deleting")]
+        if not there:
+            raise NotFound(f"{self.client.region} has no EFS file system `{name}`")
+        first: Doc = there[0]
+        return first
+
+    def _targets(self, id: str) -> list[Doc]:
+        targets: list[Doc] = self.client.call("efs", "describe_mount_targets", FileSystemId=id)["MountTargets"]
+        return targets
+
+    def _subnets(self, zone: str) -> list[str]:
+        """Those of the default network, in which machines are. Raises BadRequest."""
+        filters = [{"Name": "default-for-az", "Values": ["true"]}]
+        if zone:
+            filters.append({"Name": "availability-zone", "Values": [zone]})
+        found = self.client.ec2("describe_subnets", Filters=filters)["Subnets"]
+        if not found:
+            where = f"zone `{zone}`" if zone else f"region `{self.client.region}`"
+            raise BadRequest(f"there is no {where} with a default network", hint="name a zone of your region")
+        return [str(subnet["SubnetId"]) for subnet in found]
+
+    def _wait(self, is_so: Callable[[], bool], name: str) -> None:
+        give_up_at = time.monotonic() + _S_MAX
+        while not is_so():
+            if time.monotonic() > give_up_at:
+                raise CloudUnreachable(f"the volume {name} does not get ready", hint="look again later")
+            time.sleep(_PAUSE_S)
+
+    def _read(self, doc: Doc) -> Volume:
+        labels = _labels(doc)
+        size_gb = float(labels.pop(_SIZE_TAG, 0.0))
+        zones = sorted(str(one.get("AvailabilityZoneName", "")) for one in self._targets(doc["FileSystemId"]))
+        return Volume(
+            name=str(doc["CreationToken"]),
+            cloud=CLOUD,
+            state=_STATES.get(str(doc["LifeCycleState"]), "broken"),
+            zone=zones[0] if len(zones) == 1 else self.client.region,
+            zones=tuple(zones),
+            source=f"{doc['FileSystemId']}.efs.{self.client.region}.amazonaws.com:/",
+            options=_OPTIONS,
+            size_gb=size_gb,
+            used_gb=doc["SizeInBytes"]["Value"] / 1e9,
+            created_at=doc["CreationTime"].timestamp(),
+            usd_per_month=size_gb * _USD_PER_GB_MONTH,
+            labels=labels,
+        )
+
+
+def _tags(labels: Mapping[str, str]) -> list[Doc]:
+    return [{"Key": key, "Value": value} for key, value in labels.items()]
+
+
+def _labels(doc: Doc) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in doc.get("Tags", []) if tag["Key"] != "Name"}

@@ -1,0 +1,220 @@
+"""Databases of Google Cloud: Cloud SQL instances, each with one database and one user. TLS is required.
+
+People come by the public address, from networks that were let in; machines by the inner one, which needs private
+services access in the network `default` (docs/databases.md).
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from outlast.clouds.gcp import labels as label
+from outlast.clouds.gcp import secrets
+from outlast.clouds.gcp.client import Client, check_name
+from outlast.clouds.gcp.errors import AlreadyExists, Doc, Stale
+from outlast.clouds.gcp.operations import sql_done
+from outlast.clouds.stores import HOURS_PER_MONTH, Backup, Database, DatabaseWish, Engine, StoreState
+from outlast.errors import BadRequest, CloudUnreachable, NotFound
+
+CLOUD = "gcp"
+_SERVICE, _REGION, _TIER = "sqladmin", "us-central1", "db-f1-micro"
+_VERSIONS: Mapping[Engine, str] = {"mysql": "MYSQL_8_0", "postgres": "POSTGRES_16"}
+_PORTS: Mapping[Engine, int] = {"mysql": 3306, "postgres": 5432}
+_STATES: Mapping[str, StoreState] = {
+    "RUNNABLE": "ready",
+    "PENDING_CREATE": "making",
+    "PENDING_DELETE": "deleting",
+    "STOPPED": "stopped",
+    "SUSPENDED": "stopped",
+}
+# List prices in us-central1: shared cores by the hour, others by processor and gigabyte; the disk by the month.
+_USD_PER_HOUR = {"db-f1-micro": 0.0105, "db-g1-small": 0.035}
+_CPU_USD_PER_HOUR, _GB_USD_PER_HOUR, _DISK_USD_PER_GB_MONTH = 0.0413, 0.007, 0.17
+_CUSTOM = re.compile(r"db-custom-(\d+)-(\d+)")
+_LEAST_DISK_GB = 10
+_WHO_AM_I = "https://checkip.amazonaws.com"
+
+
+class GcpDatabases:
+    """One project's. Any number of processes may use it at once."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
+        check_name(name, "database")
+        with suppress(AlreadyExists, Stale):  # an answer was lost, or its maker was cut short
+            self._do("POST", "", name, body=self._body(name, wish))
+        here = self._doc(name)
+        if here.get("settings", {}).get("userLabels", {}) != label.encode_all(wish.labels):
+            raise BadRequest(f"there is a Cloud SQL instance `{name}` already, and it is not this one's")
+        with suppress(AlreadyExists, Stale):
+            body = {"name": wish.database, "project": self.client.project, "instance": name}
+            self._do("POST", f"/{name}/databases", name, body=body)
+        user = {"name": wish.user, "password": password, **({"host": "%"} if wish.engine == "mysql" else {})}
+        known = self._ask("GET", f"/{name}/users").get("items", [])
+        if any(one.get("name") == wish.user for one in known):
+            query = {"name": wish.user, **({"host": "%"} if wish.engine == "mysql" else {})}
+            self._do("PUT", f"/{name}/users", name, body=user, query=query)
+        else:
+            self._do("POST", f"/{name}/users", name, body=user)
+        return self.find(name)
+
+    def _body(self, name: str, wish: DatabaseWish) -> Doc:
+        zone = wish.zone if wish.zone.count("-") == 2 else ""
+        region = wish.zone.rpartition("-")[0] if zone else wish.zone or _REGION
+        _price(wish.type or _TIER, wish.size_gb)
+        network = f"projects/{self.client.project}/global/networks/default"
+        settings: Doc = {
+            "tier": wish.type or _TIER,
+            "edition": "ENTERPRISE",
+            "dataDiskSizeGb": str(max(_LEAST_DISK_GB, round(wish.size_gb))),
+            "userLabels": label.encode_all(wish.labels),
+            "backupConfiguration": {"enabled": True},
+            "ipConfiguration": {
+                "ipv4Enabled": True,
+                "sslMode": "ENCRYPTED_ONLY",
+                "privateNetwork": network,
+                "authorizedNetworks": [],
+            },
+            **({"locationPreference": {"zone": zone}} if zone else {}),
+        }
+        return {"name": name, "region": region, "databaseVersion": _VERSIONS[wish.engine], "settings": settings}
+
+    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+        wanted = label.encode_all(labels or {})
+        query = {"filter": " AND ".join(f"settings.userLabels.{k}:{v}" for k, v in wanted.items())} if wanted else None
+        found, token = [], ""
+        while True:
+            asked = {**(query or {}), **({"pageToken": token} if token else {})}
+            answer = self._ask("GET", "", query=asked)
+            found += [_read(doc) for doc in answer.get("items", [])]
+            token = str(answer.get("nextPageToken", ""))
+            if not token:
+                return found
+
+    def find(self, name: str) -> Database:
+        return _read(self._doc(name))
+
+    def wake(self, name: str) -> Database:
+        found = self.find(name)
+        if found.state == "stopped":
+            self._do("PATCH", f"/{name}", name, body={"settings": {"activationPolicy": "ALWAYS"}})
+            found = self.find(name)
+        return found
+
+    def allow(self, name: str, addresses: Sequence[str]) -> None:
+        networks = [{"value": address, "kind": "sql#aclEntry"} for address in addresses]
+        body = {"settings": {"ipConfiguration": {"authorizedNetworks": networks}}}
+        self._do("PATCH", f"/{name}", name, body=body)
+
+    def back_up(self, name: str) -> Backup:
+        operation = self._do("POST", f"/{name}/backupRuns", name, body={"description": "outlast"})
+        made = self.backups(name)
+        wanted = str(operation.get("backupContext", {}).get("backupId", ""))
+        return next((one for one in made if one.id == wanted), made[-1])
+
+    def backups(self, name: str) -> Sequence[Backup]:
+        runs = self._ask("GET", f"/{name}/backupRuns").get("items", [])
+        found = [
+            Backup(
+                id=str(run["id"]),
+                created_at=_time(str(run.get("endTime") or run.get("enqueuedTime", ""))),
+                state="ready" if run.get("status") == "SUCCESSFUL" else "making",
+            )
+            for run in runs
+        ]
+        return sorted(found, key=lambda one: one.created_at)
+
+    def restore(self, name: str, backup: str) -> None:
+        body = {"restoreBackupContext": {"backupRunId": backup, "instanceId": name, "project": self.client.project}}
+        self._do("POST", f"/{name}/restoreBackup", name, body=body)
+
+    def delete(self, name: str) -> None:
+        with suppress(NotFound):
+            self._do("DELETE", f"/{name}", name)
+
+    def secret(self, name: str) -> Mapping[str, str]:
+        return secrets.read(self.client, name)
+
+    def my_address(self) -> str:
+        if self.client.rehearses:
+            return "127.0.0.1"
+        return public_address()
+
+    def _ask(self, method: str, below: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Doc:
+        path = f"v1/projects/{self.client.project}/instances{below}"
+        return self.client.call(_SERVICE, method, path, query=query or None, body=body).doc
+
+    def _do(
+        self, method: str, below: str, name: str, *, query: Mapping[str, object] | None = None, body: object = None
+    ) -> Doc:
+        """A change, waited for."""
+        operation = self._ask(method, below, query=query, body=body)
+        return sql_done(self.client, operation, f"the database {name}")
+
+    def _doc(self, name: str) -> Doc:
+        return self._ask("GET", f"/{name}")
+
+
+def public_address() -> str:
+    """As the world sees us. Raises CloudUnreachable."""
+    try:
+        with urllib.request.urlopen(_WHO_AM_I, timeout=10.0) as answer:
+            return str(answer.read().decode("ascii").strip())
+    except (OSError, UnicodeDecodeError) as problem:
+        why = f"{_WHO_AM_I} does not tell your address"
+        raise CloudUnreachable(why, hint="say it yourself: `outlast db allow NAME ADDRESS`") from problem
+
+
+def _price(tier: str, size_gb: float) -> float:
+    """By the hour. Raises BadRequest for a type of unknown price: nobody should learn it from a bill."""
+    disk = max(_LEAST_DISK_GB, size_gb) * _DISK_USD_PER_GB_MONTH / HOURS_PER_MONTH
+    if tier in _USD_PER_HOUR:
+        return _USD_PER_HOUR[tier] + disk
+    if (custom := _CUSTOM.fullmatch(tier)) is None:
+        known = ", ".join([*_USD_PER_HOUR, "db-custom-CPUS-MEGABYTES"])
+        raise BadRequest(f"what `{tier}` costs is not known", hint=f"take one of {known}")
+    return int(custom[1]) * _CPU_USD_PER_HOUR + int(custom[2]) / 1024 * _GB_USD_PER_HOUR + disk
+
+
+def _read(doc: Doc) -> Database:
+    settings = doc.get("settings", {})
+    engine: Engine = "mysql" if str(doc.get("databaseVersion", "")).startswith("MYSQL") else "postgres"
+    addresses = {one.get("type"): str(one.get("ipAddress", "")) for one in doc.get("ipAddresses", [])}
+    # Google's are plain; an endpoint that stands for it on a laptop says the port with the address.
+    host, _, port = addresses.get("PRIMARY", "").partition(":")
+    size_gb = float(settings.get("dataDiskSizeGb", 0))
+    try:
+        price = _price(str(settings.get("tier", "")), size_gb)
+    except BadRequest:
+        price = 0.0  # made elsewhere
+    return Database(
+        name=str(doc["name"]),
+        cloud=CLOUD,
+        engine=engine,
+        version=str(doc.get("databaseInstalledVersion") or doc.get("databaseVersion", "")),
+        state=_STATES.get(str(doc.get("state", "")), "broken"),
+        zone=str(doc.get("gceZone") or doc.get("region", "")),
+        type=str(settings.get("tier", "")),
+        host=host,
+        port=int(port) if port else _PORTS[engine],
+        inner_host=addresses.get("PRIVATE", "").partition(":")[0],
+        ca=str(doc.get("serverCaCert", {}).get("cert", "")),
+        allowed=tuple(one["value"] for one in settings.get("ipConfiguration", {}).get("authorizedNetworks", [])),
+        size_gb=size_gb,
+        created_at=_time(str(doc.get("createTime", ""))),
+        usd_per_hour=price,
+        labels=label.decode_all(settings.get("userLabels", {})),
+    )
+
+
+def _time(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0

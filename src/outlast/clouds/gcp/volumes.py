@@ -1,0 +1,113 @@
+"""Volumes of Google Cloud: Filestore instances of the cheapest tier, reached by the network that machines are in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from outlast.clouds.gcp import labels as label
+from outlast.clouds.gcp.client import Client, check_name, last
+from outlast.clouds.gcp.errors import AlreadyExists, Doc
+from outlast.clouds.gcp.operations import file_done
+from outlast.clouds.stores import StoreState, Volume
+from outlast.errors import BadRequest, NotFound
+
+CLOUD = "gcp"
+_TIER, _SHARE, _ZONE = "BASIC_HDD", "share", "us-central1-a"
+# In gibibytes; smaller ones are not sold.
+_LEAST_GIB = 1024
+_GIB = 2**30 / 1e9
+# The list price in us-central1.
+_USD_PER_GIB_MONTH = 0.16
+_OPTIONS = "hard,timeo=600,retrans=3,rsize=524288,wsize=524288"
+_STATES: Mapping[str, StoreState] = {"CREATING": "making", "READY": "ready", "DELETING": "deleting", "ERROR": "broken"}
+
+
+class GcpVolumes:
+    """One project's. Any number of processes may use it at once."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
+        check_name(name, "volume")
+        body = {
+            "tier": _TIER,
+            "fileShares": [{"name": _SHARE, "capacityGb": str(_gib(size_gb))}],
+            "networks": [{"network": "default", "modes": ["MODE_IPV4"]}],
+            "labels": label.encode_all(labels or {}),
+        }
+        path = f"{self._place(zone or _ZONE)}/instances"
+        with suppress(AlreadyExists):  # an answer was lost, or its maker was cut short
+            operation = self.client.call("file", "POST", path, query={"instanceId": name}, body=body).doc
+            file_done(self.client, operation, f"the volume {name}")
+        return self.find(name)
+
+    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
+        wanted = set(label.encode_all(labels or {}).items())
+        return [_read(doc) for doc in self._docs() if wanted <= set(doc.get("labels", {}).items())]
+
+    def find(self, name: str) -> Volume:
+        return _read(self._doc(name))
+
+    def resize(self, name: str, size_gb: float) -> Volume:
+        doc = self._doc(name)
+        share = doc["fileShares"][0]
+        wanted = _gib(size_gb)
+        if wanted < int(share["capacityGb"]):
+            raise BadRequest(f"the volume `{name}` has {share['capacityGb']} GiB, and {_TIER} never shrinks")
+        body = {"fileShares": [{"name": share["name"], "capacityGb": str(wanted)}]}
+        answer = self.client.call("file", "PATCH", f"v1/{doc['name']}", query={"updateMask": "fileShares"}, body=body)
+        file_done(self.client, answer.doc, f"the volume {name}")
+        return self.find(name)
+
+    def delete(self, name: str) -> None:
+        with suppress(NotFound):
+            answer = self.client.call("file", "DELETE", f"v1/{self._doc(name)['name']}")
+            file_done(self.client, answer.doc, f"the volume {name}")
+
+    def _place(self, location: str) -> str:
+        return f"v1/projects/{self.client.project}/locations/{location}"
+
+    def _docs(self) -> Sequence[Doc]:
+        found: list[Doc] = []
+        token = ""
+        while True:
+            query = {"pageToken": token} if token else None
+            answer = self.client.call("file", "GET", f"{self._place('-')}/instances", query=query).doc
+            found += answer.get("instances", [])
+            token = str(answer.get("nextPageToken", ""))
+            if not token:
+                return found
+
+    def _doc(self, name: str) -> Doc:
+        for doc in self._docs():
+            if last(doc["name"]) == name:
+                return doc
+        raise NotFound(f"the project `{self.client.project}` has no Filestore instance `{name}`")
+
+
+def _gib(size_gb: float) -> int:
+    return max(_LEAST_GIB, math.ceil(size_gb / _GIB))
+
+
+def _read(doc: Doc) -> Volume:
+    share, networks = (doc.get("fileShares") or [{}])[0], doc.get("networks") or [{}]
+    addresses = networks[0].get("ipAddresses") or [""]
+    zone = str(doc["name"]).split("/")[3]
+    size_gib = int(share.get("capacityGb", 0))
+    return Volume(
+        name=last(doc["name"]),
+        cloud=CLOUD,
+        state=_STATES.get(str(doc.get("state", "")), "broken"),
+        why=str(doc.get("statusMessage", "")),
+        zone=zone,
+        # Any zone of the network can, but whoever reads across regions pays for every byte.
+        zones=(zone.rpartition("-")[0],),
+        source=f"{addresses[0]}:/{share.get('name', '')}" if addresses[0] else "",
+        options=_OPTIONS,
+        size_gb=round(size_gib * _GIB, 3),
+        usd_per_month=size_gib * _USD_PER_GIB_MONTH,
+        labels=label.decode_all(doc.get("labels", {})),
+    )
