@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test frameworks check format lock simulate soak bench clean
+.PHONY: setup demo test frameworks check format lock simulate soak clusters bench clean
 
 setup: $(READY)
 
@@ -50,6 +50,10 @@ simulate: $(READY)
 # An hour of real processes and real faults; SOAK_S=300 for five minutes.
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak -n 0 -s
+
+# Everything about clusters with real Ray, which is in the development set-up: about six minutes on 2 cores.
+clusters: $(READY)
+	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster
 
 bench: $(READY)
 	$(BIN)/python benchmarks/heart.py

@@ -38,6 +38,7 @@ def without_broker(left: list[str]) -> list[str]:
     return [each for each in left if "outlast.cluster.broker" not in each]
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_what_a_killed_up_has_left_is_taken_down(bench: Bench, moment: str) -> None:
     kill_up(bench, moment)
@@ -45,6 +46,7 @@ def test_what_a_killed_up_has_left_is_taken_down(bench: Bench, moment: str) -> N
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("moment", ["the head is launched", "the head has said something"])
 def test_the_reaper_finds_what_a_killed_up_has_left(bench: Bench, moment: str) -> None:
     kill_up(bench, moment)

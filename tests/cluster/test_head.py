@@ -1,0 +1,51 @@
+"""The head is the one machine that a cluster cannot do without: what happens when it is lost, or has nothing to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outlast.cluster.record import Ended, NodeState
+from tests.cluster.conftest import FILE, Bench
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+def ready(bench: Bench, name: str) -> bool:
+    state = bench.clusters.get("small", "state", name, NodeState)
+    return state is not None and state.phase == "ready"
+
+
+def test_workers_join_the_next_head_and_leave_when_there_is_none(bench: Bench) -> None:
+    (bench.project / "outlast.toml").write_text(FILE.replace("max = 3", "min = 1\nmax = 1"))
+    bench.good("cluster", "up")
+    eventually(lambda: bench.workers() and ready(bench, bench.workers()[0]), within_s=90, what="a worker")
+    (worker,) = bench.workers()
+    over = bench.good("cluster", "submit", "small", "--wait", "--", "true").split()[0]
+    runs = bench.good("cluster", "submit", "small", "--", "sleep", "300").strip()
+    eventually(
+        lambda: bench.clusters.get("small", "ended", over, Ended), within_s=30, what="the head's word of the end"
+    )
+    lost = bench.clusters.all()[0].head
+    bench.cloud.delete(lost)
+    bench.clusters.drop("small", "state", worker)
+    bench.good("cluster", "up")
+    eventually(lambda: ready(bench, worker), within_s=60, what="the worker with the new head")
+    assert bench.workers() == [worker]
+    told = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
+    assert told == {over: "SUCCEEDED", runs: "LOST"}
+
+    bench.cloud.delete(bench.clusters.all()[0].head)
+    eventually(lambda: bench.workers() == [], within_s=120, what="the end of a worker without a head")
+    assert [hand.name for hand in bench.clusters.hands.all() if "-w-" in hand.name] == []
+    bench.good("cluster", "down")
+    eventually(lambda: not bench.left(), within_s=20, what="nothing left")
+
+
+def test_a_cluster_that_nobody_uses_says_so_and_goes(bench: Bench) -> None:
+    (bench.project / "outlast.toml").write_text(FILE.replace('idle = "10s"', 'idle_down = "25s"'))
+    bench.good("cluster", "up")
+    eventually(lambda: bench.status()["goes_in_s"] > 0, within_s=60, what="the warning")
+    eventually(lambda: not bench.left(), within_s=120, what="nothing left")
