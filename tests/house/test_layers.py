@@ -31,6 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
     # Of the agent what a machine knows of itself, of the supervisor how a machine gets an outlast.
     "cluster": {"spec", "workspace", "clouds", "machines", "agent", "supervisor"},
+    # Submits the runs of its trials; the worker that carries several out on one machine needs the workspace alone.
+    "sweep": {"spec", "workspace", "clouds", "supervisor"},
     "cli": {
         "spec",
         "workspace",
@@ -46,6 +48,7 @@ LAYERS: dict[str, set[str]] = {
         "policy",
         "databases",
         "volumes",
+        "sweep",
     },
     "testing": {"spec", "workspace", "clouds", "agent", "supervisor"},
     "demo": set(),
@@ -68,6 +71,7 @@ PACKAGES: dict[str, set[str]] = {
     "drill": {"msgspec"},
     "cluster": {"msgspec", "ray"},
     "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},
+    "sweep": {"msgspec", "optuna"},
     "testing": {"greenlet", "msgspec", "pytest", "moto", "werkzeug"},
 }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 
 import msgspec
 
+import outlast
 from outlast.spec.command import argv, render_param
 from outlast.spec.spec import Spec
 from outlast.workspace.workspace import Request
@@ -90,6 +92,9 @@ def environment_for(
         OUTLAST_METRICS_FILE=place.metrics_file,
         OUTLAST_MEAN_LIFE_S=f"{mean_life_s:.0f}",
         OUTLAST_PARAMS=msgspec.json.encode(request.spec.params).decode(),
+        # For commands that are outlast's own: a worker of a sweep finds the agent's outlast by these two.
+        OUTLAST_AGENT_PYTHON=sys.executable,
+        OUTLAST_AGENT_PATH=os.path.dirname(os.path.dirname(outlast.__file__)),
     )
     for name, value in request.spec.params.items():
         variable = "OUTLAST_PARAM_" + "".join(c if c.isalnum() else "_" for c in name).upper()

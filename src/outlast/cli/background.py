@@ -1,4 +1,4 @@
-"""Starts a supervisor that outlives this command: detached, quiet, gone when nothing is left to do."""
+"""Starts supervisors and drivers that outlive this command: detached, quiet, gone when nothing is left to do."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ def log_path() -> str:
 
 def start_supervisor(workspace: Workspace) -> int:
     """The process id of the new supervisor. One too many leaves by itself."""
-    words = [sys.executable, "-P", "-m", "outlast.cli", "supervise", "--until-idle", "--background"]
-    words += ["--workspace", workspace.url]
+    return _start(["supervise", "--until-idle", "--background", "--workspace", workspace.url])
+
+
+def start_driver(workspace: Workspace, sweep: str) -> int:
+    """The process id of a driver of a sweep, which supervises its runs, too."""
+    return _start(["sweep", "resume", sweep, "--background", "--workspace", workspace.url])
+
+
+def _start(command: list[str]) -> int:
+    words = [sys.executable, "-P", "-m", "outlast.cli", *command]
     with _open_log() as log:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
         "runs",
         "play a job before paying for it: cost, end, chance of being late",
     ),
+    "sweep": ("sweep", "sweep", "runs", "search hyperparameters: many trials, on machines that may vanish"),
     "machine": ("machine", "machine", "machines", "machines for work by hand: make, log in, keep alive, throw away"),
     "image": ("image", "image", "machines", "build the images that machines boot from; families, sharing, pruning"),
     "volume": ("volume", "volume", "machines", "file systems that many machines mount at once"),

@@ -142,6 +142,13 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     quiet = options.pop("quiet")
     workspace = find_workspace(workspace_url)
     request = ask_for(workspace, path, options, command)
+    return see_through(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
+
+
+def see_through(
+    workspace: Workspace, request: Request, *, destination: str = "", pull: bool = True, quiet: bool = False
+) -> int:
+    """Supervise and follow a run to its end, and fetch its outputs; the exit code."""
     follower = Follower(workspace, request.run, quiet=quiet)
     if request.spec.interactive and sys.stdin.isatty() and sys.stdout.isatty():
         follower.before = lambda: _enter_terminal(workspace, request.run)
@@ -149,7 +156,7 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
         with contextlib.suppress(OSError):  # the terminal may be gone, and with it whoever could read this
             note(f"detached; `{request.run}` goes on. Back to it: `outlast logs -f {request.run}`")
         return 130
-    if not no_pull and follower.story.state.ending == "finished":
+    if pull and follower.story.state.ending == "finished":
         from outlast.cli.pull import pull_outputs
 
         pull_outputs(workspace, request.run, destination or os.path.join("outputs", request.run), quiet=quiet)
@@ -162,35 +169,35 @@ def _stay(workspace: Workspace, run: str, follower: Follower) -> bool:
     However we leave (a closed terminal, a reader of our output that is gone, a bug), the run is handed over.
     """
     stop = threading.Event()
-    supervisor = _supervise_here(workspace, stop)
-    previous = _on_signals(_detach, signal.SIGTERM, signal.SIGHUP)
+    supervisor = supervise_here(workspace, stop)
+    previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
     try:
         _follow(workspace, run, follower)
         follower.wait_until_settled()
-    except _Detached:
+    except Detached:
         return False
     finally:
         # Not to be interrupted: a second Ctrl-C would leave the run without a supervisor.
-        previous = {**_on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
+        previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
         stop.set()
         supervisor.join(10.0)
-        _hand_over(workspace)
+        hand_over(workspace)
         for number, handler in previous.items():
             signal.signal(number, handler)
     return True
 
 
-def _on_signals(handler: Any, *numbers: signal.Signals) -> dict[signal.Signals, Any]:
+def on_signals(handler: Any, *numbers: signal.Signals) -> dict[signal.Signals, Any]:
     """Set the handler, but for signals that `nohup` has us ignore; what was there before."""
     changed = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in changed}
 
 
-def _detach(_number: int, _frame: object) -> None:
-    raise _Detached
+def detach(_number: int, _frame: object) -> None:
+    raise Detached
 
 
-class _Detached(Exception):
+class Detached(Exception):
     pass
 
 
@@ -209,12 +216,12 @@ def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
             # Our output has nowhere to go: the terminal was closed, or a disk is full.
             with contextlib.suppress(OSError):
                 note(f"the output cannot be written: {problem.strerror}")
-            raise _Detached from None
+            raise Detached from None
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
-                raise _Detached from None
+                raise Detached from None
             if _ask(run) == "d":
-                raise _Detached from None
+                raise Detached from None
             from outlast.cli.cancel import cancel_run
 
             cancel_run(workspace, run)
@@ -248,7 +255,7 @@ def _ask(run: str) -> str:
         return "d"  # a second Ctrl-C: out of here, and nothing is lost by it
 
 
-def _supervise_here(workspace: Workspace, stop: threading.Event) -> threading.Thread:
+def supervise_here(workspace: Workspace, stop: threading.Event) -> threading.Thread:
     from outlast.supervisor.loop import Supervisor
 
     supervisor = Supervisor(workspace, clouds(workspace), say=_loud_bugs)
@@ -262,7 +269,7 @@ def _loud_bugs(text: str) -> None:
         note(text)
 
 
-def _hand_over(workspace: Workspace) -> None:
+def hand_over(workspace: Workspace) -> None:
     """This run, or others of this workspace, may need a supervisor when this one leaves."""
     from outlast.cli.background import start_supervisor
 

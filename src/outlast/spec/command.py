@@ -55,6 +55,18 @@ def check_placeholders(command: str | tuple[str, ...], params: Iterable[str]) ->
     return problems
 
 
+def fills(command: str | tuple[str, ...], name: str) -> bool:
+    """Whether the command has a `{name}` for a parameter."""
+    texts = (command,) if isinstance(command, str) else command
+    found = (match for text in texts for match in _PLACEHOLDER.findall(text))
+    return any(inner == name and not (doubled and closing) for doubled, inner, closing in found)
+
+
+def is_plain(command: str | tuple[str, ...]) -> bool:
+    """Whether it is one program with its words, to which more can be added: no pipe, no `&&`, no redirection."""
+    return not isinstance(command, str) or not _SHELL.search(_PLACEHOLDER.sub("", command))
+
+
 def script_of(command: str | tuple[str, ...]) -> str:
     """The script file that a simple command runs, relative to the code folder; empty if that cannot be told."""
     if isinstance(command, str):

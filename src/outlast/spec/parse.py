@@ -17,6 +17,7 @@ from outlast.spec.image import read_image
 from outlast.spec.moment import deadline
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
+from outlast.spec.sweep import first_of, read_sweep
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 # A registry's host and port, a path, a tag, a digest; as docker reads them.
@@ -60,6 +61,11 @@ def _read(reader: Reader) -> Spec:
         reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py", or after `--`')
     command = reader.take("command", _command, _NO_COMMAND)
     params = _params(reader.section_of("params"))
+    searched = reader.section_of("sweep")
+    sweep = read_sweep(searched) if searched.table else None
+    if sweep is not None:
+        # A run of this file by itself takes some value of what is searched, unless `[params]` has one.
+        params = {**{name: first_of(found) for name, found in sweep.params.items()}, **params}
     if params:
         for problem in check_placeholders(command, params):
             reader.wrong("command", problem)
@@ -79,6 +85,7 @@ def _read(reader: Reader) -> Spec:
         checkpoint=_checkpoint(reader.section_of("checkpoint")),
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
+        sweep=sweep,
     )
     if spec.interactive and spec.machine.container:
         reader.wrong(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from outlast.spec.needs import Needs, Range
@@ -108,6 +110,42 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     keep_on_failure_s: float = 0.0
 
 
+class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+    """What a searched parameter may be: a range, or one of several values."""
+
+    kind: Literal["int", "float", "choice"]
+    low: float = 0.0
+    high: float = 0.0
+    # 0: every whole number, or every number.
+    step: float = 0.0
+    log: bool = False
+    choices: tuple[ParamValue, ...] = ()
+
+
+class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[sweep]`"""
+
+    params: dict[str, Dimension] = {}
+    # `min:loss`; several are sought at once.
+    goals: tuple[str, ...] = ()
+    # 0: twenty, or the whole grid.
+    trials: int = 0
+    parallel: int = 2
+    # 1: each trial is a run of its own. More: so many at a time on machines that stay for the next ones.
+    per_machine: int = 1
+    sampler: str = "tpe"
+    pruner: str = "none"
+    # Steps that a trial may do before it can be pruned.
+    min_steps: int = 1
+    seed: int = 0
+    # So many failed trials in a row stop the sweep.
+    failures: int = 3
+    # Where the goals' values are: `auto`, `log`, `output` or `file:PATH`.
+    metrics: str = "auto"
+    # Whether parameters that the command has no `{name}` for are added to it as flags.
+    flags: bool = True
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of `outlast.toml`, checked."""
 
@@ -131,6 +169,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     output_path: str = "outputs"
     image: ImageSpec | None = None
     limits: LimitSpec = LimitSpec()
+    sweep: SweepSpec | None = None
 
 
 def encode(spec: Spec) -> bytes:

@@ -139,15 +139,8 @@ def submit(
     say: Callable[[str], None] = lambda _: None,
 ) -> Request:
     """The run, asked for. Nothing is launched here; whoever supervises the workspace does that."""
-    check(spec, clouds, environment, source=source, now=workspace.clock())
-    if problems := shared.check(workspace, clouds, spec):
-        raise SpecError(problems, source=source)
-    spec = shared.narrowed(workspace, clouds, spec)
-    _check_purse(workspace, clouds[spec.machine.cloud], spec)
-    if spec.machine.cloud != "local":
-        _check_workspace(workspace, spec)
-        workspace.remember_cloud(spec.machine.cloud)
-    return ask(workspace, clouds, spec, _store_code(workspace, spec, say), environment=environment)
+    spec, code = prepare(workspace, clouds, spec, environment=environment, source=source, say=say)
+    return ask(workspace, clouds, spec, code, environment=environment)
 
 
 def ask(
@@ -157,21 +150,49 @@ def ask(
     code: CodeRecord,
     *,
     environment: Mapping[str, str],
+    run: str = "",
 ) -> Request:
-    """The writing part of a submit, in the order that survives a death between any two lines."""
+    """The writing part of a submit, in the order that survives a death between any two lines.
+
+    With a name that the caller has derived (`run`) it may be repeated: what is there already stays as it is.
+    """
     path = os.pathsep.join([environment.get("PATH", ""), os.path.dirname(sys.executable)])
     path = path.encode("utf-8", "replace").decode()
-    request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path)
+    request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path, run=run)
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
     workspace.ring(request.run)
     values = {name: environment[variable] for name, variable in spec.secrets.items()}
     values |= shared.addresses(workspace, clouds, spec)
     if values:
         clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
-    workspace.story(request.run).demand(
-        Submitted(who=request.who, at=workspace.clock(), by=request.who), nonce=workspace.ids()
-    )
+    submitted = Submitted(who=request.who, at=workspace.clock(), by=request.who)
+    story, nonce = workspace.story(request.run), workspace.ids()
+    if run:
+        story.append(submitted, nonce=nonce)  # refused if somebody has done it before
+    else:
+        story.demand(submitted, nonce=nonce)
     return request
+
+
+def prepare(
+    workspace: Workspace,
+    clouds: Mapping[str, Cloud],
+    spec: Spec,
+    *,
+    environment: Mapping[str, str],
+    source: str,
+    say: Callable[[str], None],
+) -> tuple[Spec, CodeRecord]:
+    """Check all that can be checked, and store the code: everything of a submit but the asking. What is to be asked."""
+    check(spec, clouds, environment, source=source, now=workspace.clock())
+    if problems := shared.check(workspace, clouds, spec):
+        raise SpecError(problems, source=source)
+    spec = shared.narrowed(workspace, clouds, spec)
+    _check_purse(workspace, clouds[spec.machine.cloud], spec)
+    if spec.machine.cloud != "local":
+        _check_workspace(workspace, spec)
+        workspace.remember_cloud(spec.machine.cloud)
+    return spec, _store_code(workspace, spec, say)
 
 
 def _store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:

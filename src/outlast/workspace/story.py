@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -13,48 +15,72 @@ from outlast.workspace.codec import HINT, UNREADABLE
 from outlast.workspace.events import Event
 from outlast.workspace.state import RunState, illegal, step
 
+E = TypeVar("E", bound=msgspec.Struct)
+S = TypeVar("S")
+
 
 def event_key(run: str, number: int) -> str:
     return f"runs/{run}/story/{number:08d}.json"
 
 
-class Story:
-    """One run's story as far as this process has read it. Not shared between threads."""
+class Log(ABC, Generic[E, S]):
+    """A story as far as this process has read it: events in numbered objects, and the state that they tell. Not shared
+    between threads. Who makes one says where its events are and what they mean."""
 
-    def __init__(self, bucket: Bucket, run: str) -> None:
+    def __init__(self, bucket: Bucket, name: str, *, prefix: str, empty: S) -> None:
         self.bucket = bucket
-        self.run = run
-        self.events: list[Event] = []
-        self.state = RunState()
+        self.name = name
+        self.prefix = prefix
+        self.events: list[E] = []
+        self.state = empty
 
-    def refresh(self) -> RunState:
+    @abstractmethod
+    def decode(self, body: bytes) -> E:
+        """Raises what is in `UNREADABLE`."""
+
+    @abstractmethod
+    def encode(self, event: E) -> bytes:
+        """The event as it is stored."""
+
+    @abstractmethod
+    def step(self, state: S, event: E) -> S:
+        """The state after one more event. Raises InvalidTransition."""
+
+    @abstractmethod
+    def illegal(self, state: S, event: E) -> str:
+        """Why the event is no legal step; empty if it is one."""
+
+    def _key(self, number: int) -> str:
+        return f"{self.prefix}{number:08d}.json"
+
+    def refresh(self) -> S:
         """Read what others have appended since. Events are never changed, so the old ones are not read again."""
         if self.events:
             while self._read_next():
                 pass
             return self.state
-        for entry in self.bucket.list(f"runs/{self.run}/story/"):
-            key = event_key(self.run, len(self.events) + 1)
+        for entry in self.bucket.list(self.prefix):
+            key = self._key(len(self.events) + 1)
             if entry.key != key or not self._read_next():
                 # Going on would fill the gap beneath what is there, and tell another story.
-                raise Damaged(f"the story of {self.run} is damaged: {key} is missing", hint=HINT)
+                raise Damaged(f"the story of {self.name} is damaged: {key} is missing", hint=HINT)
         return self.state
 
     def _read_next(self) -> bool:
-        key = event_key(self.run, len(self.events) + 1)
+        key = self._key(len(self.events) + 1)
         try:
             body = self.bucket.get(key)
         except Missing:
             return False
         try:
-            event = ev.decode(body)
-            self.state = step(self.state, event)
+            event = self.decode(body)
+            self.state = self.step(self.state, event)
         except (*UNREADABLE, InvalidTransition) as problem:
-            raise Damaged(f"the story of {self.run} is damaged at {key}: {problem}", hint=HINT) from problem
+            raise Damaged(f"the story of {self.name} is damaged at {key}: {problem}", hint=HINT) from problem
         self.events.append(event)
         return True
 
-    def append(self, event: Event, *, nonce: str) -> bool:
+    def append(self, event: E, *, nonce: str) -> bool:
         """Append the event if it is a legal step from whatever the story has become; False if it is none.
 
         Exactly one writer wins each number. A lost answer is no harm: the nonce shows that the event found is ours.
@@ -64,33 +90,53 @@ class Story:
         event = msgspec.structs.replace(event, nonce=nonce)
         while True:
             self.refresh()
-            if any(known.nonce == nonce for known in self.events):
+            if any(getattr(known, "nonce", "") == nonce for known in self.events):
                 return True
-            if illegal(self.state, event):
+            if self.illegal(self.state, event):
                 return False
             try:
-                self.bucket.create(event_key(self.run, len(self.events) + 1), ev.encode(event))
+                self.bucket.create(self._key(len(self.events) + 1), self.encode(event))
             except Exists:
                 continue  # somebody was first, or it was we and the answer was lost: read again, check again
-            self.state = step(self.state, event)
+            self.state = self.step(self.state, event)
             self.events.append(event)
             return True
 
-    def demand(self, event: Event, *, nonce: str) -> None:
+    def demand(self, event: E, *, nonce: str) -> None:
         """Append, or raise InvalidTransition with the reason: for writers for whom a refusal is a bug or the end."""
         if not self.append(event, nonce=nonce):
             raise InvalidTransition(
-                f"{self.run}: {type(event).__name__} was refused: {illegal(self.state, event)}",
+                f"{self.name}: {type(event).__name__} was refused: {self.illegal(self.state, event)}",
                 hint=tell(self.events),
             )
 
 
-def tell(events: list[Event], describe: Callable[[Event], str] | None = None) -> str:
+class Story(Log[Event, RunState]):
+    """One run's story."""
+
+    def __init__(self, bucket: Bucket, run: str) -> None:
+        super().__init__(bucket, run, prefix=f"runs/{run}/story/", empty=RunState())
+        self.run = run
+
+    def decode(self, body: bytes) -> Event:
+        return ev.decode(body)
+
+    def encode(self, event: Event) -> bytes:
+        return ev.encode(event)
+
+    def step(self, state: RunState, event: Event) -> RunState:
+        return step(state, event)
+
+    def illegal(self, state: RunState, event: Event) -> str:
+        return illegal(state, event)
+
+
+def tell(events: Sequence[Any], describe: Callable[[Any], str] | None = None) -> str:
     """The story as text, an event a line, for errors and golden tests."""
     describe = describe or (lambda event: type(event).__name__ + _fields(event))
     return "\n".join(f"{number:4d} {describe(event)}" for number, event in enumerate(events, 1))
 
 
-def _fields(event: Event) -> str:
+def _fields(event: Any) -> str:
     shown = {k: v for k, v in msgspec.structs.asdict(event).items() if k not in ("at", "nonce", "by")}
     return "(" + ", ".join(f"{k}={v!r}" for k, v in shown.items()) + ")"

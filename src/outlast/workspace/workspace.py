@@ -104,15 +104,19 @@ class Workspace:
 
     # Runs
 
-    def reserve(self, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str = "") -> Request:
-        """Write the request under the next free number of its name: `census-7`."""
+    def reserve(
+        self, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str = "", run: str = ""
+    ) -> Request:
+        """Write the request under the next free number of its name: `census-7`. Under a name that is given (`run`) it
+        is written once, and what was there before is what counts."""
         name = spec.name
         pattern = re.compile(rf"^{re.escape(name)}-(\d+)$")
-        taken = [int(m.group(1)) for child in self.bucket.children("runs/") if (m := pattern.match(child))]
+        children = () if run else self.bucket.children("runs/")
+        taken = [int(m.group(1)) for child in children if (m := pattern.match(child))]
         number = max(taken, default=0) + 1
         while True:
             request = Request(
-                run=f"{name}-{number}",
+                run=run or f"{name}-{number}",
                 spec=spec,
                 code=code,
                 who=who,
@@ -123,6 +127,8 @@ class Workspace:
             try:
                 self.bucket.create(f"runs/{request.run}/spec.json", msgspec.json.encode(request))
             except Exists:
+                if run:
+                    return self.request(run)
                 number += 1
                 continue
             return request

@@ -1,0 +1,210 @@
+"""`outlast sweep`: many trials of one program, driven to their end; and what is done to a sweep on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from typing import Any
+
+import click
+
+from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.project import load_project, parse_assignment, spec_of
+from outlast.cli.run import Detached, detach, hand_over, on_signals, overrides_from, spec_options, supervise_here
+from outlast.cli.sweep_look import best, export, list_command, plot, show
+from outlast.cli.sweep_tell import Narrator, page, sweep_argument
+from outlast.cli.terminal import find_workspace, note
+from outlast.errors import RunFailed, UsageError
+from outlast.sweep.open import extend, halt, open_sweep
+from outlast.sweep.record import Sweep, SweepStory, find
+from outlast.workspace.workspace import Workspace
+
+# Option → field of `[sweep]`.
+_FIELDS = ("trials", "parallel", "per_machine", "sampler", "pruner", "min_steps", "seed", "failures", "metrics")
+
+
+class _StartsByDefault(click.Group):
+    """`outlast sweep --param …` is short for `outlast sweep start --param …`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_StartsByDefault)
+def sweep() -> None:
+    """Search hyperparameters: many trials of one program, on machines that may vanish.
+
+    `outlast sweep --param lr=log(1e-4..1e-1) --goal min:loss -- python train.py` is short for `outlast sweep start …`.
+    """
+
+
+@sweep.command()
+@spec_options
+@click.option("--goal", "goals", multiple=True, metavar="min:METRIC", help="What is sought; may be repeated.")
+@click.option("--trials", type=click.IntRange(1), help="How many (20, or the whole grid).")
+@click.option("--parallel", type=click.IntRange(1), help="How many at a time (2).")
+@click.option("--per-machine", type=click.IntRange(1), help="How many at a time on one machine (1).")
+@click.option("--sampler", help="tpe, random, grid or nsga2.")
+@click.option("--pruner", help="none, asha, hyperband or median.")
+@click.option("--min-steps", type=click.IntRange(1), help="Steps before a trial can be pruned (1).")
+@click.option("--seed", type=int, help="Of the sampler's dice (0).")
+@click.option("--failures", type=click.IntRange(1), help="Failed trials in a row that stop the sweep (3).")
+@click.option("--metrics", help="Where the goal is: auto, log, output or file:PATH.")
+@click.option("--flags/--no-flags", default=None, help="Add what is searched to the command as flags.")
+@click.option("--detach", "leave", is_flag=True, help="Leave it to the background, and print its name.")
+@json_option
+@workspace_option
+def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, as_json: bool, **options: Any) -> int:
+    """Open a sweep and drive it to its end.
+
+    A `--param` with a range or several values is searched (`lr=log(1e-4..1e-1)`, `depth=3..10`, `opt=adam,sgd`); one
+    with a single value is the same for all trials. Ctrl-C leaves it to the background.
+    """
+    workspace = find_workspace(workspace_url)
+    made = _open(workspace, path, command, options)
+    if leave:
+        from outlast.cli.background import start_driver
+
+        start_driver(workspace, made.name)
+        click.echo(json.dumps({"sweep": made.name, "workspace": workspace.url}) if as_json else made.name)
+        return 0
+    return drive(workspace, made, as_json=as_json)
+
+
+def _open(workspace: Workspace, path: str, command: tuple[str, ...], options: dict[str, Any]) -> Sweep:
+    project = load_project(path)
+    searched, fixed = _divided(options["params"])
+    overrides = overrides_from({**options, "params": fixed})
+    section = {field: options[field] for field in _FIELDS if options[field] is not None}
+    if options["goals"]:
+        section["goal"] = list(options["goals"])
+    if options["flags"] is not None:
+        section["flags"] = options["flags"]
+    if searched:
+        section["params"] = searched
+    project.table = _without_fixed(project.table, overrides)
+    spec = spec_of(project, {**overrides, **({"sweep": section} if section else {})}, command)
+    if spec.image is not None:
+        from outlast.cli.image import with_image
+
+        spec = with_image(workspace, spec, project)
+    return open_sweep(
+        workspace, clouds(workspace), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
+    )
+
+
+def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What is searched, and what is the same for all."""
+    from outlast.spec.sweep import looks_searched
+
+    pairs = [parse_assignment(text, option="--param") for text in params]
+    searched = {name: value for name, value in pairs if looks_searched(value)}
+    return searched, tuple(f"{name}={value}" for name, value in pairs if not looks_searched(value))
+
+
+def _without_fixed(table: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """A value given for a parameter that the file searches: the command line wins."""
+    section = table.get("sweep")
+    if not isinstance(section, dict) or not isinstance(section.get("params"), dict):
+        return table
+    kept = {name: value for name, value in section["params"].items() if name not in overrides.get("params", {})}
+    return {**table, "sweep": {**section, "params": kept}}
+
+
+def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bool = False) -> int:
+    """Drive and supervise until the sweep is over; what is left when we leave before goes on in the background."""
+    from outlast.sweep.drive import Driver
+
+    narrator = Narrator(made, quiet=quiet)
+    narrator.begin(SweepStory(workspace.bucket, made.name).refresh())
+    driver = Driver(workspace, clouds(workspace), made, environment=os.environ, say=narrator.say, watch=narrator.tell)
+    stop = threading.Event()
+    supervisor = supervise_here(workspace, stop)
+    previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
+    over = False
+    try:
+        state = driver.run(stop=stop)
+        over = True
+    except (KeyboardInterrupt, Detached):
+        note(f"detached; `{made.name}` goes on. Look: `outlast sweep show {made.name}`; end it: `outlast sweep stop`")
+        return 130
+    finally:
+        previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
+        stop.set()
+        supervisor.join(10.0)
+        _leave(workspace, made, over=over)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if not quiet:
+        click.echo(page(workspace, made, state, as_json=as_json, most=10))
+    if state.halted and not state.complete:
+        raise RunFailed(f"{made.name} was halted: {state.why}", hint=f"see `outlast sweep show {made.name}`")
+    return 0
+
+
+def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
+    from outlast.cli.background import start_driver
+
+    if over:
+        hand_over(workspace)  # machines that are still being deleted
+    else:
+        start_driver(workspace, made.name)
+
+
+@sweep.command()
+@sweep_argument
+@click.option("--trials", default="", metavar="+N", help="So many trials more.")
+@click.option("--detach", "leave", is_flag=True, help="Leave it to the background.")
+@click.option("--background", is_flag=True, hidden=True)
+@workspace_option
+def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspace_url: str) -> int:
+    """Go on with a sweep: one whose driver died, that was stopped, or that shall have more trials.
+
+    Whoever has access to the workspace may do it, from any computer; two who drive at once do each thing once.
+    """
+    workspace = find_workspace(workspace_url)
+    found = find(workspace, sweep_name)
+    more = _more(trials)
+    if more or (SweepStory(workspace.bucket, found.name).refresh().halted and not background):
+        extend(workspace, found, more)
+    if leave:
+        from outlast.cli.background import start_driver
+
+        start_driver(workspace, found.name)
+        return 0
+    return drive(workspace, found, quiet=background)
+
+
+def _more(trials: str) -> int:
+    if not trials:
+        return 0
+    if not trials.startswith("+") or not trials[1:].isdigit() or not int(trials[1:]):
+        raise UsageError(f"--trials: `{trials}` is not like `+50`: how many more?")
+    return int(trials[1:])
+
+
+@sweep.command()
+@sweep_argument
+@click.option("--now", is_flag=True, help="Give up the trials under way, too.")
+@workspace_option
+def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
+    """Ask for no more trials. Those under way end by themselves, unless --now is given."""
+    from outlast.cli.background import start_driver
+
+    workspace = find_workspace(workspace_url)
+    found = find(workspace, sweep_name)
+    if not halt(workspace, found, now=now):
+        note(f"{found.name} is stopped already")
+        return 0
+    # Whoever drives it does the rest; if nobody does, this one.
+    start_driver(workspace, found.name)
+    click.echo(f"stopped {found.name}")
+    return 0
+
+
+for _command in (list_command, show, best, export, plot):
+    sweep.add_command(_command)

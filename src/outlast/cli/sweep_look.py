@@ -1,0 +1,224 @@
+"""`outlast sweep list|show|best|export|plot`: what a sweep has found, for anybody who has the workspace."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
+import click
+
+from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.sweep_tell import outcome, page, params, rows, sweep_argument
+from outlast.cli.terminal import find_workspace, note, table
+from outlast.errors import OutlastError, UsageError
+from outlast.sweep.measure import measured
+from outlast.sweep.record import Sweep, SweepStory, find, read, sweeps
+from outlast.sweep.state import SweepState, Trial
+from outlast.sweep.state import best as best_of
+from outlast.sweep.study import Search
+from outlast.sweep.trial import trial_spec
+from outlast.workspace.lease import Lease
+from outlast.workspace.workspace import Workspace
+
+
+def _found(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
+    sweep = find(workspace, name)
+    return sweep, SweepStory(workspace.bucket, sweep.name).refresh()
+
+
+@click.command("list")
+@json_option
+@workspace_option
+def list_command(as_json: bool, workspace_url: str) -> int:
+    """Every sweep of the workspace."""
+    workspace = find_workspace(workspace_url)
+    found: list[dict[str, Any]] = []
+    for name in sweeps(workspace):
+        sweep, state = read(workspace, name), SweepStory(workspace.bucket, name).refresh()
+        if not state.exists:
+            continue
+        leaders = best_of(state, sweep.search.goals)
+        found.append(
+            {
+                "sweep": name,
+                "state": "halted" if state.halted else "over" if state.over else "running",
+                "trials": len(state.told),
+                "wanted": state.wanted,
+                "goals": list(sweep.search.goals),
+                "best": list(leaders[0].values) if leaders else [],
+            }
+        )
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif not found:
+        note("there is no sweep yet; start one with `outlast sweep`")
+    else:
+        cells = [
+            [
+                row["sweep"],
+                row["state"],
+                f"{row['trials']}/{row['wanted']}",
+                ", ".join(row["goals"]),
+                " ".join(f"{value:.6g}" for value in row["best"]),
+            ]
+            for row in found
+        ]
+        click.echo(table(cells, header=["SWEEP", "STATE", "TRIALS", "GOAL", "BEST"]))
+    return 0
+
+
+@click.command()
+@sweep_argument
+@click.option("--importance", "weigh", is_flag=True, help="Also how much each parameter decides.")
+@json_option
+@workspace_option
+def show(sweep_name: str, weigh: bool, as_json: bool, workspace_url: str) -> int:
+    """The trials of a sweep, the best first."""
+    workspace = find_workspace(workspace_url)
+    sweep, state = _found(workspace, sweep_name)
+    click.echo(page(workspace, sweep, state, as_json=as_json))
+    if as_json:
+        return 0
+    if weigh:
+        found = _study(sweep, state).importance()
+        cells = [[name, f"{part:.3f}", "█" * round(30 * part)] for name, part in found.items()]
+        click.echo(table(cells, header=["PARAMETER", "IMPORTANCE", ""]) if found else "importance: too few trials yet")
+    if not state.over:
+        holder = Lease(workspace.bucket, f"sweep-{sweep.name}", who="", ttl_s=10.0).holder()
+        who = f"driven by {holder.who}" if holder else f"nobody drives it: `outlast sweep resume {sweep.name}`"
+        note(who)
+    return 0
+
+
+def _study(sweep: Sweep, state: SweepState) -> Search:
+    study = Search(sweep.name, sweep.search)
+    study.follow(state)
+    return study
+
+
+@click.command()
+@sweep_argument
+@click.option("--rerun", is_flag=True, help="Run it once more, and compare the score.")
+@json_option
+@workspace_option
+def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int:
+    """The best trial; with several goals all that no other one beats."""
+    workspace = find_workspace(workspace_url)
+    sweep, state = _found(workspace, sweep_name)
+    leaders = best_of(state, sweep.search.goals)
+    if not leaders:
+        raise OutlastError(f"{sweep.name} has no complete trial yet", hint=f"see `outlast sweep show {sweep.name}`")
+    if rerun:
+        return _rerun(workspace, sweep, leaders[0])
+    numbers = {trial.number for trial in leaders}
+    found = [row for row in rows(workspace, sweep, state) if row["trial"] in numbers]
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        for trial in leaders:
+            click.echo(f"trial {trial.number}: {outcome(trial, sweep)}  {params(trial)}  ({trial.run})")
+    return 0
+
+
+def _rerun(workspace: Workspace, sweep: Sweep, trial: Trial) -> int:
+    """The same parameters, code and image in a run of its own; what it scores is compared with what was told."""
+    from outlast.cli.run import see_through
+    from outlast.supervisor.again import again
+
+    request = again(
+        workspace,
+        clouds(workspace),
+        trial_spec(sweep, trial.params),
+        sweep.code,
+        what=f"trial {trial.number} of {sweep.name}",
+        environment=os.environ,
+    )
+    code = see_through(workspace, request)
+    if code:
+        return code
+    state = workspace.story(request.run).refresh()
+    metrics = measured(workspace.bucket, request.run, state, sweep.search.metrics)
+    for goal, before in zip(sweep.search.goals, trial.values, strict=True):
+        name = goal.partition(":")[2]
+        now = f"{metrics[name]:.10g}" if name in metrics else "nothing"
+        click.echo(f"{request.run}: {name} {now}; trial {trial.number} had {before:.10g}")
+    return 0
+
+
+@click.command()
+@sweep_argument
+@click.argument("file")
+@workspace_option
+def export(sweep_name: str, file: str, workspace_url: str) -> int:
+    """Write a sweep to FILE: `.db` (SQLite) or `.log` (journal) for Optuna, `.csv` or `.json` for everybody."""
+    workspace = find_workspace(workspace_url)
+    sweep, state = _found(workspace, sweep_name)
+    kind = os.path.splitext(file)[1]
+    if kind in (".db", ".sqlite", ".sqlite3", ".log", ".journal"):
+        _study(sweep, state).export(file)
+    elif kind == ".json":
+        _write(file, page(workspace, sweep, state, as_json=True).encode() + b"\n")
+    elif kind == ".csv":
+        _write(file, _as_csv(workspace, sweep, state))
+    else:
+        raise UsageError(f"`{file}`: how a file is written is told by its end: .db, .log, .csv or .json")
+    note(f"wrote {file}")
+    return 0
+
+
+def _as_csv(workspace: Workspace, sweep: Sweep, state: SweepState) -> bytes:
+    names, goals = list(sweep.search.params), [goal.partition(":")[2] for goal in sweep.search.goals]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["trial", "state", *goals, *names, "seconds", "run"])
+    for row in rows(workspace, sweep, state):
+        values = row["values"] or [""] * len(goals)
+        writer.writerow(
+            [row["trial"], row["state"], *values, *(row["params"][n] for n in names), row["seconds"], row["run"]]
+        )
+    return text.getvalue().encode()
+
+
+def _write(path: str, body: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(body)
+    except OSError as problem:
+        raise OutlastError(f"`{path}` cannot be written: {problem.strerror}") from problem
+
+
+@click.command()
+@sweep_argument
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["history", "importance", "parallel"]),
+    help="Only this picture; may be repeated.",
+)
+@click.option("--png", "picture", default="", metavar="FILE", help="Write a picture instead.")
+@click.option("--width", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
+@workspace_option
+def plot(sweep_name: str, kinds: tuple[str, ...], picture: str, width: int | None, workspace_url: str) -> int:
+    """Draw how the search went, what decides, and the trials as lines over all parameters."""
+    from outlast.cli.sweep_draw import as_png, in_terminal
+
+    workspace = find_workspace(workspace_url)
+    sweep, state = _found(workspace, sweep_name)
+    if not state.complete:
+        raise OutlastError(f"{sweep.name} has no complete trial yet", hint=f"see `outlast sweep show {sweep.name}`")
+    wanted = kinds or ("history", "importance", "parallel")
+    importance = _study(sweep, state).importance() if "importance" in wanted else {}
+    if picture:
+        _write(picture, as_png(sweep, state, wanted, importance, width=max(300, width or 1000)))
+        note(f"wrote {picture}")
+        return 0
+    columns = width or max(40, min(120, shutil.get_terminal_size().columns))
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(in_terminal(sweep, state, wanted, importance, width=columns, colour=colour))
+    return 0

@@ -1,0 +1,113 @@
+"""Sweeps in a workspace: their names, what was asked, their stories. Written once, found by name."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from outlast.errors import Exists, Missing, NoSuchRun
+from outlast.spec.spec import Spec, SweepSpec
+from outlast.sweep import events as ev
+from outlast.sweep.events import Event
+from outlast.sweep.state import SweepState, illegal, step
+from outlast.workspace.bucket import Bucket
+from outlast.workspace.codec import decoded
+from outlast.workspace.record import CodeRecord
+from outlast.workspace.story import Log
+from outlast.workspace.workspace import Workspace
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """`sweep.json`: the spec that all trials share, and the code. What is searched is in `spec.sweep`."""
+
+    name: str
+    spec: Spec
+    code: CodeRecord
+    who: str = ""
+    opened_at: float = 0.0
+    version: str = ""
+    path: str = ""
+
+    @property
+    def search(self) -> SweepSpec:
+        return self.spec.sweep or SweepSpec()
+
+    @property
+    def packed(self) -> bool:
+        """Whether workers carry out the trials, several on a machine."""
+        return self.search.per_machine > 1
+
+    def run_of(self, trial: int) -> str:
+        """Derived, never drawn: a trial that is submitted twice is one run."""
+        return f"{self.name}-t{trial}"
+
+    def worker(self, number: int) -> str:
+        return f"{self.name}-w{number}"
+
+
+class SweepStory(Log[Event, SweepState]):
+    """The story of one sweep."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        super().__init__(bucket, name, prefix=f"sweeps/{name}/story/", empty=SweepState())
+
+    def decode(self, body: bytes) -> Event:
+        return ev.decode(body)
+
+    def encode(self, event: Event) -> bytes:
+        return ev.encode(event)
+
+    def step(self, state: SweepState, event: Event) -> SweepState:
+        return step(state, event)
+
+    def illegal(self, state: SweepState, event: Event) -> str:
+        return illegal(state, event)
+
+
+def reserve(workspace: Workspace, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str) -> Sweep:
+    """Write what was asked under the next free number of its name: `census-s2`."""
+    pattern = re.compile(rf"^{re.escape(spec.name)}-s(\d+)$")
+    taken = [int(m.group(1)) for name in sweeps(workspace) if (m := pattern.match(name))]
+    number = max(taken, default=0) + 1
+    while True:
+        made = Sweep(
+            name=f"{spec.name}-s{number}",
+            spec=spec,
+            code=code,
+            who=who,
+            opened_at=workspace.clock(),
+            version=version,
+            path=path,
+        )
+        try:
+            workspace.bucket.create(f"sweeps/{made.name}/sweep.json", msgspec.json.encode(made))
+        except Exists:
+            number += 1
+            continue
+        return made
+
+
+def sweeps(workspace: Workspace) -> list[str]:
+    return list(workspace.bucket.children("sweeps/"))
+
+
+def read(workspace: Workspace, name: str) -> Sweep:
+    """What was asked. Raises NoSuchRun."""
+    key = f"sweeps/{name}/sweep.json"
+    try:
+        return decoded(workspace.bucket.get(key), Sweep, key)
+    except Missing as problem:
+        raise NoSuchRun(f"no sweep `{name}` in {workspace.url}", hint="see `outlast sweep list`") from problem
+
+
+def find(workspace: Workspace, text: str) -> Sweep:
+    """The sweep that is meant by a name, an unambiguous beginning, or `last`."""
+    names = sweeps(workspace)
+    if text == "last" and names:
+        found = [read(workspace, name) for name in names]
+        return max(found, key=lambda sweep: sweep.opened_at)
+    fits = [text] if text in names else [name for name in names if name.startswith(text)]
+    if len(fits) > 1:
+        raise NoSuchRun(f"`{text}` fits {len(fits)} sweeps: {', '.join(fits[:8])}", hint="write more of the name")
+    return read(workspace, fits[0] if fits else text)

@@ -1,0 +1,248 @@
+"""Sweeps with real machines that are taken away, and drivers that are killed: one result a trial, the same again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.errors import OutlastError
+from outlast.sweep.record import SweepStory, find
+from outlast.sweep.state import SweepState, best
+from tests.e2e.conftest import Home
+
+pytest.importorskip("optuna", reason="sweeps are chosen by Optuna")
+
+# Logs its loss over a few steps, and saves each; what it comes to is a function of its parameters alone.
+TRIAL = """
+import argparse, json, os, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--depth", type=int)
+parser.add_argument("--opt")
+given = parser.parse_args()
+assert json.loads(os.environ["OUTLAST_PARAMS"])["depth"] == given.depth
+path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "step")
+step = int(open(path).read()) if os.path.exists(path) else 0
+while step < 4:
+    time.sleep(PAUSE)
+    step += 1
+    loss = abs(given.lr - 0.01) + abs(given.depth - 6) + (given.opt == "sgd") + 1 / step
+    with open(os.environ["OUTLAST_METRICS_FILE"], "a") as file:
+        file.write(json.dumps({"step": step, "loss": loss}) + "\\n")
+    with open(path + ".tmp", "w") as file:
+        file.write(str(step))
+    os.replace(path + ".tmp", path)
+open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], "model.txt"), "w").write(f"{given.lr} {given.depth} {given.opt}")
+"""
+SEARCHED = ["--param", "lr=log(1e-4..1e-1)", "--param", "depth=3..10", "--param", "opt=adam,sgd", "--goal", "min:loss"]
+
+
+def write_trial(home: Home, *, pause_s: float) -> list[str]:
+    home.write("train.py", TRIAL.replace("PAUSE", str(pause_s)))
+    home.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), home.environment["PATH"]])
+    return ["--", "python", "train.py"]
+
+
+def state_of(home: Home) -> SweepState:
+    try:
+        return SweepStory(home.workspace.bucket, find(home.workspace, "last").name).refresh()
+    except OutlastError:
+        return SweepState()
+
+
+def preempt_one(home: Home, dice: random.Random) -> bool:
+    """Take some machine away, with or without a notice."""
+    running = [machine.name for machine in home.machines() if machine.status == "running"]
+    if not running:
+        return False
+    try:
+        home.cloud.preempt(dice.choice(running), notice=dice.random() < 0.5)
+    except OutlastError:
+        return False  # it ended by itself at this moment
+    return True
+
+
+class Storm:
+    """A preemption every so often, and now and then the driver is killed, which supervises, too: another takes over."""
+
+    def __init__(self, home: Home, words: list[str], *, every_s: float, kills: int) -> None:
+        self.home = home
+        self.dice = random.Random(1)
+        self.every_s = every_s
+        self.kills = kills
+        self.taken = 0
+        self.process = home.start(*words)
+        self.due = time.monotonic() + every_s
+
+    def blow(self) -> bool:
+        """Strike if it is time to; whether the sweep is over."""
+        state = state_of(self.home)
+        if time.monotonic() > self.due:
+            self.taken += preempt_one(self.home, self.dice)
+            self.due = time.monotonic() + self.every_s
+        if self.kills and state.wanted and len(state.told) > state.wanted // (self.kills + 1):
+            self.kills -= 1
+            self.process.kill()
+            self.process.wait()
+            self.process = self.home.start("sweep", "resume", "last")
+        return state.over
+
+    def last(self, within_s: float) -> None:
+        self.home.until(self.blow, "the end of the sweep", within_s=within_s)
+        output, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, output
+        assert self.taken > 0
+        assert not self.kills
+
+
+def check_each_once(home: Home, trials: int) -> SweepState:
+    """Exactly so many results, none twice, in the story and in what is shown."""
+    story = SweepStory(home.workspace.bucket, find(home.workspace, "last").name)
+    state = story.refresh()
+    told = [event.trial for event in story.events if type(event).__name__ == "Told"]
+    assert sorted(told) == list(range(trials))
+    assert [trial.outcome for trial in state.trials] == ["complete"] * trials, [
+        (trial.why, [attempt.why for attempt in home.state(trial.run).attempts]) for trial in state.trials if trial.why
+    ]
+    answer = home.outlast("sweep", "show", "last", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert len(json.loads(answer.stdout)["trials"]) == trials
+    assert not home.machines()
+    return state
+
+
+def check_best_again(home: Home, state: SweepState) -> None:
+    [leader] = best(state, ("min:loss",))
+    answer = home.outlast("sweep", "best", "last", "--rerun", timeout_s=100)
+    assert answer.returncode == 0, answer.stderr
+    value = f"{leader.values[0]:.10g}"
+    assert f"loss {value}; trial {leader.number} had {value}" in answer.stdout
+
+
+def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s: float, within_s: float) -> None:
+    command = write_trial(home, pause_s=pause_s)
+    # The brake is not what is tried here: on a busy computer a machine may be taken away before it could save, often.
+    patient = ["--set", "limits.no_progress=1000"]
+    words = ["sweep", *SEARCHED, "--trials", str(trials), "--parallel", str(machines), *patient, *command]
+    Storm(home, words, every_s=every_s, kills=2).last(within_s)
+    state = check_each_once(home, trials)
+    runs = [home.state(trial.run) for trial in state.trials]
+    assert any(attempt.preempted for run in runs for attempt in run.attempts)
+    check_best_again(home, state)
+
+
+def test_trials_are_preempted_and_drivers_killed_and_each_has_one_result(home: Home) -> None:
+    rehearse(home, 9, 3, pause_s=0.2, every_s=3.0, within_s=100.0)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_sixty_trials_over_six_machines_with_a_preemption_every_few_seconds(home: Home) -> None:
+    rehearse(home, 60, 6, pause_s=0.5, every_s=3.0, within_s=800.0)
+
+
+def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home: Home) -> None:
+    command = write_trial(home, pause_s=0.2)
+    words = ["sweep", *SEARCHED, "--trials", "10", "--parallel", "4", "--per-machine", "2", *command]
+    Storm(home, words, every_s=4.0, kills=1).last(100.0)
+    state = check_each_once(home, 10)
+    assert {trial.run for trial in state.trials} <= {f"project-s1-w{n}" for n in range(1, 9)}
+    answer = home.outlast("pull", state.trials[0].run, "pulled")
+    assert answer.returncode == 0, answer.stderr
+    assert (home.project / "pulled" / "t0" / "model.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--param", "lr=3..1", "--goal", "min:loss"], "[sweep.params] lr: '3..1' is empty: 3 is more than 1"),
+        (["--param", "lr=1..3"], "[sweep] goal: what is sought?"),
+        (["--goal", "min:loss"], "[sweep.params]: what is to be searched?"),
+        (["--param", "lr=0.1..1", "--goal", "min:loss", "--sampler", "grid"], "give `lr` a step"),
+    ],
+)
+def test_bad_input_is_said_before_anything_is_launched(home: Home, words: list[str], said: str) -> None:
+    answer = home.outlast("sweep", *words, "--", "true")
+    assert answer.returncode == 2
+    assert said in answer.stderr
+    assert not home.workspace.runs()
+    assert not home.machines()
+
+
+def test_a_goal_that_is_never_logged_ends_it_with_what_was(home: Home) -> None:
+    home.write("train.py", "import json; print(json.dumps({'accuracy': 0.5, 'auc': 0.75}))")
+    answer = home.outlast(
+        "sweep", "--param", "lr=1..30", "--goal", "min:loss", "--trials", "30", "--", "python3", "train.py"
+    )
+    assert answer.returncode == 6, answer.stderr
+    assert "`loss` was never logged as a number; it logged `accuracy`, `auc`" in answer.stderr
+    assert len(home.workspace.runs()) <= 4
+
+
+def test_a_trial_that_always_crashes_stops_it_after_a_few(home: Home) -> None:
+    home.write("train.py", "raise SystemExit('no such luck')")
+    words = ["--param", "lr=1..90", "--goal", "min:loss", "--trials", "90", "--crashes", "1"]
+    answer = home.outlast("sweep", *words, "--", "python3", "train.py")
+    assert answer.returncode == 6, answer.stderr
+    assert "3 trials in a row failed" in answer.stderr
+    assert len(home.workspace.runs()) <= 5
+
+
+def test_the_last_line_of_json_is_a_score_and_more_trials_can_be_had(home: Home) -> None:
+    home.write(
+        "train.py", "import json, sys; print('hello'); print(json.dumps({'score': int(sys.argv[-1])})); print('x')"
+    )
+    words = ["--param", "n=1..4", "--goal", "max:score", "--sampler", "grid", "--trials", "2", "--parallel", "2"]
+    first = home.outlast("sweep", *words, "--", "python3", "train.py", "{n}")
+    assert first.returncode == 0, first.stderr
+    more = home.outlast("sweep", "resume", "last", "--trials", "+2")
+    assert more.returncode == 0, more.stderr
+    answer = home.outlast("sweep", "best", "last", "--json")
+    assert json.loads(answer.stdout)[0]["params"] == {"n": 4}
+    too_many = home.outlast("sweep", "resume", "last", "--trials", "+1")
+    assert too_many.returncode == 2
+    assert "the grid has 4 points" in too_many.stderr
+
+
+def test_it_is_left_to_the_background_stopped_and_looked_at_from_elsewhere(home: Home, tmp_path: Path) -> None:
+    command = write_trial(home, pause_s=0.3)
+    answer = home.outlast("sweep", *SEARCHED, "--trials", "40", "--parallel", "2", "--detach", *command)
+    assert answer.returncode == 0, answer.stderr
+    name = answer.stdout.strip()
+    home.until(lambda: len(state_of(home).told) >= 1, "the first result", within_s=60)
+    elsewhere = home.outlast("sweep", "show", name, HOME=str(tmp_path / "another home"))
+    assert f"{name}: " in elsewhere.stdout
+    assert "driven by" in elsewhere.stderr
+    assert home.outlast("sweep", "stop", name, "--now").returncode == 0
+    home.until(lambda: state_of(home).over and not home.machines(), "the end of all machines", within_s=60)
+    state = state_of(home)
+    assert state.halted
+    assert len(state.trials) < 40
+    listed: list[dict[str, Any]] = json.loads(home.outlast("sweep", "list", "--json").stdout)
+    assert [(row["sweep"], row["state"]) for row in listed] == [(name, "halted")]
+
+
+def test_what_it_found_is_drawn_and_exported(home: Home) -> None:
+    home.write(
+        "train.py", "import json, sys; print(json.dumps({'loss': (int(sys.argv[1]) - 3) ** 2 + len(sys.argv[2])}))"
+    )
+    words = ["--param", "n=1..6", "--param", "word=a,bb", "--goal", "min:loss", "--trials", "6", "--parallel", "3"]
+    done = home.outlast("sweep", *words, "--", "python3", "train.py", "{n}", "{word}")
+    assert done.returncode == 0, done.stderr
+    picture = home.outlast("sweep", "plot", "last")
+    assert "best so far" in picture.stdout, picture.stderr
+    assert "word a..bb" in picture.stdout
+    assert home.outlast("sweep", "plot", "last", "--png", "sweep.png").returncode == 0
+    assert (home.project / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert home.outlast("sweep", "export", "last", "trials.csv").returncode == 0
+    lines = (home.project / "trials.csv").read_text().splitlines()
+    assert lines[0] == "trial,state,loss,n,word,seconds,run"
+    assert len(lines) == 7
+    assert home.outlast("sweep", "export", "last", "trials.xls").returncode == 2
