@@ -23,7 +23,7 @@ _VALUE_MAX = 1e300
 _DPI = 100
 
 
-def _not_there(what: str, problem: ImportError) -> OutlastError:
+def not_there(what: str, problem: ImportError) -> OutlastError:
     return OutlastError(f"{what} cannot be loaded here: {problem}", hint="pip install 'outlast[plot]'")
 
 
@@ -52,7 +52,7 @@ def in_terminal(curves: Curves, *, apart: bool, logarithmic: bool, width: int, h
     try:
         import plotext
     except ImportError as problem:
-        raise _not_there("`plotext`, which draws in the terminal,", problem) from problem
+        raise not_there("`plotext`, which draws in the terminal,", problem) from problem
     panels = []
     steps = [point.step for points in curves.series.values() for point in points]
     steps += [mark.step for mark in curves.marks]
@@ -118,7 +118,7 @@ def as_png(curves: Curves, *, title: str, apart: bool, logarithmic: bool, width:
     try:
         from matplotlib.figure import Figure
     except ImportError as problem:
-        raise _not_there("`matplotlib`, which draws pictures,", problem) from problem
+        raise not_there("`matplotlib`, which draws pictures,", problem) from problem
     count = len(curves.series)
     figure = Figure(figsize=(width / _DPI, height * count / _DPI), dpi=_DPI, layout="constrained")
     panels = figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0]

@@ -6,8 +6,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from outlast.cli.curves import not_there
 from outlast.cli.sweep_tell import short
-from outlast.errors import OutlastError
 from outlast.spec.spec import Dimension
 from outlast.sweep.record import Sweep
 from outlast.sweep.state import SweepState, Trial, better
@@ -17,10 +17,6 @@ _HEIGHT, _PNG_HEIGHT = 16, 360
 _NO_IMPORTANCE = "importance: too few trials, or too few parameters, to tell"
 # Lines of the parallel coordinates in the terminal: more are a thicket. The best ones are drawn.
 _LINES_MAX = 24
-
-
-def _not_there(what: str, problem: ImportError) -> OutlastError:
-    return OutlastError(f"{what} cannot be loaded here: {problem}", hint="pip install 'outlast[plot]'")
 
 
 def running_best(trials: Sequence[Trial], goal: str) -> list[float]:
@@ -62,7 +58,7 @@ def in_terminal(
     try:
         import plotext
     except ImportError as problem:
-        raise _not_there("`plotext`, which draws in the terminal,", problem) from problem
+        raise not_there("`plotext`, which draws in the terminal,", problem) from problem
     panels = []
     for kind in kinds:
         if kind == "importance" and not importance:
@@ -111,7 +107,7 @@ def as_png(sweep: Sweep, state: SweepState, kinds: Sequence[str], importance: di
     try:
         from matplotlib.figure import Figure
     except ImportError as problem:
-        raise _not_there("`matplotlib`, which draws pictures,", problem) from problem
+        raise not_there("`matplotlib`, which draws pictures,", problem) from problem
     figure = Figure(figsize=(width / _DPI, _PNG_HEIGHT * len(kinds) / _DPI), dpi=_DPI, layout="constrained")
     panels = figure.subplots(len(kinds), 1, squeeze=False)[:, 0]
     for panel, kind in zip(panels, kinds, strict=True):

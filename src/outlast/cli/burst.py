@@ -1,0 +1,144 @@
+"""`outlast burst`: one big machine for minutes; model and outputs back in a place of their own, machine gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from outlast.cli.options import clouds, workspace_option
+from outlast.cli.picture import account
+from outlast.cli.project import load_project, spec_of
+from outlast.cli.run import overrides_from, see_through, spec_options
+from outlast.cli.terminal import find_workspace, money, note
+from outlast.clouds.cloud import Cloud, Offer
+from outlast.errors import OutlastError, SpecError
+from outlast.spec.command import argv, fills
+from outlast.spec.quantity import describe_s
+from outlast.spec.spec import Spec
+from outlast.supervisor.largest import largest
+from outlast.workspace.checkpoints import restore
+from outlast.workspace.workspace import Request, Workspace
+
+_USD_PER_HOUR_MAX = 5.0
+
+
+@click.command()
+@spec_options
+@click.option(
+    "--most",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_USD_PER_HOUR_MAX,
+    metavar="USD",
+    help="The most that the machine may cost an hour (5).",
+)
+@click.option("--pull", "destination", default="", metavar="FOLDER", help="Where results go (bursts/RUN-TIME).")
+@click.option("--evaluate", is_flag=True, help="Afterwards score the stored model here: `--mode evaluate`.")
+@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@workspace_option
+def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
+    """Run a command on the largest sensible machine for the money, for as long as it takes.
+
+    Brings code and data there, fetches outputs and the newest checkpoint into a folder with the time in its name, and
+    deletes the machine. `{cpus}` in the command is the number of its cores.
+    """
+    most, destination = options.pop("most"), options.pop("destination")
+    evaluate, quiet = options.pop("evaluate"), options.pop("quiet")
+    workspace = find_workspace(workspace_url)
+    available = clouds(workspace)
+    project = load_project(path)
+    overrides = overrides_from(options)
+    if "{cpus}" in str(command or project.table.get("command", "")):
+        overrides.setdefault("params", {}).setdefault("cpus", 1)  # until the machine is chosen
+    spec = spec_of(project, overrides, command)
+    if spec.image is not None:
+        from outlast.cli.image import with_image
+
+        spec = with_image(workspace, spec, project)
+    spec, offer = _enlarged(spec, available, most, project.source)
+    request = _ask(workspace, available, spec, project.source)
+    kind = "spot" if offer.spot else "on demand"
+    if not quiet:
+        note(f"outlast: burst: {offer.type}, {offer.cpus:g} cores, {kind}, ${offer.price_usd_per_hour:.4f}/h")
+    place = destination or os.path.join("bursts", f"{request.run}-{time.strftime('%Y%m%d-%H%M%S')}")
+    code = see_through(workspace, request, destination=place, quiet=quiet)
+    if code == 130:
+        return code
+    _bring(workspace, request, place, offer, quiet=quiet)
+    if code == 0 and evaluate:
+        return _evaluate(request.spec, place)
+    return code
+
+
+def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: str) -> tuple[Spec, Offer]:
+    """The spec with the machine that was chosen, and what it costs."""
+    machine = spec.machine
+    cloud = available.get(machine.cloud)
+    if cloud is None:
+        raise SpecError([f"[machine] cloud: `{machine.cloud}` is not known"], source=source)
+    offers = cloud.offers(machine.needs(spot=machine.spot))
+    chosen = largest(offers, usd_per_hour_max=most, gpu=bool(machine.gpus))
+    if chosen is None:
+        if not offers:
+            raise SpecError([f"[machine]: no machine of `{machine.cloud}` fits; ask for less"], source=source)
+        least = min(offer.price_usd_per_hour for offer in offers)
+        raise OutlastError(
+            f"every machine that fits costs more than ${most:g} an hour; the cheapest ${least:.2f}",
+            hint="allow more with --most, or ask for less with --cpus",
+        )
+    params = {**spec.params, **({"cpus": int(chosen.cpus)} if fills(spec.command, "cpus") else {})}
+    machine = msgspec.structs.replace(machine, type=chosen.type)
+    return msgspec.structs.replace(spec, machine=machine, params=params), chosen
+
+
+def _ask(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> Request:
+    from outlast.supervisor.submit import submit
+
+    return submit(workspace, available, spec, environment=os.environ, source=source, say=lambda text: note(text))
+
+
+def _bring(workspace: Workspace, request: Request, place: str, offer: Offer, *, quiet: bool) -> None:
+    """The newest checkpoint, and what there is to say of the run, beside the outputs."""
+    state = workspace.story(request.run).refresh()
+    if state.checkpoints:
+        newest_first = tuple(reversed(state.checkpoints))
+        _, problems = restore(workspace.bucket, request.run, newest_first, os.path.join(place, "checkpoint"))
+        for problem in problems:
+            note(f"outlast: {problem}")
+    total = account(state, time.time())
+    told = {
+        "run": request.run,
+        "ending": state.ending,
+        "command": request.spec.command,
+        "params": request.spec.params,
+        "machine": {"cloud": offer.cloud, "type": offer.type, "cpus": offer.cpus, "spot": offer.spot},
+        "seconds": total.wall_s,
+        "cost_usd": total.cost_usd,
+        "preemptions": total.preemptions,
+    }
+    os.makedirs(place, exist_ok=True)
+    with open(os.path.join(place, "burst.json"), "w", encoding="utf-8") as file:
+        json.dump(told, file, indent=2)
+    if not quiet:
+        note(f"outlast: burst: {describe_s(total.wall_s)}, {money(total.cost_usd)}; results in {place}")
+
+
+def _evaluate(spec: Spec, place: str) -> int:
+    """The program once more, here, on the checkpoint that was brought."""
+    words = argv(spec.command, spec.params)
+    more = ["--mode", "evaluate", "--job-dir", os.path.abspath(os.path.join(place, "checkpoint"))]
+    if isinstance(spec.command, str):
+        words[-1] += " " + shlex.join(more)
+    else:
+        words += more
+    try:
+        return subprocess.run(words, cwd=spec.code.path, check=False).returncode
+    except OSError as problem:
+        raise OutlastError(f"cannot run `{words[0]}` here: {problem.strerror}") from problem

@@ -1,0 +1,157 @@
+"""`outlast compare`: runs side by side: parameters, metrics, cost, code, curves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from outlast.cli.compare_draw import as_png, in_terminal
+from outlast.cli.options import complete_run, json_option, workspace_option
+from outlast.cli.picture import account
+from outlast.cli.rerun import described
+from outlast.cli.runs import word
+from outlast.cli.terminal import find_workspace, money, note, table
+from outlast.errors import OutlastError, UsageError
+from outlast.spec.quantity import describe_s
+from outlast.workspace.difference import Difference, difference
+from outlast.workspace.metrics import Point, stitched
+from outlast.workspace.workspace import Workspace
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the comparison."""
+
+    run: str
+    state: str
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    code: str
+    image: str
+    machine: str
+    attempts: int
+    preemptions: int
+    seconds: float
+    cost_usd: float
+    curves: dict[str, tuple[Point, ...]]
+
+
+def _compared(workspace: Workspace, run: str) -> Compared:
+    request, state = workspace.request(run), workspace.story(run).refresh()
+    curves = stitched(workspace.bucket, run, state).series
+    total = account(state, time.time())
+    last = state.last
+    return Compared(
+        run=run,
+        state=word(state),
+        params=dict(request.spec.params),
+        metrics={name: points[-1].value for name, points in curves.items()},
+        code=described(request.code),
+        image=request.spec.machine.image,
+        machine=f"{last.type} {last.zone}" if last else "",
+        attempts=len(state.attempts),
+        preemptions=total.preemptions,
+        seconds=total.wall_s,
+        cost_usd=total.cost_usd,
+        curves=curves,
+    )
+
+
+@click.command()
+@click.argument("run_names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.option("--diff", "whole", is_flag=True, help="The whole difference of the code, not just its files.")
+@click.option("--curves", "draw", is_flag=True, help="Draw the metrics of all of them.")
+@click.option("--metric", "-m", "wanted", multiple=True, metavar="NAME", help="Only draw this one; may be repeated.")
+@click.option("--png", "picture", default="", metavar="FILE", help="Draw the curves into a picture.")
+@json_option
+@workspace_option
+def compare(
+    run_names: tuple[str, ...],
+    whole: bool,
+    draw: bool,
+    wanted: tuple[str, ...],
+    picture: str,
+    as_json: bool,
+    workspace_url: str,
+) -> int:
+    """Put runs side by side: what was asked, what came of it, what it cost, and what differs in their code.
+
+    Rows in which they differ are marked. The code is compared with that of the first.
+    """
+    workspace = find_workspace(workspace_url)
+    names = list(dict.fromkeys(workspace.find(name) for name in run_names))
+    if len(names) < 2:
+        raise UsageError("compare needs two runs at least", hint="`outlast ps --all` lists them")
+    found = [_compared(workspace, name) for name in names]
+    first = workspace.request(names[0]).code
+    changes = {name: difference(workspace.bucket, first, workspace.request(name).code) for name in names[1:]}
+    if as_json:
+        told = [msgspec.to_builtins(one) for one in found]
+        click.echo(json.dumps({"runs": told, "code": msgspec.to_builtins(changes)}, indent=2))
+        return 0
+    click.echo(table(_rows(found), header=["", "", *names]))
+    for name, change in changes.items():
+        click.echo(_told(names[0], name, change, whole=whole))
+    if draw or picture or wanted:
+        _draw(found, wanted, picture)
+    return 0
+
+
+def _rows(found: list[Compared]) -> list[list[str]]:
+    """A line a fact; `≠` where they are not all the same."""
+    lines: list[tuple[str, list[str]]] = [("state", [one.state for one in found])]
+    for name in dict.fromkeys(name for one in found for name in one.params):
+        lines.append((name, [str(one.params.get(name, "")) for one in found]))
+    for name in dict.fromkeys(name for one in found for name in one.metrics):
+        lines.append((name, [f"{one.metrics[name]:.6g}" if name in one.metrics else "" for one in found]))
+    lines += [
+        ("time", [describe_s(one.seconds) for one in found]),
+        ("cost", [money(one.cost_usd) for one in found]),
+        ("attempts", [f"{one.attempts} ({one.preemptions} preempted)" for one in found]),
+        ("machine", [one.machine for one in found]),
+        ("image", [one.image for one in found]),
+        ("code", [one.code for one in found]),
+    ]
+    return [["≠" if len(set(cells)) > 1 else "", name, *cells] for name, cells in lines if any(cells)]
+
+
+def _told(first: str, name: str, change: Difference, *, whole: bool) -> str:
+    if change.same:
+        return f"code: {name} has that of {first}"
+    if change.note:
+        return f"code: {name} and {first}: {change.note}"
+    lines = [f"code: from {first} to {name}"]
+    for file in change.files:
+        lines.append(f"  {file.kind:<8} {file.path}" + (f"  +{file.added} -{file.removed}" if file.diff else ""))
+        if whole and file.diff:
+            lines.append(file.diff)
+    return "\n".join(lines)
+
+
+def _draw(found: list[Compared], wanted: tuple[str, ...], picture: str) -> None:
+    known = list(dict.fromkeys(name for one in found for name in one.curves))
+    for name in wanted:
+        if name not in known:
+            told = f"there are: {', '.join(known)}" if known else "none was logged"
+            raise UsageError(f"--metric: no run has a metric `{name}`; {told}")
+    names = list(wanted) or known
+    if not names:
+        raise OutlastError("none of them has logged a metric", hint="log them with `run.log(step, loss=…)`")
+    curves = {name: {one.run: one.curves[name] for one in found if name in one.curves} for name in names}
+    if picture:
+        body = as_png(curves)
+        try:
+            with open(picture, "wb") as file:
+                file.write(body)
+        except OSError as problem:
+            raise OutlastError(f"--png: `{picture}` cannot be written: {problem.strerror}") from problem
+        note(f"wrote {picture}")
+        return
+    columns = max(40, min(120, shutil.get_terminal_size().columns))
+    click.echo(in_terminal(curves, width=columns, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
