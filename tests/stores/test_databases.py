@@ -96,6 +96,7 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
     assert list((team.root / "cloud" / "databases").iterdir()) == []
     assert list((team.root / "cloud" / "secrets").iterdir()) == []
     assert processes_mentioning(str(team.root)) == []
+    assert list((team.root / "home" / ".outlast" / "databases").iterdir()) == []
 
 
 def test_teammates_are_let_in_and_out_by_address(team: Team, engine: Engine) -> None:
@@ -128,6 +129,19 @@ def test_a_reboot_of_the_computer_loses_nothing(team: Team, engine: Engine) -> N
     assert "starting it" in team.outlast("db", "check", "genomes", timeout_s=90.0).stderr
     with Session(login) as session:
         assert session.ask("SELECT value FROM kept")[0][0] == 1
+
+
+def test_a_server_that_hangs_is_told_from_one_that_refuses(team: Team, engine: Engine) -> None:
+    team.done("db", "create", "genomes", "--engine", engine)
+    pid = server_pid(team)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        said = team.refused(23, "db", "check", "genomes")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "FAIL  tls" in said
+    assert "says nothing" in said
+    team.done("db", "check", "genomes")
 
 
 def test_a_create_that_was_killed_is_taken_over_or_thrown_away(team: Team, engine: Engine) -> None:

@@ -74,6 +74,13 @@ def test_bad_input_is_told_with_codes_of_its_own(team: Team) -> None:
     assert [row["name"] for row in json.loads(team.done("volume", "list", "--json"))] == ["demos"]
 
 
+def test_of_many_who_make_the_same_at_once_one_does(team: Team) -> None:
+    racers = [team.start("volume", "create", "demos", "--size", "1GB") for _ in range(5)]
+    codes = sorted(racer.wait(60) for racer in racers)
+    assert codes == [0, 21, 21, 21, 21]
+    assert len(team.cloud.volumes.every()) == 1
+
+
 def test_what_does_not_fit_is_refused_before_the_first_byte(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1MB")
     team.write("big/file", "x" * 2_000_000)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlast.cli.db_use import allow, backup, check, restore, revoke, shell, url
+from outlast.cli.db_use import allow, backup, check, forget_certificates, restore, revoke, shell, url
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size
 from outlast.cli.terminal import money, note, table
@@ -154,6 +154,7 @@ def delete(name: str, yes: bool, workspace_url: str) -> int:
         note("nothing was deleted")
         return 0
     care.delete(cloud, holdings, holding)
+    forget_certificates(name)
     click.echo(f"deleted {name}")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from outlast.clouds.sql import Login
     from outlast.databases.care import Keeper
     from outlast.workspace.holdings import Holding, Holdings
+
+
+# Beside no secret: the certificates of databases whose address was asked for, for drivers to read.
+_CERTIFICATES = "~/.outlast/databases"
 
 
 def _find(name: str, workspace_url: str) -> tuple[Keeper, Holdings, Holding]:
@@ -113,13 +118,20 @@ def url(name: str, workspace_url: str) -> int:
     login = _login(name, workspace_url)
     path = ""
     if login.ca:
-        folder = os.path.expanduser("~/.outlast/databases")
+        folder = os.path.expanduser(_CERTIFICATES)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = f"{folder}/{name}-{login.port}.pem"
         with open(path, "w", encoding="ascii") as file:
             file.write(login.ca)
     click.echo(care.url(login, ca_file=path))
     return 0
+
+
+def forget_certificates(name: str) -> None:
+    """What `url` left of a database that is no more."""
+    for path in glob.glob(f"{glob.escape(os.path.expanduser(_CERTIFICATES))}/{name}-*.pem"):
+        if path.rpartition("-")[2].removesuffix(".pem").isdigit() and path.rpartition("-")[0].endswith(f"/{name}"):
+            os.unlink(path)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -118,9 +118,14 @@ def _open_postgres(login: Login) -> Any:
 
 
 def _errors(engine: Engine) -> tuple[type[Exception], ...]:
-    driver = _driver("pymysql" if engine == "mysql" else "pg8000.native")
+    driver = need(engine)
     found = [driver.MySQLError] if engine == "mysql" else [driver.Error, driver.InterfaceError]
     return (*found, OSError)
+
+
+def need(engine: Engine) -> Any:
+    """The driver of an engine. Raises OutlastError with the way to get it."""
+    return _driver("pymysql" if engine == "mysql" else "pg8000.native")
 
 
 def _driver(name: str) -> Any:

@@ -108,6 +108,9 @@ def _encrypt(plain: socket.socket, login: Login) -> str:
         why = f"the certificate is not this database's: {problem.verify_message}"
         hint = "something else listens there, or the server's certificate was changed since"
         raise DatabaseUnreachable(why, hint=hint) from problem
+    except TimeoutError as problem:
+        why = f"what listens at {login.host}:{login.port} says nothing: it hangs, or has too much to do"
+        raise DatabaseUnreachable(why, hint="`outlast db describe NAME`, and try again in a moment") from problem
     except (ssl.SSLError, OSError, struct.error, IndexError) as problem:
         why = f"what listens at {login.host}:{login.port} does not encrypt as {login.engine} does ({problem})"
         raise DatabaseUnreachable(why, hint="is it another program? `ss -ltnp` says who listens") from problem

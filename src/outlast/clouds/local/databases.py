@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 from outlast.clouds.local import backups, dbprocess, secrets
 from outlast.clouds.local.engines import ADMIN, SERVERS, network
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
-from outlast.clouds.sql import Login, Session
+from outlast.clouds.sql import Login, Session, need
 from outlast.clouds.stores import Backup, Database, DatabaseWish, Engine
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
 
@@ -304,6 +304,7 @@ def _check(database: str, user: str, password: str) -> None:
 
 
 def _check_engine(engine: Engine) -> None:
+    need(engine)
     server = SERVERS[engine]
     if missing := server.missing():
         why = f"there is no `{missing}` on this computer, which a database of the local cloud is made of"
