@@ -76,8 +76,8 @@ PACKAGES: dict[str, set[str]] = {
 }
 
 # A spec is checked without looking at the world.
-PURE = {"__future__", "collections", "datetime", "difflib", "fractions", "math", "msgspec", "posixpath", "re"}
-PURE |= {"shlex", "typing"}
+PURE = {"__future__", "collections", "datetime", "difflib", "fractions", "graphlib", "math", "msgspec", "posixpath"}
+PURE |= {"re", "shlex", "typing"}
 
 HEAVY = ("click", "msgspec", "obstore", "asyncio", "concurrent", "subprocess", "importlib.metadata")
 

@@ -16,6 +16,8 @@ import msgspec
 from outlast.agent import container, stores
 from outlast.agent.attempt import Attempt, Verdict, hopeless, interrupted, verdict
 from outlast.agent.code import fetch_code
+from outlast.agent.company import Company
+from outlast.agent.hang import watch_for_hang
 from outlast.agent.instance import Instance, Notice
 from outlast.agent.lives import mean_life_s
 from outlast.agent.metrics import MetricsPump
@@ -24,7 +26,7 @@ from outlast.agent.patience import patient
 from outlast.agent.place import Place, environment_for, place_for, words_for
 from outlast.agent.process import Command
 from outlast.agent.save import Saver
-from outlast.agent.watch import Exited, Happening, Hung, Noticed, Over, Warned, Watch
+from outlast.agent.watch import Exited, Fenced, Happening, Hung, Noticed, Over, Warned, Watch
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.workspace import logs, metrics
 from outlast.workspace.checkpoints import restore
@@ -36,7 +38,6 @@ from outlast.workspace.workspace import Request, Workspace
 _RESERVE_S = 2.0
 # A command that was told to leave because it hung or the run is over gets so long before it is killed.
 _LEAVE_S = 10.0
-_IDLE_HANG_S = 3600.0
 _UNREACHABLE_S = 1800.0
 # A store that is away while the machine gets ready, or when the last checkpoint is due, is waited for so long.
 _PREPARE_S = 300.0
@@ -72,10 +73,12 @@ class Agent:
         self.watch = Watch(self._pen(), instance, beat_s=self.beat_s, unreachable_s=_UNREACHABLE_S)
         self.request: Request
         self.place: Place
+        self.company: Company
         self.engine: container.Engine | None = None
         self.metrics: MetricsPump
         self.noticed: Notice | None = None
         self.noticed_at = 0.0
+        self.fenced = ""
         # The newest checkpoint that a restore was tried with.
         self.tried = ""
 
@@ -96,7 +99,10 @@ class Agent:
             self.request = patient(lambda: self.workspace.request(self.run), for_s=_PREPARE_S, say=say)
             self._check_turn()
             saver, resumed, code = self._prepare()
-            self._run_command(saver, resumed, code)
+            try:
+                self._run_command(saver, resumed, code)
+            finally:
+                self.company.leave()
         except Ended as ended:
             say(ended.why)
             if ended.result is not None:
@@ -130,6 +136,8 @@ class Agent:
     def _prepare(self) -> tuple[Saver, Checkpoint | None, str]:
         try:
             self.place = place_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
+            self.company = Company(self._pen(), self.request, instance=self.instance, place=self.place)
+            patient(self.company.join, for_s=_PREPARE_S, say=say)
             record = patient(self._fetch, for_s=_PREPARE_S, say=say)
             self.engine = container.engine_for(self.request, self._note)
             saver = Saver(self._pen(), place=self.place, rule=self.request.spec.checkpoint, say=say)
@@ -205,6 +213,7 @@ class Agent:
     def _run_command(self, saver: Saver, resumed: Checkpoint | None, code: str) -> None:
         secrets = self._secrets()
         self._check_happenings()
+        self.company.acquire(self._check_happenings, self._note)
         if not self.attempt.start(resumed=resumed, code=code):
             raise Ended(self.attempt.over() or "not wanted any more")
         # A predecessor whose time was up may have committed once more until this very `Started`, which fenced it.
@@ -225,12 +234,13 @@ class Agent:
         saver.follow(command)
         self.metrics = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.watch.progress = lambda: saver.step if self.metrics.step is None else self.metrics.step
-        self._watch_for_hang(command, pump, saver)
+        watch_for_hang(self.watch, self.request.spec, command=command, pump=pump, saver=saver, metrics=self.metrics)
+        self.company.begin(self.watch, self.place.code)
         self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
         self._until_exit(command, pump, saver)
 
     def _environment(self, secrets: dict[str, str], resumed: Checkpoint | None) -> dict[str, str]:
-        return environment_for(
+        environment = environment_for(
             self.request,
             self.place,
             attempt=self.number,
@@ -240,6 +250,7 @@ class Agent:
             local=self.instance.attribute("outlast-cloud") == "local",
             mean_life_s=mean_life_s(self.attempt.story.state),
         )
+        return environment | self.company.environment()
 
     def _secrets(self) -> dict[str, str]:
         spec = self.request.spec
@@ -261,23 +272,6 @@ class Agent:
     def _insist(self, act: Callable[[], None]) -> None:
         patient(act, for_s=_UNREACHABLE_S, say=say, stubborn=True)
 
-    def _watch_for_hang(self, command: Command, pump: OutputPump, saver: Saver) -> None:
-        limit_s = self.request.spec.limits.hang_after_s
-        if limit_s:
-            self.watch.watch_for_hang(
-                lambda: (pump.last_output_at, saver.last_change_at, self.metrics.sign()), after_s=limit_s
-            )
-        elif sys.platform == "linux" and not self.request.spec.interactive:
-            # Nobody said how long silence is normal: then a program that still computes is not taken for a hung one,
-            # and neither is one that may wait for what somebody types.
-            signs: Callable[[], object] = lambda: (  # noqa: E731
-                pump.last_output_at,
-                saver.last_change_at,
-                self.metrics.sign(),
-                round(command.processor_s()),
-            )
-            self.watch.watch_for_hang(signs, after_s=_IDLE_HANG_S)
-
     def _until_exit(self, command: Command, pump: OutputPump, saver: Saver) -> None:
         hung = ""
         over = ""
@@ -294,6 +288,11 @@ class Agent:
                 kill_at = self._take_notice(happening.notice, command, saver)
             elif isinstance(happening, Warned):
                 self._take_warning(happening.notice, command, saver)
+            elif isinstance(happening, Fenced):
+                self.fenced = happening.why
+                say(self.fenced)
+                saver.suspect(command)
+                command.kill()
             elif isinstance(happening, Hung):
                 hung = happening.why
                 command.ask_to_leave()
@@ -318,11 +317,8 @@ class Agent:
     def _take_notice(self, notice: Notice, command: Command, saver: Saver) -> float:
         """Tell the command first: its seconds are the dearest. When to kill it, by the monotonic clock."""
         self.noticed, self.noticed_at = notice, time.monotonic()
-        deadline = time.time() + notice.grace_s
-        body = msgspec.json.encode({"why": notice.why, "grace_s": notice.grace_s, "deadline": deadline})
         try:
-            with open(self.place.notice_file, "wb") as file:
-                file.write(body)
+            self.place.put_notice(notice.why, notice.grace_s, now=time.time())
         except OSError as problem:
             say(f"notice file: {problem}")  # a full disk; the signal still says it
         # In a thread: a store that does not answer must not use up the seconds that the command needs.
@@ -349,6 +345,7 @@ class Agent:
     ) -> None:
         """The last checkpoint, the outputs, the last word; in this order, so that what is said is also there."""
         self.watch.phase = "leaving"
+        self.company.leave()
         self.metrics.stop()
         pump.finish(within_s=self._time_left(60.0))
         saver.stop()
@@ -364,7 +361,9 @@ class Agent:
         by_signal = exited.code > 128
         orderly = exited.code == 0 or (self.noticed is not None and not by_signal)
         saver.commit_last(orderly=orderly, died_at=exited.at, within_s=self._time_left(_PREPARE_S))
-        if hung:
+        if self.fenced:
+            result = Verdict(finished=False, outcome="preempted", why=self.fenced)
+        elif hung:
             result = msgspec.structs.replace(result, why=f"it hung: {hung}")
         elif result.outcome in ("crashed", "killed") and not result.finished:
             told = stores.circumstances(self.place, stores.mounts(self.request, self.instance))

@@ -46,6 +46,9 @@ class Ec2Instance:
             return Notice(why="Amazon may want this machine back soon", grace_s=0.0, early=True)
         return None
 
+    def address(self) -> str:
+        return self.machine.text("meta-data/local-ipv4")
+
     def secrets(self, name: str) -> dict[str, str]:
         try:
             return self.machine.secrets(name)

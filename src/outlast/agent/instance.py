@@ -48,6 +48,9 @@ class Instance(Protocol):
         """Block until the notice comes, or until the timeout. May raise OSError; ask again then. One that is `early`
         comes once, and does not keep the notice itself from coming."""
 
+    def address(self) -> str:
+        """Where other machines of this cloud find it. Raises OSError."""
+
     def secrets(self, name: str) -> dict[str, str]:
         """The values kept under that name, for this machine alone."""
 
@@ -78,6 +81,9 @@ class GceInstance:
             grace = self.attribute("outlast-grace-s")
             return Notice(why="preempted", grace_s=float(grace) if grace else _GRACE_S)
         return None
+
+    def address(self) -> str:
+        return self.value("instance/network-interfaces/0/ip")
 
     def secrets(self, name: str) -> dict[str, str]:
         if not (token := self.attribute(_OWN_TOKEN)):

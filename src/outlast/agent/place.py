@@ -46,6 +46,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             if os.path.exists(file):
                 os.unlink(file)
 
+    def put_notice(self, why: str, grace_s: float, *, now: float) -> None:
+        """For programs that would rather look into a file than take a signal. Raises OSError."""
+        body = msgspec.json.encode({"why": why, "grace_s": grace_s, "deadline": now + grace_s})
+        with open(self.notice_file, "wb") as file:
+            file.write(body)
+
 
 def place_for(request: Request, home: str, *, cache: str) -> Place:
     code = os.path.join(home, "work")

@@ -40,7 +40,13 @@ class Hung(msgspec.Struct, frozen=True):
     why: str
 
 
-Happening = Exited | Noticed | Warned | Over | Hung
+class Fenced(msgspec.Struct, frozen=True):
+    """Somebody else may have what only one may have: not a moment longer."""
+
+    why: str
+
+
+Happening = Exited | Noticed | Warned | Over | Hung | Fenced
 
 
 class Watch:
@@ -54,6 +60,7 @@ class Watch:
         self.happenings: queue.Queue[Happening] = queue.Queue()
         self.phase = "booting"
         self.note = ""
+        self.holds = ""
         self.progress: Callable[[], int | None] = lambda: None
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -69,6 +76,10 @@ class Watch:
 
     def stop(self) -> None:
         self._stop.set()
+
+    def pause(self, seconds: float) -> bool:
+        """Rest for a while; True if it is over."""
+        return self._stop.wait(seconds)
 
     def _beat(self) -> None:
         """The pulse, and with it the question whether this attempt is still wanted: the dead man's switch."""
@@ -99,6 +110,7 @@ class Watch:
             step=self.progress(),
             length=self.attempt.story.state.length,
             note=self.note,
+            holds=self.holds,
         )
 
     def _listen(self) -> None:

@@ -33,6 +33,15 @@ def cancel(run_name: str, workspace_url: str) -> int:
     from outlast.cli.background import start_supervisor
 
     workspace = find_workspace(workspace_url)
+    from outlast.workspace.group import Groups
+
+    if Groups(workspace).exists(run_name):
+        from outlast.cli.group import cancel_group
+
+        runs = cancel_group(workspace, run_name)
+        start_supervisor(workspace)
+        click.echo(f"cancelled {', '.join(runs)}" if runs else f"{run_name} is over already")
+        return 0
     run = workspace.find(run_name)
     if not cancel_run(workspace, run):
         state = workspace.story(run).refresh()

@@ -26,7 +26,9 @@ _ASK_S = 3.0
 class Follower:
     """One run, followed from its beginning."""
 
-    def __init__(self, workspace: Workspace, run: str, *, quiet: bool = False, narrate: bool = True) -> None:
+    def __init__(
+        self, workspace: Workspace, run: str, *, quiet: bool = False, narrate: bool = True, prefix: str = ""
+    ) -> None:
         self.workspace = workspace
         self.run = run
         self.quiet = quiet or not narrate
@@ -34,6 +36,9 @@ class Follower:
         self.told = 0
         self.reader: LogReader | None = None
         self.at_line_start = True
+        # Whose output it is, where several are shown; then whole lines are.
+        self.prefix = prefix
+        self._rest = b""
         # What is done once, by whoever follows, before the output is shown.
         self.before: Callable[[], None] | None = None
 
@@ -42,7 +47,7 @@ class Follower:
         wait_s, asked_at = 0.02, time.monotonic()
         while True:
             try:
-                moved = self._advance()
+                moved = self.advance()
                 if not moved and time.monotonic() > asked_at + _ASK_S:
                     asked_at = time.monotonic()
                     # A workspace that somebody deleted has no news for ever.
@@ -56,7 +61,7 @@ class Follower:
             wait_s = 0.02 if moved else min(0.05 if "://" not in self.workspace.url else 2.0, wait_s * 1.5)
             time.sleep(wait_s)
 
-    def _advance(self) -> bool:
+    def advance(self) -> bool:
         """Show what is new, in the order in which it happened as far as that can be known."""
         self.story.refresh()
         moved = self._read_logs()
@@ -67,6 +72,8 @@ class Follower:
                 self.reader = LogReader(self.workspace.bucket, self.run, event.attempt)
             elif isinstance(event, ev.Stopped | ev.Lost | ev.Finished):
                 self._read_logs()
+                if self._rest:
+                    self._show(b"\n")  # its last line, which had no end
             if not isinstance(event, _SILENT):
                 self._narrate(self._line(event))
             moved = True
@@ -76,11 +83,22 @@ class Follower:
     def _read_logs(self) -> bool:
         moved = False
         for body in self.reader.read() if self.reader else ():
-            sys.stdout.buffer.write(body)
-            sys.stdout.buffer.flush()
-            self.at_line_start = body.endswith(b"\n")
+            self._show(body)
             moved = True
         return moved
+
+    def _show(self, body: bytes) -> None:
+        if self.prefix:
+            *lines, self._rest = (self._rest + body).split(b"\n")
+            body = b"".join(f"[{self.prefix}] ".encode() + line + b"\n" for line in lines)
+        sys.stdout.buffer.write(body)
+        sys.stdout.buffer.flush()
+        self.at_line_start = not body or body.endswith(b"\n")
+
+    def cancel(self) -> None:
+        from outlast.cli.cancel import cancel_run
+
+        cancel_run(self.workspace, self.run)
 
     def _line(self, event: Event) -> str:
         if isinstance(event, ev.Started) and event.attempt > 1:
@@ -96,7 +114,8 @@ class Follower:
         if not self.at_line_start and sys.stdout.isatty():
             click.echo(err=True)
             self.at_line_start = True
-        click.echo(click.style(f"outlast: {text}", fg="cyan"), err=True)
+        whose = f"[{self.prefix}] " if self.prefix else ""
+        click.echo(click.style(f"outlast: {whose}{text}", fg="cyan"), err=True)
 
     def wait_until_settled(self, *, within_s: float = 20.0) -> RunState:
         """Until the machines are gone, too, so that nothing is left when we say that it is over; but for those that are

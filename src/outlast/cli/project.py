@@ -84,35 +84,39 @@ def workspace_of_project() -> str:
 def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[str]) -> Spec:
     """The spec: the file, then the options, then the command after `--`. Raises SpecError with everything wrong."""
     from outlast.spec.parse import parse
+    from outlast.spec.tasks import merged
 
-    table = _merged(project.table, overrides)
+    table = with_places(project, merged(project.table, overrides))
     if command:
         table["command"] = list(command)
-    if "name" not in table:
+    if "tasks" in table:
+        raise UsageError(
+            f"{project.source} has `[tasks]`: this command works on one run",
+            hint="`outlast run` and `outlast submit` start all of them",
+        )
+    return parse(table, source=project.source)
+
+
+def with_places(project: Project, table: Mapping[str, Any], *, bare: bool = False) -> dict[str, Any]:
+    """The table with its paths told from the file's folder, and with a name; `bare`: only what is there."""
+    table = dict(table)
+    if "name" not in table and not bare:
         table["name"] = _name_from(os.path.basename(project.folder))
     code = table.get("code", {})
-    if isinstance(code, dict) and "git" not in code:
+    if isinstance(code, dict) and "git" not in code and not (bare and "path" not in code):
         path = code.get("path", ".")
         if isinstance(path, str):
             table["code"] = {**code, "path": os.path.join(project.folder, os.path.expanduser(path))}
     data = table.get("data", {})
-    if isinstance(data, dict):
+    if isinstance(data, dict) and (data or not bare):
         table["data"] = {place: _absolute(project.folder, where) for place, where in data.items()}
-    return parse(table, source=project.source)
+    return table
 
 
 def _absolute(folder: str, where: Any) -> Any:
     if not isinstance(where, str) or "://" in where or not where:
         return where
     return os.path.normpath(os.path.join(folder, os.path.expanduser(where)))
-
-
-def _merged(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(table)
-    for key, value in overrides.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
-    return merged
 
 
 def _name_from(text: str) -> str:

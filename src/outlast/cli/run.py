@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from outlast.cli.follow import Follower
+from outlast.cli.group import GroupFollower, Wanted, ask_for_group
 from outlast.cli.options import clouds, json_option, tell_prices, workspace_option
 from outlast.cli.project import load_project, parse_assignment, spec_of, typed
 from outlast.cli.terminal import find_workspace, note
@@ -60,6 +61,18 @@ def spec_options(command: F) -> F:
     ]  # fmt: skip
     for option, (_, _, text) in _FIELDS.items():
         decorators.append(click.option(f"--{option}", default=None, help=text))
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def group_options(command: F) -> F:
+    """For files with `[tasks]`."""
+    decorators = [
+        click.option("--task", default="", metavar="TASK", help="More runs of this task, for a group under way."),
+        click.option("--group", default="", metavar="GROUP", help="Which group (the newest that lives)."),
+        click.option("--count", default=0, type=click.IntRange(0, 1000), help="How many (the task's least)."),
+    ]
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
@@ -128,6 +141,7 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
 
 @click.command()
 @spec_options
+@group_options
 @click.option("--pull", "destination", default="", metavar="FOLDER", help="Where the outputs go (outputs/RUN).")
 @click.option("--no-pull", is_flag=True, help="Leave the outputs in the workspace.")
 @click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
@@ -140,7 +154,11 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     """
     destination, no_pull = options.pop("destination"), options.pop("no_pull")
     quiet = options.pop("quiet")
+    wanted, project = Wanted(options), load_project(path)
     workspace = find_workspace(workspace_url)
+    if wanted.check(project):
+        group, _ = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+        return _run_group(workspace, group, destination="" if no_pull else destination or "outputs", quiet=quiet)
     request = ask_for(workspace, path, options, command)
     return see_through(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
 
@@ -163,7 +181,20 @@ def see_through(
     return follower.exit_code()
 
 
-def _stay(workspace: Workspace, run: str, follower: Follower) -> bool:
+def _run_group(workspace: Workspace, group: str, *, destination: str, quiet: bool) -> int:
+    follower = GroupFollower(workspace, group, quiet=quiet)
+    if not _stay(workspace, group, follower):
+        with contextlib.suppress(OSError):
+            note(f"detached; `{group}` goes on. See `outlast ps`; end it with `outlast cancel {group}`")
+        return 130
+    for run in follower.finished() if destination else ():
+        from outlast.cli.pull import pull_outputs
+
+        pull_outputs(workspace, run, os.path.join(destination, run), quiet=quiet)
+    return follower.exit_code()
+
+
+def _stay(workspace: Workspace, run: str, follower: Follower | GroupFollower) -> bool:
     """Supervise and follow until the run is over; False if we detach before.
 
     However we leave (a closed terminal, a reader of our output that is gone, a bug), the run is handed over.
@@ -172,7 +203,7 @@ def _stay(workspace: Workspace, run: str, follower: Follower) -> bool:
     supervisor = supervise_here(workspace, stop)
     previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
     try:
-        _follow(workspace, run, follower)
+        _follow(run, follower)
         follower.wait_until_settled()
     except Detached:
         return False
@@ -201,7 +232,7 @@ class Detached(Exception):
     pass
 
 
-def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
+def _follow(run: str, follower: Follower | GroupFollower) -> None:
     """Follow to the end; Ctrl-C asks what to do, and only the answer does anything."""
     while True:
         try:
@@ -222,9 +253,7 @@ def _follow(workspace: Workspace, run: str, follower: Follower) -> None:
                 raise Detached from None
             if _ask(run) == "d":
                 raise Detached from None
-            from outlast.cli.cancel import cancel_run
-
-            cancel_run(workspace, run)
+            follower.cancel()
 
 
 def _enter_terminal(workspace: Workspace, run: str) -> None:
@@ -279,6 +308,7 @@ def hand_over(workspace: Workspace) -> None:
 
 @click.command()
 @spec_options
+@group_options
 @json_option
 @workspace_option
 def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
@@ -288,7 +318,13 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
     """
     from outlast.cli.background import start_supervisor
 
+    wanted, project = Wanted(options), load_project(path)
     workspace = find_workspace(workspace_url)
+    if wanted.check(project):
+        group, runs = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+        start_supervisor(workspace)
+        _tell_group(workspace, group, runs, as_json=as_json)
+        return 0
     request = ask_for(workspace, path, options, command)
     start_supervisor(workspace)
     if as_json:
@@ -299,3 +335,13 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
         click.echo(request.run)
         note(f"follow it with `outlast logs -f {request.run}`")
     return 0
+
+
+def _tell_group(workspace: Workspace, group: str, runs: list[str], *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"group": group, "runs": runs, "workspace": workspace.url}))
+        return
+    click.echo(group)
+    note(f"{', '.join(runs)}; see `outlast ps`, follow one with `outlast logs -f RUN`")

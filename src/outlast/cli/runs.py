@@ -103,7 +103,8 @@ def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
         "why": _why(state),
         "warnings": list(state.near.values()),
         "limit": state.limit.name if state.limit else "",
-        "note": pulse.note if pulse and pulse.phase == "fetching" else "",
+        "note": pulse.note if pulse and pulse.phase in ("fetching", "waiting") else "",
+        "holds": pulse.holds if pulse else "",
     }
 
 
@@ -153,5 +154,5 @@ def _cells(row: dict[str, object]) -> list[str]:
         "" if row["step"] is None else str(row["step"]),
         describe_s(age),
         money(cost),
-        str(row["why"] or row["note"] or ""),
+        str(row["why"] or row["note"] or (f"has {row['holds']}" if row["holds"] else "")),
     ]

@@ -48,7 +48,7 @@ def sentence(event: Event) -> str:
         case ev.Failed():
             return f"failed: {event.why}"
         case ev.Cancelled():
-            return f"cancelled by {event.who}" if event.who else "cancelled"
+            return f"no longer needed: {event.why}" if event.why else f"cancelled by {event.who or 'somebody'}"
         case _:
             assert_never(event)
 

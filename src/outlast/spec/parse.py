@@ -25,6 +25,7 @@ _REFERENCE = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
     r"(?:@sha256:[0-9a-f]{64})?"
 )
+_EXCLUSIVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
 _PARAM = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 
 _NO_PARAM: ParamValue = ""
@@ -86,6 +87,7 @@ def _read(reader: Reader) -> Spec:
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
         sweep=sweep,
+        exclusive=reader.take("exclusive", _exclusive, ""),
     )
     if spec.interactive and spec.machine.container:
         reader.wrong(
@@ -103,6 +105,13 @@ def _read(reader: Reader) -> Spec:
     reader.take("workspace", text, "")
     reader.finish()
     return spec
+
+
+def _exclusive(value: Any) -> str:
+    name = text(value).strip()
+    if not _EXCLUSIVE.fullmatch(name):
+        raise ValueError(f"{value!r}: name it with letters, digits and `. _ : / -`, such as `db:genomes`")
+    return name
 
 
 def _command(value: Any) -> str | tuple[str, ...]:

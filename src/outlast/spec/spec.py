@@ -146,6 +146,20 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     flags: bool = True
 
 
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has to do with the other runs of its group."""
+
+    task: str
+    group: str = ""
+    # Tasks that must be ready before it begins, and tasks with whose end it is released.
+    after: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    # When others may count on it: `started`, `done`, `port:N`, `file:PATH`.
+    ready: str = "started"
+    # More than the least that was asked for: comes when the others have their machines.
+    spare: bool = False
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of `outlast.toml`, checked."""
 
@@ -170,6 +184,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     image: ImageSpec | None = None
     limits: LimitSpec = LimitSpec()
     sweep: SweepSpec | None = None
+    # One run at a time has it, whoever starts them, wherever: `db:genomes`.
+    exclusive: str = ""
+    member: Member | None = None
 
 
 def encode(spec: Spec) -> bytes:

@@ -12,7 +12,21 @@ from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoC
 from outlast.supervisor.boot import boot, labels
 from outlast.supervisor.choose import region_key
 from outlast.supervisor.observe import Observer
-from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Move, Place, Reap, Release, Step, Warn
+from outlast.supervisor.world import (
+    Dismiss,
+    Fail,
+    Forget,
+    Halt,
+    Hold,
+    Launch,
+    Lose,
+    Move,
+    Place,
+    Reap,
+    Release,
+    Step,
+    Warn,
+)
 from outlast.workspace import events as ev
 from outlast.workspace.books import Books
 from outlast.workspace.events import Event
@@ -73,6 +87,8 @@ class Applier:
                 self._append(step.run, ev.Neared(limit=step.limit, why=step.why, at=self.clock()))
             case Halt():
                 self._halt(step)
+            case Dismiss():
+                self._append(step.run, ev.Cancelled(why=step.why, at=self.clock()))
             case Forget():
                 self._forget(step)
             case _:

@@ -24,6 +24,7 @@ from outlast.errors import (
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor.deadline import by_policy
 from outlast.supervisor.purse import Purse
+from outlast.supervisor.roster import Roster
 from outlast.supervisor.world import RunView, World
 from outlast.workspace.bucket import Entry
 from outlast.workspace.each import Each, in_parallel
@@ -70,6 +71,7 @@ class Observer:
     ) -> None:
         self.workspace = workspace
         self.hands = Hands(workspace)
+        self.roster = Roster(workspace)
         # Only look: leave bells hanging and pulses as they are, for `plan` and `ps`.
         self.hands_off = hands_off
         self.clouds = clouds
@@ -273,6 +275,7 @@ class Observer:
             watched.limited_since = self.looked_at
         limited_s = self.looked_at - watched.limited_since if watched.limited_since else 0.0
         view = RunView(run=run, spec=spec, state=state, silent_s=self.looked_at - watched.since, limited_s=limited_s)
+        view = self.roster.complete(view, self.watched, self.looked_at)
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
         # A run with a deadline may leave the machine that it works on for a better one.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
+from outlast.supervisor.company import dismissal, waits_for
 from outlast.supervisor.deadline import next_move
 from outlast.supervisor.limits import Tally, failure, last_word_s, limit_step, no_room, tallies, with_one_more
 from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, RunView, Step, World
@@ -41,6 +42,9 @@ def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterato
     if view.state.alive and view.state.limit is not None:
         yield from _plan_stop(world, view)
     elif view.state.alive:
+        if end := dismissal(view):
+            yield end
+            return
         limit = limit_step(world, view, shared)
         if limit:
             yield limit
@@ -112,6 +116,13 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     end = failure(view)
     if end:
         yield end
+        return
+    waits = waits_for(world, view)
+    if isinstance(waits, Fail):
+        yield waits
+        return
+    if waits is not None:
+        yield from _hold(view, waits.why, waits.until)
         return
     cloud = view.spec.machine.cloud
     if cloud in world.blind:

@@ -143,6 +143,21 @@ def submit(
     return ask(workspace, clouds, spec, code, environment=environment)
 
 
+def check_all(
+    workspace: Workspace, spec: Spec, clouds: Mapping[str, Cloud], environment: Mapping[str, str], *, source: str
+) -> Spec:
+    """What `check` does, and all that only this workspace tells; what is to be asked for. Raises SpecError."""
+    check(spec, clouds, environment, source=source, now=workspace.clock())
+    if problems := shared.check(workspace, clouds, spec):
+        raise SpecError(problems, source=source)
+    spec = shared.narrowed(workspace, clouds, spec)
+    _check_purse(workspace, clouds[spec.machine.cloud], spec)
+    if spec.machine.cloud != "local":
+        _check_workspace(workspace, spec)
+        workspace.remember_cloud(spec.machine.cloud)
+    return spec
+
+
 def ask(
     workspace: Workspace,
     clouds: Mapping[str, Cloud],
@@ -156,9 +171,36 @@ def ask(
 
     With a name that the caller has derived (`run`) it may be repeated: what is there already stays as it is.
     """
+    version, path = outlast.__version__, _path(environment)
+    request = workspace.reserve(spec, code, who=who_am_i(), version=version, path=path, run=run)
+    return announce(workspace, clouds, request, environment=environment)
+
+
+def enlist(workspace: Workspace, run: str, spec: Spec, code: CodeRecord, *, environment: Mapping[str, str]) -> Request:
+    """Write the request of a run whose name is known beforehand. Raises Exists."""
+    request = Request(
+        run=run,
+        spec=spec,
+        code=code,
+        who=who_am_i(),
+        submitted_at=workspace.clock(),
+        version=outlast.__version__,
+        path=_path(environment),
+    )
+    return workspace.enlist(request)
+
+
+def _path(environment: Mapping[str, str]) -> str:
+    """Where the submitter finds programs."""
     path = os.pathsep.join([environment.get("PATH", ""), os.path.dirname(sys.executable)])
-    path = path.encode("utf-8", "replace").decode()
-    request = workspace.reserve(spec, code, who=who_am_i(), version=outlast.__version__, path=path, run=run)
+    return path.encode("utf-8", "replace").decode()
+
+
+def announce(
+    workspace: Workspace, clouds: Mapping[str, Cloud], request: Request, *, environment: Mapping[str, str]
+) -> Request:
+    """Say that there is such a run. Its request is written already."""
+    spec = request.spec
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
     workspace.ring(request.run)
     values = {name: environment[variable] for name, variable in spec.secrets.items()}
@@ -184,18 +226,11 @@ def prepare(
     say: Callable[[str], None],
 ) -> tuple[Spec, CodeRecord]:
     """Check all that can be checked, and store the code: everything of a submit but the asking. What is to be asked."""
-    check(spec, clouds, environment, source=source, now=workspace.clock())
-    if problems := shared.check(workspace, clouds, spec):
-        raise SpecError(problems, source=source)
-    spec = shared.narrowed(workspace, clouds, spec)
-    _check_purse(workspace, clouds[spec.machine.cloud], spec)
-    if spec.machine.cloud != "local":
-        _check_workspace(workspace, spec)
-        workspace.remember_cloud(spec.machine.cloud)
-    return spec, _store_code(workspace, spec, say)
+    spec = check_all(workspace, spec, clouds, environment, source=source)
+    return spec, store_code(workspace, spec, say)
 
 
-def _store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:
+def store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:
     if spec.code.git:
         return git_record(spec.code.git, spec.code.ref)
     # What earlier runs left here is neither code nor this run's own: a checkpoint would be resumed from unasked.

@@ -11,6 +11,21 @@ from outlast.workspace.limits import Limits
 from outlast.workspace.state import RunState
 
 
+class Sibling(msgspec.Struct, frozen=True, kw_only=True):
+    """Another run of the same group."""
+
+    run: str
+    task: str
+    spare: bool = False
+    ready: bool = False
+    state: RunState = RunState()
+
+    @property
+    def waits(self) -> bool:
+        """It lives and has no machine."""
+        return self.state.alive and (self.state.last is None or self.state.last.phase == "over")
+
+
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run at one moment."""
 
@@ -28,6 +43,9 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     # How long this supervisor has known that the run has reached a limit.
     limited_s: float = 0.0
+    # The other runs of its group, and whether all of it was asked for.
+    siblings: tuple[Sibling, ...] = ()
+    sealed: bool = True
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +170,13 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace_s: float = 0.0
 
 
+class Dismiss(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """End a run that served others of its group, because they are done."""
+
+    run: str
+    why: str
+
+
 class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A run is over and costs nothing: drop its pulse, its secrets, and parts that no checkpoint names."""
 
@@ -159,7 +184,7 @@ class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cloud: str
 
 
-Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Move | Warn | Halt | Forget
+Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Move | Warn | Halt | Dismiss | Forget
 
 
 def describe(step: Step) -> str:
@@ -186,5 +211,7 @@ def describe(step: Step) -> str:
             return f"warn {step.run}: {step.why}"
         case Halt():
             return f"let {step.run} save and stop: {step.why}"
+        case Dismiss():
+            return f"end {step.run}, which is not needed any more: {step.why}"
         case Forget():
             return f"forget the pulse and the secrets of {step.run}: it is over"

@@ -158,9 +158,10 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
 
 
 class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
-    """Ends the run because somebody asked for it."""
+    """Ends the run because somebody asked for it, or because those whom it served are done."""
 
     who: str = ""
+    why: str = ""
 
 
 Event = (

@@ -240,7 +240,8 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
         case ev.Failed():
             return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
         case ev.Cancelled():
-            return _end(state, "cancelled", event.at, f"cancelled by {event.who}" if event.who else "cancelled")
+            said = event.why or (f"cancelled by {event.who}" if event.who else "cancelled")
+            return _end(state, "cancelled", event.at, said)
         case _:
             assert_never(event)
 

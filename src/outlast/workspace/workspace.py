@@ -40,6 +40,8 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     length: int = 0
     note: str = ""
+    # What it alone has, if it was asked for as exclusive.
+    holds: str = ""
 
 
 class _Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,29 +111,26 @@ class Workspace:
     ) -> Request:
         """Write the request under the next free number of its name: `census-7`. Under a name that is given (`run`) it
         is written once, and what was there before is what counts."""
-        name = spec.name
-        pattern = re.compile(rf"^{re.escape(name)}-(\d+)$")
-        children = () if run else self.bucket.children("runs/")
-        taken = [int(m.group(1)) for child in children if (m := pattern.match(child))]
-        number = max(taken, default=0) + 1
+        draft = Request(run=run, spec=spec, code=code, who=who, submitted_at=self.clock(), version=version, path=path)
+        number = 0 if run else self.next_number(spec.name)
         while True:
-            request = Request(
-                run=run or f"{name}-{number}",
-                spec=spec,
-                code=code,
-                who=who,
-                submitted_at=self.clock(),
-                version=version,
-                path=path,
-            )
             try:
-                self.bucket.create(f"runs/{request.run}/spec.json", msgspec.json.encode(request))
+                return self.enlist(msgspec.structs.replace(draft, run=run or f"{spec.name}-{number}"))
             except Exists:
                 if run:
                     return self.request(run)
                 number += 1
-                continue
-            return request
+
+    def enlist(self, request: Request) -> Request:
+        """Write a request under its own name. Raises Exists."""
+        self.bucket.create(f"runs/{request.run}/spec.json", msgspec.json.encode(request))
+        return request
+
+    def next_number(self, name: str) -> int:
+        """The first number after all that runs and groups of that name have; a group is a name among the runs, too."""
+        pattern = re.compile(rf"^{re.escape(name)}-(\d+)$")
+        taken = [int(m.group(1)) for child in self.bucket.children("runs/") if (m := pattern.match(child))]
+        return max(taken, default=0) + 1
 
     def request(self, run: str) -> Request:
         """What was asked. Raises NoSuchRun."""
@@ -167,6 +166,9 @@ class Workspace:
         try:
             self.bucket.head(event_key(run, 1))
         except Missing as problem:
+            if run in self.bucket.children("groups/"):
+                hint = f"name one of its runs: `{run}-TASK`; `outlast ps --all` lists them"
+                raise NoSuchRun(f"`{run}` is a group", hint=hint) from problem
             raise NoSuchRun(f"`{run}` was never submitted: whoever asked for it was cut short") from problem
         return run
 

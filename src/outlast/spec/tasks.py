@@ -1,0 +1,198 @@
+"""`[tasks]`: several tasks in one file, each a run of its own. Every problem of all of them at once. No IO."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import msgspec
+
+from outlast.errors import SpecError
+from outlast.spec import fields
+from outlast.spec.parse import parse
+from outlast.spec.reader import Reader, text, texts
+from outlast.spec.spec import Member, Spec
+
+# Runs give machines their names, which have 63 characters at most: group, number, task, number, attempt, workspace.
+_NAMES_MAX = 40
+_COUNT_MAX = 1000
+_HINT = "see docs/groups.md"
+_READY = re.compile(r"^(started|done|port:[1-9][0-9]{0,4}|file:[^\0]+)$")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One task: its spec, and how many runs of it are wanted."""
+
+    name: str
+    spec: Spec
+    least: int = 1
+    most: int = 1
+    # There is but one of it by its nature: its run has no number.
+    single: bool = True
+
+
+def parse_tasks(table: Mapping[str, Any], *, source: str = "outlast.toml") -> tuple[Task, ...]:
+    """The tasks in the order in which they may start, or a SpecError that names everything that is wrong with them."""
+    reader = Reader(table)
+    tables = reader.section_of("tasks")
+    common = {field: value for field, value in table.items() if field != "tasks"}
+    if not tables.table:
+        tables.wrong("tasks", "no task in it; write `[tasks.NAME]` with a `command`")
+    shared = _shared_problems(common, source)
+    problems = reader.problems
+    problems += shared
+    tasks: list[Task] = []
+    for name in tables.table:
+        inner = Reader(_table(tables, name), section=f"tasks.{name}", problems=problems)
+        _check_name(inner, name, common)
+        task = _task(inner, name, tables.table, common, shared, source)
+        if task is not None:
+            tasks.append(task)
+    problems += _check_order(tables)
+    if problems:
+        raise SpecError(list(dict.fromkeys(problems)), source=source, hint=_HINT)
+    return _ordered(_with_until(tasks))
+
+
+def _table(tables: Reader, name: str) -> dict[str, Any]:
+    value = tables.table[name]
+    if not isinstance(value, Mapping):
+        tables.wrong(name, f"expected a table, got {value!r}")
+        return {"command": "true"}
+    return dict(value)
+
+
+def _shared_problems(common: Mapping[str, Any], source: str) -> list[str]:
+    """What is wrong with the fields that all tasks have, so that it is said once."""
+    try:
+        parse({"command": "true", **common}, source=source)
+    except SpecError as problem:
+        return problem.problems
+    return []
+
+
+def _check_name(reader: Reader, name: str, common: Mapping[str, Any]) -> None:
+    try:
+        fields.name(name)
+    except ValueError as problem:
+        reader.problems.append(f"[tasks]: {problem}")
+    if len(name) + len(str(common.get("name", ""))) > _NAMES_MAX:
+        reader.problems.append(f"[tasks] {name}: with the name of the group it is longer than {_NAMES_MAX} characters")
+
+
+def _task(
+    reader: Reader,
+    name: str,
+    all_tasks: Mapping[str, Any],
+    common: Mapping[str, Any],
+    shared: list[str],
+    source: str,
+) -> Task | None:
+    single = "count" not in reader.table
+    least, most = reader.take("count", _count, (1, 1))
+    after: tuple[str, ...] = reader.take("after", texts, ())
+    until: tuple[str, ...] = reader.take("until", texts, ())
+    for field, named in (("after", after), ("until", until)):
+        for other in named:
+            if other not in all_tasks:
+                reader.wrong(field, f"there is no task `{other}`; there are {', '.join(f'`{t}`' for t in all_tasks)}")
+            elif other == name:
+                reader.wrong(field, "a task cannot wait for itself")
+    ready = reader.take("ready", _ready, "started")
+    own = {field: value for field, value in reader.table.items() if field not in ("count", "after", "until", "ready")}
+    if "command" not in own and "command" not in common:
+        reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py"')
+        return None
+    try:
+        spec = parse(merged(common, own), source=source)
+    except SpecError as problem:
+        reader.problems += [_within(name, text) for text in problem.problems if text not in shared]
+        return None
+    member = Member(task=name, after=after, until=until, ready=ready)
+    return Task(name=name, spec=msgspec.structs.replace(spec, member=member), least=least, most=most, single=single)
+
+
+def _within(task: str, problem: str) -> str:
+    """`[machine] cpus: …` becomes `[tasks.worker] machine.cpus: …`."""
+    section, found, rest = problem.partition("] ")
+    if problem.startswith("[") and found:
+        return f"[tasks.{task}] {section[1:]}.{rest}"
+    return f"[tasks.{task}] {problem}"
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One table laid over another, section by section."""
+    found = dict(below)
+    for key, value in above.items():
+        under = found.get(key)
+        found[key] = merged(under, value) if isinstance(value, Mapping) and isinstance(under, Mapping) else value
+    return found
+
+
+def _count(value: Any) -> tuple[int, int]:
+    """`3`, or `2..8`: at least two, up to eight while there is capacity."""
+    match = (
+        re.fullmatch(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*)?", str(value)) if not isinstance(value, bool | float) else None
+    )
+    if match is None:
+        raise ValueError(f'{value!r} is no count; write a number such as 4, or a range such as "2..8"')
+    least = int(match.group(1))
+    most = int(match.group(2) or least)
+    if most < least:
+        raise ValueError(f'"{value}" ends before it begins; write "{most}..{least}"')
+    if not 1 <= most <= _COUNT_MAX:
+        raise ValueError(f"{value!r}: between 1 and {_COUNT_MAX} runs of a task")
+    return least, most
+
+
+def _ready(value: Any) -> str:
+    ready = text(value)
+    if not _READY.match(ready):
+        raise ValueError(
+            f"{value!r}: a task is ready when it has `started`, is `done`, or with `port:N` or `file:PATH`"
+        )
+    if ready.startswith("port:") and int(ready[5:]) > 65535:
+        raise ValueError(f"{value!r}: there are 65535 ports")
+    return ready
+
+
+def _check_order(tables: Reader) -> list[str]:
+    """A cycle, with its way round."""
+    for field, verb in (("after", "wait for"), ("until", "end with")):
+        graph = {name: _named(table, field) for name, table in tables.table.items()}
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as problem:
+            way = " → ".join(f"`{name}`" for name in reversed(problem.args[1]))
+            if len(set(problem.args[1])) > 1:
+                return [f"[tasks] {field}: these {verb} each other, so none ever would: {way}"]
+    return []
+
+
+def _named(table: Any, field: str) -> list[str]:
+    try:
+        return list(texts(table[field]))
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _with_until(tasks: list[Task]) -> list[Task]:
+    """Tasks of which there are several serve those of which there is one, and end with them unless it is said."""
+    served = tuple(task.name for task in tasks if task.single)
+    found = []
+    for task in tasks:
+        member = task.spec.member
+        assert member is not None
+        if not task.single and not member.until and served:
+            member = msgspec.structs.replace(member, until=served)
+            task = msgspec.structs.replace(task, spec=msgspec.structs.replace(task.spec, member=member))
+        found.append(task)
+    return found
+
+
+def _ordered(tasks: list[Task]) -> tuple[Task, ...]:
+    by_name = {task.name: task for task in tasks}
+    graph = {name: task.spec.member.after for name, task in by_name.items() if task.spec.member}
+    return tuple(by_name[name] for name in TopologicalSorter(graph).static_order())

@@ -1,0 +1,160 @@
+"""What only one may have: a holder that slept, or cannot prove it any more, is told at once; never too late."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.waiting import eventually
+
+from outlast.agent.attempt import Attempt
+from outlast.agent.company import Company, exclusive_lease
+from outlast.agent.instance import GceInstance
+from outlast.agent.place import place_for
+from outlast.agent.watch import Fenced, Watch
+from outlast.errors import StoreUnreachable
+from outlast.spec.spec import Member, Spec
+from outlast.workspace.bucket import Entry
+from outlast.workspace.folder import FolderBucket
+from outlast.workspace.group import Groups
+from outlast.workspace.record import CodeRecord
+from outlast.workspace.workspace import Request, Workspace
+
+TTL_S = 0.6
+
+
+class Cuttable(FolderBucket):
+    """A store whose cable can be pulled."""
+
+    cut = False
+
+    def put(self, key: str, body: bytes) -> Entry:
+        if self.cut:
+            raise StoreUnreachable("the cable is pulled")
+        return super().put(key, body)
+
+
+class Addressed(GceInstance):
+    def address(self) -> str:
+        return "127.0.0.1"
+
+
+class Run:
+    """One attempt of a run with something exclusive, on a machine of its own."""
+
+    def __init__(self, root: Path, name: str, member: Member | None = None) -> None:
+        self.bucket = Cuttable(str(root / "workspace"))
+        self.workspace = Workspace(self.bucket)
+        spec = Spec(name=name, command="true", exclusive="" if member else "db:genomes", member=member)
+        request = Request(run=f"{name}-1", spec=spec, code=CodeRecord())
+        attempt = Attempt(self.workspace, request.run, 1, clock=time.time, ids=lambda: "nonce")
+        home = root / name
+        home.mkdir()
+        instance = Addressed("127.0.0.1:1")
+        place = place_for(request, str(home), cache="")
+        self.company = Company(attempt, request, instance=instance, place=place)
+        self.company.beat_s = 0.05
+        self.company.lease.ttl_s = TTL_S
+        self.watch = Watch(attempt, instance, beat_s=1.0, unreachable_s=60.0)
+
+    def has_it(self) -> bool:
+        found: list[bool] = []
+
+        def once() -> None:
+            found.append(False)
+            raise _Enough
+
+        try:
+            self.company.acquire(once, lambda _: None)
+        except _Enough:
+            return False
+        return True
+
+    def fenced(self) -> str:
+        """Why it was told to stop; waits for it."""
+        happening = self.watch.happenings.get(timeout=10)
+        assert isinstance(happening, Fenced)
+        return happening.why
+
+
+class _Enough(Exception):
+    pass
+
+
+def test_the_second_waits_and_gets_it_at_once_when_the_first_leaves(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    assert first.has_it()
+    assert not second.has_it()
+    first.company.leave()
+    assert second.has_it()
+    assert second.company.environment()["OUTLAST_FENCE"] == "2"
+
+
+def test_a_holder_that_keeps_proving_it_keeps_it(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    assert first.has_it()
+    first.company.begin(first.watch, str(tmp_path))
+    until = time.monotonic() + 3 * TTL_S
+    while time.monotonic() < until:
+        assert not second.has_it()
+    first.watch.stop()
+
+
+def test_a_holder_that_slept_finds_that_somebody_else_has_it_and_stops(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    assert first.has_it()
+    eventually(second.has_it, within_s=10, what="the second has it when the first does not prove it any more")
+    first.company.begin(first.watch, str(tmp_path))
+    assert first.fenced() == "`db:genomes` was taken over by second-1 attempt 1"
+
+
+def test_a_holder_that_cannot_prove_it_stops_before_anybody_else_may_have_it(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    assert first.has_it()
+    first.company.begin(first.watch, str(tmp_path))
+    first.bucket.cut = True
+    assert "could not be held: the cable is pulled" in first.fenced()
+    assert first.company.lease.epoch == 1
+    eventually(second.has_it, within_s=10, what="and then the second has it")
+
+
+def test_whoever_leaves_twice_does_not_let_go_what_another_has_by_then(tmp_path: Path) -> None:
+    first, second, third = Run(tmp_path, "first"), Run(tmp_path, "second"), Run(tmp_path, "third")
+    assert first.has_it()
+    first.company.leave()
+    assert second.has_it()
+    first.company.leave()
+    assert not third.has_it()
+
+
+def test_names_with_any_letters_are_names_of_their_own(tmp_path: Path) -> None:
+    workspace = Workspace(FolderBucket(str(tmp_path)))
+    assert exclusive_lease(workspace, "db:a/b", who="one", beat_s=1).hold()
+    assert exclusive_lease(workspace, "db:a_b", who="two", beat_s=1).hold()
+    assert not exclusive_lease(workspace, "db:a/b", who="two", beat_s=1).hold()
+
+
+@pytest.mark.parametrize("ready", ["started", "file:up", "port"])
+def test_a_member_says_when_it_is_ready(tmp_path: Path, ready: str) -> None:
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    port = listener.getsockname()[1]
+    if ready == "port":
+        listener.close()
+        ready = f"port:{port}"
+    run = Run(tmp_path, "one", Member(task="master", group="evolve-1", ready=ready))
+    groups = Groups(run.workspace)
+    run.company.join()
+    assert [(seat.task, seat.ready) for seat in groups.seats("evolve-1")] == [("master", False)]
+    run.company.begin(run.watch, str(tmp_path))
+    if ready.startswith("port"):
+        assert not groups.seats("evolve-1")[0].ready
+        listener = socket.create_server(("127.0.0.1", port))
+    elif ready.startswith("file"):
+        assert not groups.seats("evolve-1")[0].ready
+        (tmp_path / "up").touch()
+    eventually(lambda: groups.seats("evolve-1")[0].ready, within_s=10, what="it says that it is ready")
+    run.watch.stop()
+    listener.close()

@@ -1,0 +1,125 @@
+"""`[tasks]`: what is understood, and how what is not is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.errors import SpecError
+from outlast.spec.tasks import Task, parse_tasks
+
+MASTER = {"command": "python master.py"}
+WORKER = {"command": "python worker.py", "count": "2..8"}
+
+
+def tasks(**tables: Any) -> dict[str, Task]:
+    return {task.name: task for task in parse_tasks({"name": "evolve", "tasks": tables})}
+
+
+def problems(**tables: Any) -> list[str]:
+    with pytest.raises(SpecError) as raised:
+        tasks(**tables)
+    return raised.value.problems
+
+
+def test_a_task_has_from_the_top_what_it_does_not_say_itself() -> None:
+    table = {
+        "name": "evolve",
+        "machine": {"cpus": 2, "memory": "4GB"},
+        "env": {"A": "1", "B": "2"},
+        "tasks": {"master": {**MASTER, "machine": {"cpus": 8}, "env": {"B": "3"}}},
+    }
+    (task,) = parse_tasks(table)
+    assert str(task.spec.machine.cpus) == "8"
+    assert str(task.spec.machine.memory_gb) == "4"
+    assert task.spec.env == {"A": "1", "B": "3"}
+
+
+def test_workers_end_with_those_of_whom_there_is_one_unless_it_is_said() -> None:
+    found = tasks(master=MASTER, worker=WORKER, watcher={**WORKER, "until": "worker"})
+    told = {name: task.spec.member.until for name, task in found.items() if task.spec.member}
+    assert told == {"master": (), "worker": ("master",), "watcher": ("worker",)}
+
+
+def test_tasks_come_in_the_order_in_which_they_may_start() -> None:
+    assert list(tasks(worker={**WORKER, "after": "master"}, master={**MASTER, "after": "base"}, base=MASTER)) == [
+        "base",
+        "master",
+        "worker",
+    ]
+
+
+@pytest.mark.parametrize(("count", "told"), [(3, (3, 3)), ("3", (3, 3)), ("2..8", (2, 8)), ("0..4", (0, 4))])
+def test_counts(count: object, told: tuple[int, int]) -> None:
+    task = tasks(master=MASTER, worker={**WORKER, "count": count})["worker"]
+    assert (task.least, task.most) == told
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        ("8..2", 'ends before it begins; write "2..8"'),
+        ("many", "is no count"),
+        (0, "between 1 and 1000"),
+        (True, "is no count"),
+        (2.5, "is no count"),
+        (-1, "is no count"),
+        ("1..1001", "between 1 and 1000"),
+    ],
+)
+def test_wrong_counts_are_said(count: object, told: str) -> None:
+    (problem,) = problems(worker={**WORKER, "count": count})
+    assert problem.startswith("[tasks.worker] count: ")
+    assert told in problem
+
+
+def test_a_cycle_is_said_with_its_way_round() -> None:
+    (problem,) = problems(a={**MASTER, "after": "c"}, b={**MASTER, "after": "a"}, c={**MASTER, "after": ["b"]})
+    assert problem.startswith("[tasks] after: these wait for each other, so none ever would: ")
+    assert problem.count("→") == 3
+
+
+def test_a_task_cannot_wait_for_itself_or_for_what_does_not_exist() -> None:
+    assert problems(a={**MASTER, "after": ["a", "b"]}) == [
+        "[tasks.a] after: a task cannot wait for itself",
+        "[tasks.a] after: there is no task `b`; there are `a`",
+    ]
+
+
+@pytest.mark.parametrize("ready", ["started", "done", "port:5432", "file:up/now"])
+def test_what_ready_may_be(ready: str) -> None:
+    member = tasks(master={**MASTER, "ready": ready})["master"].spec.member
+    assert member is not None
+    assert member.ready == ready
+
+
+@pytest.mark.parametrize("ready", ["", "soon", "port:", "port:0", "port:65536", "port:x", "file:", 3])
+def test_what_ready_may_not_be(ready: object) -> None:
+    (problem,) = problems(master={**MASTER, "ready": ready})
+    assert problem.startswith("[tasks.master] ready: ")
+
+
+def test_everything_wrong_is_said_at_once_and_what_all_share_once() -> None:
+    table = {
+        "name": "evolve",
+        "colour": "red",
+        "tasks": {"a": {"machine": {"cpu": 2}}, "b": {**MASTER, "limits": {"crashes": 0}}, "C": MASTER, "d": 3},
+    }
+    with pytest.raises(SpecError) as raised:
+        parse_tasks(table)
+    told = raised.value.problems
+    assert sum("colour" in problem for problem in told) == 1
+    assert "[tasks.a] command: missing" in "\n".join(told)
+    assert "[tasks.b] limits.crashes: 0 must be at least 1" in told
+    assert any("'C' must be" in problem for problem in told)
+    assert any("expected a table, got 3" in problem for problem in told)
+
+
+def test_names_that_are_too_long_for_machines_are_said_before_there_are_any() -> None:
+    (problem,) = problems(**{"w" * 36: MASTER})
+    assert "longer than 40" in problem
+
+
+def test_a_table_without_tasks_is_said() -> None:
+    assert "no task in it" in problems()[0]
