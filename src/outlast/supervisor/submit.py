@@ -173,7 +173,7 @@ def ask(
     """
     version, path = outlast.__version__, _path(environment)
     request = workspace.reserve(spec, code, who=who_am_i(), version=version, path=path, run=run)
-    return announce(workspace, clouds, request, environment=environment)
+    return announce(workspace, clouds, request, environment=environment, again=bool(run))
 
 
 def enlist(workspace: Workspace, run: str, spec: Spec, code: CodeRecord, *, environment: Mapping[str, str]) -> Request:
@@ -197,9 +197,14 @@ def _path(environment: Mapping[str, str]) -> str:
 
 
 def announce(
-    workspace: Workspace, clouds: Mapping[str, Cloud], request: Request, *, environment: Mapping[str, str]
+    workspace: Workspace,
+    clouds: Mapping[str, Cloud],
+    request: Request,
+    *,
+    environment: Mapping[str, str],
+    again: bool = False,
 ) -> Request:
-    """Say that there is such a run. Its request is written already."""
+    """Say that there is such a run. Its request is written already; `again`: and it may have been said before."""
     spec = request.spec
     # The bell goes first: a run whose submit died right after `Submitted` is found by it.
     workspace.ring(request.run)
@@ -209,7 +214,7 @@ def announce(
         clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
     submitted = Submitted(who=request.who, at=workspace.clock(), by=request.who)
     story, nonce = workspace.story(request.run), workspace.ids()
-    if run:
+    if again:
         story.append(submitted, nonce=nonce)  # refused if somebody has done it before
     else:
         story.demand(submitted, nonce=nonce)
