@@ -286,3 +286,15 @@ def test_what_bills_is_listed_also_when_it_is_gone(team: Team) -> None:
     gone = bills(team.workspace)[0]
     assert gone.gone_at > 0
     assert gone.cost_usd(gone.gone_at + 1e9) == gone.cost_usd(gone.gone_at)
+
+
+def test_outlast_cost_counts_it(team: Team) -> None:
+    from outlast.workspace.holdings import Holding, Holdings
+
+    team.done("volume", "create", "free", "--size", "1GB")
+    hour_ago = team.workspace.clock() - 3600.0
+    wish = Holding(kind="volume", name="a", id="1", cloud="gcp", there="a-1", asked_at=hour_ago, usd_per_month=73.0)
+    Holdings(team.workspace, "volume").create(wish)
+    told = json.loads(team.done("cost", "--by", "run", "--json"))
+    assert told["groups"]["a"]["causes"] == {"store": pytest.approx(0.1, rel=0.05)}
+    assert [(row["kind"], row["name"], row["estimated"]) for row in told["lines"]] == [("volume", "a", True)]

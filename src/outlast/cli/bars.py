@@ -12,7 +12,7 @@ from outlast.cli.terminal import money
 from outlast.workspace.ledger import CAUSES, Sum
 
 # Each cause has a sign of its own: colour never carries meaning alone.
-SIGNS = {"work": "█", "hand": "▓", "disk": "─", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
+SIGNS = {"work": "█", "hand": "▓", "disk": "─", "store": "≡", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
 _COLOURS = {"work": "green", "hand": "blue", "boot": "bright_black", "lost": "red", "idle": "yellow", "stopped": "red"}
 _DAYS_MAX = 31
 

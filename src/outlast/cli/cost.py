@@ -33,7 +33,8 @@ _ROWS = 40
 def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, workspace_url: str) -> int:
     """Say what was spent, on what, and what of it was for nothing.
 
-    From the stories of all runs, machines made by hand included. What still runs is an estimate, marked with `~`.
+    From the stories of all runs; machines made by hand, volumes and databases included. What still runs is an
+    estimate, marked with `~`.
     """
     workspace = find_workspace(workspace_url)
     now = time.time()
@@ -63,11 +64,13 @@ def _lines(workspace: Workspace, books: Books, run_name: str, now: float) -> tup
         return list(books.run(workspace.find(run_name), now).lines), {}
     from outlast.machines.bill import open_lines
     from outlast.workspace.hand import Hands
+    from outlast.workspace.holdings import bills, line
 
     lines = [line for page in [*books.runs(now), *books.machines()] for line in page.lines]
     hands = Hands(workspace)
     there, blind = open_lines(cast(Any, clouds(workspace)), hands) if hands.any() else ([], {})
-    return lines + there, blind
+    stores = [line(one, now) for one in bills(workspace) if one.usd_per_month or one.extra_usd]
+    return lines + there + stores, blind
 
 
 def when(text: str, now: float) -> float:

@@ -16,6 +16,7 @@ from outlast.errors import Exists, Missing, NoSuchStore, StoreTaken
 from outlast.workspace.codec import decoded
 from outlast.workspace.hand import QUIET_S, name_of_this_process
 from outlast.workspace.lease import Holder
+from outlast.workspace.ledger import Line
 from outlast.workspace.workspace import Workspace
 
 Kind = Literal["volume", "database"]
@@ -149,6 +150,27 @@ class Holdings:
 
     def _key(self, name: str) -> str:
         return f"{self.kind}s/{name}.json"
+
+
+def line(holding: Holding, now: float) -> Line:
+    """What it has cost so far, for the ledger. By its price: no cloud tells what one thing of many has cost."""
+    cost = holding.cost_usd(now)
+    return Line(
+        kind=holding.kind,
+        name=holding.name,
+        who=holding.who,
+        cloud=holding.cloud,
+        zone=holding.zone,
+        type=holding.engine or f"{holding.size_gb:g} GB",
+        machine=holding.there,
+        spot=False,
+        begin=holding.asked_at,
+        end=holding.gone_at or now,
+        cost_usd=cost,
+        on_demand_usd=cost,
+        causes={"store": cost},
+        estimated=not holding.gone_at,
+    )
 
 
 def bills(workspace: Workspace) -> Sequence[Holding]:

@@ -1,6 +1,7 @@
 """What was paid, for which machine, and for what: lines from stories, and their sums. Pure; reads nothing, asks nobody.
 
-A line is one machine of one run, or one made by hand; what else will cost money one day is a line of another kind.
+A line is one machine of one run, one made by hand, or a volume or database; what else will cost money one day is a line
+of another kind.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from outlast.workspace.state import Attempt, RunState
 
 # What the money was paid for. `work`: time that became progress. `boot`: from the wish to the command. `lost`: work
 # after the last checkpoint. `idle`: after the command. `hand`: a machine that no run owns, running. `disk`: while it
-# runs; `stopped`: the disk of a machine that is switched off.
-Cause = Literal["work", "boot", "lost", "idle", "hand", "disk", "stopped"]
-CAUSES: tuple[Cause, ...] = ("work", "hand", "disk", "boot", "lost", "idle", "stopped")
+# runs; `stopped`: the disk of a machine that is switched off. `store`: a volume or a database.
+Cause = Literal["work", "boot", "lost", "idle", "hand", "disk", "store", "stopped"]
+CAUSES: tuple[Cause, ...] = ("work", "hand", "disk", "store", "boot", "lost", "idle", "stopped")
 WASTE: tuple[Cause, ...] = ("boot", "lost", "idle", "stopped")
-Kind = Literal["run", "hand"]
+Kind = Literal["run", "hand", "volume", "database"]
 DAY_S = 86400.0
 
 
