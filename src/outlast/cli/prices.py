@@ -11,7 +11,7 @@ import msgspec
 from outlast.cli.options import clouds as known_clouds
 from outlast.cli.options import json_option
 from outlast.cli.terminal import note, table
-from outlast.clouds.cloud import Needs, Offer
+from outlast.clouds.cloud import Cloud, Needs, Offer
 from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.spec import quantity
 from outlast.workspace.each import in_parallel
@@ -65,7 +65,7 @@ def prices(
         zones=zones,
     )
     kinds = [True, False] if spot is None else [spot]
-    answers = in_parallel(lambda name: _ask(name, needs, kinds), list(cloud_names or _CLOUDS))
+    answers = in_parallel(lambda name: ask(known_clouds()[name], needs, kinds), list(cloud_names or _CLOUDS))
     rows = [(answer, offer) for answer in answers for offer in answer.offers]
     rows.sort(key=lambda row: (row[1].price_usd_per_hour, row[1].cloud, row[1].zone, row[1].type))
     if not everything:
@@ -97,14 +97,14 @@ def _nothing(answers: Sequence[Answer]) -> OutlastError:
     return UsageError("no machine is like that", hint="ask for less, or for a range such as `8+`")
 
 
-def _ask(name: str, needs: Needs, kinds: Sequence[bool]) -> Answer:
-    cloud = known_clouds()[name]
+def ask(cloud: Cloud, needs: Needs, kinds: Sequence[bool]) -> Answer:
+    """One cloud's offers; one that cannot be asked is no reason not to show the others."""
     try:
         found = [offer for spot in kinds for offer in cloud.offers(msgspec.structs.replace(needs, spot=spot))]
         sources = {_key(offer): _source(cloud, offer) for offer in found}
     except OutlastError as problem:
-        return Answer(cloud=name, problem=problem.message.partition("\n")[0])
-    return Answer(cloud=name, offers=tuple(found), sources=sources)
+        return Answer(cloud=cloud.name, problem=problem.message.partition("\n")[0])
+    return Answer(cloud=cloud.name, offers=tuple(found), sources=sources)
 
 
 def _key(offer: Offer) -> str:
