@@ -13,7 +13,7 @@ from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Hold, Move, Place, RunView
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
-from tests.plan.worlds import NOW, machine, placed, spec, view, world
+from tests.plan.worlds import NOW, machine, offer, placed, spec, view, world
 
 # Submitted at 890, and it is 1000 now.
 HOUR = 3600.0
@@ -88,11 +88,11 @@ def test_who_moves_is_followed_by_a_successor_at_once() -> None:
     assert (step.attempt, step.offer.spot) == (2, False)
 
 
-def on_demand(started_at: float) -> list[Event]:
+def on_demand(started_at: float, attempt: int = 1) -> list[Event]:
     return [
-        placed(1, at=started_at - 2, spot=False),
-        ev.Started(attempt=1, at=started_at),
-        ev.Saved(attempt=1, checkpoint="c1", step=1, at=995.0),
+        placed(attempt, at=started_at - 2, spot=False),
+        ev.Started(attempt=attempt, at=started_at),
+        ev.Saved(attempt=attempt, checkpoint="c1", step=1, at=995.0),
     ]
 
 
@@ -101,6 +101,19 @@ def test_leaves_on_demand_for_spot_that_pays_but_not_as_soon_as_it_has_come() ->
     assert isinstance(step, Move)
     assert "spot in here-a" in step.why
     assert plan(world(run(*on_demand(999.0), deadline_s=3 * HOUR), machines=[machine(1)])) == ()
+
+
+def test_does_not_leave_on_demand_for_a_place_that_had_no_machine_lately() -> None:
+    one = view(
+        *refused(1, "here-a"),
+        *on_demand(895.0, attempt=2),
+        spec=due(9 * HOUR, work_s=3 * HOUR),
+        spot_offers=(offer("here-a"),),
+    )
+    seen = world(one, machines=[machine(2)], resting={"local/here-a/small/spot": NOW - 1})
+    assert plan(seen) == ()
+    later = msgspec.structs.replace(seen, now=NOW + 1.2 * HOUR)
+    assert [type(step) for step in plan(later)] == [Move]
 
 
 def test_does_not_move_when_it_is_nearly_done() -> None:

@@ -29,8 +29,8 @@ from outlast.supervisor.deadline import START_ELSEWHERE_S, START_S, measured_sta
 from outlast.supervisor.observe import needs_of
 from outlast.workspace.workspace import Workspace
 
-# Foresight takes as long as a hundred replays: it is asked of the first runs, and for so many seconds at most.
-_FORESEEN, _FORESIGHT_S = 25, 10.0
+# Foresight takes as long as a hundred replays: it is asked of the first runs.
+_FORESEEN = 10
 # Ticks of a job whose capacity is drawn: fine enough for starts, coarse enough for thousands of runs.
 _TICKS, _TICK_MIN_S, _TICK_MAX_S = 500, 1.0, 600.0
 # Stories from which the time that starts take is read.
@@ -99,7 +99,7 @@ def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> Ques
         )
     on_demand, zones = _prices(spec, start_s)
     job = Job(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
-    tick_s = min(_TICK_MAX_S, max(_TICK_MIN_S, limits.work_s / _TICKS))
+    tick_s = min(_TICK_MAX_S, max(_TICK_MIN_S, limits.work_s / _TICKS, start_s))
     return Question(job=job, zones=zones, tick_s=tick_s)
 
 
@@ -174,16 +174,11 @@ def _played(question: Question, worlds: Sequence[tuple[Zone, ...]], policy: str)
     return outcomes
 
 
-def _foreseen(question: Question, worlds: Sequence[tuple[Zone, ...]]) -> list[float]:
+def _foreseen(question: Question, worlds: Sequence[tuple[Zone, ...]]) -> tuple[list[float], bool]:
     if question.job.deadline_s is None:
-        return []
-    until, costs = time.monotonic() + _FORESIGHT_S, list[float]()
-    for zones in worlds[:_FORESEEN]:
-        costs.append(least_usd(question, zones))
-        _progress("foresight", len(costs), min(_FORESEEN, len(worlds)))
-        if time.monotonic() > until:
-            break
-    return costs
+        return [], True
+    some = worlds[:_FORESEEN]
+    return least_usd(question, some, each=lambda done: _progress("foresight", done, len(some)))
 
 
 def _progress(what: str, done: int, of: int) -> None:
@@ -197,7 +192,7 @@ def _quantile(values: Sequence[float], part: float) -> float:
 
 
 def _summary(
-    question: Question, played: dict[str, list[Outcome]], foreseen: list[float], *, seed: int
+    question: Question, played: dict[str, list[Outcome]], foreseen: tuple[list[float], bool], *, seed: int
 ) -> dict[str, Any]:
     chosen = next(iter(played))
     told: dict[str, Any] = {
@@ -211,10 +206,10 @@ def _summary(
         "policy": chosen,
         "policies": {name: _one(outcomes) for name, outcomes in played.items()},
     }
-    if foreseen:
-        ours = statistics.fmean(outcome.cost_usd for outcome in played[chosen][: len(foreseen)])
-        least = statistics.fmean(foreseen)
-        told["foresight"] = {"runs": len(foreseen), "cost_usd": least, "ours_of_foresight": ours / least}
+    costs, exact = foreseen
+    if costs:
+        ours, least = statistics.fmean(o.cost_usd for o in played[chosen][: len(costs)]), statistics.fmean(costs)
+        told["foresight"] = {"runs": len(costs), "exact": exact, "cost_usd": least, "ours_of_foresight": ours / least}
     return told
 
 

@@ -21,8 +21,13 @@ _ROUND = 1e-6
 Front = dict[tuple[int, float], dict[float, float]]
 
 
-def foresight(job: Job, zones: Sequence[Zone], *, tick_s: float) -> float:
-    """Dollars. Raises ValueError without a deadline, or when on demand from the first tick would be late."""
+class TooHard(Exception):
+    """There are more paths than may be looked at."""
+
+
+def foresight(job: Job, zones: Sequence[Zone], *, tick_s: float, effort_max: float = math.inf) -> float:
+    """Dollars. Raises ValueError without a deadline, or when on demand from the first tick would be late; TooHard when
+    more than so many steps of paths would have to be looked at."""
     if job.deadline_s is None:
         raise ValueError("foresight needs a deadline")
     known = min(
@@ -33,9 +38,12 @@ def foresight(job: Job, zones: Sequence[Zone], *, tick_s: float) -> float:
     ticks = int((job.deadline_s + _ROUND) // tick_s) + 1
     bound = _Bound(job, zones, tick_s, ticks)
     front: Front = {(_NONE, 0.0): {job.work_s: 0.0}}
-    best = known
+    best, effort = known, 0
     for tick in range(ticks):
         after: Front = {}
+        effort += sum(len(pairs) for pairs in front.values()) * (len(zones) + 2)
+        if effort > effort_max:
+            raise TooHard
         room = min(tick_s, job.deadline_s - tick * tick_s)
         for machine, price, start, move in _machines(job, zones, tick):
             best = _spend(front, after, machine, (price * tick_s / 3600.0, start, move), (room, tick_s, best))
@@ -48,13 +56,15 @@ def foresight(job: Job, zones: Sequence[Zone], *, tick_s: float) -> float:
     return best
 
 
+def least_possible(job: Job, zones: Sequence[Zone], *, tick_s: float) -> float:
+    """What nobody can stay below, foresight or not: every start is free. Quick, where `foresight` is too hard."""
+    assert job.deadline_s is not None
+    return _Bound(job, zones, tick_s, int((job.deadline_s + _ROUND) // tick_s) + 1).usd(job.work_s, 0)
+
+
 def _machines(job: Job, zones: Sequence[Zone], tick: int) -> list[tuple[int, float, float, float]]:
     """What can be held in this tick: machine, price, start, cost of moving there."""
-    there = [
-        (number, zone.price, zone.start_s, zone.move_usd)
-        for number, zone in enumerate(zones)
-        if tick < len(zone.ticks) and zone.ticks[tick] == "0"
-    ]
+    there = [(number, zone.price, zone.start_s, zone.move_usd) for number, zone in enumerate(zones) if _up(zone, tick)]
     return [*there, (_DEMAND, job.on_demand.price, job.on_demand.start_s, 0.0)]
 
 
@@ -94,29 +104,40 @@ def _lost(front: Front, zones: Sequence[Zone], tick: int) -> Front:
     """Spot machines whose zone has no capacity in this tick are gone; what they did is kept."""
     kept: Front = {}
     for (machine, start_left), pairs in front.items():
-        gone = machine >= 0 and not (tick < len(zones[machine].ticks) and zones[machine].ticks[tick] == "0")
+        gone = machine >= 0 and not _up(zones[machine], tick)
         _merge(kept.setdefault((_NONE, 0.0) if gone else (machine, start_left), {}), pairs)
     return kept
 
 
 class _Bound:
-    """The least that work can still cost: every tick of capacity that is left is used, and the rest is on demand."""
+    """The least that work can still cost: it is done in the cheapest ticks left, from their first second on."""
 
     def __init__(self, job: Job, zones: Sequence[Zone], tick_s: float, ticks: int) -> None:
         assert job.deadline_s is not None
         self.deadline_s, self.tick_s = job.deadline_s, tick_s
         self.demand = job.on_demand.price / 3600.0
-        self.spot = min([zone.price / 3600.0 for zone in zones] + [self.demand])
-        self.capacity_s = [0.0] * (ticks + 2)
-        for tick in range(ticks - 1, -1, -1):
-            up = any(tick < len(zone.ticks) and zone.ticks[tick] == "0" for zone in zones)
-            self.capacity_s[tick] = self.capacity_s[tick + 1] + (tick_s if up else 0.0)
+        cheapest = [min((zone.price for zone in zones if _up(zone, tick)), default=math.inf) for tick in range(ticks)]
+        # For each price below that of on demand: how much capacity at that price is left at each tick.
+        self.classes: list[tuple[float, list[float]]] = []
+        for price in sorted({price for price in cheapest if price < job.on_demand.price}):
+            left_s = [0.0] * (ticks + 2)
+            for tick in range(ticks - 1, -1, -1):
+                left_s[tick] = left_s[tick + 1] + (tick_s if cheapest[tick] == price else 0.0)
+            self.classes.append((price / 3600.0, left_s))
 
     def usd(self, left: float, tick: int) -> float:
         if left > self.deadline_s - tick * self.tick_s + _ROUND:
             return math.inf
-        on_spot = min(left, self.capacity_s[tick])
-        return on_spot * self.spot + (left - on_spot) * self.demand
+        total = 0.0
+        for price, left_s in self.classes:
+            part = min(left, left_s[tick])
+            total += part * price
+            left -= part
+        return total + left * self.demand
+
+
+def _up(zone: Zone, tick: int) -> bool:
+    return tick < len(zone.ticks) and zone.ticks[tick] == "0"
 
 
 def _beaten(front: Front) -> None:

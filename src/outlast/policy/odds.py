@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from outlast.errors import UsageError
 from outlast.policy.decide import decide
-from outlast.policy.foresight import foresight
+from outlast.policy.foresight import TooHard, foresight, least_possible
 from outlast.policy.others import greedy, on_demand_only, uniform_progress
 from outlast.policy.replay import Job, Outcome, Policy, Zone, replay
 from outlast.policy.traces import Trace
@@ -21,6 +21,8 @@ POLICIES: dict[str, Callable[[Job], Policy]] = {
 }
 # A job without a deadline is given up after so many times its work.
 _PATIENCE = 20
+# Steps of paths that perfect foresight looks at in one run: about a second's worth.
+_EFFORT_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,20 @@ def play(question: Question, zones: tuple[Zone, ...], policy: str) -> Outcome:
     return replay(question.job, zones, make(question.job), tick_s=question.tick_s, ticks_max=question.ticks)
 
 
-def least_usd(question: Question, zones: tuple[Zone, ...]) -> float:
-    return foresight(question.job, zones, tick_s=question.tick_s)
+def least_usd(
+    question: Question, worlds: Sequence[tuple[Zone, ...]], *, each: Callable[[int], None]
+) -> tuple[list[float], bool]:
+    """What foresight would have paid in each, and whether it is exact; else nobody can stay below it. What is too hard
+    is told by steps and not by the clock: the same question has the same answer everywhere."""
+    job, tick_s = question.job, question.tick_s
+    costs: list[float] = []
+    for zones in worlds:
+        try:
+            costs.append(foresight(job, zones, tick_s=tick_s, effort_max=_EFFORT_MAX))
+        except TooHard:
+            return [least_possible(job, zones, tick_s=tick_s) for zones in worlds], False
+        each(len(costs))
+    return costs, True
 
 
 def _around(ticks: str, begin: int, count: int) -> str:

@@ -6,6 +6,7 @@ long they lived, when a zone had none. What nobody has seen yet is assumed in `o
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 
@@ -28,6 +29,10 @@ UNNOTICED_ELSEWHERE_S = 90.0
 # Who moves has so long to save; the successor boots meanwhile.
 GRACE_S = {"local": 20.0}
 GRACE_ELSEWHERE_S = 120.0
+
+# A machine that works is not left for a place that had none so lately, if nobody has seen one there since: whether
+# there is capacity again is only known by asking for a machine, and the answer may be no.
+OUTAGE_S = 3600.0
 
 # No figures in it: it is said once and stays true, however long it waits.
 WAITS = "waits for spot: the deadline leaves time to spare"
@@ -154,6 +159,8 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
     holds = mine is not None and mine.spot and mine.zone == offer.zone
     # A zone that just took a machine back has none, until somebody is told otherwise.
     up = holds or (rests_until <= now and not any(a.phase == "noticed" and not a.moved for a in lives))
+    if up and mine is not None and not mine.spot and now - _bad_news_at(here) < OUTAGE_S:
+        up = False
     began = [a.placed_at for a in lives if a.phase in ("placed", "started")]
     ended = [a.over_at for a in here if a.phase == "over"]
     if up:
@@ -168,10 +175,21 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
         up=up,
         age_s=max(0.0, age_s),
         start_s=_start_s(here, offer.cloud) if any(a.started_at for a in here) else _start_s(history, offer.cloud),
-        ups=sum(a.preempted and not a.moved for a in lives),
+        ups=sum(_taken(a) for a in lives),
         up_s=up_s,
         seen_s=now - first,
     )
+
+
+def _bad_news_at(here: list[Attempt]) -> float:
+    """When a place last took a machine back or had none; long ago if a machine of somebody lives there since."""
+    bad = max((a.noticed_at or a.over_at for a in here if a.outcome == "refused" or _taken(a)), default=0.0)
+    good = max((a.started_at for a in here if a.phase == "started"), default=0.0)
+    return bad if bad > good else -math.inf
+
+
+def _taken(attempt: Attempt) -> bool:
+    return attempt.preempted and not attempt.moved
 
 
 def _start_s(history: list[Attempt], cloud: str, *, worst: bool = False) -> float:

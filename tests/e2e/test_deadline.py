@@ -1,0 +1,101 @@
+"""A run with a deadline on the local cloud, under a replayed trace: in time, on the mix and for the cost foretold."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from outlast.clouds.local.zones import read_settings
+from outlast.policy import OnDemand, decide
+from outlast.policy.replay import Job, Zone, replay
+from tests.e2e.conftest import COUNTER, Home
+
+TYPE, ZONE = "local-8-v100", "local1-a"
+# Twenty-one seconds of capacity, and then none: ticks of ten minutes, two hundred times as fast.
+TICK_S, UP_TICKS = 3.0, 7
+WORK_S, DEADLINE_S = 40.0, 66.0
+SPEC = f"""
+name = "due"
+command = "python counter.py 160 0.25"
+[machine]
+type = "{TYPE}"
+zones = ["{ZONE}"]
+[checkpoint]
+path = "checkpoints"
+[limits]
+deadline = "{DEADLINE_S:g}s"
+work = "{WORK_S:g}s"
+"""
+
+
+def prepare(home: Home, ticks: str) -> None:
+    home.write("counter.py", COUNTER)
+    home.write("outlast.toml", SPEC)
+    home.write("trace.json", json.dumps({"gap_seconds": 600, "windows": {"0": ticks}}))
+    answer = home.outlast(
+        "local", "set", ZONE, "--trace", "trace.json", "--window", "0", "--speed-up", "200", "--grace", "1s"
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.timeout(240)
+def test_ends_in_time_on_the_mix_and_for_the_cost_that_were_foretold(home: Home) -> None:
+    prepare(home, "0" * UP_TICKS + "1" * 400)
+    began = read_settings(str(home.root / "cloud"))[ZONE]["trace"]["started_at"]
+    answer = home.outlast("run", "--no-pull", timeout_s=200.0)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    state = home.state()
+    assert state.ended_at - state.submitted_at <= DEADLINE_S
+    worked = [attempt for attempt in state.attempts if attempt.started_at]
+    assert [attempt.spot for attempt in worked] == [True, False], state.attempts
+
+    # The same capacity, a tick a second, from where this run met it.
+    first, last = worked
+    up_s = began + UP_TICKS * TICK_S - first.placed_at
+    start_s = max(attempt.started_at - attempt.placed_at for attempt in worked)
+    job = Job(work_s=WORK_S, deadline_s=DEADLINE_S, on_demand=OnDemand(price=last.price_usd_per_hour, start_s=start_s))
+    zone = Zone(name=ZONE, ticks="0" * round(up_s), price=first.price_usd_per_hour, start_s=start_s)
+    foretold = replay(job, [zone], decide, tick_s=1.0)
+    assert re.fullmatch(r"s+\.+d+", foretold.path)
+    assert state.cost_usd == pytest.approx(foretold.cost_usd, rel=0.10)
+
+
+def test_plan_tells_what_is_chosen_and_why(home: Home) -> None:
+    prepare(home, "0")
+    run = home.outlast("submit").stdout.strip()
+    home.until(lambda: home.state(run).current is not None, "the run works")
+    answer = home.outlast("plan", run)
+    assert answer.returncode == 0, answer.stderr
+    assert f"stays on spot in {ZONE}" in answer.stdout
+    assert "on demand" in answer.stdout
+    told = json.loads(home.outlast("plan", run, "--json").stdout)
+    assert (told["choice"], told["place"]) == ("spot", ZONE)
+    assert {option["name"] for option in told["options"]} == {ZONE, "on demand", "wait"}
+    assert home.outlast("cancel", run).returncode == 0
+    over = home.outlast("plan", run)
+    assert over.returncode == 1
+    assert "cancelled" in over.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--deadline", "2020-01-01T00:00:00Z"), "[limits] deadline: it passed"),
+        (("--deadline", "2099-01-01T00:00:00"), "of which time zone?"),
+        (("--deadline", "30s"), "no machine could be in time"),
+        (("--set", "limits.work=-5"), "[limits] work"),
+        (("--deadline", "-1h"), "[limits] deadline"),
+    ],
+)
+def test_a_deadline_that_cannot_be_met_is_refused_and_nothing_is_submitted(
+    home: Home, words: tuple[str, ...], why: str
+) -> None:
+    home.write("counter.py", COUNTER)
+    home.write("outlast.toml", SPEC)
+    answer = home.outlast("submit", *words)
+    assert answer.returncode == 2
+    assert why in answer.stderr
+    assert home.workspace.runs() == []
+    assert home.machines() == []
