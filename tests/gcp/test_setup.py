@@ -8,6 +8,7 @@ from pathlib import Path
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.quota import _tight
 from outlast.clouds.gcp.setup import APIS, MACHINE, OPTIONAL, SUPERVISOR, Setup, missing
+from outlast.workspace.workspace import open_workspace
 from tests.e2e.conftest import Home
 from tests.gcp.conftest import Rehearsal
 
@@ -46,6 +47,27 @@ def test_setup_prints_commands_and_changes_nothing_until_it_is_told_to(
     path = f"v1/projects/fresh-project/serviceAccounts/{machine}:getIamPolicy"
     acting = client.call("iam", "POST", path).doc["bindings"]
     assert acting == [{"role": "roles/iam.serviceAccountUser", "members": [other]}]
+
+
+def test_machines_may_be_kept_to_deleting_those_of_one_workspace(
+    gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    home.environment |= rehearsal.variables
+    client = GcpCloud("kept-project").client
+    client.call("storage", "POST", "b", query={"project": "kept-project"}, body={"name": "kept-project-outlast"})
+    words = ["setup", "gcp", "--project", "kept-project", "--only", "gs://kept-project-outlast/ws"]
+    for _ in range(2):
+        assert home.outlast(*words, "--apply").returncode == 0
+    ending = f"-{open_workspace('gs://kept-project-outlast/ws').id[:6]}"
+    asked = {"options": {"requestedPolicyVersion": 3}}
+    policy = client.call("cloudresourcemanager", "POST", "v1/projects/kept-project:getIamPolicy", body=asked).doc
+    assert [(one["role"].rpartition("/")[2], one.get("condition")) for one in policy["bindings"]] == [
+        ("outlastMachine", {"title": f"outlast{ending}", "expression": f'resource.name.endsWith("{ending}")'}),
+        ("outlastSupervisor", None),
+    ]
+    said = home.outlast(*words).stdout
+    assert f"--condition='title=outlast{ending},expression=resource.name.endsWith(\"{ending}\")'" in said
 
 
 def test_doctor_says_in_plain_words_what_a_project_lacks(gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.serve.environment import PROJECT
 from outlast.workspace.hand import Hands, supervisor_name
 from outlast.workspace.lease import Lease
@@ -105,6 +106,16 @@ def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_ca
     kill_9(process)
     eventually(lambda: "another one starts" in gcp.serial(name), within_s=30, what="the boot script noticing")
     eventually(lambda: holder(home).startswith(name), within_s=60, what="the next supervisor")
+    # Its host fails: the cloud boots it again.
+    keeper = (Folder(f"{rehearsal.local.root}/machines/{name}").state() or {})["keeper_pid"]
+    kill_9(keeper)
+    log = 'operationType="compute.instances.automaticRestart"'
+    eventually(
+        lambda: any(gcp.client.compute("GET", "zones/us-central1-b/operations", query={"filter": log}).doc["items"]),
+        within_s=30,
+        what="the cloud reviving it",
+    )
+    eventually(lambda: holder(home).startswith(name), within_s=60, what="the supervisor of its next boot")
     # Switched off: whoever wants one starts it, and it is the same.
     gcp.stop(name)
     again = home.outlast("supervise", "--on", "gcp", timeout_s=120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from outlast.cli.terminal import note
+from outlast.cli.terminal import find_workspace, note
 
 
 @click.group()
@@ -16,8 +16,9 @@ def setup() -> None:
 @click.option("--project", default="", metavar="ID", help="The project; without it the one of your credentials.")
 @click.option("--bucket", default="", metavar="NAME", help="The bucket for workspaces (PROJECT-outlast).")
 @click.option("--location", default="us", metavar="PLACE", help="Where the bucket is: us, eu, us-central1.")
+@click.option("--only", default="", metavar="WHERE", help="Machines may delete those of this workspace alone.")
 @click.option("--apply", is_flag=True, help="Make what is missing. It may be repeated.")
-def gcp(project: str, bucket: str, location: str, apply: bool) -> int:
+def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int:
     """Prepare a project of Google Cloud: APIs, a bucket, an account for the machines, the least roles.
 
     Without --apply it prints the commands of gcloud that do the same, and changes nothing.
@@ -25,7 +26,8 @@ def gcp(project: str, bucket: str, location: str, apply: bool) -> int:
     from outlast.clouds.gcp.client import Client
     from outlast.clouds.gcp.setup import Setup
 
-    plan = Setup(Client(project), bucket=bucket, location=location)
+    ending = f"-{find_workspace(only).id[:6]}" if only else ""
+    plan = Setup(Client(project), bucket=bucket, location=location, only=ending)
     for part in plan.parts():
         if apply:
             part.make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -86,8 +87,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setup:
-    def __init__(self, client: Client, *, bucket: str = "", location: str = "us") -> None:
+    def __init__(self, client: Client, *, bucket: str = "", location: str = "us", only: str = "") -> None:
+        """`only`: how the names end of the machines that a machine may delete; without it, any of the project."""
         self.client = client
+        self.only = only
         self.bucket = bucket or f"{client.project}-outlast"
         self.location = location
 
@@ -137,7 +140,7 @@ class Setup:
             Part(
                 what="that role for the account",
                 command=f"gcloud projects add-iam-policy-binding {project} {member}"
-                f" --role=projects/{project}/roles/{account.role} --condition=None",
+                f" --role=projects/{project}/roles/{account.role} --condition={self._condition_words(account)}",
                 make=lambda: self._bind_role(account),
             ),
             Part(
@@ -191,7 +194,18 @@ class Setup:
             told = {"policy": {**policy, "version": 3}}
             self.client.call("cloudresourcemanager", "POST", f"{path}:setIamPolicy", body=told)
 
-        self._bind(get, put, account, f"projects/{self.client.project}/roles/{account.role}")
+        role = f"projects/{self.client.project}/roles/{account.role}"
+        self._bind(get, put, account, role, condition=self._condition(account))
+
+    def _condition(self, account: Account) -> Doc:
+        """A machine cannot be told from its neighbours by its account. Those of other workspaces can, by their names:
+        they end with the workspace, and so do their disks'."""
+        if not self.only or account is not MACHINE:
+            return {}
+        return {"title": f"outlast{self.only}", "expression": f'resource.name.endsWith("{self.only}")'}
+
+    def _condition_words(self, account: Account) -> str:
+        return shlex.quote(",".join(f"{key}={text}" for key, text in self._condition(account).items()) or "None")
 
     def _bind_bucket(self, account: Account) -> None:
         path = f"b/{self.bucket}/iam"
@@ -216,16 +230,26 @@ class Setup:
 
         self._bind(get, put, SUPERVISOR, _ACT_AS)
 
-    def _bind(self, get: Callable[[], Doc], put: Callable[[Doc], None], account: Account, role: str) -> None:
+    def _bind(
+        self,
+        get: Callable[[], Doc],
+        put: Callable[[Doc], None],
+        account: Account,
+        role: str,
+        *,
+        condition: Doc | None = None,
+    ) -> None:
         """Add the account to a policy, from the beginning when somebody else changed it meanwhile."""
+        wanted: Doc = {"role": role, **({"condition": condition} if condition else {})}
         member = f"serviceAccount:{self.email(account)}"
         for left in range(_TRIES, 0, -1):
             policy = get()
             bindings = [dict(one) for one in policy.get("bindings", [])]
-            if any(one.get("role") == role and member in one.get("members", []) for one in bindings):
+            same = [one for one in bindings if (one.get("role"), one.get("condition")) == (role, condition or None)]
+            if any(member in one.get("members", []) for one in same):
                 return
             try:
-                put({**policy, "bindings": [*bindings, {"role": role, "members": [member]}]})
+                put({**policy, "bindings": [*bindings, {**wanted, "members": [member]}]})
                 return
             except Stale:
                 if left == 1:

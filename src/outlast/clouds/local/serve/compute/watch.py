@@ -62,6 +62,8 @@ def look(desk: Desk, doors: Doors) -> None:
             _limit_life(desk, ref, doc, machine)
         elif machine.status == "stopped":
             _write_down(desk, ref, doc, machine)
+        elif machine.status == "broken" and doc["scheduling"].get("automaticRestart") and not doc.get("_lost"):
+            _revive(desk, ref, doc)
     doors.keep(running)
     groups.look_after(desk)
 
@@ -72,6 +74,17 @@ def _limit_life(desk: Desk, ref: Ref, doc: Doc, machine: Machine) -> None:
     over = life_s > 0 and machine.seen_at - (machine.started_at or machine.created_at) > life_s
     if over and rules.get("instanceTerminationAction") != "DELETE":
         machines.stop(desk, ref)
+
+
+def _revive(desk: Desk, ref: Ref, doc: Doc) -> None:
+    """A machine that nobody stopped and whose host failed: here, whose keeper was killed. It boots from its disk."""
+    desk.operations.done(ref, "compute.instances.hostError", target_id=doc["id"])
+    try:
+        machines.reset(desk, ref)
+    except OutlastError:
+        desk.change(ref, _lost=True)  # what cannot boot is not tried for ever
+        return
+    desk.operations.done(ref, "compute.instances.automaticRestart", target_id=doc["id"])
 
 
 def _write_down(desk: Desk, ref: Ref, doc: Doc, machine: Machine) -> None:
