@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     # The drill watches a machine's disk, whose layout is the agent's to know.
     "drill": {"spec", "workspace", "clouds", "supervisor", "agent"},
     # Of the agent what a machine knows of itself, of the supervisor how a machine gets an outlast.
-    "cluster": {"spec", "workspace", "clouds", "machines", "agent", "supervisor"},
+    "cluster": {"spec", "workspace", "clouds", "machines", "agent", "supervisor", "volumes"},
     # Submits the runs of its trials; the worker that carries several out on one machine needs the workspace alone.
     "sweep": {"spec", "workspace", "clouds", "supervisor"},
     "cli": {

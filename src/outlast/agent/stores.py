@@ -34,8 +34,8 @@ def bring(request: Request, place: Place, instance: Instance, progress: Callable
         raise OutlastError(
             f"[volumes]: {names} is not there any more", hint="was it deleted since the run was asked for?"
         )
+    mount_all(found, code=place.code, home=place.home, owner=request.run, since=request.submitted_at)
     for mount in found:
-        _mount(mount, request, place)
         progress(f"[volumes] {mount.path}: {mount.volume}" + (f"/{mount.folder}" if mount.folder else ""))
 
 
@@ -43,17 +43,22 @@ def mounts(request: Request, instance: Instance) -> list[Mount]:
     return decode(instance.attribute(ATTRIBUTE)) if request.spec.volumes else []
 
 
-def _mount(mount: Mount, request: Request, place: Place) -> None:
-    target = os.path.join(place.code, mount.path)
+def mount_all(mounts: Sequence[Mount], *, code: str, home: str, owner: str, since: float) -> None:
+    """For a run or a cluster, which was asked for at that time. May be repeated. Raises OutlastError, OSError."""
+    for mount in mounts:
+        _mount(mount, code=code, home=home, folder=run_folder(mount.folder, run=owner, submitted_at=since))
+
+
+def _mount(mount: Mount, *, code: str, home: str, folder: str) -> None:
+    target = os.path.join(code, mount.path)
     if mount.kind == "folder":
         if not os.path.isdir(mount.source):
             raise OutlastError(f"[volumes] {mount.path}: the volume `{mount.volume}` is gone: {mount.source}")
         whole = mount.source
     else:
-        whole = target if not mount.folder else os.path.join(place.home, "volumes", mount.volume)
+        whole = target if not folder else os.path.join(home, "volumes", mount.volume)
         _mount_nfs(mount, whole)
-    if mount.folder:
-        folder = run_folder(mount.folder, run=request.run, submitted_at=request.submitted_at)
+    if folder:
         whole = os.path.join(whole, folder)
         os.makedirs(whole, exist_ok=True)
     if whole == target:

@@ -47,6 +47,7 @@ def _of_project(project: Project) -> ClusterSpec:
     from outlast.spec.cluster import parse_cluster
     from outlast.spec.parse import read_code
     from outlast.spec.reader import Reader
+    from outlast.spec.stores import volumes
 
     if "cluster" not in project.table:
         raise UsageError(
@@ -54,13 +55,12 @@ def _of_project(project: Project) -> ClusterSpec:
             hint="write one (see docs/clusters.md), or give a cluster file of Ray's: outlast cluster up FILE.yaml",
         )
     spec = parse_cluster(project.table, name=project.name, source=project.source)
-    if "code" not in project.table:
-        return spec
     reader = Reader(project.table)
-    code = read_code(reader.section_of("code"))
+    code = read_code(reader.section_of("code")) if "code" in project.table else None
+    mounted = volumes(reader.section_of("volumes"))
     if reader.problems:
         raise SpecError(reader.problems, source=project.source)
-    return msgspec.structs.replace(spec, code=code)
+    return msgspec.structs.replace(spec, code=code, volumes=mounted)
 
 
 def _ray_file(path: str) -> tuple[ClusterSpec, list[str]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 
 from outlast.clouds.cloud import Boot
 from outlast.supervisor import elsewhere
 from outlast.workspace.data import local_path
+from outlast.workspace.mounts import ATTRIBUTE, Mount, encode
 from outlast.workspace.wheel import store_wheel
 from outlast.workspace.workspace import Workspace
 
@@ -23,7 +25,15 @@ _AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node\n"
 
 
 def boot(
-    workspace: Workspace, name: str, cloud: str, *, role: str, secrets: str, life_s: float, broker: str = ""
+    workspace: Workspace,
+    name: str,
+    cloud: str,
+    *,
+    role: str,
+    secrets: str,
+    life_s: float,
+    broker: str = "",
+    volumes: Sequence[Mount] = (),
 ) -> Boot:
     """Of a head, or of the workers. Nothing in it is a secret."""
     metadata = {
@@ -33,6 +43,8 @@ def boot(
         "outlast-cloud": cloud,
         "outlast-secrets": secrets,
     }
+    if volumes:
+        metadata[ATTRIBUTE] = encode(volumes)
     if cloud != "local":
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
         # The agent's way to an outlast of its own, with the cluster's program at its end.
@@ -42,11 +54,12 @@ def boot(
         metadata["outlast-storage-host"] = host
     if broker:
         metadata["outlast-broker"] = broker
-    shares = (local_path(workspace.url), os.path.dirname(broker) if broker else "")
+    mounted = [mount.source for mount in volumes if mount.kind == "folder"]
+    shares = (local_path(workspace.url), os.path.dirname(broker) if broker else "", *mounted)
     return Boot(
         script=_SCRIPT.format(python=shlex.quote(sys.executable)),
         metadata=metadata,
-        shares=tuple(path for path in shares if path),
+        shares=tuple(dict.fromkeys(path for path in shares if path)),
         forwards=_forwards(host),
         life_max_s=life_s,
     )

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from outlast.agent import stores
 from outlast.agent.instance import GceInstance, Instance, patiently
 from outlast.cluster import setup
 from outlast.cluster.guard import HeadGuard, WorkerGuard
@@ -22,6 +23,7 @@ from outlast.cluster.raystart import environment
 from outlast.cluster.record import Cluster, Clusters, NodeState
 from outlast.errors import OutlastError
 from outlast.spec.cluster import HEAD
+from outlast.workspace.mounts import ATTRIBUTE, decode
 from outlast.workspace.workspace import open_workspace
 
 # How long a node that could not be set up stays, for whoever wants to see why.
@@ -43,6 +45,13 @@ class Node:
         secrets = self.instance.secrets(self.cluster.secrets)
         self.place.write_token(secrets["RAY_TOKEN"])
         setup.bring(self.clusters.bucket, self.cluster, self.place, secrets)
+        stores.mount_all(
+            decode(self.instance.attribute(ATTRIBUTE)),
+            code=self.place.code,
+            home=self.place.home,
+            owner=self.cluster.name,
+            since=self.cluster.asked_at,
+        )
         variables = {**os.environ, **environment(self.cluster, self.place.machine, self.place.kind, self.place.token)}
         variables["PYTHONPATH"] = os.pathsep.join(self.place.python_path(variables.get("PYTHONPATH", "")))
         variables["PATH"] = os.pathsep.join([os.path.dirname(self.place.ray), variables["PATH"]])

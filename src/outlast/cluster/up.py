@@ -18,7 +18,7 @@ import msgspec
 
 from outlast.clouds.cloud import Machine, Workshop
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.cluster import broker
+from outlast.cluster import broker, reach
 from outlast.cluster.boot import boot
 from outlast.cluster.down import delete_machine, take_down
 from outlast.cluster.raystart import resources
@@ -104,6 +104,9 @@ class Up:
         found = self.clusters.find(self.order.spec.name)
         if found is not None:
             return self._adopt(found, has)
+        # Where a volume cannot be reached from some zones, its machines are born in the others.
+        spec = reach.checked(self.clusters.workspace, self.cloud, self.order.spec, source=self.order.source)
+        self.order = msgspec.structs.replace(self.order, spec=spec)
         cluster = self._claim(has)
         try:
             cluster = self._prepare(cluster)
@@ -149,6 +152,7 @@ class Up:
             role="worker",
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
+            volumes=reach.mounts(self.clusters.workspace, cluster.spec),
         )
         return self.clusters.write(
             msgspec.structs.replace(cluster, mounts=mounts, code=self._code(), worker_boot=workers)
@@ -192,6 +196,7 @@ class Up:
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
             broker=path,
+            volumes=reach.mounts(self.clusters.workspace, cluster.spec),
         )
         wish = Wish(
             name=cluster.head,

@@ -98,6 +98,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     files_exclude: tuple[str, ...] = ()
     env: dict[str, str] = {}
     code: CodeSpec | None = None
+    # Path on the machines → volume, or a folder in it.
+    volumes: dict[str, str] = {}
     container: str = ""
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets as dice
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Protocol
 
 import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Workshop
 from outlast.clouds.stores import Volume, Volumes
-from outlast.errors import NoSuchRun, OutlastError, StoreTaken, UsageError
+from outlast.errors import Missing, NoSuchRun, OutlastError, StoreTaken, UsageError
 from outlast.spec import fields
+from outlast.workspace.codec import decoded
 from outlast.workspace.holdings import Holding, Holdings
 
 
@@ -107,7 +108,7 @@ def delete(cloud: Keeper, holdings: Holdings, holding: Holding) -> None:
         shown = ", ".join(runs[:5])
         raise StoreTaken(
             f"the volume `{holding.name}` is mounted by {shown}; nothing was deleted",
-            hint=f"wait until it ends, or `outlast cancel {runs[0]}`",
+            hint="wait until it ends, or end it: `outlast cancel RUN`, `outlast cluster down NAME`",
         )
     holding = holdings.write(msgspec.structs.replace(holding, phase="deleting"))
     cloud.volumes.delete(holding.there)
@@ -126,4 +127,28 @@ def users(holdings: Holdings, name: str) -> list[str]:
         wanted = {place.partition("/")[0] for place in spec.volumes.values()}
         if name in wanted and workspace.story(run).refresh().alive:
             found.append(run)
+    return found + _clusters(holdings, name)
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    volumes: dict[str, str] = {}
+
+
+class _Cluster(msgspec.Struct, frozen=True):
+    """Of the record of a cluster (`cluster/record.py`, which stands above us) as much as concerns volumes."""
+
+    name: str
+    spec: _Spec
+
+
+def _clusters(holdings: Holdings, name: str) -> list[str]:
+    """The clusters that are there and name it."""
+    bucket = holdings.bucket
+    keys = [f"clusters/{child}" for child in bucket.children("clusters/") if child.endswith(".json")]
+    found = []
+    for key in keys:
+        with suppress(Missing):
+            cluster = decoded(bucket.get(key), _Cluster, key)
+            if name in {place.partition("/")[0] for place in cluster.spec.volumes.values()}:
+                found.append(f"the cluster {cluster.name}")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.clouds.cloud import Cloud
+from outlast.clouds.cloud import Cloud, Needs
 from outlast.errors import CloudError, NoSuchStore
 from outlast.spec.spec import Spec
 from outlast.workspace.holdings import Holding, Holdings
@@ -15,9 +15,23 @@ _OWN_ROOT = ("root", "userns")
 
 
 def check(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> list[str]:
+    """What is wrong with the volumes of a run."""
+    machine, cloud = spec.machine, clouds.get(spec.machine.cloud)
+    needs = [machine.needs(spot=spot) for spot in (True, False)]
+    return check_volumes(holdings, spec.volumes, cloud=cloud, where=machine.cloud, kinds=[needs])
+
+
+def check_volumes(
+    holdings: Holdings,
+    volumes: Mapping[str, str],
+    *,
+    cloud: Cloud | None,
+    where: str,
+    kinds: Sequence[Sequence[Needs]],
+) -> list[str]:
+    """What is wrong with them; each kind of machine, asked for in one way or several, must reach all."""
     problems = []
-    cloud = clouds.get(spec.machine.cloud)
-    for path, place in spec.volumes.items():
+    for path, place in volumes.items():
         name = place.partition("/")[0]
         try:
             holding = holdings.demand(name)
@@ -26,11 +40,11 @@ def check(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> list[s
             continue
         if holding.phase != "ready":
             problems.append(f"[volumes] {path}: the volume `{name}` is half {holding.phase}")
-        elif holding.cloud != spec.machine.cloud:
-            where = f"is on {holding.cloud}, and the machines are on {spec.machine.cloud}"
-            problems.append(f"[volumes] {path}: the volume `{name}` {where}, which cannot reach it")
+        elif holding.cloud != where:
+            told = f"is on {holding.cloud}, and the machines are on {where}"
+            problems.append(f"[volumes] {path}: the volume `{name}` {told}, which cannot reach it")
         elif cloud is not None:
-            problems += _check_reach(path, holding, cloud, spec)
+            problems += [wrong for needs in kinds for wrong in _check_reach(path, holding, cloud, needs)][:1]
         mode = getattr(cloud, "mode", "")
         if mode and mode not in _OWN_ROOT and path.startswith("/"):
             why = f"machines of mode `{mode}` have no file system of their own"
@@ -40,8 +54,8 @@ def check(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> list[s
     return problems
 
 
-def _check_reach(path: str, holding: Holding, cloud: Cloud, spec: Spec) -> list[str]:
-    if not holding.zones or any(_reaches(holding.zones, zone) for zone in _zones(cloud, spec)):
+def _check_reach(path: str, holding: Holding, cloud: Cloud, needs: Sequence[Needs]) -> list[str]:
+    if not holding.zones or any(_reaches(holding.zones, zone) for zone in _zones(cloud, needs)):
         return []
     where = ", ".join(holding.zones)
     why = f"the volume `{holding.name}` is reached from {where} only, and the machine cannot be there"
@@ -53,20 +67,29 @@ def _reaches(places: Sequence[str], zone: str) -> bool:
     return any(zone == place or (zone.startswith(place) and len(zone) - len(place) <= 2) for place in places)
 
 
-def _zones(cloud: Cloud, spec: Spec) -> set[str]:
+def _zones(cloud: Cloud, needs: Sequence[Needs]) -> set[str]:
     try:
-        return {offer.zone for spot in (True, False) for offer in cloud.offers(spec.machine.needs(spot=spot))}
+        return {offer.zone for need in needs for offer in cloud.offers(need)}
     except CloudError:
         return set()  # what is wrong with the machine itself is told elsewhere
 
 
 def narrowed(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
     """The spec with the zones from which all of its volumes are reached, and no others."""
-    limits = [held.zones for place in spec.volumes.values() if (held := holdings.find(place.partition("/")[0]))]
+    needs = [spec.machine.needs(spot=spot) for spot in (True, False)]
+    zones = zones_for(holdings, clouds[spec.machine.cloud], spec.volumes, needs)
+    if zones is None:
+        return spec
+    return msgspec.structs.replace(spec, machine=msgspec.structs.replace(spec.machine, zones=zones))
+
+
+def zones_for(
+    holdings: Holdings, cloud: Cloud, volumes: Mapping[str, str], needs: Sequence[Needs]
+) -> tuple[str, ...] | None:
+    """The zones that are offered and from which all of these are reached; None where every zone will do."""
+    limits = [held.zones for place in volumes.values() if (held := holdings.find(place.partition("/")[0]))]
     limits = [zones for zones in limits if zones]
     if not limits:
-        return spec
-    offered = _zones(clouds[spec.machine.cloud], spec)
-    zones = [zone for zone in sorted(offered) if all(_reaches(limit, zone) for limit in limits)]
-    machine = msgspec.structs.replace(spec.machine, zones=tuple(zones))
-    return msgspec.structs.replace(spec, machine=machine)
+        return None
+    offered = sorted(_zones(cloud, needs))
+    return tuple(zone for zone in offered if all(_reaches(limit, zone) for limit in limits))
