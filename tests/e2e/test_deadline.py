@@ -62,6 +62,22 @@ def test_ends_in_time_on_the_mix_and_for_the_cost_that_were_foretold(home: Home)
     assert state.cost_usd == pytest.approx(foretold.cost_usd, rel=0.10)
 
 
+@pytest.mark.timeout(240)
+def test_moves_to_on_demand_with_what_it_has_done_when_a_loss_could_not_be_made_good(home: Home) -> None:
+    home.write("counter.py", COUNTER)
+    # Nothing is committed before the notice: soon the loss of the spot machine would cost more than there is to spare.
+    tight = SPEC.replace("160 0.25", "60 0.5").replace(f"{DEADLINE_S:g}s", "45s").replace(f"{WORK_S:g}s", "30s")
+    home.write("outlast.toml", tight.replace('path = "checkpoints"', 'path = "checkpoints"\nevery = "1h"'))
+    answer = home.outlast("run", "--no-pull", timeout_s=200.0)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    state = home.state()
+    assert [(attempt.spot, attempt.moved) for attempt in state.attempts] == [(True, True), (False, False)]
+    resumed = [int(count) for count in re.findall(r"resumed at (\d+)", home.log())]
+    assert resumed[0] == 0
+    assert resumed[1] > 0
+    assert state.ended_at - state.submitted_at <= 45.0
+
+
 def test_plan_tells_what_is_chosen_and_why(home: Home) -> None:
     prepare(home, "0")
     run = home.outlast("submit").stdout.strip()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from outlast.spec.spec import Spec
-from outlast.supervisor.deadline import WAITS, done_s, policy_view
+from outlast.supervisor.deadline import WAITS, done_s, policy_view, work_left_s
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Hold, Move, Place, RunView
 from outlast.workspace import events as ev
@@ -143,3 +143,19 @@ def test_a_deadline_may_be_a_moment() -> None:
     (step,) = plan(world(seen))
     assert isinstance(step, Place)
     assert not step.offer.spot
+
+
+def test_steps_of_checkpoints_tell_how_much_is_left_better_than_what_was_thought() -> None:
+    saved = [ev.Saved(attempt=1, checkpoint=f"c{step}", step=step, at=910.0 + step) for step in (10, 30, 50)]
+    state = view(placed(1), ev.Started(attempt=1, at=902.0), *saved).state
+    told = spec(limits={"deadline": HOUR, "work": 5 * HOUR, "steps": 250}, checkpoint={"path": "c"})
+    # 200 steps at one a second, and the 40 s since the last checkpoint are done.
+    assert work_left_s(told, state, NOW) == pytest.approx(160.0)
+
+
+def test_without_work_the_first_steps_are_waited_for() -> None:
+    told = spec(limits={"deadline": HOUR, "steps": 250}, checkpoint={"path": "c"})
+    assert work_left_s(told, view().state, NOW) is None
+    (step,) = plan(world(view(spec=told)))
+    assert isinstance(step, Place)
+    assert step.offer.spot

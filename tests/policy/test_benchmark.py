@@ -31,6 +31,7 @@ def run(*words: str) -> dict[str, list[dict[str, Any]]]:
     return told
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside this repository")
 def test_gives_the_public_figures_and_ours_reaches_its_goals() -> None:
     told = run("--set", "first", "--set", "second", "--no-foresight")

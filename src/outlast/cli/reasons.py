@@ -58,7 +58,7 @@ def _plainly(view: RunView) -> str:
 
 def _asked(view: RunView) -> dict[str, bool]:
     limits = view.spec.limits
-    return {"deadline": bool(limits.deadline_s or limits.deadline_at), "work": bool(limits.work_s)}
+    return {"deadline": bool(limits.deadline_s or limits.deadline_at), "work": bool(limits.work_s or limits.steps)}
 
 
 def _row(option: Option) -> list[str]:

@@ -299,6 +299,7 @@ def _limits(reader: Reader) -> LimitSpec:
         deadline_s=deadline_s,
         deadline_at=deadline_at,
         work_s=reader.take("work", quantity.duration_s, 0.0),
+        steps=reader.take("steps", count, 0),
         max_s=reader.take("max_hours", amount, 0.0) * 3600.0,
         crashes=reader.take("crashes", count, defaults.crashes),
         no_progress=reader.take("no_progress", count, defaults.no_progress),

@@ -102,6 +102,8 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: float = 0.0
     # How long the job works if nothing interrupts it; 0: nobody knows.
     work_s: float = 0.0
+    # How many steps there are: with the steps of checkpoints it tells how much is left.
+    steps: int = 0
     max_s: float = 0.0
     crashes: int = 3
     no_progress: int = 8

@@ -6,6 +6,7 @@ long they lived, when a zone had none. What nobody has seen yet is assumed in `o
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable
@@ -38,10 +39,15 @@ OUTAGE_S = 3600.0
 WAITS = "waits for spot: the deadline leaves time to spare"
 
 
+def look_s(cloud: str) -> float:
+    """How often the policy is asked about a run."""
+    return LOOK_S.get(cloud, LOOK_ELSEWHERE_S)
+
+
 def by_policy(spec: Spec) -> bool:
     """Whether the policy decides: there is a deadline, it is known how much there is to do, and spot is wanted."""
     limits = spec.limits
-    return bool((limits.deadline_s or limits.deadline_at) and limits.work_s and spec.machine.spot)
+    return bool((limits.deadline_s or limits.deadline_at) and (limits.work_s or limits.steps) and spec.machine.spot)
 
 
 def due_at(spec: Spec, state: RunState) -> float:
@@ -65,25 +71,47 @@ def done_s(state: RunState, now: float) -> tuple[float, float]:
     return done, unsaved
 
 
+def work_left_s(spec: Spec, state: RunState, now: float) -> float | None:
+    """How long the command has still to work; None: nobody can tell yet. Steps that were counted tell it better than
+    what was thought before."""
+    done, unsaved = done_s(state, now)
+    by_steps = _by_steps_s(spec.limits.steps, state)
+    if by_steps is not None:
+        return max(1.0, by_steps - unsaved)
+    return max(1.0, spec.limits.work_s - done) if spec.limits.work_s else None
+
+
+def _by_steps_s(steps: int, state: RunState) -> float | None:
+    """From the last checkpoint to the last step, at the pace between the checkpoints of each attempt."""
+    saved = [point for point in state.checkpoints if point.step is not None]
+    pairs = [(a, b) for a, b in itertools.pairwise(saved) if a.attempt == b.attempt]
+    passed = sum(b.at - a.at for a, b in pairs)
+    made = sum((b.step or 0) - (a.step or 0) for a, b in pairs)
+    if not steps or passed <= 0 or made <= 0:
+        return None
+    return max(0, steps - (saved[-1].step or 0)) * passed / made
+
+
 def policy_view(world: World, view: RunView) -> View | None:
-    """What the policy is told; None if there is nothing that it could choose on demand."""
+    """What the policy is told; None if there is nothing to choose on demand, or nobody knows how much is left."""
     demands = _best_of(view.on_demand_offers)
-    if not demands:
+    work_left = work_left_s(view.spec, view.state, world.now)
+    if not demands or work_left is None:
         return None
     cloud, now = view.spec.machine.cloud, world.now
     due = due_at(view.spec, view.state)
     history = [attempt for each in world.runs for attempt in each.state.attempts if attempt.cloud == cloud]
-    done, unsaved = done_s(view.state, now)
+    _, unsaved = done_s(view.state, now)
     held = _held(view)
     on_demand = OnDemand(price=demands[0].price_usd_per_hour, start_s=_start_s(history, cloud, worst=True))
     return View(
-        work_left_s=max(1.0, view.spec.limits.work_s - done),
+        work_left_s=work_left,
         time_left_s=due - now if due else None,
         on_demand=on_demand,
         spots=tuple(_spot(world, view, offer, history) for offer in _best_of(view.spot_offers)),
         held="" if held is None else held.zone if held.spot else ON_DEMAND,
         start_left_s=0.0 if held is None or held.started_at else _left_s(held, on_demand.start_s, now),
-        look_s=LOOK_S.get(cloud, LOOK_ELSEWHERE_S),
+        look_s=look_s(cloud),
         unsaved_s=unsaved + UNNOTICED_S.get(cloud, UNNOTICED_ELSEWHERE_S),
     )
 

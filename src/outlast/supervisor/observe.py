@@ -22,7 +22,7 @@ from outlast.errors import (
     WorkspaceError,
 )
 from outlast.spec.spec import MachineSpec, Spec
-from outlast.supervisor.deadline import by_policy
+from outlast.supervisor.deadline import by_policy, look_s
 from outlast.supervisor.purse import Purse
 from outlast.supervisor.roster import Roster
 from outlast.supervisor.world import RunView, World
@@ -208,14 +208,17 @@ class Observer:
 
     def _worried(self, watched: _Watched) -> bool:
         """An attempt is under way and says nothing: read its story before believing the worst, but not every round.
-        So it is with one whose hours of running are counted: nobody rings when it starts."""
+        So it is with one whose hours or saves are counted: nobody rings when it starts or saves."""
         last = watched.story.state.last
         if last is None or last.phase == "over":
             return False
-        counted = watched.spec.limits.max_s > 0 and last.phase == "placed"
-        if not counted and self.looked_at - watched.since < _WORRY_S:
-            return False
-        if self.looked_at - watched.read_at < _WORRY_S:
+        due, often_s = by_policy(watched.spec), _WORRY_S
+        counted = due or (watched.spec.limits.max_s > 0 and last.phase == "placed")
+        if self.looked_at - watched.since < _WORRY_S:
+            if not counted:
+                return False
+            often_s = max(often_s, look_s(last.cloud)) if due and last.phase != "placed" else often_s
+        if self.looked_at - watched.read_at < often_s:
             return False
         watched.read_at = self.looked_at
         return True
