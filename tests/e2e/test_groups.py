@@ -95,9 +95,9 @@ def test_what_is_wrong_with_a_group_launches_nothing(home: Home) -> None:
 
 
 def test_a_group_is_cancelled_as_a_whole(home: Home) -> None:
-    home.write("outlast.toml", 'name = "pair"\n[tasks.a]\ncommand = "sleep 60"\n[tasks.b]\ncommand = "sleep 60"\n')
+    home.write("outlast.toml", 'name = "pair"\n[tasks.a]\ncommand = "sleep 300"\n[tasks.b]\ncommand = "sleep 300"\n')
     assert home.outlast("submit").stdout == "pair-1\n"
-    home.until(lambda: set(runs(home).values()) == {"running"}, "both run")
+    home.until(lambda: set(runs(home).values()) == {"running"}, "both run", within_s=60)
     answer = home.outlast("cancel", "pair-1")
     assert answer.stdout == "cancelled pair-1-a, pair-1-b\n"
     home.until(lambda: not home.machines(), "no machine")

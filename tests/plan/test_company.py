@@ -113,3 +113,20 @@ def test_a_run_that_is_over_has_nothing() -> None:
     over = exclusive(*FINISHED, run="a-1", at=880.0)
     steps = plan(world(over, exclusive(run="b-1"), machines=[]))
     assert any(isinstance(s, Place) and s.run == "b-1" for s in steps)
+
+
+def test_who_serves_others_may_be_preempted_without_end() -> None:
+    gone = [
+        event
+        for n in range(1, 13)
+        for event in (
+            placed(n, at=700.0),
+            ev.Started(attempt=n, at=700.0),
+            ev.Lost(attempt=n, why="gone", at=701.0),
+            ev.Released(attempt=n, cost_usd=0.1, at=701.0),
+        )
+    ]
+    (step,) = plan(world(worker(*gone, until=("master",), siblings=(sibling(*STARTED),))))
+    assert isinstance(step, Place)
+    (step,) = plan(world(worker(*gone)))
+    assert isinstance(step, Fail)

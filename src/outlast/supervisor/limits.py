@@ -245,7 +245,9 @@ def failure(view: RunView) -> Fail | None:
             hint=f"see `outlast logs {view.run}`",
             exit_code=last.exit_code,
         )
-    if state.fruitless >= limits.no_progress:
+    # One that serves others and saves nothing of its own has its progress where those are.
+    serves = view.spec.member is not None and view.spec.member.until and not view.spec.checkpoint.path
+    if state.fruitless >= limits.no_progress and not serves:
         return Fail(
             run=view.run,
             why=f"no new checkpoint in {state.fruitless} attempts",
