@@ -94,6 +94,8 @@ def _examine(workspace_url: str) -> Iterator[Check]:
         yield _guarded("disk space", lambda: _disk_space(workspace.url))
     if workspace.url.startswith("gs://") or "gcp" in workspace.clouds():
         yield from _google()
+    if workspace.url.startswith("s3://") or "aws" in workspace.clouds():
+        yield from _amazon()
     yield _guarded("clock", lambda: _clock(workspace))
     yield _guarded("supervisor", lambda: _supervisor(workspace))
     yield _guarded("machines", lambda: _machines(workspace))
@@ -184,6 +186,32 @@ def _google() -> Iterator[Check]:
         says = f"project `{cloud.client.project}`: credentials, APIs, roles and quotas are there"
         yield Check(check="gcp", state="ok", says=says)
     yield Check(check="gcp prices", state="ok", says=cloud.catalogue.prices.source)
+
+
+# AWS, the same way
+
+
+def _amazon() -> Iterator[Check]:
+    from outlast.clouds.aws.cloud import AwsCloud
+    from outlast.clouds.aws.setup import missing, tight
+
+    try:
+        cloud = AwsCloud()
+        region = cloud.client.region
+        wanted = {cloud.profile: "the machines", cloud.supervisor_profile: "the machine that supervises"}
+        problems = missing(cloud.client, {name: whose for name, whose in wanted.items() if name})
+        problems += tight(cloud.client)
+        source = cloud.prices.source("c6i.large")
+    except OutlastError as problem:
+        # No error: the runs of other clouds do without.
+        yield Check(check="aws", state="warning", says=" ".join(problem.message.split()), fix=problem.hint)
+        return
+    for says, fix in problems:
+        yield Check(check="aws", state="warning", says=says, fix=fix)
+    if not problems:
+        says = f"region `{region}`: credentials, rights, roles and quotas are there"
+        yield Check(check="aws", state="ok", says=says)
+    yield Check(check="aws prices", state="ok", says=f"spot: price history; on demand: {source}")
 
 
 # The workspace

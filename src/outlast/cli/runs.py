@@ -11,6 +11,7 @@ from outlast.spec.quantity import describe_s
 from outlast.workspace.hand import Hands, supervisor_name
 from outlast.workspace.lease import Lease
 from outlast.workspace.state import RunState
+from outlast.workspace.transfer import transfer_usd
 from outlast.workspace.workspace import Pulse, Workspace
 
 
@@ -99,6 +100,7 @@ def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
         "submitted_at": state.submitted_at,
         "age_s": (state.ended_at or now) - state.submitted_at,
         "cost_usd": spent,
+        "transfer_usd": transfer_usd(state, workspace.url),
         "exit_code": state.exit_code,
         "why": _why(state),
         "warnings": list(state.near.values()),

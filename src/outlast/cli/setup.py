@@ -40,3 +40,30 @@ def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int
     else:
         note("nothing was changed; --apply makes all of it")
     return 0
+
+
+@setup.command()
+@click.option("--region", default="", metavar="NAME", help="The region; without it the one of AWS_REGION.")
+@click.option("--bucket", default="", metavar="NAME", help="The bucket for workspaces (outlast-ACCOUNT-REGION).")
+@click.option("--apply", is_flag=True, help="Make what is missing. It may be repeated.")
+def aws(region: str, bucket: str, apply: bool) -> int:
+    """Prepare an account of AWS: a bucket, roles with the least rights, a security group.
+
+    Without --apply it prints the commands of aws that do the same, and changes nothing.
+    """
+    from outlast.clouds.aws.client import Client
+    from outlast.clouds.aws.setup import Setup
+
+    plan = Setup(Client(region), bucket=bucket)
+    for part in plan.parts():
+        if apply:
+            part.make()
+            note(f"made sure of {part.what}")
+        else:
+            click.echo("\n".join([f"# {part.what}", *part.commands]))
+    if apply:
+        click.echo(f"s3://{plan.bucket}")
+        note(f"ready: outlast run --cloud aws --workspace s3://{plan.bucket}/ws -- COMMAND")
+    else:
+        note("nothing was changed; --apply makes all of it")
+    return 0

@@ -16,6 +16,7 @@ from outlast.workspace import events as ev
 from outlast.workspace.events import Event
 from outlast.workspace.metrics import Point, stitched
 from outlast.workspace.story import Story
+from outlast.workspace.transfer import DATE, crosses, transfer_usd
 from outlast.workspace.workspace import Request
 
 _PIECES = 16
@@ -52,6 +53,9 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
         click.echo("\n" + picture)
         click.echo(legend() + "\n")
         click.echo(sums(story.state, now))
+        if any(crosses(workspace.url, attempt.cloud) for attempt in story.state.attempts):
+            cost = transfer_usd(story.state, workspace.url)
+            click.echo(f"data transfer   at most ${cost:.6f} between aws and gcp (list prices of {DATE})")
     return 0
 
 

@@ -16,7 +16,8 @@ from outlast.errors import UsageError
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.observe import Observer
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Reap, Release, Step, World, describe
+from outlast.supervisor.world import Place, Reap, Release, Step, World, describe
+from outlast.workspace.transfer import words
 from outlast.workspace.workspace import Workspace
 
 
@@ -83,7 +84,7 @@ def _as_data(step: Step) -> dict[str, object]:
     return {"step": data.pop("type").lower(), **data, "text": describe(step)}
 
 
-def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing: str) -> None:
+def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing: str, url: str = "") -> None:
     if as_json:
         import json
 
@@ -92,7 +93,8 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
         click.echo(nothing)
     else:
         for step in steps:
-            click.echo(describe(step))
+            crossing = words(url, step.offer.cloud) if isinstance(step, Place) else ""
+            click.echo(describe(step) + (f"; {crossing}" if crossing else ""))
 
 
 @click.command("plan")
@@ -112,7 +114,7 @@ def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
     world, steps = look(workspace)
     for cloud, why in world.blind.items():
         note(f"{cloud} cannot be seen: {why}")
-    _print_steps(steps, as_json=as_json, nothing="nothing to do")
+    _print_steps(steps, as_json=as_json, nothing="nothing to do", url=workspace.url)
     return 0
 
 

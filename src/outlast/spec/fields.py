@@ -19,7 +19,27 @@ def name(value: Any) -> str:
     return value
 
 
+def clouds(value: Any) -> tuple[str, ...]:
+    """One, or several in the order in which they are tried."""
+    if not isinstance(value, list):
+        value = value.split(",") if isinstance(value, str) else [value]
+    found = tuple(cloud(item.strip() if isinstance(item, str) else item) for item in value)
+    if not found:
+        raise ValueError(f"must not be empty; known are {', '.join(CLOUDS)}")
+    if len(set(found)) < len(found):
+        raise ValueError("names a cloud twice")
+    if len(found) > 1 and "local" in found:
+        raise ValueError("`local` stands alone: machines of this computer and of a cloud do not take turns")
+    return found
+
+
 def cloud(value: Any) -> str:
     if value not in CLOUDS:
         raise ValueError(f"{value!r} is no cloud; known are {', '.join(CLOUDS)}")
     return str(value)
+
+
+def zone_belongs(zone: str, cloud: str) -> bool:
+    """Whether a zone or region is so called by that cloud: Google's `us-central1-a`, Amazon's `us-east-1a`."""
+    amazons = re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d+[a-z]?", zone) is not None
+    return amazons == (cloud == "aws")

@@ -188,8 +188,10 @@ def _secret_source(value: Any) -> str:
 def _machine(reader: Reader) -> MachineSpec:
     gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
     defaults = MachineSpec()
+    clouds: tuple[str, ...] = reader.take("cloud", fields.clouds, defaults.clouds)
     machine = MachineSpec(
-        cloud=reader.take("cloud", fields.cloud, defaults.cloud),
+        cloud=clouds[0],
+        other_clouds=clouds[1:],
         cpus=reader.take("cpus", quantity.number_range, defaults.cpus),
         memory_gb=reader.take("memory", quantity.size_range_gb, defaults.memory_gb),
         gpu=gpu,
@@ -203,6 +205,8 @@ def _machine(reader: Reader) -> MachineSpec:
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
     )
+    if len(clouds) > 1 and machine.type:
+        reader.wrong("type", "no two clouds have the same machine types; say `cpus`, `memory` and `gpu` instead")
     reader.finish()
     return machine
 

@@ -15,6 +15,8 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[machine]`"""
 
     cloud: str = "local"
+    # Where it goes when `cloud` has no machine for it, in this order.
+    other_clouds: tuple[str, ...] = ()
     cpus: Range = Range()
     memory_gb: Range = Range()
     gpu: str = ""
@@ -29,6 +31,10 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     container: str = ""
     zones: tuple[str, ...] = ()
     exclude_zones: tuple[str, ...] = ()
+
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        return (self.cloud, *self.other_clouds)
 
     def needs(self, *, spot: bool) -> Needs:
         return Needs(

@@ -9,7 +9,7 @@ import msgspec
 
 from outlast.clouds.cloud import Cloud
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
-from outlast.supervisor.boot import boot, labels
+from outlast.supervisor.boot import boot, drop_secrets, labels
 from outlast.supervisor.choose import region_key
 from outlast.supervisor.observe import Observer
 from outlast.supervisor.world import (
@@ -123,13 +123,15 @@ class Applier:
 
     def _launch(self, step: Launch) -> None:
         spec = self.observer.watched[step.run].spec
+        name = self.workspace.machine_name(step.run, step.attempt)
         try:
             self.clouds[step.offer.cloud].launch(
                 step.offer,
-                self.workspace.machine_name(step.run, step.attempt),
-                boot=boot(self.workspace, step.run, step.attempt, spec),
+                name,
+                boot=boot(self.workspace, step.run, step.attempt, spec, step.offer.cloud),
                 labels=labels(self.workspace, step.run, step.attempt),
             )
+            self.observer.seen |= {name}
         except (NoCapacity, OverQuota) as problem:
             self._refuse(step, problem)
         except (Throttled, CloudUnreachable) as problem:
@@ -138,7 +140,7 @@ class Applier:
             raise
         except (Denied, BadRequest, NotFound) as problem:
             # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.
-            why = f"could not launch {self.workspace.machine_name(step.run, step.attempt)}: {problem.message}"
+            why = f"could not launch {name}: {problem.message}"
             self._append(step.run, ev.Failed(why=why, hint=problem.hint, at=self.clock()))
 
     def _hold(self, run: str, why: str) -> None:
@@ -196,6 +198,7 @@ class Applier:
         state = self.observer.watched[step.run].story.state
         collect(self.workspace.bucket, step.run, state)
         Books(self.workspace).close_run(step.run, state)
-        self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
+        for cloud in self.observer.watched[step.run].spec.machine.clouds:
+            drop_secrets(self.workspace, self.clouds[cloud], step.run)
         self.workspace.bucket.delete(f"pulse/{step.run}")
         self.observer.forget(step.run)

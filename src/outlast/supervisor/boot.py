@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
 from outlast.supervisor import elsewhere
@@ -37,18 +37,18 @@ _SETTINGS = (
 )
 
 
-def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
+def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str) -> Boot:
     """The boot of one attempt. Nothing in it is a secret: secrets are fetched by the name of their place."""
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-run": run,
         "outlast-attempt": str(attempt),
-        "outlast-cloud": spec.machine.cloud,
+        "outlast-cloud": cloud,
         "outlast-params": msgspec.json.encode(spec.params).decode(),
         **reach.metadata(workspace.url, os.environ),
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
-    if spec.machine.cloud == "local":
+    if cloud == "local":
         # Every machine of the local cloud sees the same disk: data that one attempt fetched serves the next.
         metadata["outlast-cache"] = _cache()
     else:
@@ -58,22 +58,25 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec) -> Boot:
     volumes = _volumes(workspace, spec)
     if volumes:
         metadata[mounts.ATTRIBUTE] = mounts.encode(volumes)
+    if reach.needs_key(workspace.url, cloud):
+        # The name of the key, which the machine asks its cloud for; never the key.
+        metadata[reach.STORE_KEY] = reach.key_name(workspace.secrets_name(run))
     return Boot(
-        script=_script(spec),
+        script=_script(cloud),
         image=spec.machine.image,
         metadata=metadata,
         disk_gb=spec.machine.disk_gb,
-        shares=_shares(workspace, volumes) if spec.machine.cloud == "local" else (),
-        shows=_shows(spec) if spec.machine.cloud == "local" else (),
-        forwards=_forwards() if spec.machine.cloud == "local" else (),
+        shares=_shares(workspace, volumes) if cloud == "local" else (),
+        shows=_shows(spec) if cloud == "local" else (),
+        forwards=_forwards() if cloud == "local" else (),
         databases=_databases(workspace, spec),
         life_max_s=_life_max_s(spec),
     )
 
 
-def _script(spec: Spec) -> str:
+def _script(cloud: str) -> str:
     """Machines made out of this computer have its outlast; the others bring their own."""
-    return _SCRIPT.format(python=shlex.quote(sys.executable)) if spec.machine.cloud == "local" else elsewhere.SCRIPT
+    return _SCRIPT.format(python=shlex.quote(sys.executable)) if cloud == "local" else elsewhere.SCRIPT
 
 
 def _cache() -> str:
@@ -131,9 +134,18 @@ def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
         "outlast-workspace": workspace.url,
         "outlast-cloud": cloud,
         "outlast-wheel": f"{workspace.url}/{store_wheel(workspace.bucket)}",
+        **reach.metadata(workspace.url, os.environ),
     }
     return Boot(script=script, metadata=metadata, rights="supervisor")
 
 
 def labels(workspace: Workspace, run: str, attempt: int) -> dict[str, str]:
     return {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: str(attempt)}
+
+
+def drop_secrets(workspace: Workspace, cloud: Cloud, run: str) -> None:
+    """What the run's machines on this cloud could read."""
+    name = workspace.secrets_name(run)
+    cloud.drop_secrets(name)
+    if reach.needs_key(workspace.url, cloud.name):
+        cloud.drop_secrets(reach.key_name(name))

@@ -30,7 +30,7 @@ def choose(world: World, view: RunView) -> Offer | Hold | Fail:
         kind = "spot" if view.spec.machine.spot else "on-demand"
         return Fail(
             run=view.run,
-            why=f"no {kind} machine of {view.spec.machine.cloud} fits what `[machine]` asks for",
+            why=f"no {kind} machine of {' and '.join(view.spec.machine.clouds)} fits what `[machine]` asks for",
             hint="ask for less, or name no zones",
         )
     offers = _meant(offers)
@@ -44,18 +44,23 @@ def choose(world: World, view: RunView) -> Offer | Hold | Fail:
 
 
 def _meant(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    dearest = min((o.price_usd_per_hour for o in offers), default=0.0) * DEARER_MAX
-    return tuple(o for o in offers if o.price_usd_per_hour <= dearest)
+    """Of each cloud those that are meant: a dear cloud is not left out where it was named."""
+    cheapest: dict[str, float] = {}
+    for offer in offers:
+        cheapest[offer.cloud] = min(offer.price_usd_per_hour, cheapest.get(offer.cloud, offer.price_usd_per_hour))
+    return tuple(o for o in offers if o.price_usd_per_hour <= cheapest[o.cloud] * DEARER_MAX)
 
 
 def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:
     """The offers that do not rest, best first."""
     preferred = [zone for zone in view.spec.machine.zones if zone != "*"]
-    avoided = _avoided(world, view)
+    avoided, clouds = _avoided(world, view), view.spec.machine.clouds
 
-    def rank(offer: Offer) -> tuple[bool, int, float]:
+    def rank(offer: Offer) -> tuple[int, bool, int, float]:
         places = [preferred.index(p) for p in (offer.zone, offer.region) if p in preferred]
-        return offer.zone in avoided, min(places, default=len(preferred)), offer.price_usd_per_hour
+        place = min(places, default=len(preferred))
+        # Clouds in the order in which they were named: data crosses between them for money.
+        return clouds.index(offer.cloud), offer.zone in avoided, place, offer.price_usd_per_hour
 
     awake = [o for o in offers if all(world.resting.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
     return sorted(awake, key=rank)

@@ -21,7 +21,9 @@ from outlast.errors import (
     StoreUnreachable,
     WorkspaceError,
 )
+from outlast.spec.fields import zone_belongs
 from outlast.spec.spec import MachineSpec, Spec
+from outlast.supervisor.boot import drop_secrets
 from outlast.supervisor.deadline import by_policy, look_s
 from outlast.supervisor.purse import Purse
 from outlast.supervisor.roster import Roster
@@ -86,6 +88,8 @@ class Observer:
         self.watched: dict[str, _Watched] = {}
         self.damaged: dict[str, str] = {}
         self.purse = Purse(workspace, each=each)
+        # The machines of the last round, and those that were launched since.
+        self.seen: frozenset[str] = frozenset()
 
     def observe(self, now: float) -> World:
         self.looked_at = self.monotonic()
@@ -100,9 +104,11 @@ class Observer:
             try:
                 found = cloud.machines({LABEL_WORKSPACE: self.workspace.id})
                 machines.update({machine.name: machine for machine in found})
+                self._read_of_vanished(name, machines)
                 machines.update(self._confirm(name, cloud, machines))
             except CloudError as problem:
                 blind[name] = problem.message
+        self.seen = frozenset(machines)
         self._ask_whose(machines)
         views = tuple(self._view(run, watched, blind) for run, watched in self.watched.items())
         resting: dict[str, float] = {}
@@ -239,11 +245,12 @@ class Observer:
         self.damaged.pop(run, None)
         if not exists:
             return None
-        if not self.minds(request.spec.machine.cloud):
+        if not all(self.minds(name) for name in request.spec.machine.clouds):
             self.others.add(run)
             return None
-        # From now on the machines of that cloud are listed, too.
-        self.clouds.get(request.spec.machine.cloud)
+        # From now on the machines of these clouds are listed, too.
+        for name in request.spec.machine.clouds:
+            self.clouds.get(name)
         watched = _Watched(story=story, spec=request.spec, since=self.looked_at)
         self.watched[run] = watched
         return watched
@@ -255,9 +262,19 @@ class Observer:
         if all(now - entry.modified_at < _STRAY_BELL_S for entry in bells):
             return
         for cloud in self.clouds.values():
-            cloud.drop_secrets(self.workspace.secrets_name(run))
+            drop_secrets(self.workspace, cloud, run)
         for entry in bells:
             self.workspace.bucket.delete(entry.key)
+
+    def _read_of_vanished(self, name: str, machines: Mapping[str, Machine]) -> None:
+        """A machine that was there and is not: its attempt may have started since its story was read, and then it is
+        lost, and not still to be launched."""
+        for run, watched in list(self.watched.items()):
+            last = watched.story.state.last
+            if last is None or last.cloud != name or last.phase != "placed":
+                continue
+            if last.machine in self.seen and last.machine not in machines:
+                self._read(run)
 
     def _confirm(self, name: str, cloud: Cloud, machines: Mapping[str, Machine]) -> dict[str, Machine]:
         """Ask by name for machines that ought to be there and are not in the listing: listings lag."""
@@ -282,32 +299,52 @@ class Observer:
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
         # A run with a deadline may leave the machine that it works on for a better one.
-        if not (waits or (state.alive and by_policy(spec))) or spec.machine.cloud in blind:
-            return view
-        cloud = self.clouds.get(spec.machine.cloud)
-        if cloud is None:
-            return msgspec.structs.replace(
-                view, impossible=f"this outlast does not know the cloud `{spec.machine.cloud}`"
-            )
-        try:
-            spot = self._offers(cloud, spec.machine, spot=True) if spec.machine.spot else ()
-            on_demand = self._offers(cloud, spec.machine, spot=False) if wants_on_demand(spec) else ()
-        except (BadRequest, NotFound, Denied) as problem:
-            return msgspec.structs.replace(view, impossible=problem.message, hint=problem.hint)
-        except CloudError as problem:
-            # The listing worked and the prices did not: nothing is known about offers, so nothing is placed.
-            return msgspec.structs.replace(view, unsure=problem.message)
-        return msgspec.structs.replace(view, spot_offers=spot, on_demand_offers=on_demand)
+        asks = waits or (state.alive and by_policy(spec))
+        seen = [name for name in spec.machine.clouds if name not in blind] if asks else []
+        return self._offered(view, spec, seen) if seen else view
 
-    def _offers(self, cloud: Cloud, machine: MachineSpec, *, spot: bool) -> tuple[Offer, ...]:
-        return tuple(cloud.offers(needs_of(machine, spot=spot)))
+    def _offered(self, view: RunView, spec: Spec, names: list[str]) -> RunView:
+        """With what these clouds offer. One that cannot say, or has nothing, does not keep the others from it."""
+        machine = spec.machine
+        spot: list[Offer] = []
+        on_demand: list[Offer] = []
+        impossible, hint, unsure = "", "", ""
+        for name in names:
+            cloud = self.clouds.get(name)
+            if cloud is None:
+                impossible = f"this outlast does not know the cloud `{name}`"
+                continue
+            try:
+                spot += cloud.offers(needs_of(machine, spot=True, cloud=name)) if machine.spot else ()
+                on_demand += cloud.offers(needs_of(machine, spot=False, cloud=name)) if wants_on_demand(spec) else ()
+            except (BadRequest, NotFound, Denied) as problem:
+                impossible, hint = problem.message, problem.hint
+            except CloudError as problem:
+                # The listing worked and the prices did not: nothing is known about offers, so nothing is placed.
+                unsure = problem.message
+        if spot or on_demand:
+            impossible, hint, unsure = "", "", ""
+        return msgspec.structs.replace(
+            view,
+            spot_offers=tuple(spot),
+            on_demand_offers=tuple(on_demand),
+            impossible="" if unsure else impossible,
+            hint=hint,
+            unsure=unsure,
+        )
 
 
 def wants_on_demand(spec: Spec) -> bool:
     return not spec.machine.spot or spec.machine.fallback or by_policy(spec)
 
 
-def needs_of(machine: MachineSpec, *, spot: bool) -> Needs:
-    """What to ask a cloud for. `*` among the zones means: these first, then any other."""
+def needs_of(machine: MachineSpec, *, spot: bool, cloud: str = "") -> Needs:
+    """What to ask a cloud for. `*` among the zones means: these first, then any other. Of several clouds each is bound
+    by zones of its own."""
     needs = machine.needs(spot=spot)
-    return msgspec.structs.replace(needs, zones=()) if "*" in needs.zones else needs
+    zones = () if "*" in needs.zones else needs.zones
+    if not machine.other_clouds:
+        return msgspec.structs.replace(needs, zones=zones)
+    excluded = tuple(zone for zone in needs.exclude_zones if zone_belongs(zone, cloud))
+    own = tuple(zone for zone in zones if zone_belongs(zone, cloud))
+    return msgspec.structs.replace(needs, zones=own, exclude_zones=excluded)

@@ -124,9 +124,10 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     if waits is not None:
         yield from _hold(view, waits.why, waits.until)
         return
-    cloud = view.spec.machine.cloud
-    if cloud in world.blind:
-        yield from _hold(view, f"{cloud} cannot be reached: {world.blind[cloud]}", 0.0)
+    clouds = view.spec.machine.clouds
+    cloud = " and ".join(clouds)
+    if all(name in world.blind for name in clouds):
+        yield from _hold(view, f"{cloud} cannot be reached: {world.blind[clouds[0]]}", 0.0)
         return
     if view.unsure:
         yield from _hold(view, f"{cloud} does not tell its offers: {view.unsure}", 0.0)

@@ -13,11 +13,12 @@ from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
 from outlast.spec.quantity import describe_s
-from outlast.spec.spec import Spec
+from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor import shared
 from outlast.supervisor.afford import check_budget
 from outlast.supervisor.deadline import by_policy
 from outlast.supervisor.observe import needs_of, wants_on_demand
+from outlast.workspace import reach
 from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.data import check_data
 from outlast.workspace.events import Submitted
@@ -74,21 +75,24 @@ def _check_code(spec: Spec) -> list[str]:
 
 
 def _check_machine(spec: Spec, clouds: Mapping[str, Cloud]) -> list[str]:
-    machine = spec.machine
-    cloud = clouds.get(machine.cloud)
+    return [problem for name in spec.machine.clouds for problem in _check_cloud(spec, name, clouds)]
+
+
+def _check_cloud(spec: Spec, name: str, clouds: Mapping[str, Cloud]) -> list[str]:
+    machine, cloud = spec.machine, clouds.get(name)
     if cloud is None:
-        return [f"[machine] cloud: `{machine.cloud}` is not supported by this outlast; use local, gcp or aws"]
+        return [f"[machine] cloud: `{name}` is not supported by this outlast; use local, gcp or aws"]
     kinds = ([True] if machine.spot else []) + ([False] if wants_on_demand(spec) else [])
     try:
-        offers = [offer for spot in kinds for offer in cloud.offers(needs_of(machine, spot=spot))]
+        offers = [offer for spot in kinds for offer in _offers(cloud, machine, spot)]
         if by_policy(spec) and (problem := _check_prices(offers)):
             return [problem]
         if not offers:
-            return [f"[machine]: no machine of `{machine.cloud}` fits; ask for less, or for a range such as `8+`"]
+            return [f"[machine]: no machine of `{name}` fits; ask for less, or for a range such as `8+`"]
         if problems := check_budget(spec, offers):
             return problems
         if machine.image and not _has_image(cloud, machine.image):
-            return [f"[machine] image: `{machine.cloud}` has no image `{machine.image}`"]
+            return [f"[machine] image: `{name}` has no image `{machine.image}`"]
     except (BadRequest, NotFound) as problem:
         return [f"[machine]: {problem.message}" + (f"; {problem.hint}" if problem.hint else "")]
     return []
@@ -99,7 +103,7 @@ def _check_purse(workspace: Workspace, cloud: Cloud, spec: Spec) -> None:
     if not any(True for _ in workspace.bucket.list("limits/")):
         return
     kinds = [spot for spot in (True, False) if spot == spec.machine.spot or (not spot and spec.machine.fallback)]
-    prices = [o.price_usd_per_hour for spot in kinds for o in cloud.offers(needs_of(spec.machine, spot=spot))]
+    prices = [o.price_usd_per_hour for spot in kinds for o in _offers(cloud, spec.machine, spot)]
     refuse_if_spent(workspace, who=who_am_i(), hour_usd=min(prices, default=0.0), now=workspace.clock())
 
 
@@ -114,18 +118,31 @@ def _check_prices(offers: Sequence[Offer]) -> str:
     return ""
 
 
-def _check_workspace(workspace: Workspace, spec: Spec) -> None:
+def _offers(cloud: Cloud, machine: MachineSpec, spot: bool) -> Sequence[Offer]:
+    return cloud.offers(needs_of(machine, spot=spot, cloud=cloud.name))
+
+
+def _check_workspace(workspace: Workspace, spec: Spec, environment: Mapping[str, str]) -> None:
+    """Whether the machines can reach it. Raises SpecError, and UsageError when they would need a key."""
     if "://" not in workspace.url or workspace.url.startswith("memory://"):
+        store = {"aws": "s3://BUCKET/NAME; `outlast setup aws`"}.get(
+            spec.machine.cloud, "gs://BUCKET/NAME; `outlast setup gcp`"
+        )
         raise SpecError(
             [f"[machine] cloud: machines of `{spec.machine.cloud}` cannot reach the workspace {workspace.url}"],
-            hint="use a bucket: --workspace gs://BUCKET/NAME; `outlast setup gcp` makes one",
+            hint=f"use a bucket: --workspace {store} makes one",
         )
+    if any(reach.needs_key(workspace.url, name) for name in spec.machine.clouds):
+        reach.key_given(workspace.url, environment)
 
 
 def _has_image(cloud: Cloud, name: str) -> bool:
     """Whether it is an image, or a family that stands for one. Those of other projects are not in any listing."""
-    return "/" in name or any(
-        image.name == name or (image.family == name and not image.retired) for image in cloud.images()
+    # EC2 looked for it when it was asked for offers; there, public ones have names, too.
+    return (
+        cloud.name == "aws"
+        or "/" in name
+        or any(image.name == name or (image.family == name and not image.retired) for image in cloud.images())
     )
 
 
@@ -153,8 +170,9 @@ def check_all(
     spec = shared.narrowed(workspace, clouds, spec)
     _check_purse(workspace, clouds[spec.machine.cloud], spec)
     if spec.machine.cloud != "local":
-        _check_workspace(workspace, spec)
-        workspace.remember_cloud(spec.machine.cloud)
+        _check_workspace(workspace, spec, environment)
+        for name in spec.machine.clouds:
+            workspace.remember_cloud(name)
     return spec
 
 
@@ -210,8 +228,8 @@ def announce(
     workspace.ring(request.run)
     values = {name: environment[variable] for name, variable in spec.secrets.items()}
     values |= shared.addresses(workspace, clouds, spec)
-    if values:
-        clouds[spec.machine.cloud].put_secrets(workspace.secrets_name(request.run), values)
+    for name in spec.machine.clouds:
+        _put_secrets(workspace, clouds[name], request.run, values, environment)
     submitted = Submitted(who=request.who, at=workspace.clock(), by=request.who)
     story, nonce = workspace.story(request.run), workspace.ids()
     if again:
@@ -233,6 +251,17 @@ def prepare(
     """Check all that can be checked, and store the code: everything of a submit but the asking. What is to be asked."""
     spec = check_all(workspace, spec, clouds, environment, source=source)
     return spec, store_code(workspace, spec, say)
+
+
+def _put_secrets(
+    workspace: Workspace, cloud: Cloud, run: str, values: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    """What the run's machines on this cloud may read, and nobody else's."""
+    place = workspace.secrets_name(run)
+    if values:
+        cloud.put_secrets(place, values)
+    if reach.needs_key(workspace.url, cloud.name):
+        cloud.put_secrets(reach.key_name(place), reach.key_given(workspace.url, environment))
 
 
 def store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> CodeRecord:

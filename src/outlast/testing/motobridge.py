@@ -36,6 +36,7 @@ class Bridge:
         self._storing = threading.Lock()
         self._tokens: dict[str, tuple[str, Answer, list[str]]] = {}
         self.calls: list[str] = []
+        self._quota = 64.0
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
@@ -44,10 +45,15 @@ class Bridge:
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length)
         answer = self._control(path, body) if path.startswith("/__bridge/") else self._answer(environ, body)
-        start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
-        return [answer.body]
+        return _said(answer, start_response)
 
     def _s3(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        with self._lock:
+            rule = self._rules.match(f"S3.{environ['REQUEST_METHOD']}", {})
+        if rule is not None:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            environ["wsgi.input"].read(length)
+            return _said(rule.answer_s3(), start_response)
         if environ["REQUEST_METHOD"] != "PUT":
             return self._moto(environ, start_response)
         # moto looks whether an object is there and writes it in two steps, between which others fit; S3 has one.
@@ -59,6 +65,8 @@ class Bridge:
             self._rules.replace(json.loads(body))
         elif path == "/__bridge/rebalance":
             self._life.rebalance(json.loads(body)["instance"])
+        elif path == "/__bridge/quota":
+            self._quota = float(json.loads(body)["processors"])
         elif path == "/__bridge/calls":
             return Answer(200, json.dumps(self.calls).encode())
         return Answer(200, b"{}")
@@ -71,14 +79,15 @@ class Bridge:
         with self._lock:
             self.calls.append(action)
             rule = self._rules.match(action, asked)
-            if rule is not None and not rule.after:
+            if rule is not None and not rule.after and not rule.vanish:
                 return rule.answer(action)
             self._life.look()
             answer = self._ec2(environ, body, action, asked)
             self._life.follow()
-            if rule is not None:
-                return rule.answer(action)
-            return answer
+            if rule is not None and rule.vanish:
+                self._life.vanish()
+                return answer
+            return rule.answer(action) if rule is not None else answer
 
     def _ec2(self, environ: Environ, body: bytes, action: str, asked: dict[str, str]) -> Answer:
         if (why := self._life.refuses(action, asked)) is not None:
@@ -120,10 +129,24 @@ class Bridge:
         return Answer(200, text.encode(), (("Content-Type", "text/xml"),))
 
     def _other(self, environ: Environ, body: bytes) -> Answer:
+        # As `ssm AmazonSSM.PutParameter`, `fis POST /experiments`.
+        scope = _scope(environ).partition("Credential=")[2].split("/")
+        what = environ.get("HTTP_X_AMZ_TARGET") or f"{environ['REQUEST_METHOD']} {environ.get('PATH_INFO', '')}"
+        with self._lock:
+            self.calls.append(f"{scope[3] if len(scope) > 3 else 'nobody'} {what}")
+        if "/servicequotas/" in _scope(environ):
+            quota = {"Quota": {"QuotaCode": json.loads(body)["QuotaCode"], "Value": self._quota}}
+            return Answer(200, json.dumps(quota).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if "/pricing/" in _scope(environ):
             why = {"__type": "AccessDeniedException", "message": "this account may not ask for prices"}
             return Answer(400, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
-        if environ.get("HTTP_X_AMZ_TARGET", "").endswith(".GetParameter"):
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        if target.startswith("AmazonSSM."):
+            with self._lock:
+                rule = self._rules.match(target.rpartition(".")[2], {})
+            if rule is not None:
+                return rule.answer_json()
+        if target.endswith(".GetParameter"):
             name = json.loads(body)["Name"]
             if name.startswith(_UBUNTU):
                 # moto knows the parameters of Amazon Linux alone; any of its images will do.
@@ -154,6 +177,11 @@ def _without_snapshot_tags(asked: dict[str, str]) -> bytes:
     tags = tuple(f"TagSpecification.{number}." for number in numbers)
     kept = {key: value for key, value in asked.items() if not (tags and key.startswith(tags))}
     return urlencode(kept).encode()
+
+
+def _said(answer: Answer, start_response: Any) -> Iterable[bytes]:
+    start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
+    return [answer.body]
 
 
 def _scope(environ: Environ) -> str:

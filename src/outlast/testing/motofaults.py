@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -16,24 +17,35 @@ class Answer(NamedTuple):
 
 
 class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What happens to calls of this action, all of them if it is empty."""
+    """What happens to calls of this action, all of them if it is empty. Actions of EC2 and Systems Manager have
+    Amazon's names; those of S3 are `S3.GET`, `S3.PUT` …"""
 
     action: str = ""
     # A zone that must occur among the parameters.
     zone: str = ""
-    code: str
+    code: str = ""
     status: int = 400
     # So many times; 0 is for ever. Every nth call of each action only.
     times: int = 0
     every: int = 1
     # The work is done first, and only the answer is lost.
     after: bool = False
+    # The answer is good, and right after it every instance vanishes.
+    vanish: bool = False
     seen: dict[str, int] = {}
 
     def answer(self, action: str) -> Answer:
         if self.code == "InsufficientInstanceCapacity" and action == "CreateFleet":
             return _empty_fleet(self.code)
         return refusal(self.code, "put in by a rule of the bridge", status=self.status)
+
+    def answer_json(self) -> Answer:
+        why = {"__type": self.code, "message": "put in by a rule of the bridge"}
+        return Answer(self.status, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+
+    def answer_s3(self) -> Answer:
+        text = f"<Error><Code>{self.code}</Code><Message>put in by a rule of the bridge</Message></Error>"
+        return Answer(self.status, text.encode(), (("Content-Type", "application/xml"),))
 
 
 class Rules:

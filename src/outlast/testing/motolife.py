@@ -42,6 +42,13 @@ class Life:
             for instance in reservation.instances
         }
 
+    def vanish(self) -> None:
+        """All that runs is taken away from one moment to the next, and nobody says why."""
+        for instance in self.instances().values():
+            if instance.state == "running":
+                instance.terminate()
+        self.follow()
+
     def any_alive(self, ids: list[str]) -> bool:
         every = self.instances()
         return any(id in every and every[id].state not in ("terminated", "shutting-down") for id in ids)

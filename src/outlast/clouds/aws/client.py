@@ -1,19 +1,26 @@
-"""Calls of Amazon's APIs, each tried once: `boto3` is loaded here and nowhere else, and its own retries are off."""
+"""Calls of Amazon's APIs: `boto3` is loaded here and nowhere else, and its own retries are off.
+
+A call that was refused for haste is made again: nothing was done, and a launch is nine calls. All else goes up at once.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from outlast.clouds.aws.errors import Doc, sort
-from outlast.errors import BadRequest, CloudUnreachable, Denied, OutlastError
+from outlast.errors import BadRequest, CloudUnreachable, Denied, OutlastError, Throttled
 
 DEFAULT_REGION = "us-east-1"
 # The Pricing API is in few regions and speaks of all of them.
 _PRICING_REGION = "us-east-1"
 _CONNECT_S, _READ_S = 10, 60
+TRIES = 4
+_PAUSE_S = 0.25
 
 
 class Client:
@@ -40,14 +47,24 @@ class Client:
         except ImportError as problem:
             raise OutlastError("`boto3` is not installed", hint="pip install 'outlast[aws]'") from problem
         self._session = self._session or boto3.Session(region_name=self.region)
-        # One layer retries, and it is not this one. Parameters stay checked against the service's own model.
+        # One layer retries, and it is not `boto3`. Parameters stay checked against the service's own model.
         once = {"total_max_attempts": 1, "mode": "standard"}
         config = Config(retries=once, connect_timeout=_CONNECT_S, read_timeout=_READ_S, parameter_validation=True)
         region = _PRICING_REGION if name == "pricing" else self.region
         return self._session.client(name, region_name=region, config=config)
 
     def call(self, service: str, operation: str, **parameters: Any) -> Doc:
-        """One call, one answer, or a typed error."""
+        """One answer, or a typed error."""
+        for tried in range(1, TRIES + 1):
+            try:
+                return self._call(service, operation, parameters)
+            except Throttled:
+                if tried == TRIES:
+                    raise
+                time.sleep(_PAUSE_S * 2**tried * random.uniform(0.5, 1.0))
+        raise AssertionError
+
+    def _call(self, service: str, operation: str, parameters: Doc) -> Doc:
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outlast.clouds.aws.volumes import AwsVolumes
 
 STOP = "`outlast machine stop`"
-PROFILE = "outlast-machine"
+PROFILE, SUPERVISOR = "outlast-machine", "outlast-supervisor"
 _USER = "root"
 # How long a rehearsed interruption warns; Amazon takes no less than two minutes.
 _NOTICE = "PT2M"
@@ -50,6 +50,21 @@ class AwsCloud:
         from outlast.clouds.aws.databases import AwsDatabases
 
         return AwsDatabases(self.client)
+
+    @property
+    def profile(self) -> str:
+        """What machines of runs may do."""
+        return os.environ.get("OUTLAST_AWS_INSTANCE_PROFILE", PROFILE)
+
+    @property
+    def supervisor_profile(self) -> str:
+        """What the machine may do that supervises."""
+        return os.environ.get("OUTLAST_AWS_SUPERVISOR_PROFILE", SUPERVISOR)
+
+    @property
+    def price_note(self) -> str:
+        """What whoever reads our prices should know of them; nothing, where they are Amazon's own of today."""
+        return self.prices.note
 
     # What there is
 
@@ -94,7 +109,7 @@ class AwsCloud:
             labels={**labels, **keys},
             image=image,
             group=access.group(self.client),
-            profile=os.environ.get("OUTLAST_AWS_INSTANCE_PROFILE", PROFILE),
+            profile=self.supervisor_profile if boot.rights == "supervisor" else self.profile,
         )
         zones = [offer.zone] if offer.zone else list(self.catalogue.zones())
         return self._checked(self.fleet.launch(offer, name, data, labels, zones), labels)

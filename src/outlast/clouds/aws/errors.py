@@ -17,7 +17,13 @@ _CAPACITY = {
 _QUOTA = {
     *("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded"),
     *("MaxIOPSLimitExceeded", "SecurityGroupLimitExceeded", "ResourceLimitExceeded", "ParameterLimitExceeded"),
-    *("MaxSpotFleetRequestCountExceeded", "FleetLimitExceeded", "SnapshotLimitExceeded", "AMIQuotaExceeded"),
+    *(
+        "MaxSpotFleetRequestCountExceeded",
+        "LimitExceeded",
+        "FleetLimitExceeded",
+        "SnapshotLimitExceeded",
+        "AMIQuotaExceeded",
+    ),
 }
 _THROTTLED = {
     *("RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled"),
@@ -27,9 +33,17 @@ _THROTTLED = {
 _DENIED = {
     *("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "Blocked", "OptInRequired"),
     *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "ExpiredToken"),
-    *("ExpiredTokenException", "RequestExpired", "MissingAuthenticationToken", "PendingVerification"),
+    *(
+        "ExpiredTokenException",
+        "RequestExpired",
+        "403",
+        "BucketAlreadyExists",
+        "MissingAuthenticationToken",
+        "PendingVerification",
+    ),
 }
 _PASSING = {"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "ServerInternal", "RequestTimeout"}
+_MISSING = {"ParameterNotFound", "NoSuchEntity", "NoSuchBucket", "NoSuchResourceException", "404"}
 _NO_TOKEN_ANY_MORE = {"IdempotentInstanceTerminated", "IdempotentParameterMismatch"}
 
 
@@ -55,9 +69,13 @@ def sort(code: str, message: str, *, status: int = 400) -> CloudError:
             return kind(text, hint=hint)
     if code in _NO_TOKEN_ANY_MORE:
         return TokenSpent(text)
-    if code.endswith(("NotFound", ".Unknown", "NotFoundException", "NotFoundFault", ".Unavailable")):
+    if (
+        code.endswith(("NotFound", ".Unknown", "NotFoundException", "NotFoundFault", ".Unavailable"))
+        or code in _MISSING
+    ):
         return NotFound(text)
-    if code.endswith((".Duplicate", "AlreadyExists", "AlreadyExistsException", "AlreadyExistsFault", "TargetConflict")):
+    there = (".Duplicate", "AlreadyExists", "AlreadyExistsException", "AlreadyExistsFault", "TargetConflict")
+    if code.endswith(there) or code == "BucketAlreadyOwnedByYou":
         return Exists(text)
     return CloudUnreachable(text, hint="try again in a moment") if status >= 500 else BadRequest(text)
 

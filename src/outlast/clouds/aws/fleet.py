@@ -17,6 +17,8 @@ from outlast.errors import CloudUnreachable, NotFound
 
 _ALIVE = ["pending", "running", "stopping", "shutting-down", "stopped"]
 _WAIT_S_MAX = 300.0
+# Of the token, in the name of a launch template.
+_MARK_LENGTH = 12
 
 
 class Fleet:
@@ -78,7 +80,7 @@ class Fleet:
         raise NotFound(f"machine `{name}` was gone as soon as it was made")
 
     def _instant_fleet(self, name: str, data: Doc, zones: list[str], token: str) -> None:
-        template = f"outlast-{name}-{token[-12:]}"
+        template = f"outlast-{name}-{token[-_MARK_LENGTH:]}"
         # Nothing else may name the type: the fleet chooses.
         common = {key: value for key, value in data.items() if key not in ("InstanceType", "TagSpecifications")}
         common["TagSpecifications"] = [one for one in data["TagSpecifications"] if one["ResourceType"] == "volume"]
@@ -143,6 +145,11 @@ class Fleet:
 
     def end_fleets(self, name: str) -> None:
         """What is left of the fleets that the machine came from, also when the machine itself is gone already."""
+        named = [{"Name": "launch-template-name", "Values": [f"outlast-{name}-*"]}]
+        for doc in list(self._client.pages("ec2", "describe_launch_templates", "LaunchTemplates", Filters=named)):
+            # A name with more behind it is another machine's.
+            if len(str(doc["LaunchTemplateName"])) == len(f"outlast-{name}-") + _MARK_LENGTH:
+                self._drop_template(str(doc["LaunchTemplateName"]))
         wanted = [
             {"Name": "resource-type", "Values": ["fleet"]},
             {"Name": "key", "Values": [machines.TAG_MACHINE]},

@@ -23,7 +23,7 @@ class Offers:
         self._lock = threading.Lock()
         self._zones: tuple[str, ...] = ()
         self._sold: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
-        self._kinds: dict[str, Kind] = dict(table.KINDS)
+        self._kinds: dict[str, Kind] = dict(table.NAMED)
 
     def zones(self) -> tuple[str, ...]:
         with self._lock:

@@ -58,13 +58,20 @@ class Prices:
                 self._on_demand |= self._ask(wanted)
             return {name: self._on_demand[name][0] for name in wanted if name in self._on_demand}
 
+    @property
+    def note(self) -> str:
+        """That on-demand prices are not Amazon's of today; empty while they all are."""
+        with self._lock:
+            built_in = any(source == BUILT_IN for _, source in self._on_demand.values())
+        return f"on demand from the {BUILT_IN}" if built_in else ""
+
     def source(self, type: str) -> str:
         """Where the on-demand price of this type is from, for a reader."""
         self.on_demand([type])
         return self._on_demand.get(type, (0.0, "nobody knows"))[1]
 
     def _ask(self, types: frozenset[str]) -> dict[str, tuple[float, str]]:
-        prices = {name: (table.KINDS[name].usd_per_hour, BUILT_IN) for name in types if name in table.KINDS}
+        prices = {name: (table.NAMED[name].usd_per_hour, BUILT_IN) for name in types if name in table.NAMED}
         fields = {
             "regionCode": self._client.region,
             "operatingSystem": "Linux",

@@ -51,3 +51,5 @@ _ALL = [
     Kind("p5.48xlarge", 192, 2048, 55.04, "H100", 8),
 ]
 KINDS = {kind.name: kind for kind in _ALL}
+# Too small for any run, and so chosen only by name: it supervises.
+NAMED = {**KINDS, "t3.micro": Kind("t3.micro", 2, 1, 0.0104)}

@@ -1,0 +1,86 @@
+"""The real `aws` command sees what we created, and deletes it under our feet without harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.clouds.aws.cloud import AwsCloud
+from outlast.clouds.cloud import LABEL_RUN
+from tests.aws.conftest import Bridge
+from tests.aws.home import RUN, AwsHome, left
+from tests.waiting import eventually
+
+AWS = "/usr/bin/aws" if os.path.exists("/usr/bin/aws") else shutil.which("aws") or ""
+pytestmark = pytest.mark.skipif(not AWS, reason="the `aws` command is not installed: apt install awscli")
+
+
+# Saves, and waits for the end of its machine; what is resumed is done.
+WAITS = """
+import os, time
+path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state")
+resumed = os.path.exists(path)
+open(path, "w").write("saved")
+while not resumed:
+    time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
+    own = AwsHome(tmp_path, bridge)
+    yield own
+    own.clean()
+    for machine in cloud.machines():
+        cloud.delete(machine.name)
+
+
+def aws(home: AwsHome, bridge: Bridge, *words: str) -> Any:
+    # Older ones do not know the variable.
+    done = subprocess.run(
+        [AWS, "--endpoint-url", bridge.url, "--output", "json", *words],
+        env={**home.environment, "AWS_PAGER": "", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "not found" in done.stderr and "command" in done.stderr:
+        pytest.skip(f"the `aws` command does not run here: {done.stderr.strip()[:200]}")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout) if done.stdout.strip() else {}
+
+
+@pytest.mark.timeout(240)
+def test_the_aws_command_sees_a_run_and_deletes_its_machine_without_harm(
+    home: AwsHome, cloud: AwsCloud, bridge: Bridge
+) -> None:
+    home.write("wait.py", WAITS)
+    runner = home.start(*RUN, "--", "python3", "wait.py")
+    story = home.workspace.story("count-1")
+    eventually(lambda: bool(story.refresh().checkpoints), within_s=120, what="a checkpoint")
+    wanted = f"Name=tag:{LABEL_RUN},Values=count-1"
+    alive = "Name=instance-state-name,Values=running"
+    seen = aws(home, bridge, "ec2", "describe-instances", "--filters", wanted, alive)
+    (doc,) = [one for reservation in seen["Reservations"] for one in reservation["Instances"]]
+    assert doc["InstanceLifecycle"] == "spot"
+    assert doc["MetadataOptions"]["HttpTokens"] == "required"
+    volumes = aws(home, bridge, "ec2", "describe-volumes", "--filters", wanted)["Volumes"]
+    assert [volume["Attachments"][0]["InstanceId"] for volume in volumes] == [doc["InstanceId"]]
+    bucket = home.workspace.url.removeprefix("s3://").partition("/")[0]
+    keys = aws(home, bridge, "s3api", "list-objects-v2", "--bucket", bucket, "--prefix", "ws/runs/count-1/story/")
+    assert len(keys["Contents"]) >= 3
+    aws(home, bridge, "ec2", "terminate-instances", "--instance-ids", doc["InstanceId"])
+    output, _ = runner.communicate(timeout=200)
+    assert runner.returncode == 0, output
+    state = story.refresh()
+    assert [one.outcome for one in state.attempts] == ["lost", "finished"]
+    assert state.attempts[1].resumed_from
+    assert left(cloud.client) == {}
