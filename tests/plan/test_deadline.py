@@ -159,3 +159,18 @@ def test_without_work_the_first_steps_are_waited_for() -> None:
     (step,) = plan(world(view(spec=told)))
     assert isinstance(step, Place)
     assert step.offer.spot
+
+
+def test_without_a_deadline_the_cheapest_progress_is_taken_not_the_cheapest_hour() -> None:
+    """Machines of `here-a` take long to start and die young: what is dearer by the hour is cheaper in the end."""
+    deaths: list[Event] = []
+    for number in range(1, 6):
+        at = 890.0 - 5000.0 * (6 - number)
+        deaths += [
+            placed(number, "here-a", at=at),
+            ev.Started(attempt=number, at=at + 600.0),
+            ev.Saved(attempt=number, checkpoint=f"c{number}", at=at + 700.0),
+            ev.Lost(attempt=number, why="gone", at=at + 800.0),
+        ]
+    (step, *_) = [step for step in plan(world(view(*deaths))) if isinstance(step, Place)]
+    assert step.offer.zone == "here-b"

@@ -1,9 +1,9 @@
-"""Where the next attempt goes: the cheapest offer that is not resting and not where it was just preempted. Pure."""
+"""Where the next attempt goes: the cheapest progress that is not resting and not where it was just preempted. Pure."""
 
 from __future__ import annotations
 
 from outlast.clouds.cloud import Offer
-from outlast.supervisor.deadline import by_policy, next_place
+from outlast.supervisor.deadline import by_policy, next_place, progress_usd
 from outlast.supervisor.world import Fail, Hold, RunView, World
 
 # A zone that has just taken a machine back is likely to do it again soon.
@@ -60,7 +60,7 @@ def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]
         places = [preferred.index(p) for p in (offer.zone, offer.region) if p in preferred]
         place = min(places, default=len(preferred))
         # Clouds in the order in which they were named: data crosses between them for money.
-        return clouds.index(offer.cloud), offer.zone in avoided, place, offer.price_usd_per_hour
+        return clouds.index(offer.cloud), offer.zone in avoided, place, progress_usd(world, view, offer)
 
     awake = [o for o in offers if all(world.resting.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
     return sorted(awake, key=rank)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from outlast.clouds.cloud import Offer
 from outlast.policy import Choice, OnDemand, Spot, View, decide
 from outlast.policy.decide import break_even_s
+from outlast.policy.lives import CYCLE_S, CYCLES
 from outlast.policy.view import ON_DEMAND
 from outlast.spec.spec import Spec
 from outlast.supervisor.world import Hold, Move, RunView, World
@@ -34,6 +35,9 @@ GRACE_ELSEWHERE_S = 120.0
 # A machine that works is not left for a place that had none so lately, if nobody has seen one there since: whether
 # there is capacity again is only known by asking for a machine, and the answer may be no.
 OUTAGE_S = 3600.0
+
+# Of so many other runs the stories are asked what starts took and how long machines lived.
+STORIES = 50
 
 # No figures in it: it is said once and stays true, however long it waits.
 WAITS = "waits for spot: the deadline leaves time to spare"
@@ -100,7 +104,10 @@ def policy_view(world: World, view: RunView) -> View | None:
         return None
     cloud, now = view.spec.machine.cloud, world.now
     due = due_at(view.spec, view.state)
-    history = [attempt for each in world.runs for attempt in each.state.attempts if attempt.cloud == cloud]
+    # Its own story, and those of some others: of ten thousand runs a few tell enough, and each is decided on by itself.
+    others = (each for each in itertools.islice(world.runs, STORIES) if each.run != view.run)
+    clouds = view.spec.machine.clouds
+    history = [a for each in (*others, view) for a in each.state.attempts if a.cloud in clouds]
     _, unsaved = done_s(view.state, now)
     held = _held(view)
     on_demand = OnDemand(price=demands[0].price_usd_per_hour, start_s=_start_s(history, cloud, worst=True))
@@ -114,6 +121,19 @@ def policy_view(world: World, view: RunView) -> View | None:
         look_s=look_s(cloud),
         unsaved_s=unsaved + UNNOTICED_S.get(cloud, UNNOTICED_ELSEWHERE_S),
     )
+
+
+def progress_usd(world: World, view: RunView, offer: Offer) -> float:
+    """What an hour of progress costs there: the price, and the starts that short lives make necessary, as was seen."""
+    if not offer.spot:
+        return offer.price_usd_per_hour
+    history = [a for a in view.state.attempts if a.cloud == offer.cloud]
+    here = [a for a in history if a.spot and (a.zone, a.type) == (offer.zone, offer.type) and a.outcome != "refused"]
+    start_s = _start_s(here if _starts(here) else history, offer.cloud)
+    lived_s = sum((a.over_at or world.now) - a.placed_at for a in here)
+    # Each life costs a start; a place that nobody has seen is given the lives that the policy assumes.
+    life_s = (CYCLES * CYCLE_S / 2 + lived_s) / (CYCLES + sum(_taken(a) for a in here))
+    return offer.price_usd_per_hour * (1 + start_s / max(life_s, 1.0))
 
 
 def next_place(world: World, view: RunView) -> Offer | Hold | None:
@@ -180,7 +200,7 @@ def _offer(world: World, view: RunView, choice: Choice) -> Offer | None:
 
 def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> Spot:
     now = world.now
-    here = [a for a in history if a.spot and a.zone == offer.zone and a.type == offer.type]
+    here = [a for a in history if a.spot and (a.cloud, a.zone, a.type) == (offer.cloud, offer.zone, offer.type)]
     lives = [a for a in here if a.outcome != "refused"]
     rests_until = world.resting.get(offer.key, 0.0)
     mine = _held(view)
