@@ -1,6 +1,7 @@
 """A randomized search for the best XGBoost model of census incomes. A step is a candidate: a search that was preempted
 goes on with the next one, and the best model so far is in every checkpoint."""
 
+import csv
 import os
 
 import numpy
@@ -36,6 +37,22 @@ def default_data():
     return "data" if os.path.exists("data/adult.data") else ""
 
 
+def score_of(model, data, rows, folds):
+    """The model's cross-validated score, and what it is fitted to."""
+    points, labels = load(data or default_data(), "adult.data", rows=rows)
+    points, labels = numpy.array(points, dtype=object), numpy.array(labels)
+    return cross_val_score(model, points, labels, cv=folds, scoring="roc_auc").mean(), points, labels
+
+
+def write_table(folder, candidates, scores):
+    """A line a candidate, as `outlast sweep export table.csv` writes one a trial."""
+    with open(os.path.join(folder, "candidates.csv"), "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trial", "auc", *SPACE])
+        for number, (candidate, score) in enumerate(zip(candidates, scores, strict=False)):
+            writer.writerow([number, score, *(candidate[name] for name in SPACE)])
+
+
 @outlast.trainer(free=("data", "jobs"))
 def train(run, *, data: str = "", rows: int = 0, folds: int = 3, seed: int = 7, jobs: int = -1):
     """Search hyperparameters of XGBoost on the census income data; --train-steps is the number of candidates.
@@ -64,6 +81,7 @@ def train(run, *, data: str = "", rows: int = 0, folds: int = 3, seed: int = 7, 
         run.log(step, auc=score, best=max(state["scores"]))
         run.save_if_due(step, lambda: state)
         print(f"candidate {step + 1}  auc {score:.4f}{'  the best so far' if better else ''}", flush=True)
+    write_table(run.outputs, candidates, state["scores"])
     print(f"best: {state['best']}", flush=True)
     return {"auc": max(state["scores"], default=0.0)}
 

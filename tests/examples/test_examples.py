@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import os
@@ -105,6 +106,37 @@ def test_the_search_over_census_models_goes_on_with_the_next_candidate(example: 
     tried = [line.split()[1] for line in output.splitlines() if line.lstrip().startswith("candidate ")]
     assert sorted(set(tried)) == ["1", "2", "3", "4", "5"]
     assert len(tried) <= 6, "only the candidate under way may be tried again"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="not installed here: optuna")
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="the census data are not on this computer")
+def test_the_census_search_by_burst_and_by_sweep_gives_the_same_kind_of_table(example: Example) -> None:
+    project = example.take("census")
+    for name in ("outlast.toml", "sweep.toml"):
+        with (project / name).open("a") as file:
+            file.write(f'[data]\n"data" = "{REAL_DATA}"\n')
+    few = ["-p", "rows=400", "-p", "folds=2", "-p", "jobs=1"]
+    burst = example.home.outlast("burst", "-p", "train_steps=3", *few, "--pull", "burst", timeout_s=100)
+    assert burst.returncode == 0, burst.stderr
+    table = rows_of(project / "burst" / "candidates.csv")
+    assert len(table) == 3
+    best = max(table, key=lambda row: float(row["auc"]))
+    # Of what is searched all but the depth is as in the best candidate: its point of the grid must score the same.
+    other = "3" if best["max_depth"] != "3" else "4"
+    fixed = [f"{name}={best[name]}" for name in list(best)[3:]]
+    words = [word for pair in [f"max_depth={best['max_depth']},{other}", *fixed] for word in ("--param", pair)]
+    sweep = example.home.outlast("sweep", "-f", "sweep.toml", "--sampler", "grid", *words, *few, timeout_s=100)
+    assert sweep.returncode == 0, sweep.stderr
+    assert example.home.outlast("sweep", "export", "last", "table.csv").returncode == 0
+    found = {row["max_depth"]: float(row["auc"]) for row in rows_of(project / "table.csv")}
+    assert found.keys() == {best["max_depth"], other}
+    assert found[best["max_depth"]] == pytest.approx(float(best["auc"]), abs=1e-12)
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
