@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -138,8 +139,9 @@ def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s:
     check_best_again(home, state)
 
 
+@pytest.mark.timeout(300)
 def test_trials_are_preempted_and_drivers_killed_and_each_has_one_result(home: Home) -> None:
-    rehearse(home, 9, 3, pause_s=0.2, every_s=3.0, within_s=100.0)
+    rehearse(home, 9, 3, pause_s=0.2, every_s=3.0, within_s=200.0)
 
 
 @pytest.mark.soak
@@ -148,10 +150,11 @@ def test_sixty_trials_over_six_machines_with_a_preemption_every_few_seconds(home
     rehearse(home, 60, 6, pause_s=0.5, every_s=3.0, within_s=800.0)
 
 
+@pytest.mark.timeout(300)
 def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home: Home) -> None:
     command = write_trial(home, pause_s=0.2)
     words = ["sweep", *SEARCHED, "--trials", "10", "--parallel", "4", "--per-machine", "2", *command]
-    Storm(home, words, every_s=4.0, kills=1).last(100.0)
+    Storm(home, words, every_s=4.0, kills=1).last(200.0)
     state = check_each_once(home, 10)
     assert {trial.run for trial in state.trials} <= {f"project-s1-w{n}" for n in range(1, 9)}
     answer = home.outlast("pull", state.trials[0].run, "pulled")
@@ -227,6 +230,44 @@ def test_it_is_left_to_the_background_stopped_and_looked_at_from_elsewhere(home:
     assert len(state.trials) < 40
     listed: list[dict[str, Any]] = json.loads(home.outlast("sweep", "list", "--json").stdout)
     assert [(row["sweep"], row["state"]) for row in listed] == [(name, "halted")]
+
+
+def test_ctrl_c_leaves_it_to_the_background_and_all_comes_from_the_file(home: Home) -> None:
+    write_trial(home, pause_s=1.0)
+    home.write(
+        "outlast.toml",
+        'name = "filed"\ncommand = "python train.py"\n[sweep]\ngoal = "min:loss"\ntrials = 4\nparallel = 2\n'
+        '[sweep.params]\nlr = "log(1e-4..1e-1)"\ndepth = "3..10"\nopt = ["adam", "sgd"]\n',
+    )
+    process = home.start("sweep")
+    home.until(lambda: len(state_of(home).trials) >= 2, "the first two trials")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "`filed-s1` goes on" in output
+    home.until(lambda: state_of(home).over, "the end of the sweep", within_s=90)
+    home.until(lambda: not home.machines(), "the end of all machines")
+    check_each_once(home, 4)
+
+
+def test_the_pruner_ends_hopeless_trials_of_a_worker(home: Home) -> None:
+    home.write(
+        "train.py",
+        "import json, os, sys, time\n"
+        "for step in range(1, 9):\n"
+        "    with open(os.environ['OUTLAST_METRICS_FILE'], 'a') as file:\n"
+        "        file.write(json.dumps({'step': step, 'loss': int(sys.argv[1]) + 1 / step}) + '\\n')\n"
+        "    time.sleep(0.4)\n",
+    )
+    words = ["--param", "x=0..1000", "--goal", "min:loss", "--sampler", "random", "--pruner", "asha"]
+    packed = ["--trials", "8", "--parallel", "4", "--per-machine", "4"]
+    answer = home.outlast("sweep", *words, *packed, "--", "python3", "train.py", "{x}", timeout_s=100)
+    assert answer.returncode == 0, answer.stderr
+    state = state_of(home)
+    outcomes = {trial.outcome for trial in state.trials}
+    assert outcomes == {"complete", "pruned"}
+    assert sorted(state.told) == list(range(8))
+    assert all(trial.reports for trial in state.trials if trial.outcome == "pruned")
 
 
 def test_what_it_found_is_drawn_and_exported(home: Home) -> None:

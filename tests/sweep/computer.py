@@ -99,7 +99,7 @@ class Computer:
         return self.story.state
 
     def driver(self) -> Driver:
-        return Driver(self.workspace, {"local": LocalCloud}, self.sweep, environment={})  # type: ignore[dict-item]
+        return Driver(self.workspace, {"local": LocalCloud()}, self.sweep, environment={})
 
     def end(self, run: str, metrics: Mapping[str, Sequence[float]] | None = None, *, failed: str = "") -> None:
         """What supervisor and agent write of a run that logs these curves and finishes, or fails."""

@@ -10,6 +10,7 @@ from outlast.sweep import events as ev
 from outlast.sweep.plan import View, plan
 from outlast.sweep.state import SweepState, best, illegal
 from outlast.sweep.study import Search
+from outlast.workspace.limits import Limits, write_limits
 from tests.sweep.computer import Computer, Died
 
 SPACE = {"lr": "log(1e-4..1e-1)", "depth": "3..10", "opt": ["adam", "sgd"]}
@@ -210,6 +211,20 @@ def test_a_worker_that_was_given_up_tells_nothing_any_more() -> None:
     for trial in state.open:
         late = ev.Told(trial=trial.number, run="try-s1-w1", outcome="complete", values=(1.0,))
         assert "belongs to" in illegal(state, late)
+
+
+@pytest.mark.parametrize("packed", [1, 2])
+def test_no_trial_is_submitted_when_the_money_is_spent(packed: int) -> None:
+    computer = Computer(params=SPACE, trials=9, parallel=2, per_machine=packed)
+    write_limits(computer.bucket, Limits(cost_usd=0.000001, per="total"))  # type: ignore[arg-type]
+    driver = computer.driver()
+    for _ in range(6):
+        driver.round()
+    state = computer.state
+    assert state.halted
+    assert state.over
+    assert "the budget of the workspace" in state.why
+    assert not computer.bucket.children("runs/")
 
 
 def test_a_trial_is_told_once() -> None:

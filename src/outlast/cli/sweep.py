@@ -29,7 +29,7 @@ class _StartsByDefault(click.Group):
     """`outlast sweep --param …` is short for `outlast sweep start --param …`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
             args = ["start", *args]
         return super().parse_args(ctx, args)
 

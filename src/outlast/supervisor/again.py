@@ -9,7 +9,7 @@ import msgspec
 from outlast.clouds.cloud import Cloud
 from outlast.errors import Missing, OutlastError, SpecError
 from outlast.spec.spec import CodeSpec, Spec
-from outlast.supervisor.submit import ask, check
+from outlast.supervisor.submit import ask, check, check_purse
 from outlast.workspace.bundle import code_key
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.workspace import Request, Workspace
@@ -46,6 +46,7 @@ def again(
     if problems:
         told = "\n".join(f"  - {problem}" for problem in problems)
         raise OutlastError(f"{what} cannot be run as it was:\n{told}", hint="nothing was launched")
+    check_purse(workspace, clouds[spec.machine.cloud], spec)
     return ask(workspace, clouds, spec, code, environment=environment)
 
 

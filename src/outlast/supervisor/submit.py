@@ -98,7 +98,7 @@ def _check_cloud(spec: Spec, name: str, clouds: Mapping[str, Cloud]) -> list[str
     return []
 
 
-def _check_purse(workspace: Workspace, cloud: Cloud, spec: Spec) -> None:
+def check_purse(workspace: Workspace, cloud: Cloud, spec: Spec) -> None:
     """Raises OverLimit if the user, or the workspace, has spent what may be spent."""
     if not any(True for _ in workspace.bucket.list("limits/")):
         return
@@ -168,7 +168,7 @@ def check_all(
     if problems := shared.check(workspace, clouds, spec):
         raise SpecError(problems, source=source)
     spec = shared.narrowed(workspace, clouds, spec)
-    _check_purse(workspace, clouds[spec.machine.cloud], spec)
+    check_purse(workspace, clouds[spec.machine.cloud], spec)
     if spec.machine.cloud != "local":
         _check_workspace(workspace, spec, environment)
         for name in spec.machine.clouds:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from outlast.clouds.cloud import Cloud
-from outlast.errors import OutlastError, StoreUnreachable, UsageError
+from outlast.errors import OutlastError, OverLimit, StoreUnreachable, UsageError
 from outlast.supervisor.loop import name_of_this_process
 from outlast.supervisor.submit import ask as submit_run
+from outlast.supervisor.submit import check_purse
 from outlast.sweep import events as ev
 from outlast.sweep.measure import measured, values_of
 from outlast.sweep.packed import reports_of, worker_spec
@@ -124,7 +125,20 @@ class Driver:
         missing = [name for name in spec.secrets.values() if name not in self.environment]
         if missing:
             raise UsageError(f"`{missing[0]}`, a secret of the trials, is not set where this sweep is driven")
+        try:
+            check_purse(self.workspace, self.clouds[spec.machine.cloud], spec)
+        except OverLimit as problem:
+            self._give_up(step, problem.message)
+            return
         submit_run(self.workspace, self.clouds, spec, self.sweep.code, environment=self.environment, run=step.run)
+
+    def _give_up(self, step: Submit, why: str) -> None:
+        """No money is left: what was not submitted will not be, and those under way end by themselves."""
+        if step.trial is not None:
+            self._append(_cancelled(step.trial))
+        # Without its worker a trial would wait for ever.
+        if self._append(ev.Halted(why=why, now=step.trial is None)):
+            self.say(f"halted: {why}")
 
     def _ask(self, worker: str) -> None:
         state = self.story.state
@@ -173,7 +187,7 @@ class Driver:
             if reports and self.search.judge(trial.number, reports):
                 said, attrs = self.search.reported(trial.number)
                 step = max(int(number) for number in said)
-                why = f"pruned at step {step}"
+                why = f"at step {step}"
                 told = ev.Told(
                     trial=trial.number, run=trial.run, outcome="pruned", why=why, reports=said, attrs=attrs,
                     metrics={self.sweep.search.goals[0].partition(":")[2]: said[str(step)]},
