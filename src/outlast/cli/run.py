@@ -212,7 +212,7 @@ def _stay(workspace: Workspace, run: str, follower: Follower | GroupFollower) ->
         previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
         stop.set()
         supervisor.join(10.0)
-        hand_over(workspace)
+        _hand_over(workspace)
         for number, handler in previous.items():
             signal.signal(number, handler)
     return True
@@ -298,7 +298,7 @@ def _loud_bugs(text: str) -> None:
         note(text)
 
 
-def hand_over(workspace: Workspace) -> None:
+def _hand_over(workspace: Workspace) -> None:
     """This run, or others of this workspace, may need a supervisor when this one leaves."""
     from outlast.cli.background import start_supervisor
 

@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.project import load_project, parse_assignment, spec_of
-from outlast.cli.run import Detached, detach, hand_over, on_signals, overrides_from, spec_options, supervise_here
+from outlast.cli.run import Detached, detach, on_signals, overrides_from, spec_options, supervise_here
 from outlast.cli.sweep_look import best, export, list_command, plot, show
 from outlast.cli.sweep_tell import Narrator, page, sweep_argument
 from outlast.cli.terminal import find_workspace, note
@@ -21,6 +22,7 @@ from outlast.sweep.open import extend, halt, open_sweep
 from outlast.sweep.record import Sweep, SweepStory, find
 from outlast.workspace.workspace import Workspace
 
+_SETTLE_S = 30.0
 # Option → field of `[sweep]`.
 _FIELDS = ("trials", "parallel", "per_machine", "sampler", "pruner", "min_steps", "seed", "failures", "metrics")
 
@@ -129,6 +131,7 @@ def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bo
     try:
         state = driver.run(stop=stop)
         over = True
+        _settle(workspace, made)
     except (KeyboardInterrupt, Detached):
         note(f"detached; `{made.name}` goes on. Look: `outlast sweep show {made.name}`; end it: `outlast sweep stop`")
         return 130
@@ -146,11 +149,19 @@ def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bo
     return 0
 
 
+def _settle(workspace: Workspace, made: Sweep) -> None:
+    """Until its machines are gone, too, so that nothing is left when we say that it is over; but not for ever."""
+    deadline = time.monotonic() + _SETTLE_S
+    while any(run.startswith(f"{made.name}-") for run in workspace.pulses()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
-    from outlast.cli.background import start_driver
+    """Somebody looks after what is left: trials, or a machine that a driver who was killed had launched last."""
+    from outlast.cli.background import start_driver, start_supervisor
 
     if over:
-        hand_over(workspace)  # machines that are still being deleted
+        start_supervisor(workspace)
     else:
         start_driver(workspace, made.name)
 
