@@ -122,7 +122,8 @@ class Observer:
             machines=machines,
             blind=blind,
             resting=resting,
-            damaged=frozenset(self.damaged),
+            # The machines of runs that are somebody else's business are that one's, too.
+            damaged=frozenset(self.damaged) | self.others,
             hands=self._hands(machines),
             station=self.station,
             budgets=self.purse.budgets(now, looked_at=self.looked_at, open_runs=self.watched, others=self.others),
