@@ -167,3 +167,25 @@ def test_a_master_whose_machine_died_is_followed_by_its_next_attempt(home: Home,
     home.until(lambda: home.state(run).ending == "finished", "the end")
     assert writers(book) == [f"{run} 1", f"{run} 2"]
     assert sorted({fence for _, _, fence in entries(book)}) == [1, 2]
+
+
+def test_a_run_is_handed_over_with_its_costs(home: Home) -> None:
+    home.write("outlast.toml", 'name = "mine"\ncommand = "sleep 300"\n')
+    run = home.outlast("submit").stdout.strip()
+    other = home.outlast("submit").stdout.strip()
+    assert home.outlast("handover", run, "ann").stdout == f"{run} is ann's now\n"
+    assert home.outlast("handover", run, "ann").stdout == f"{run} is ann's already\n"
+    assert [row["run"] for row in json.loads(home.outlast("ps", "--user", "ann", "--json").stdout)] == [run]
+    assert [row["run"] for row in json.loads(home.outlast("ps", "--user", "me", "--json").stdout)] == [other]
+    assert "USER" in home.outlast("ps").stdout
+    assert "handed over to ann by" in home.outlast("show", run).stdout
+    assert home.outlast("handover", run, " ").returncode == 2
+    home.until(lambda: home.state(run).attempts, "it is placed")
+    costs = json.loads(home.outlast("cost", "--by", "user", "--json").stdout)
+    assert "ann" in json.dumps(costs)
+    for one in (run, other):
+        home.outlast("cancel", one)
+    answer = home.outlast("handover", run, "bob")
+    assert answer.returncode == 2
+    assert "is over: cancelled" in answer.stderr
+    home.until(lambda: not home.machines(), "no machine")

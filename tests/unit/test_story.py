@@ -129,7 +129,7 @@ def test_what_has_reached_a_limit_saves_and_begins_nothing() -> None:
 
 
 def test_every_attempt_event_has_an_edge() -> None:
-    special = {ev.Submitted, ev.Placed, ev.Released, ev.Held, ev.Neared, ev.Limited, ev.Failed, ev.Cancelled}
+    special = {ev.Submitted, ev.Placed, ev.Released, ev.Held, ev.Handed, ev.Neared, ev.Limited, ev.Failed, ev.Cancelled}
     assert set(EDGES) | special == set(Event.__args__)
 
 

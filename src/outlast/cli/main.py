@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "plot": ("plot", "plot", "runs", "draw the metrics of a run, over all attempts"),
     "pull": ("pull", "pull", "runs", "copy the results of a run here"),
     "cancel": ("cancel", "cancel", "runs", "end a run; its machine is deleted"),
+    "handover": ("handover", "handover", "runs", "give a run to another user, with its costs and limits"),
     "preempt": ("preempt", "preempt", "runs", "take a run's machine away on purpose"),
     "drill": ("drill", "drill", "runs", "preempt your own training on purpose, and say what survives"),
     "simulate": (

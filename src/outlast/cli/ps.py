@@ -13,18 +13,23 @@ from outlast.cli.terminal import find_workspace
 
 @click.command()
 @click.option("--all", "-a", "everything", is_flag=True, help="Also the runs that are over.")
+@click.option("--user", "who", default="", metavar="USER", help="Only the runs of this user; `me` for your own.")
 @click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
 @json_option
 @workspace_option
-def ps(everything: bool, watch: bool, as_json: bool, workspace_url: str) -> int:
+def ps(everything: bool, who: str, watch: bool, as_json: bool, workspace_url: str) -> int:
     """List runs: state, attempt, where, for how long, what it has cost, and why it waits if it does."""
     workspace = find_workspace(workspace_url)
+    if who == "me":
+        from outlast.supervisor.submit import who_am_i
+
+        who = who_am_i()
     if not watch:
-        click.echo(page(workspace, everything=everything, as_json=as_json), nl=False)
+        click.echo(page(workspace, everything=everything, who=who, as_json=as_json), nl=False)
         return 0
     try:
         while True:
-            text = page(workspace, everything=everything, as_json=as_json)
+            text = page(workspace, everything=everything, who=who, as_json=as_json)
             click.clear()
             click.echo(text, nl=False)
             time.sleep(1.0)

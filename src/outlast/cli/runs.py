@@ -21,9 +21,9 @@ def list_runs(*, everything: bool, as_json: bool) -> int:
     return 0
 
 
-def page(workspace: Workspace, *, everything: bool, as_json: bool) -> str:
+def page(workspace: Workspace, *, everything: bool, as_json: bool, who: str = "") -> str:
     runs = list(workspace.runs()) if everything else sorted({*workspace.pulses(), *workspace.bells()})
-    rows = [row for run in runs if (row := _row(workspace, run)) is not None]
+    rows = [row for run in runs if (row := _row(workspace, run)) is not None and who in ("", row.get("user"))]
     if as_json:
         import json
 
@@ -31,7 +31,12 @@ def page(workspace: Workspace, *, everything: bool, as_json: bool) -> str:
     if not rows:
         return ("" if everything and runs else _nothing(everything)) + _who_supervises(workspace, rows)
     header = ["RUN", "STATE", "ATTEMPT", "WHERE", "STEP", "AGE", "COST", ""]
-    page = table([_cells(row) for row in rows], header=header) + "\n" + _limits(workspace)
+    cells = [_cells(row) for row in rows]
+    if len({row.get("user") for row in rows}) > 1:
+        header.insert(1, "USER")
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(1, str(row.get("user") or "?"))
+    page = table(cells, header=header) + "\n" + _limits(workspace)
     return page + _who_supervises(workspace, rows)
 
 
@@ -88,6 +93,7 @@ def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
     step = _newest_step(state, pulse)
     return {
         "run": run,
+        "user": state.who,
         "state": word(state),
         "ending": state.ending,
         "attempt": last.number if last else 0,

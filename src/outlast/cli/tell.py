@@ -39,6 +39,8 @@ def sentence(event: Event) -> str:
         case ev.Released():
             lived = describe_s(event.seconds)
             return f"attempt {event.attempt}: machine deleted after {lived}, cost {money(event.cost_usd)}"
+        case ev.Handed():
+            return f"handed over to {event.who} by {event.by}"
         case ev.Held():
             return f"waiting: {event.why}"
         case ev.Neared():

@@ -157,6 +157,12 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     exit_code: int | None = None
 
 
+class Handed(_Event, frozen=True, kw_only=True, tag="handed"):
+    """From now on the run is this user's: in listings, limits and costs."""
+
+    who: str
+
+
 class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
     """Ends the run because somebody asked for it, or because those whom it served are done."""
 
@@ -180,6 +186,7 @@ Event = (
     | Neared
     | Limited
     | Failed
+    | Handed
     | Cancelled
 )
 

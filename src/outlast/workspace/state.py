@@ -166,8 +166,8 @@ def illegal(state: RunState, event: Event) -> str:
         return _illegal_release(state, event)
     if state.ending:
         return f"the run is over: {state.ending}"
-    if isinstance(event, ev.Failed | ev.Cancelled | ev.Held):
-        return ""  # whoever lives can be held, failed or cancelled
+    if isinstance(event, ev.Failed | ev.Cancelled | ev.Held | ev.Handed):
+        return ""  # whoever lives can be held, handed over, failed or cancelled
     if isinstance(event, ev.Neared):
         return f"it was warned of {event.limit}" if event.limit in state.near else ""
     # What has reached a limit saves and ends; it begins nothing.
@@ -222,7 +222,7 @@ def step(state: RunState, event: Event) -> RunState:
     return _step_attempt(state, event)
 
 
-_RunEvent = ev.Submitted | ev.Held | ev.Neared | ev.Limited | ev.Failed | ev.Cancelled
+_RunEvent = ev.Submitted | ev.Held | ev.Handed | ev.Neared | ev.Limited | ev.Failed | ev.Cancelled
 
 
 def _step_run(state: RunState, event: _RunEvent) -> RunState:
@@ -230,6 +230,8 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
     match event:
         case ev.Submitted():
             return replace(state, submitted_at=event.at, who=event.who)
+        case ev.Handed():
+            return replace(state, who=event.who)
         case ev.Held():
             return replace(state, held=event.why, held_until=event.until)
         case ev.Neared():
