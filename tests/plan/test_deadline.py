@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from outlast.spec.spec import Spec
-from outlast.supervisor.deadline import WAITS, done_s, policy_view, work_left_s
+from outlast.supervisor.deadline import WAITS, done_s, gap_s, policy_view, work_left_s
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Hold, Move, Place, RunView
 from outlast.workspace import events as ev
@@ -174,3 +174,18 @@ def test_without_a_deadline_the_cheapest_progress_is_taken_not_the_cheapest_hour
         ]
     (step, *_) = [step for step in plan(world(view(*deaths))) if isinstance(step, Place)]
     assert step.offer.zone == "here-b"
+
+
+def test_does_not_go_back_to_spot_if_it_would_have_as_much_to_lose_as_before() -> None:
+    left: list[Event] = [
+        placed(1, at=200.0),
+        ev.Started(attempt=1, at=202.0),
+        ev.Noticed(attempt=1, why="moves to on demand, to be in time", grace_s=20.0, moves=True, at=700.0),
+        ev.Saved(attempt=1, checkpoint="c0", step=1, at=701.0),
+        ev.Stopped(attempt=1, outcome="preempted", at=702.0),
+    ]
+    seen = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR - 300)
+    assert gap_s(seen.state) == 498.0
+    assert not any(isinstance(step, Move) for step in plan(world(seen, machines=[machine(2)])))
+    roomy = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR + 300)
+    assert any(isinstance(step, Move) for step in plan(world(roomy, machines=[machine(2)])))

@@ -75,6 +75,20 @@ def done_s(state: RunState, now: float) -> tuple[float, float]:
     return done, unsaved
 
 
+def gap_s(state: RunState) -> float:
+    """The longest time that this run has worked without a save."""
+    longest = 0.0
+    for attempt in state.attempts:
+        if not attempt.started_at:
+            continue
+        until = attempt.noticed_at or attempt.over_at
+        saves = [point.at for point in state.checkpoints if point.attempt == attempt.number]
+        # The last save after a notice is not one that would have come without it.
+        moments = [attempt.started_at, *(at for at in saves if not until or at < until), *([until] if until else [])]
+        longest = max([longest, *(b - a for a, b in itertools.pairwise(moments))])
+    return longest
+
+
 def work_left_s(spec: Spec, state: RunState, now: float) -> float | None:
     """How long the command has still to work; None: nobody can tell yet. Steps that were counted tell it better than
     what was thought before."""
@@ -110,6 +124,9 @@ def policy_view(world: World, view: RunView) -> View | None:
     history = [a for each in (*others, view) for a in each.state.attempts if a.cloud in clouds]
     _, unsaved = done_s(view.state, now)
     held = _held(view)
+    if held is None or not held.spot:
+        # What a spot would have to lose: as much as this run has had unsaved before. Else it would go and come back.
+        unsaved = gap_s(view.state)
     on_demand = OnDemand(price=demands[0].price_usd_per_hour, start_s=_start_s(history, cloud, worst=True))
     return View(
         work_left_s=work_left,
