@@ -152,7 +152,7 @@ def main(words: list[str]) -> int:
         found = answer(Clusters(open_workspace(workspace)), cluster, asked)
     except OutlastError as problem:
         found = {"error": problem.message, "hint": problem.hint}
-    except (RuntimeError, ConnectionError, ValueError) as problem:
+    except (RuntimeError, OSError, ValueError) as problem:
         # What Ray's client raises for what Ray refused.
         found = {"error": str(problem).strip().splitlines()[0] if str(problem).strip() else repr(problem), "hint": ""}
     stdout.write(json.dumps(found) + "\n")

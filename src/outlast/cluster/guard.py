@@ -34,6 +34,9 @@ _BEAT_S = 10.0
 # An actor whose machine dies after the deadline is told that it was preempted; so the deadline is a little before.
 _EARLY_S = 3.0
 _START_S = 120.0
+_TRIES = 3
+# `ray start` gives up after half a minute if its node is not in the cluster by then.
+_GIVES_UP_S = 60.0
 # How long before the end it is said, at the least.
 _WARN_S = 60.0
 
@@ -104,7 +107,7 @@ class WorkerGuard(_Guard):
     def run(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
         lost_at = time.monotonic()
-        joined = ""
+        joined, tries = "", _TRIES
         while time.monotonic() - lost_at < self.cluster.spec.orphan_s:
             head = self._head()
             if head is not None and head.machine != joined and answers(head.address, PORT):
@@ -113,7 +116,8 @@ class WorkerGuard(_Guard):
                 # Another head has another token.
                 self.place.write_token(self.instance.secrets(self.cluster.secrets)["RAY_TOKEN"])
                 process = self.start_ray(head.address)
-                self._watch(process, head)
+                if not self._watch(process, head) and (tries := tries - 1):
+                    joined = ""  # it never was in the cluster, as on a busy computer: once more
                 lost_at = time.monotonic()
             if self.reread() is None:
                 return
@@ -126,8 +130,9 @@ class WorkerGuard(_Guard):
         except OutlastError:
             return None
 
-    def _watch(self, process: subprocess.Popen[bytes], head: HeadPlace) -> None:
-        """Until Ray ends, or another head has come."""
+    def _watch(self, process: subprocess.Popen[bytes], head: HeadPlace) -> bool:
+        """Until Ray ends, or another head has come; whether it lived longer than it takes to give up at the start."""
+        began = time.monotonic()
         told = looked_at = 0.0
         while process.poll() is None:
             if not told and raylet_runs():
@@ -137,9 +142,10 @@ class WorkerGuard(_Guard):
                 looked_at = time.monotonic()
                 now = self._head()
                 if now is not None and now.machine != head.machine:
-                    return
+                    return True
             time.sleep(_LOOK_S)
         self.tell("without Ray", f"it ended with {process.returncode}")
+        return time.monotonic() - began > _GIVES_UP_S
 
     def _listen(self) -> None:
         while True:
@@ -179,20 +185,35 @@ class HeadGuard(_Guard):
         )
         with open(config, "wb") as file:
             file.write(msgspec.json.encode(wanted))  # which is YAML as well
-        process = self.start_ray("", config)
-        self._wait_until_up(process)
+        process = self._start_patiently(config)
         self.clusters.tell_head(self.cluster.name, HeadPlace(machine=self.place.machine, address=self.place.address))
         self.tell("ready")
         self._watch(process)
 
-    def _wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
-        ends_at = time.monotonic() + _START_S
-        while not (answers(self.place.address, PORT) and answers("127.0.0.1", DASHBOARD_PORT)):
-            if process.poll() is not None:
-                raise OutlastError(f"`ray start` ended with {process.returncode}; its words are on the serial console")
-            if time.monotonic() > ends_at:
-                raise OutlastError(f"Ray did not come up within {_START_S:g} s")
-            time.sleep(0.1)
+    def _start_patiently(self, config: str) -> subprocess.Popen[bytes]:
+        """Ray with its own node in it. It gives up by itself after half a minute, which a busy computer may need."""
+        why = ""
+        for _ in range(_TRIES):
+            process = self.start_ray("", config)
+            ends_at = time.monotonic() + _START_S
+            while process.poll() is None and time.monotonic() < ends_at:
+                if answers("127.0.0.1", DASHBOARD_PORT) and self._has_node():
+                    return process
+                time.sleep(0.2)
+            why = f"`ray start` ended with {process.poll()}; its words are on the serial console"
+            self.end_ray()
+        raise OutlastError(why)
+
+    def _has_node(self) -> bool:
+        try:
+            nodes = _ask_dashboard("/api/v0/nodes?limit=1", self._token())
+            return bool(nodes["data"]["result"]["total"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def _token(self) -> str:
+        with open(self.place.token, encoding="utf-8") as file:
+            return file.read()
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         beat_at = renewed_at = 0.0
@@ -240,8 +261,7 @@ class HeadGuard(_Guard):
 
     def _busy(self) -> bool:
         """Whether a job runs or an actor lives. If Ray does not say, it is taken for busy."""
-        with open(self.place.token, encoding="utf-8") as file:
-            token = file.read()
+        token = self._token()
         try:
             jobs = _ask_dashboard("/api/jobs/", token)
             self._remember_ended(jobs)
