@@ -53,6 +53,8 @@ soak: $(READY)
 
 # Everything about clusters with real Ray, which is in the development set-up: about six minutes on 2 cores.
 clusters: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--requirement examples/ray-tune/requirements.txt --requirement examples/ray-train/requirements.txt
 	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster
 
 bench: $(READY)

@@ -1,0 +1,91 @@
+"""Two workers train one model together with Ray Train, and go on after the last epoch when one is taken away.
+
+The model is a small one in NumPy, so that nothing but Ray need be installed: each worker has a part of the rows, and
+what they learnt is averaged after every epoch through files of the run's own folder in `storage_path`.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+
+import numpy
+import ray.train
+from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+
+def rows_of(rank, count, *, seed=7):
+    """This worker's part of made-up rows; the same whoever asks."""
+    dice = numpy.random.default_rng(seed)
+    points = dice.normal(size=(4000, 8))
+    labels = (points @ numpy.arange(1, 9) + dice.normal(size=4000) > 0).astype(float)
+    return points[rank::count], labels[rank::count]
+
+
+def one_epoch(weights, points, labels, rate):
+    for start in range(0, len(points), 100):
+        part, wanted = points[start : start + 100], labels[start : start + 100]
+        guessed = 1 / (1 + numpy.exp(-part @ weights))
+        weights = weights - rate * part.T @ (guessed - wanted) / len(part)
+    return weights
+
+
+def average(folder, epoch, rank, count, weights):
+    """The mean over all workers; a file of each, seen by all."""
+    os.makedirs(folder, exist_ok=True)
+    mine = f"{folder}/{epoch}-{rank}.npy"
+    numpy.save(f"{mine}.draft.npy", weights)
+    os.replace(f"{mine}.draft.npy", mine)
+    names = [f"{folder}/{epoch}-{other}.npy" for other in range(count)]
+    while not all(os.path.exists(name) for name in names):
+        time.sleep(0.05)
+    return sum(numpy.load(name) for name in names) / count
+
+
+def work(config):
+    context = ray.train.get_context()
+    rank, count = context.get_world_rank(), context.get_world_size()
+    points, labels = rows_of(rank, count)
+    weights, first = numpy.zeros(8), 0
+    if (before := ray.train.get_checkpoint()) is not None:
+        with before.as_directory() as folder, open(f"{folder}/state.json", encoding="utf-8") as file:
+            state = json.load(file)
+        weights, first = numpy.array(state["weights"]), state["epoch"]
+        print(f"worker {rank} goes on after epoch {first}", flush=True)
+    for epoch in range(first + 1, config["epochs"] + 1):
+        weights = average(config["shared"], epoch, rank, count, one_epoch(weights, points, labels, config["rate"]))
+        time.sleep(config["pause"])
+        right = float(((points @ weights > 0) == (labels > 0.5)).mean())
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/state.json", "w", encoding="utf-8") as file:
+                json.dump({"weights": weights.tolist(), "epoch": epoch}, file)
+            kept = Checkpoint.from_directory(folder) if rank == 0 else None
+            ray.train.report({"epoch": epoch, "accuracy": right}, checkpoint=kept)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--storage", required=True, help="a folder that every machine sees, as one of the workspace")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each epoch, to see it happen")
+    given = parser.parse_args()
+    trainer = DataParallelTrainer(
+        work,
+        train_loop_config={
+            "epochs": given.epochs,
+            "rate": 0.3,
+            "pause": given.pause,
+            "shared": os.path.join(given.storage, "shared"),
+        },
+        scaling_config=ScalingConfig(num_workers=given.workers),
+        run_config=RunConfig(name="digits", storage_path=given.storage, failure_config=FailureConfig(max_failures=-1)),
+    )
+    result = trainer.fit()
+    print(f"done: epoch {result.metrics['epoch']}, accuracy {result.metrics['accuracy']:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
