@@ -9,9 +9,8 @@ import click
 
 from outlast.cli.db_use import allow, backup, check, forget_certificates, restore, revoke, shell, url
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size
+from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size, standing
 from outlast.cli.terminal import money, note, table
-from outlast.errors import NotFound, OutlastError
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -85,23 +84,13 @@ def _look(holdings: Holdings, holding: Holding) -> tuple[Database | None, str, s
     """The database as its cloud describes it, its state, and what is to be said of that."""
     from outlast.databases import care
 
-    try:
-        found = care.keeper(clouds(holdings.workspace), holding.cloud).databases.find(holding.there)
-    except NotFound:
-        if holding.phase == "ready":
-            return None, "gone", f"somebody deleted it elsewhere; `outlast db delete {holding.name}` forgets it"
-        return None, holding.phase, _half(holdings, holding)
-    except OutlastError as problem:
-        return None, "unknown", problem.message
-    if holding.phase != "ready":
-        return found, holding.phase, _half(holdings, holding)
-    return found, found.state, found.why or ("it is started when it is needed" if found.state == "stopped" else "")
+    def find() -> Database:
+        return care.keeper(clouds(holdings.workspace), holding.cloud).databases.find(holding.there)
 
+    def told(found: Database) -> tuple[str, str]:
+        return found.state, found.why or ("it is started when it is needed" if found.state == "stopped" else "")
 
-def _half(holdings: Holdings, holding: Holding) -> str:
-    if not holdings.abandoned(holding):
-        return f"by {holding.by}"
-    return f"whoever was at it is gone; `outlast db delete {holding.name}`"
+    return standing(holdings, holding, find, told)
 
 
 @db.command()

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, volume_argument
+from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, standing, volume_argument
 from outlast.cli.terminal import money, note, table
 from outlast.cli.volume_use import ls, mount, populate, unmount
-from outlast.errors import NotFound, OutlastError
 
 if TYPE_CHECKING:
     from outlast.clouds.stores import Volume
@@ -71,24 +70,14 @@ def _look(holdings: Holdings, holding: Holding) -> tuple[Volume | None, str, str
     """The volume as its cloud describes it, its state, and what is to be said of that."""
     from outlast.volumes import care
 
-    try:
-        found = care.keeper(clouds(holdings.workspace), holding.cloud).volumes.find(holding.there)
-    except NotFound:
-        if holding.phase == "ready":
-            return None, "gone", f"somebody deleted it elsewhere; `outlast volume delete {holding.name}` forgets it"
-        return None, holding.phase, _half(holdings, holding)
-    except OutlastError as problem:
-        return None, "unknown", problem.message
-    if holding.phase != "ready":
-        return found, holding.phase, _half(holdings, holding)
-    full = found.used_gb is not None and found.used_gb >= found.size_gb
-    return found, "full" if full else found.state, found.why
+    def told(found: Volume) -> tuple[str, str]:
+        full = found.used_gb is not None and found.used_gb >= found.size_gb
+        return "full" if full else found.state, found.why
 
+    def find() -> Volume:
+        return care.keeper(clouds(holdings.workspace), holding.cloud).volumes.find(holding.there)
 
-def _half(holdings: Holdings, holding: Holding) -> str:
-    if not holdings.abandoned(holding):
-        return f"by {holding.by}"
-    return f"whoever was at it is gone; `outlast volume delete {holding.name}`"
+    return standing(holdings, holding, find, told)
 
 
 @volume.command()

@@ -18,7 +18,6 @@ from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud
 from outlast.clouds.sql import Login
 from outlast.clouds.stores import HOURS_PER_MONTH, Database, Databases, DatabaseWish, Engine
 from outlast.errors import BadRequest, NotFound, OutlastError, UsageError
-from outlast.spec import fields
 from outlast.workspace.holdings import Holding, Holdings
 
 # Where the file of the server's certificate goes, in an address that is not finished.
@@ -56,26 +55,7 @@ def create(
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Holding, Database]:
     """Make it. Raises StoreTaken; what fails on the way is taken back."""
-    try:
-        fields.name(name)
-    except ValueError as problem:
-        raise UsageError(f"NAME: {problem}") from problem
-    id = dice.token_hex(3)
-    holding = Holding(
-        kind="database",
-        name=name,
-        id=id,
-        cloud=cloud.name,
-        there=holdings.name_there(name, id),
-        who=who,
-        asked_at=holdings.workspace.clock(),
-        zone=zone,
-        engine=engine,
-        size_gb=size_gb,
-    )
-    holding = holdings.create(holding)
-    if cloud.name != "local":
-        holdings.workspace.remember_cloud(cloud.name)
+    holding = holdings.claim(name, cloud=cloud.name, who=who, zone=zone, size_gb=size_gb, engine=engine)
     wish = DatabaseWish(
         engine=engine,
         database=word(name),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets as dice
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Protocol
@@ -12,7 +11,6 @@ import msgspec
 from outlast.clouds.cloud import LABEL_WORKSPACE, Cloud, Workshop
 from outlast.clouds.stores import Volume, Volumes
 from outlast.errors import Missing, NoSuchRun, OutlastError, StoreTaken, UsageError
-from outlast.spec import fields
 from outlast.workspace.codec import decoded
 from outlast.workspace.holdings import Holding, Holdings
 
@@ -42,25 +40,7 @@ def create(
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Holding, Volume]:
     """Make it. Raises StoreTaken; what fails on the way is taken back."""
-    try:
-        fields.name(name)
-    except ValueError as problem:
-        raise UsageError(f"NAME: {problem}") from problem
-    id = dice.token_hex(3)
-    wish = Holding(
-        kind="volume",
-        name=name,
-        id=id,
-        cloud=cloud.name,
-        there=holdings.name_there(name, id),
-        who=who,
-        asked_at=holdings.workspace.clock(),
-        zone=zone,
-        size_gb=size_gb,
-    )
-    holding = holdings.create(wish)
-    if cloud.name != "local":
-        holdings.workspace.remember_cloud(cloud.name)
+    holding = holdings.claim(name, cloud=cloud.name, who=who, zone=zone, size_gb=size_gb)
     with ExitStack() as undo:
         # Interrupted, or refused: what nobody was told of must not go on billing.
         undo.callback(_unmake, cloud, holdings, holding)

@@ -12,7 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from outlast.errors import Exists, Missing, NoSuchStore, StoreTaken
+from outlast.errors import Exists, Missing, NoSuchStore, StoreTaken, UsageError
+from outlast.spec import fields
 from outlast.workspace.codec import decoded
 from outlast.workspace.hand import QUIET_S, name_of_this_process
 from outlast.workspace.lease import Holder
@@ -88,6 +89,32 @@ class Holdings:
             f"the {self.kind} `{wish.name}` {state}" + (f" on {found.cloud}" if found else ""),
             hint=f"`outlast {self.word} describe {wish.name}` tells more; or take another name",
         )
+
+    def claim(
+        self, name: str, *, cloud: str, who: str, zone: str = "", size_gb: float = 0.0, engine: str = ""
+    ) -> Holding:
+        """`create`, from what somebody asks for. Raises UsageError for what is no name, and StoreTaken."""
+        try:
+            fields.name(name)
+        except ValueError as problem:
+            raise UsageError(f"NAME: {problem}") from problem
+        id = self.workspace.ids()[:6]
+        wish = Holding(
+            kind=self.kind,
+            name=name,
+            id=id,
+            cloud=cloud,
+            there=self.name_there(name, id),
+            who=who,
+            asked_at=self.workspace.clock(),
+            zone=zone,
+            engine=engine,
+            size_gb=size_gb,
+        )
+        holding = self.create(wish)
+        if cloud != "local":
+            self.workspace.remember_cloud(cloud)
+        return holding
 
     def write(self, holding: Holding) -> Holding:
         fresh = msgspec.structs.replace(holding, by=name_of_this_process())
