@@ -189,3 +189,19 @@ def test_does_not_go_back_to_spot_if_it_would_have_as_much_to_lose_as_before() -
     assert not any(isinstance(step, Move) for step in plan(world(seen, machines=[machine(2)])))
     roomy = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR + 300)
     assert any(isinstance(step, Move) for step in plan(world(roomy, machines=[machine(2)])))
+
+
+def test_what_it_costs_to_carry_the_data_to_another_cloud_is_told_to_the_policy() -> None:
+    saved = (
+        placed(1),
+        ev.Started(attempt=1, at=905.0),
+        ev.Saved(attempt=1, checkpoint="c1", bytes=50_000_000_000, at=940.0),
+    )
+    at_amazon = msgspec.structs.replace(offer("us-east-1a"), cloud="aws")
+    seen = msgspec.structs.replace(
+        run(*saved, ev.Lost(attempt=1, why="gone", at=950.0), deadline_s=9 * HOUR), spot_offers=(at_amazon,)
+    )
+    for url, usd in [("gs://bucket/ws", 6.0), ("s3://bucket/ws", 0.0), ("/a/folder", 0.0)]:
+        told = policy_view(world(seen, workspace_url=url), seen)
+        assert told is not None
+        assert told.spots[0].move_usd == pytest.approx(usd)

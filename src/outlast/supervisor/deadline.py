@@ -19,6 +19,7 @@ from outlast.policy.view import ON_DEMAND
 from outlast.spec.spec import Spec
 from outlast.supervisor.world import Hold, Move, RunView, World
 from outlast.workspace.state import Attempt, RunState
+from outlast.workspace.transfer import moving_usd
 
 # From `Placed` to `Started`, until it was measured.
 START_S = {"local": 2.0}
@@ -150,7 +151,8 @@ def progress_usd(world: World, view: RunView, offer: Offer) -> float:
     lived_s = sum((a.over_at or world.now) - a.placed_at for a in here)
     # Each life costs a start; a place that nobody has seen is given the lives that the policy assumes.
     life_s = (CYCLES * CYCLE_S / 2 + lived_s) / (CYCLES + sum(_taken(a) for a in here))
-    return offer.price_usd_per_hour * (1 + start_s / max(life_s, 1.0))
+    carried_usd = moving_usd(view.state, world.workspace_url, offer.cloud) * 3600.0
+    return offer.price_usd_per_hour * (1 + start_s / max(life_s, 1.0)) + carried_usd / max(life_s, 1.0)
 
 
 def next_place(world: World, view: RunView) -> Offer | Hold | None:
@@ -243,6 +245,7 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
         ups=sum(_taken(a) for a in lives),
         up_s=up_s,
         seen_s=now - first,
+        move_usd=moving_usd(view.state, world.workspace_url, offer.cloud),
     )
 
 

@@ -118,6 +118,7 @@ class Observer:
         return World(
             now=now,
             workspace_id=self.workspace.id,
+            workspace_url=self.workspace.url,
             runs=views,
             machines=machines,
             blind=blind,

@@ -63,6 +63,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     now: float
     workspace_id: str
+    # Where the workspace is: data that crosses between clouds costs.
+    workspace_url: str = ""
     runs: tuple[RunView, ...] = ()
     machines: dict[str, Machine] = {}
     blind: dict[str, str] = {}

@@ -34,6 +34,13 @@ def transfer_usd(state: RunState, url: str) -> float:
     return cost
 
 
+def moving_usd(state: RunState, url: str, cloud: str) -> float:
+    """What it costs to begin on a machine of that cloud: its newest checkpoint leaves the workspace's."""
+    if not state.checkpoints or not crosses(url, cloud):
+        return 0.0
+    return state.checkpoints[-1].bytes / 1e9 * OUT_USD_PER_GB[owner(url)]
+
+
 def words(url: str, cloud: str) -> str:
     """What a machine of that cloud pays for a workspace that is elsewhere; empty when it is at home."""
     if not crosses(url, cloud):
