@@ -20,7 +20,7 @@ demo: $(READY)
 	@$(BIN)/outlast demo
 
 test: $(READY) check
-	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/frameworks
+	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore tests/frameworks
 
 # The integrations against the real frameworks: about 2 GB. PyTorch comes first, by itself, so that a CPU build is taken
 # where the index offers one.

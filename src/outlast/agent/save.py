@@ -18,6 +18,7 @@ from outlast.workspace.bucket import check_key
 from outlast.workspace.checkpoints import Manifest, files_of, write_manifest
 from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.keep import prune
+from outlast.workspace.outputs import OF_ATTEMPT
 from outlast.workspace.parts import File, Parts, upload_files
 
 _LOOK_S = 0.1
@@ -245,7 +246,7 @@ class Saver:
         source = os.path.join(self.outputs, path)
         # A name that is no text gets one that is.
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        key = f"runs/{self.attempt.run}/outputs/{self.attempt.number}/{shown}"
+        key = OF_ATTEMPT.format(run=self.attempt.run, attempt=self.attempt.number) + shown
         try:
             check_key(key)
             with open(source, "rb"):

@@ -12,6 +12,7 @@ from outlast.cli.tell import size
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import Missing, StoreUnreachable
 from outlast.workspace.bucket import Entry
+from outlast.workspace.outputs import OF_ATTEMPT
 from outlast.workspace.state import RunState
 from outlast.workspace.workspace import Workspace
 
@@ -81,11 +82,11 @@ def _newest_of_each(workspace: Workspace, run: str, *, also_current: bool = Fals
     """Path → object. A later attempt's file takes the place of an earlier one's folder, and the other way round."""
     wanted: dict[str, Entry] = {}
     state = workspace.story(run).refresh()
-    attempts = attempts_with_outputs(state)
+    attempts = [0, *attempts_with_outputs(state)]
     if also_current and state.current is not None and state.current.number not in attempts:
         attempts.append(state.current.number)
     for attempt in attempts:
-        prefix = f"runs/{run}/outputs/{attempt}/"
+        prefix = OF_ATTEMPT.format(run=run, attempt=attempt)
         newer = {entry.key.removeprefix(prefix): entry for entry in workspace.bucket.list(prefix)}
         folders = {path[:at] for path in newer for at, sign in enumerate(path) if sign == "/"}
         kept = {

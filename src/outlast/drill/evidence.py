@@ -12,6 +12,7 @@ from outlast.drill.steps import Mark, curve_in, last_numbers, marks, numbers, st
 from outlast.errors import WorkspaceError
 from outlast.workspace import metrics
 from outlast.workspace.logs import attempts_with_logs
+from outlast.workspace.outputs import OF_ATTEMPT
 from outlast.workspace.state import RunState
 from outlast.workspace.workspace import Workspace
 
@@ -121,7 +122,7 @@ def _outputs(workspace: Workspace, run: str, state: RunState) -> dict[str, float
     """The numbers in result files of text; later attempts' over earlier ones'."""
     files: dict[str, str] = {}
     for attempt in state.attempts:
-        prefix = f"runs/{run}/outputs/{attempt.number}/"
+        prefix = OF_ATTEMPT.format(run=run, attempt=attempt.number)
         for entry in workspace.bucket.list(prefix):
             if entry.bytes <= _OUTPUT_BYTES_MAX:
                 files[entry.key.removeprefix(prefix)] = entry.key

@@ -20,6 +20,7 @@ from outlast.sweep.state import Trial
 from outlast.sweep.trial import trial_spec
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.metrics import parsed
+from outlast.workspace.outputs import FINAL
 
 # Of a trial's output this much is looked at for its last line of JSON, and its last words.
 _TAIL_BYTES = 256 * 1024
@@ -173,6 +174,15 @@ class Job:
                 pass
         for folder in (self.home, self.checkpoints):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def keep_outputs(self, bucket: Bucket) -> None:
+        """Copy what it wrote to where no attempt writes: it is final, and this attempt may yet be lost."""
+        prefix = f"{FINAL.format(run=self.around.run)}{os.path.basename(self.outputs)}/"
+        for folder, _, names in os.walk(self.outputs):
+            for name in names:
+                path = os.path.join(folder, name)
+                if os.path.isfile(path):
+                    bucket.upload(prefix + os.path.relpath(path, self.outputs), path)
 
     # What it says
 

@@ -10,6 +10,7 @@ from outlast.errors import Missing
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.logs import attempts_with_logs
 from outlast.workspace.metrics import stitched
+from outlast.workspace.outputs import OF_ATTEMPT
 from outlast.workspace.state import RunState
 
 # The last line of JSON is looked for in so many pieces of output, of 64 KiB at most each.
@@ -39,7 +40,7 @@ def _printed(bucket: Bucket, run: str) -> dict[str, float]:
 def _from_outputs(bucket: Bucket, run: str, state: RunState, path: str) -> dict[str, float]:
     for attempt in reversed(state.attempts):
         try:
-            return from_file(bucket.get(f"runs/{run}/outputs/{attempt.number}/{path}"))
+            return from_file(bucket.get(OF_ATTEMPT.format(run=run, attempt=attempt.number) + path))
         except Missing:
             continue
     return {}

@@ -108,6 +108,8 @@ class Worker:
             say(f"trial {number} crashed with {job.code}; once more")
             del self.jobs[number]
             return
+        # Kept before it is told: whoever reads the result must find what it is the result of.
+        job.keep_outputs(self.workspace.bucket)
         # Told first, forgotten afterwards: a death in between does it once more, and the story refuses the second.
         self.story.append(told, nonce=secrets.token_hex(8))
         say(f"trial {number}: {told.outcome}" + (f": {told.why}" if told.why else ""))

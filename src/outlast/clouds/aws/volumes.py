@@ -76,6 +76,9 @@ class AwsVolumes:
                     self.client.call("efs", "delete_mount_target", MountTargetId=target["MountTargetId"])
             self._wait(lambda: not self._targets(id), name)
             self.client.call("efs", "delete_file_system", FileSystemId=id)
+        if not any(volume.name != name for volume in self.every()):
+            with suppress(BadRequest):  # somebody else's mount target is still at it
+                doors.remove(self.client, _GROUP)
 
     def _doc(self, name: str) -> Doc:
         found = self.client.call("efs", "describe_file_systems", CreationToken=name)["FileSystems"]
