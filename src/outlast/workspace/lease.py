@@ -1,4 +1,8 @@
-"""A lease with numbered epochs: saves supervisors from doing the same work twice. Nothing's safety rests on it."""
+"""A lease with numbered epochs: saves supervisors from doing the same work twice, and nothing's safety rests on that.
+
+What is exclusive to a run does rest on one: whoever holds it there proves it in time, or kills its command
+(`agent/company.py`).
+"""
 
 from __future__ import annotations
 
