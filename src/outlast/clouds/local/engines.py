@@ -83,7 +83,8 @@ class MariaDb:
             find("mariadbd"),
             "--no-defaults",
             f"--datadir={seen}/data",
-            f"--socket={seen}/run/server.sock",
+            # Below its data folder, where it works: the whole path may be longer than a socket's may be.
+            "--socket=server.sock",
             f"--pid-file={seen}/run/server.pid",
             f"--port={port}",
             f"--bind-address={'*' if everywhere else '127.0.0.1'}",
@@ -138,7 +139,8 @@ class Postgres:
         settings = {
             "listen_addresses": "*" if everywhere else "127.0.0.1",
             "port": str(port),
-            "unix_socket_directories": f"{seen}/run",
+            # None: everybody comes by TCP, and the path may be longer than a socket's may be.
+            "unix_socket_directories": "",
             "ssl": "on",
             "ssl_cert_file": f"{seen}/tls/server.pem",
             "ssl_key_file": f"{seen}/tls/server.key",
