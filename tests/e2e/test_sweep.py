@@ -141,7 +141,7 @@ def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s:
 
 @pytest.mark.timeout(300)
 def test_trials_are_preempted_and_drivers_killed_and_each_has_one_result(home: Home) -> None:
-    rehearse(home, 9, 3, pause_s=0.2, every_s=3.0, within_s=200.0)
+    rehearse(home, 9, 3, pause_s=0.2, every_s=1.5, within_s=200.0)
 
 
 @pytest.mark.soak

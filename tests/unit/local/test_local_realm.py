@@ -134,7 +134,7 @@ def test_a_preempted_machine_vanishes_without_a_word(fleet: Fleet, cloud: LocalC
 def test_a_shutdown_script_runs_at_the_notice_and_ends_the_machine(fleet: Fleet, cloud: LocalCloud) -> None:
     boot = Boot(script="echo up; sleep 1000", metadata={"shutdown-script": "echo last words"})
     cloud.launch(fleet.offer(), "m", boot=boot, labels=fleet.labels)
-    fleet.wait("m", "running")
+    fleet.wait_serial("m", "up")
     cloud.preempt("m")
     assert fleet.wait("m", "stopped").why == "preempted"
     assert "last words" in cloud.serial("m")
