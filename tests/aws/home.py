@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from outlast.clouds.aws.client import Client
+from outlast.clouds.aws.cloud import AwsCloud
 from outlast.workspace.workspace import open_workspace
 from tests.aws.conftest import Bridge
 from tests.e2e.conftest import COUNTER, Home
@@ -23,6 +26,17 @@ class AwsHome(Home):
         self.environment |= {**bridge.variables, "OUTLAST_WORKSPACE": url}
         self.workspace = open_workspace(url)
         self.write("count.py", COUNTER)
+
+
+@contextmanager
+def at_home(root: Path, bridge: Bridge, cloud: AwsCloud) -> Iterator[AwsHome]:
+    """A home of its own, and afterwards nothing of it: no fault, no process, no machine."""
+    own = AwsHome(root, bridge)
+    yield own
+    bridge.rules()
+    own.clean()
+    for machine in cloud.machines():
+        cloud.delete(machine.name)
 
 
 def left(client: Client) -> dict[str, Any]:

@@ -15,31 +15,18 @@ import pytest
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.cloud import LABEL_RUN
 from tests.aws.conftest import Bridge
-from tests.aws.home import RUN, AwsHome, left
+from tests.aws.home import RUN, AwsHome, at_home, left
+from tests.programs import WAITS
 from tests.waiting import eventually
 
 AWS = "/usr/bin/aws" if os.path.exists("/usr/bin/aws") else shutil.which("aws") or ""
 pytestmark = pytest.mark.skipif(not AWS, reason="the `aws` command is not installed: apt install awscli")
 
 
-# Saves, and waits for the end of its machine; what is resumed is done.
-WAITS = """
-import os, time
-path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state")
-resumed = os.path.exists(path)
-open(path, "w").write("saved")
-while not resumed:
-    time.sleep(0.2)
-"""
-
-
 @pytest.fixture
 def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
-    own = AwsHome(tmp_path, bridge)
-    yield own
-    own.clean()
-    for machine in cloud.machines():
-        cloud.delete(machine.name)
+    with at_home(tmp_path, bridge, cloud) as own:
+        yield own
 
 
 def aws(home: AwsHome, bridge: Bridge, *words: str) -> Any:

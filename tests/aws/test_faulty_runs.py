@@ -11,7 +11,7 @@ from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.cloud import LABEL_RUN, Needs
 from outlast.workspace.state import RunState
 from tests.aws.conftest import Bridge
-from tests.aws.home import RUN, AwsHome, left
+from tests.aws.home import RUN, AwsHome, at_home, left
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
@@ -20,12 +20,8 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture
 def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
     bridge.grace(3.0)
-    own = AwsHome(tmp_path, bridge)
-    yield own
-    bridge.rules()
-    own.clean()
-    for machine in cloud.machines():
-        cloud.delete(machine.name)
+    with at_home(tmp_path, bridge, cloud) as own:
+        yield own
 
 
 class Story:

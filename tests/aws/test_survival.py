@@ -11,7 +11,7 @@ import pytest
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.workspace.workspace import Workspace
 from tests.aws.conftest import Bridge
-from tests.aws.home import RUN, AwsHome, left
+from tests.aws.home import RUN, AwsHome, at_home, left
 from tests.waiting import eventually
 
 SECRET = "hunter2-very-secret"
@@ -20,12 +20,8 @@ SECRET = "hunter2-very-secret"
 @pytest.fixture
 def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
     bridge.grace(6.0)
-    own = AwsHome(tmp_path, bridge)
-    yield own
-    bridge.rules()
-    own.clean()
-    for machine in cloud.machines():
-        cloud.delete(machine.name)
+    with at_home(tmp_path, bridge, cloud) as own:
+        yield own
 
 
 def saved(workspace: Workspace, attempt: int) -> bool:

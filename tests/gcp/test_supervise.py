@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -18,34 +17,18 @@ from outlast.clouds.local.serve.environment import PROJECT
 from outlast.workspace.hand import Hands, supervisor_name
 from outlast.workspace.lease import Lease
 from outlast.workspace.story import event_key
-from outlast.workspace.workspace import open_workspace
 from tests.e2e.conftest import Home, kill_9, processes_mentioning
 from tests.gcp.conftest import Rehearsal
+from tests.gcp.home import at_home
+from tests.programs import WAITS
 from tests.waiting import eventually
-
-# Saves, and waits to be preempted; what is resumed is done.
-WAITS = """
-import os, time
-path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state")
-resumed = os.path.exists(path)
-open(path, "w").write("saved")
-while not resumed:
-    time.sleep(0.2)
-"""
 
 
 @pytest.fixture
 def home(rehearsal: Rehearsal, gcp: GcpCloud, tmp_path: Path) -> Iterator[Home]:
-    bucket = f"box-{secrets.token_hex(4)}"
-    gcp.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
-    own = Home(tmp_path)
-    own.environment |= {**rehearsal.variables, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
-    own.workspace = open_workspace(f"gs://{bucket}/ws")
-    own.write("wait.py", WAITS)
-    yield own
-    own.clean()
-    for machine in gcp.machines():
-        gcp.delete(machine.name)
+    with at_home(tmp_path, rehearsal, gcp) as own:
+        own.write("wait.py", WAITS)
+        yield own
 
 
 def holder(home: Home) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outlast.clouds.gcp.cloud import GcpCloud
-from outlast.clouds.local.serve.environment import PROJECT
-from outlast.workspace.workspace import open_workspace
 from tests.e2e.conftest import COUNTER, Home
 from tests.gcp.conftest import Rehearsal
+from tests.gcp.home import at_home
 from tests.waiting import eventually
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
@@ -20,14 +18,9 @@ ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 
 @pytest.fixture
 def home(rehearsal: Rehearsal, gcp: GcpCloud, tmp_path: Path) -> Iterator[Home]:
-    bucket = f"box-{secrets.token_hex(4)}"
-    gcp.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
-    own = Home(tmp_path)
-    own.environment |= {**rehearsal.variables, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
-    own.workspace = open_workspace(f"gs://{bucket}/ws")
-    own.write("count.py", COUNTER)
-    yield own
-    own.clean()
+    with at_home(tmp_path, rehearsal, gcp) as own:
+        own.write("count.py", COUNTER)
+        yield own
 
 
 @pytest.mark.timeout(240)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from outlast.clouds.local.serve.endpoint import Endpoint
+from outlast.clouds.local.serve.environment import write_files
 from tests.serve.discovery import Watching
 
 
@@ -27,6 +28,17 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> It
     served.start()
     yield served
     served.stop()
+    assert watching.taken() == []
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Endpoint]:
+    """One for a whole file of tests, that Google's own programs find by the files and variables which they read."""
+    endpoint = Endpoint(str(tmp_path_factory.mktemp("served")), watch=watching)
+    endpoint.start()
+    write_files(endpoint.root, endpoint.url)
+    yield endpoint
+    endpoint.stop()
     assert watching.taken() == []
 
 

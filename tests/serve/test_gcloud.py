@@ -6,29 +6,17 @@ import os
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outlast.clouds.local.serve.endpoint import Endpoint
-from outlast.clouds.local.serve.environment import variables, write_files
-from tests.serve.discovery import Watching
+from outlast.clouds.local.serve.environment import variables
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
     pytest.mark.timeout(300),
 ]
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Endpoint]:
-    endpoint = Endpoint(str(tmp_path_factory.mktemp("served")), watch=watching)
-    endpoint.start()
-    write_files(endpoint.root, endpoint.url)
-    yield endpoint
-    endpoint.stop()
-    assert watching.taken() == []
 
 
 class Shell:

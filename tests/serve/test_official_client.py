@@ -5,29 +5,18 @@ from __future__ import annotations
 import datetime
 import io
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlast.clouds.local.serve.endpoint import Endpoint
-from outlast.clouds.local.serve.environment import variables, write_files
+from outlast.clouds.local.serve.environment import variables
 from outlast.clouds.local.serve.faults import Fault
 from tests.serve.discovery import Watching
 
 storage = pytest.importorskip("google.cloud.storage", reason="google-cloud-storage is not installed")
 exceptions = pytest.importorskip("google.api_core.exceptions")
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Endpoint]:
-    endpoint = Endpoint(str(tmp_path_factory.mktemp("served")), watch=watching)
-    endpoint.start()
-    write_files(endpoint.root, endpoint.url)
-    yield endpoint
-    endpoint.stop()
-    assert watching.taken() == []
 
 
 @pytest.fixture

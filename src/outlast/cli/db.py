@@ -9,8 +9,8 @@ import click
 
 from outlast.cli.db_use import allow, backup, check, forget_certificates, restore, revoke, shell, url
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size, standing
-from outlast.cli.terminal import money, note, table
+from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size, standing, tell_all
+from outlast.cli.terminal import money, note
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -65,18 +65,13 @@ def list_command(as_json: bool, workspace_url: str) -> int:
     """The databases of this workspace, with what they cost."""
     holdings = holdings_of(workspace_url, "database")
     found = [(holding, *_look(holdings, holding)) for holding in holdings.all()]
-    if as_json:
-        import msgspec
 
-        rows = [{**msgspec.to_builtins(holding), "state": state, "why": why} for holding, _, state, why in found]
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
-        return 0
-    lines = [
-        [h.name, h.cloud, h.engine, state, f"{d.host}:{d.port}" if d else "", money(h.usd_per_month), h.who, why]
-        for h, d, state, why in found
-    ]
-    header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO", ""]
-    click.echo(table(lines, header=header) if lines else "no databases; `outlast db create NAME` makes one")
+    def cells(h: Holding, d: Database | None, state: str) -> list[str]:
+        return [h.name, h.cloud, h.engine, state, f"{d.host}:{d.port}" if d else "", money(h.usd_per_month), h.who]
+
+    header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO"]
+    empty = "no databases; `outlast db create NAME` makes one"
+    tell_all(found, cells, header=header, empty=empty, as_json=as_json)
     return 0
 
 

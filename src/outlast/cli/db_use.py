@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, database_argument, holdings_of
+from outlast.cli.store_find import agreed, database_argument, ready
 from outlast.cli.terminal import complain, note
-from outlast.errors import BadRequest, NotFound, UsageError
+from outlast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from outlast.clouds.sql import Login
@@ -26,10 +26,7 @@ _CERTIFICATES = "~/.outlast/databases"
 def _find(name: str, workspace_url: str) -> tuple[Keeper, Holdings, Holding]:
     from outlast.databases.care import keeper
 
-    holdings = holdings_of(workspace_url, "database")
-    holding = holdings.demand(name)
-    if holding.phase != "ready":
-        raise BadRequest(f"the database `{name}` is half {holding.phase}", hint=f"`outlast db describe {name}`")
+    holdings, holding = ready(name, workspace_url, "database")
     return keeper(clouds(holdings.workspace), holding.cloud), holdings, holding
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.cli.terminal import find_workspace
-from outlast.errors import NotFound, OutlastError, UsageError
+from outlast.cli.terminal import find_workspace, table
+from outlast.errors import BadRequest, NotFound, OutlastError, UsageError
 
 if TYPE_CHECKING:
     from outlast.workspace.holdings import Holding, Holdings, Kind
@@ -56,6 +56,35 @@ def size(option: str, text: str) -> float:
         return size_gb(text)
     except ValueError as problem:
         raise UsageError(f"{option}: {problem}") from problem
+
+
+def ready(name: str, workspace_url: str, kind: Kind) -> tuple[Holdings, Holding]:
+    """The thing of that name, which nobody is just making or deleting."""
+    holdings = holdings_of(workspace_url, kind)
+    holding = holdings.demand(name)
+    if holding.phase != "ready":
+        hint = f"`outlast {holdings.word} describe {name}`"
+        raise BadRequest(f"the {kind} `{name}` is half {holding.phase}", hint=hint)
+    return holdings, holding
+
+
+def tell_all(
+    found: Sequence[tuple[Holding, T | None, str, str]],
+    cells: Callable[[Holding, T | None, str], list[str]],
+    *,
+    header: list[str],
+    empty: str,
+    as_json: bool,
+) -> None:
+    """A line each; what is to be said of one stands in the last column."""
+    if as_json:
+        import msgspec
+
+        rows = [{**msgspec.to_builtins(holding), "state": state, "why": why} for holding, _, state, why in found]
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
+        return
+    lines = [[*cells(holding, thing, state), why] for holding, thing, state, why in found]
+    click.echo(table(lines, header=[*header, ""]) if lines else empty)
 
 
 def agreed(question: str) -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, standing, volume_argument
-from outlast.cli.terminal import money, note, table
+from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, standing, tell_all, volume_argument
+from outlast.cli.terminal import money, note
 from outlast.cli.volume_use import ls, mount, populate, unmount
 
 if TYPE_CHECKING:
@@ -49,20 +49,13 @@ def list_command(as_json: bool, workspace_url: str) -> int:
     """The volumes of this workspace, with what they cost a month."""
     holdings = holdings_of(workspace_url, "volume")
     found = [(holding, *_look(holdings, holding)) for holding in holdings.all()]
-    if as_json:
-        import msgspec
 
-        rows = [{**msgspec.to_builtins(holding), "state": state, "why": why} for holding, _, state, why in found]
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
-        return 0
-    lines = [
-        [h.name, h.cloud, h.zone or "all", f"{h.size_gb:g} GB", state, money(h.usd_per_month), h.who, why]
-        for h, _, state, why in found
-    ]
-    header = ["NAME", "CLOUD", "ZONE", "SIZE", "STATE", "A MONTH", "WHO", ""]
-    click.echo(
-        table(lines, header=header) if lines else "no volumes; `outlast volume create NAME --size 1TB` makes one"
-    )
+    def cells(h: Holding, _: Volume | None, state: str) -> list[str]:
+        return [h.name, h.cloud, h.zone or "all", f"{h.size_gb:g} GB", state, money(h.usd_per_month), h.who]
+
+    header = ["NAME", "CLOUD", "ZONE", "SIZE", "STATE", "A MONTH", "WHO"]
+    empty = "no volumes; `outlast volume create NAME --size 1TB` makes one"
+    tell_all(found, cells, header=header, empty=empty, as_json=as_json)
     return 0
 
 

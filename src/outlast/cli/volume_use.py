@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import holdings_of, volume_argument
+from outlast.cli.store_find import holdings_of, ready, volume_argument
 from outlast.cli.terminal import note, table
-from outlast.errors import BadRequest, NoSuchStore, UsageError
+from outlast.errors import NoSuchStore, UsageError
 
 if TYPE_CHECKING:
     from outlast.volumes.care import Keeper
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 def _find(name: str, workspace_url: str) -> tuple[Keeper, Holdings, Holding]:
     from outlast.volumes.care import keeper
 
-    holdings = holdings_of(workspace_url, "volume")
-    holding = holdings.demand(name)
-    if holding.phase != "ready":
-        raise BadRequest(f"the volume `{name}` is half {holding.phase}", hint=f"`outlast volume describe {name}`")
+    holdings, holding = ready(name, workspace_url, "volume")
     return keeper(clouds(holdings.workspace), holding.cloud), holdings, holding
 
 

@@ -6,11 +6,12 @@ in between leaves a machine that the reaper finds. A build that fails leaves non
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
@@ -93,16 +94,14 @@ class Builder:
             asked_at=self.workspace.clock(),
             image=self.recipe.base,
         )
-        try:
-            with self._beating(hand):
-                # The record goes first: a machine launched before it would be unknown to the reaper, and paid for.
-                self.hands.create(hand)
-                machine = self._launch(hand)
-                scrubbed = self._furnish(machine)
-                image = self._freeze(hand)
-        except BaseException as problem:
-            self._clear_up(hand, problem)
-            raise
+        with ExitStack() as last:
+            last.push(functools.partial(self._clear_up, hand))
+            last.enter_context(self._beating(hand))
+            # The record goes first: a machine launched before it would be unknown to the reaper, and paid for.
+            self.hands.create(hand)
+            machine = self._launch(hand)
+            scrubbed = self._furnish(machine)
+            image = self._freeze(hand)
         cost = self._cost(machine)
         self.records.write_result(
             self.recipe.digest,
@@ -245,8 +244,10 @@ class Builder:
 
     # Leaving
 
-    def _clear_up(self, hand: Hand, problem: BaseException) -> None:
+    def _clear_up(self, hand: Hand, _kind: object, problem: BaseException | None, _trace: object) -> None:
         """A build that did not work: remember why, delete the builder, or keep it and say so."""
+        if problem is None:
+            return
         said = problem.message if isinstance(problem, OutlastError) else type(problem).__name__
         self._note_failure(said, problem)
         if self.wishes.keep_on_failure_s and isinstance(problem, StepFailed):

@@ -14,6 +14,7 @@ from outlast.clouds.aws.images import Images
 from outlast.clouds.aws.offers import CLOUD, Offers
 from outlast.clouds.aws.prices import Prices
 from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
+from outlast.clouds.gallery import Gallery
 from outlast.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ _USER = "root"
 _NOTICE = "PT2M"
 
 
-class AwsCloud:
+class AwsCloud(Gallery):
     """One region of one account. Any number of processes may use it at once."""
 
     name = CLOUD
+    pictures: Images
 
     def __init__(self, region: str = "", *, client: Client | None = None) -> None:
         self.client = client or Client(region)
@@ -198,12 +200,6 @@ class AwsCloud:
         except NotFound as problem:
             raise BadRequest(problem.message, hint=problem.hint) from problem
 
-    def images(self) -> Sequence[Image]:
-        return self.pictures.every()
-
-    def image(self, name: str) -> Image:
-        return self.pictures.image(name)
-
     def snapshot(
         self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
@@ -211,15 +207,6 @@ class AwsCloud:
         if (state := doc["State"]["Name"]) != "stopped":
             raise BadRequest(f"machine `{machine}` is {state}", hint=f"stop it first: {STOP} {machine}")
         return self.pictures.make(str(doc["InstanceId"]), image, family=family, labels=labels or {}, note=note)
-
-    def retire_image(self, name: str, *, retired: bool = True) -> None:
-        self.pictures.retire(name, retired=retired)
-
-    def share_image(self, name: str, who: str) -> None:
-        self.pictures.share(name, who)
-
-    def delete_image(self, name: str) -> None:
-        self.pictures.delete(name)
 
     # Work by hand
 

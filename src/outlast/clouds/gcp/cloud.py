@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from outlast.clouds.cloud import LABEL_RUN, Access, Boot, Image, Machine, Needs, Offer
+from outlast.clouds.gallery import Gallery
 from outlast.clouds.gcp import access, machines, secrets
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp.client import Client, check_name, last
@@ -26,10 +27,11 @@ STOP = "`outlast machine stop`"
 _SERIAL_PAGES_MAX = 64
 
 
-class GcpCloud:
+class GcpCloud(Gallery):
     """One project. Any number of processes may use it at once."""
 
     name = CLOUD
+    pictures: Images
 
     def __init__(self, project: str = "", *, client: Client | None = None, prices: PriceBook | None = None) -> None:
         self.client = client or Client(project)
@@ -207,12 +209,6 @@ class GcpCloud:
         except NotFound as problem:
             raise BadRequest(problem.message, hint=problem.hint) from problem
 
-    def images(self) -> Sequence[Image]:
-        return self.pictures.every()
-
-    def image(self, name: str) -> Image:
-        return self.pictures.image(name)
-
     def snapshot(
         self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
@@ -221,15 +217,6 @@ class GcpCloud:
         if status != "stopped":
             raise BadRequest(f"machine `{machine}` is {status}", hint=f"stop it first: {STOP} {machine}")
         return self.pictures.make(doc, image, family=family, labels=labels, note=note)
-
-    def retire_image(self, name: str, *, retired: bool = True) -> None:
-        self.pictures.retire(name, retired=retired)
-
-    def share_image(self, name: str, who: str) -> None:
-        self.pictures.share(name, who)
-
-    def delete_image(self, name: str) -> None:
-        self.pictures.delete(name)
 
     # Work by hand
 

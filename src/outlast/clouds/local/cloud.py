@@ -5,14 +5,13 @@ There is no daemon. All state is files below the root, and each running machine 
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import secrets as random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -24,31 +23,11 @@ from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.service import ATTRIBUTE_TOKEN
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
 from outlast.clouds.local.shared import Shared
-from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound, UsageError
+from outlast.clouds.local.told import told
+from outlast.errors import BadRequest, CloudError, NotFound, UsageError
 
 # The rules of GCE, so that what runs here runs there.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _told(method: Callable[P, R]) -> Callable[P, R]:
-    """What the operating system refuses is a cloud's refusal: a folder that cannot be written, a full disk."""
-
-    @functools.wraps(method)
-    def call(*arguments: P.args, **options: P.kwargs) -> R:
-        try:
-            return method(*arguments, **options)
-        except (PermissionError, NotADirectoryError, FileExistsError) as problem:
-            why = f"the local cloud cannot use {problem.filename}: {problem.strerror}"
-            raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
-        except OSError as problem:
-            why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
-            raise CloudUnreachable(why, hint="is there room on the disk?") from problem
-
-    return call
-
-
 _ENDING_S_MAX = 5.0
 STOP = "`outlast machine stop`"
 
@@ -89,7 +68,7 @@ class LocalCloud(Shared):
             self._check_image(needs.image)
         return catalog.offers(needs)
 
-    @_told
+    @told
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
         if boot.databases:
@@ -105,7 +84,7 @@ class LocalCloud(Shared):
                 return machine
         raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
 
-    @_told
+    @told
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
         try:
             names = sorted(os.listdir(f"{self.root}/machines"))
@@ -115,18 +94,18 @@ class LocalCloud(Shared):
         wanted = set((labels or {}).items())
         return [machine for machine in found if machine is not None and wanted <= set(machine.labels.items())]
 
-    @_told
+    @told
     def machine(self, name: str) -> Machine:
         if (machine := describe(self._folder(name))) is None:
             raise NotFound(f"the local cloud has no machine `{name}`")
         return machine
 
-    @_told
+    @told
     def stop(self, name: str) -> None:
         if self.machine(name).status != "stopped" and (lock := power.switch_off(self._folder(name))) is not None:
             os.close(lock)
 
-    @_told
+    @told
     def start(self, name: str) -> None:
         folder, give_up_at = self._folder(name), time.monotonic() + _ENDING_S_MAX
         while (machine := self.machine(name)).status not in ("running", "pending"):
@@ -145,7 +124,7 @@ class LocalCloud(Shared):
                 raise BadRequest(f"machine `{name}` is not stopped yet", hint="try again in a moment")
             time.sleep(0.01)
 
-    @_told
+    @told
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         if folder.exists() and (lock := power.switch_off(folder)) is not None:
@@ -156,7 +135,7 @@ class LocalCloud(Shared):
             images.collect(self.root)
         power.empty_trash(self.root)
 
-    @_told
+    @told
     def preempt(self, name: str, *, notice: bool = True, grace_s: float | None = None) -> None:
         """As the protocol says; `grace_s` is this machine's alone, whatever its zone gives."""
         machine = self.machine(name)
@@ -166,7 +145,7 @@ class LocalCloud(Shared):
             raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
         self._folder(name).request("preempt", notice=notice, grace_s=grace_s)
 
-    @_told
+    @told
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
         self.machine(name)
         folder = self._folder(name)
@@ -177,7 +156,7 @@ class LocalCloud(Shared):
                 raise NotFound(f"machine `{name}` was deleted meanwhile") from error
         folder.wake()
 
-    @_told
+    @told
     def serial(self, name: str) -> str:
         self.machine(name)
         try:
@@ -186,15 +165,15 @@ class LocalCloud(Shared):
         except FileNotFoundError:
             return ""
 
-    @_told
+    @told
     def images(self) -> Sequence[Image]:
         return images.every(self.root)
 
-    @_told
+    @told
     def image(self, name: str) -> Image:
         return images.find(self.root, name)
 
-    @_told
+    @told
     def snapshot(
         self,
         machine: str,
@@ -220,20 +199,20 @@ class LocalCloud(Shared):
         finally:
             os.close(lock)
 
-    @_told
+    @told
     def retire_image(self, name: str, *, retired: bool = True) -> None:
         images.change(self.root, name, retired=retired)
 
-    @_told
+    @told
     def share_image(self, name: str, who: str) -> None:
         images.share(self.root, name, who)
 
-    @_told
+    @told
     def delete_image(self, name: str) -> None:
         images.delete(self.root, name)
         images.collect(self.root)
 
-    @_told
+    @told
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
         machine, folder = self.machine(name), self._folder(name)
         if disk_gb and disk_gb < machine.disk_gb:
@@ -249,20 +228,20 @@ class LocalCloud(Shared):
         with self._locked():
             folder.change_facts(changes)
 
-    @_told
+    @told
     def metadata(self, name: str) -> Mapping[str, str]:
         self.machine(name)
         hidden = {ATTRIBUTE_TOKEN}
         return {key: value for key, value in self._folder(name).attributes().items() if key not in hidden}
 
-    @_told
+    @told
     def admit(self, name: str, ssh_key: str) -> None:
         self.machine(name)
         with self._locked():
             ssh.admit(self._folder(name), ssh_key)
         self._folder(name).wake()
 
-    @_told
+    @told
     def access(self, name: str) -> Access:
         machine = self.machine(name)
         if machine.status != "running":
@@ -270,13 +249,13 @@ class LocalCloud(Shared):
         with self._locked():
             return ssh.access(self._folder(name))
 
-    @_told
+    @told
     def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
         if not secrets.is_name(name):
             raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
         secrets.put(self.root, name, values)
 
-    @_told
+    @told
     def drop_secrets(self, name: str) -> None:
         if secrets.is_name(name):
             secrets.drop(self.root, name)
@@ -302,7 +281,7 @@ class LocalCloud(Shared):
         realistic = (folder.facts() or {}).get("mode") in ("root", "userns")
         return f"{folder.disk_path}/top/root" if realistic else f"{folder.disk_path}/home"
 
-    @_told
+    @told
     def set_zone(self, zone: str, **changes: Unpack[ZoneChanges]) -> None:
         """Change the weather of a zone. What is left out stays as it is; None takes a setting back."""
         with self._locked():
@@ -311,12 +290,12 @@ class LocalCloud(Shared):
             if machine.zone == zone:
                 self._folder(machine.name).wake()
 
-    @_told
+    @told
     def zone_settings(self) -> dict[str, dict[str, Any]]:
         """Every zone, with what was set for it."""
         return self._zones.all()
 
-    @_told
+    @told
     def check_room(self, zone: str, *, spot: bool) -> None:
         """Raises NoCapacity or OverQuota when a launch there would, as things are now."""
         self._zones.check_capacity(zone, self._counts(zone), spot=spot)

@@ -10,46 +10,27 @@ cloud find on their own; beyond it only once somebody beyond it is allowed.
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 import os
 import re
 import secrets as random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from outlast.clouds.local import backups, dbprocess, secrets
 from outlast.clouds.local.engines import ADMIN, SERVERS, network
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
+from outlast.clouds.local.told import told
 from outlast.clouds.sql import Login, Session, need
 from outlast.clouds.stores import Backup, Database, DatabaseWish, Engine
-from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
+from outlast.errors import BadRequest, NotFound
 
 CLOUD = "local"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,62}")
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _told(method: Callable[P, R]) -> Callable[P, R]:
-    """What the operating system refuses is a cloud's refusal."""
-
-    @functools.wraps(method)
-    def call(*arguments: P.args, **options: P.kwargs) -> R:
-        try:
-            return method(*arguments, **options)
-        except PermissionError as problem:
-            why = f"the local cloud cannot use {problem.filename or 'its folder'}: {problem.strerror}"
-            raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
-        except OSError as problem:
-            why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
-            raise CloudUnreachable(why, hint="is there room on the disk?") from problem
-
-    return call
 
 
 class LocalDatabases:
@@ -63,7 +44,7 @@ class LocalDatabases:
         self.begin(name, wish.engine, wish.labels)
         return self.furnish(name, wish.database, wish.user, password=password)
 
-    @_told
+    @told
     def begin(self, name: str, engine: Engine, labels: Mapping[str, str]) -> Database:
         """A server that runs and has nothing in it yet. May be repeated."""
         folder = self._folder(name)
@@ -85,7 +66,7 @@ class LocalDatabases:
             self._serve(folder)
         return self.find(name)
 
-    @_told
+    @told
     def furnish(self, name: str, database: str, user: str, *, password: str) -> Database:
         """Its one database, and the user whose it is. May be repeated: then the user has this password."""
         _check(database, user, password)
@@ -97,27 +78,27 @@ class LocalDatabases:
             self._furnish(folder, password)
         return self.find(name)
 
-    @_told
+    @told
     def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         wanted = set((labels or {}).items())
         names = sorted(os.listdir(f"{self.root}/databases")) if os.path.isdir(f"{self.root}/databases") else []
         found = [self._describe(name) for name in names if _NAME.fullmatch(name)]
         return [one for one in found if one is not None and wanted <= set(one.labels.items())]
 
-    @_told
+    @told
     def find(self, name: str) -> Database:
         if (found := self._describe(name)) is None:
             raise NotFound(f"the local cloud has no database `{name}`")
         return found
 
-    @_told
+    @told
     def wake(self, name: str) -> Database:
         folder = self._there(name)
         with _locked(folder):
             self._serve(folder)
         return self.find(name)
 
-    @_told
+    @told
     def allow(self, name: str, addresses: Sequence[str]) -> None:
         folder = self._there(name)
         wanted = sorted({_address(address) for address in addresses})
@@ -131,7 +112,7 @@ class LocalDatabases:
             self._serve(folder)
             self._admit(folder, before)
 
-    @_told
+    @told
     def back_up(self, name: str) -> Backup:
         folder = self._there(name)
         with _locked(folder):
@@ -141,7 +122,7 @@ class LocalDatabases:
     def backups(self, name: str) -> Sequence[Backup]:
         return backups.every(self._there(name))
 
-    @_told
+    @told
     def restore(self, name: str, backup: str) -> None:
         folder = self._there(name)
         path = backups.find(folder, backup)
@@ -153,7 +134,7 @@ class LocalDatabases:
             self._empty(folder)
             backups.load(folder, facts, _admin(folder), path)
 
-    @_told
+    @told
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         if not os.path.isdir(folder):

@@ -24,13 +24,16 @@ def write_json(path: str, value: dict[str, Any], *, permissions: int = 0o644) ->
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(draft, path)
-    except BaseException as problem:
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # Its room may be what the old value needs.
         with suppress(FileNotFoundError):
             os.unlink(draft)
-        if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            _write_in_place(path, text, problem)
-            return
-        raise
+        _write_in_place(path, text, problem)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
 
 
 def _write_in_place(path: str, text: str, problem: OSError) -> None:

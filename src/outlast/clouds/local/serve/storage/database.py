@@ -71,13 +71,12 @@ class Database:
             try:
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException as problem:
-                # A full disk may have ended it already.
+            except sqlite3.OperationalError as problem:
+                raise OSError(errno.EIO, str(problem)) from problem
+            finally:
+                # Committed, or ended by a full disk already.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                if isinstance(problem, sqlite3.OperationalError):
-                    raise OSError(errno.EIO, str(problem)) from problem
-                raise
 
     @contextmanager
     def _turn(self) -> Iterator[sqlite3.Connection]:
