@@ -57,13 +57,9 @@ clusters: $(READY)
 		--requirement examples/ray-tune/requirements.txt --requirement examples/ray-train/requirements.txt
 	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster
 
+# The tables of benchmarks/README.md anew, and which goals fall short; BENCH=--quick for a look.
 bench: $(READY)
-	$(BIN)/python benchmarks/heart.py
-	$(BIN)/python benchmarks/load.py
-	$(BIN)/python benchmarks/ledger.py
-	$(BIN)/python benchmarks/checkpoint.py
-	$(BIN)/python benchmarks/machines.py
-	$(BIN)/python benchmarks/sync.py
+	$(BIN)/python benchmarks/whole.py $(BENCH)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from measure import PYTHON, Home, Row, Table, home, row, show
+from measure import PYTHON, Home, Row, Table, home, row, tell
 
 from outlast.agent.attempt import Attempt
 from outlast.agent.place import place_for
@@ -264,7 +264,7 @@ def main() -> None:
     if asked.json:
         sys.stdout.buffer.write(msgspec.json.encode(tables) + b"\n")
     else:
-        print("\n\n".join(show(table) for table in tables))
+        tell(*tables)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from statistics import median
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Table, row, show
+from measure import Table, row, tell
 
 from outlast.clouds.cloud import Boot, Needs
 from outlast.clouds.local.cloud import LocalCloud
@@ -205,14 +205,8 @@ def main() -> None:
     told = {"against": f"own share {share:+.0%}", "goal": "own share < 20 %", "met": share < 0.2}
     rows.append(row("all but down, outlast", own, "s", **told))
     load = os.getloadavg()[0]
-    print(
-        show(
-            Table(
-                f"A cluster of a head and {WORKERS} workers ({given.repeat} times each, in turns; load {load:.1f})",
-                rows,
-            )
-        )
-    )
+    times = f"{given.repeat} times each, in turns; load {load:.1f}"
+    tell(Table(f"A cluster of a head and {WORKERS} workers ({times})", rows))
 
 
 if __name__ == "__main__":

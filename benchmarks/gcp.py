@@ -9,11 +9,14 @@ is measured is what our side asks for, gets and reads.
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from measure import Row, Table, row, tell
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Boot, Needs
 from outlast.clouds.gcp.cloud import GcpCloud
@@ -26,13 +29,20 @@ from outlast.clouds.local.serve.environment import PROJECT, variables, write_fil
 
 MACHINES = 1000
 ROUNDS = 7
+_BOXES = ("box-0", "box-1", "box-2")
 LABELS = {LABEL_WORKSPACE: "bench"}
 
 
-def measured(cloud: GcpCloud, what: str, work: Callable[[], object]) -> None:
-    before, began = cloud.client.sent, time.perf_counter()
-    work()
-    print(f"{what:<44} {(time.perf_counter() - began) * 1000:8.0f} ms  {cloud.client.sent - before:3} requests")
+def measured(cloud: GcpCloud, what: str, work: Callable[[], object], *, times: int = 1, most: int = 0) -> Row:
+    """So many times, each the same; `most`: with how few requests it must do."""
+    took, sent = [], 0
+    for _ in range(times):
+        before, began = cloud.client.sent, time.perf_counter()
+        work()
+        took.append((time.perf_counter() - began) * 1000)
+        sent = cloud.client.sent - before
+    goal = {"goal": f"<= {most} requests", "met": sent <= most} if most else {}
+    return row(what, took, "ms", against=f"{sent} requests", **goal)
 
 
 def main() -> int:
@@ -45,7 +55,7 @@ def main() -> int:
         os.environ.update(variables(endpoint.root, endpoint.url))
         cloud = GcpCloud(PROJECT, prices=PriceBook(f"{folder}/cache"))
         try:
-            _measure(cloud, endpoint)
+            tell(_measure(cloud, endpoint))
         finally:
             for machine in local.machines():
                 local.delete(machine.name)
@@ -53,29 +63,36 @@ def main() -> int:
     return 0
 
 
-def _measure(cloud: GcpCloud, endpoint: Endpoint) -> None:
+def _measure(cloud: GcpCloud, endpoint: Endpoint) -> Table:
     needs = Needs(type="e2-standard-2", zones=("us-central1-a",))
-    measured(cloud, "offers, the first time", lambda: cloud.offers(needs))
-    measured(cloud, "offers, again", lambda: cloud.offers(needs))
+    first = measured(cloud, "offers, the first time", lambda: cloud.offers(needs))
+    again = measured(cloud, "offers, again", lambda: cloud.offers(needs), times=ROUNDS)
     offer = cloud.offers(needs)[0]
-    for number in range(3):
-        measured(
-            cloud,
-            f"launch box-{number}, until it runs",
-            lambda n=number: cloud.launch(offer, f"box-{n}", boot=Boot(script="sleep 1000"), labels=LABELS),
-        )
-    measured(cloud, "launch box-0 again: it is found", lambda: cloud.launch(offer, "box-0", boot=Boot(), labels=LABELS))
-    measured(cloud, "observe 3 machines", lambda: cloud.machines(LABELS))
-    for number in range(3):
-        measured(cloud, f"delete box-{number}, until it is gone", lambda n=number: cloud.delete(f"box-{n}"))
-    _many(cloud, endpoint)
+    names, gone = iter(_BOXES), iter(_BOXES)
+
+    def launch(name: str) -> None:
+        cloud.launch(offer, name, boot=Boot(script="sleep 1000"), labels=LABELS)
+
+    rows = [
+        first,
+        again,
+        measured(cloud, "launch, until it runs", lambda: launch(next(names)), times=3, most=5),
+        measured(cloud, "launch again: it is found", lambda: launch(_BOXES[0])),
+        measured(cloud, "observe 3 machines", lambda: cloud.machines(LABELS), times=ROUNDS, most=1),
+        measured(cloud, "delete, until it is gone", lambda: cloud.delete(next(gone)), times=3),
+    ]
+    launch("model")
+    _fill(endpoint)
+    rows.append(measured(cloud, "observe 1,000 machines", lambda: _count(cloud), times=ROUNDS, most=2))
+    return Table("Google Cloud, on our own server", rows)
 
 
-def _many(cloud: GcpCloud, endpoint: Endpoint) -> None:
+def _count(cloud: GcpCloud) -> None:
+    assert len(cloud.machines(LABELS)) == MACHINES
+
+
+def _fill(endpoint: Endpoint) -> None:
     """A thousand instances in the books, as if they were being made."""
-    cloud.launch(
-        cloud.offers(Needs(type="e2-standard-2", zones=("us-central1-a",)))[0], "model", boot=Boot(), labels=LABELS
-    )
     store = endpoint._compute.desk.store
     model = store.get(Ref(PROJECT, "zones/us-central1-a", "instances", "model"))
     assert model is not None
@@ -84,14 +101,6 @@ def _many(cloud: GcpCloud, endpoint: Endpoint) -> None:
         ref = Ref(PROJECT, "zones/us-central1-a", "instances", name)
         doc = {**model, "name": name, "id": str(10**15 + number), "selfLink": ref.link, "_creating": True}
         store.put(ref, doc)
-    times = []
-    for _ in range(ROUNDS):
-        before, began = cloud.client.sent, time.perf_counter()
-        found = cloud.machines(LABELS)
-        times.append(time.perf_counter() - began)
-        assert len(found) == MACHINES
-    requests, median_ms = cloud.client.sent - before, statistics.median(times) * 1000
-    print(f"{'observe 1,000 machines (median)':<44} {median_ms:8.0f} ms  {requests:3} requests")
 
 
 if __name__ == "__main__":

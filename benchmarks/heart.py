@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import journey
 import start
 import weight
-from measure import Table, show
+from measure import Table, tell
 
 PARTS = {
     "start": lambda quick: [start.measure(5 if quick else 25)],
@@ -53,7 +53,7 @@ def main() -> None:
             for table in part(options.quick):
                 tables.append(table)
                 if not options.json:
-                    print("\n" + show(table), flush=True)
+                    tell(table)
     if options.json:
         shown = [{"title": t.title, "note": t.note, "rows": [r._asdict() for r in t.rows]} for t in tables]
         print(json.dumps({**told, "tables": shown}, indent=2))

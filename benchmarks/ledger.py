@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 
-from measure import OUTLAST, Home, Table, home, interleaved, once, row, show
+from measure import OUTLAST, Home, Table, home, interleaved, once, row, tell
 
 from outlast.workspace import events as ev
 from outlast.workspace.story import event_key
@@ -86,7 +86,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     table, found = measure(options.runs)
-    print(json.dumps(found) if options.json else show(table))
+    if options.json:
+        print(json.dumps(found))
+    else:
+        tell(table)
     return 0
 
 

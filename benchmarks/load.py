@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 import time
 import tracemalloc
 
 import msgspec
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from measure import Table, once, tell
 
 from outlast.clouds.cloud import Boot, Needs
 from outlast.spec.parse import parse
@@ -124,14 +129,25 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows))
         return
-    heads = ["runs", "cold", "calls", "quiet", "calls", "busy 1%", "calls", "per run", "peak"]
-    print(" ".join(head.rjust(width) for head, width in zip(heads, (7, 9, 7, 9, 6, 9, 6, 9, 8), strict=True)))
-    for row in rows:
-        print(
-            f"{row['runs']:>7.0f} {row['cold_s']:>7.3f} s {row['cold_calls']:>7.0f} {row['quiet_s']:>7.3f} s "
-            f"{row['quiet_calls']:>6.0f} {row['busy_s']:>7.3f} s {row['busy_calls']:>6.0f} "
-            f"{row['kb_per_run']:>6.1f} kB {row['peak_mb']:>5.0f} MB"
-        )
+    for found in rows:
+        tell(table(found))
+
+
+def table(found: dict[str, float]) -> Table:
+    count, most = found["runs"], found["runs"] >= 10_000
+    quiet, peak, each = found["quiet_s"], found["peak_mb"], found["kb_per_run"]
+    calls = found["quiet_calls"]
+    return Table(
+        f"One supervisor, {count:,.0f} live runs",
+        [
+            once("a cold round", found["cold_s"], "s", against=f"{found['cold_calls']:,.0f} calls"),
+            once("a quiet round", quiet, "s", **({"goal": "< 2 s", "met": quiet < 2} if most else {})),
+            once("... its calls", calls, "calls", goal="<= 4, however many runs", met=calls <= 4),
+            once("a round in which 1 % rang", found["busy_s"], "s", against=f"{found['busy_calls']:,.0f} calls"),
+            once("memory a run", each, "kB", **({"goal": "< 20 kB", "met": each < 20} if most else {})),
+            once("memory at the most", peak, "MB", **({"goal": "< 500 MB", "met": peak < 500} if most else {})),
+        ],
+    )
 
 
 if __name__ == "__main__":

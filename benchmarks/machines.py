@@ -20,7 +20,7 @@ from statistics import median
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Table, row, show
+from measure import Table, row, tell
 
 from outlast.clouds.cloud import Boot, Needs, Range
 from outlast.clouds.local.cloud import LocalCloud
@@ -181,10 +181,10 @@ def main() -> None:
     working = [mode for mode, why in LocalCloud(tempfile.mkdtemp()).modes().items() if not why]
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
     for mode in options.modes.split(",") if options.modes else working:
-        print("\n" + show(lives(mode, 3 if options.quick else 15)), flush=True)
-        print("\n" + show(crowd(mode, 20, 1 if options.quick else 3)), flush=True)
+        tell(lives(mode, 3 if options.quick else 15))
+        tell(crowd(mode, 20, 1 if options.quick else 3))
         files, megabytes = (2_000, 200) if options.quick else (20_000, 2_000)
-        print("\n" + show(images(mode, files, megabytes, 2 if options.quick else 3)), flush=True)
+        tell(images(mode, files, megabytes, 2 if options.quick else 3))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -18,6 +19,8 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.workspace.workspace import Workspace, open_workspace
 
 PYTHON = sys.executable
+# Where a part notes which of its goals were met, if this is set.
+GOALS = "BENCH_GOALS"
 OUTLAST = str(Path(sys.executable).parent / "outlast")
 
 
@@ -57,6 +60,24 @@ def show(table: Table) -> str:
             f"| {each.what} | {_number(each.median, each.unit)} | {worst} | {each.against} | {met}{each.goal} |"
         )
     return "\n".join([*lines, *(["", table.note] if table.note else [])])
+
+
+def tell(*tables: Table) -> None:
+    """Show them, and let `whole.py` know of their goals if it is listening."""
+    for table in tables:
+        print("\n" + show(table), flush=True)
+        note_goals(table)
+
+
+def note_goals(table: Table) -> None:
+    if not (path := os.environ.get(GOALS)):
+        return
+    with open(path, "a", encoding="utf-8") as file:
+        for each in table.rows:
+            if each.met is not None:
+                seen = " ".join(filter(None, [_number(each.median, each.unit), each.against]))
+                told = {"part": table.title, "what": each.what, "seen": seen, "goal": each.goal, "met": each.met}
+                file.write(json.dumps(told) + "\n")
 
 
 def _number(value: float, unit: str) -> str:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from grid import foresight_on_grid
+from measure import Table, note_goals, once
 
 from outlast.errors import OutlastError
 from outlast.policy import OnDemand, decide
@@ -29,7 +30,9 @@ from outlast.policy.others import greedy, on_demand_only, uniform_progress
 from outlast.policy.replay import Job, Policy, Zone, replay
 from outlast.policy.traces import Trace, read_traces
 
-TRACES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared", "data", "spot-traces")
+TRACES = os.path.abspath(
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared", "data", "spot-traces")
+)
 POLICIES: dict[str, Callable[[Job], Policy]] = {
     "on demand only": lambda job: on_demand_only,
     "greedy": lambda job: greedy,
@@ -189,6 +192,22 @@ def show(setting: Setting, rows: Sequence[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
+def goals(name: str, setting: Setting, rows: Sequence[dict[str, object]]) -> Table:
+    """What the issue of the policy was measured by; a foreign set has none but to be in time."""
+    ours = next(row for row in rows if row["policy"] == "outlast")
+    late, usd, score, share = (
+        float(str(ours.get(key, "nan"))) for key in ("late", "average_usd", "score", "of_foresight")
+    )
+    told = [once("late runs", late, "late", goal="0", met=late == 0)]
+    if name == "first":
+        told.append(once("score", score, "", goal=">= 51.7", met=score >= 51.7))
+    if name == "second":
+        told.append(once("average", usd, "$", goal="<= $87.6", met=usd <= 87.6))
+    if name == "zones" and share == share:
+        told.append(once("of foresight", share, "x", goal="<= 1.10x", met=share <= 1.10))
+    return Table(f"Policies. {setting.title}", told)
+
+
 def numbers(text: str) -> tuple[float, ...]:
     found = tuple(float(each) for each in text.split(","))
     if not all(0 <= each < float("inf") for each in found):
@@ -250,6 +269,7 @@ def main() -> None:
             told[name] = rows
             if not given.json:
                 print("\n" + show(setting, rows), flush=True)
+                note_goals(goals(name, setting, rows))
     if given.json:
         print(json.dumps(told, indent=2))
 

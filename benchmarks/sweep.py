@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from measure import OUTLAST, Home, Row, Table, home, once, show
+from measure import OUTLAST, Home, Row, Table, home, once, tell
 
 PROGRAM = """
 import json, sys, time
@@ -89,7 +89,7 @@ def main() -> None:
     measured: dict[str, Callable[[int, float, str], Table]] = {"overhead": overhead, "scaling": scaling}
     for name, measure in measured.items():
         if options.only in ("", name):
-            print(show(measure(options.trials, options.seconds, kind)) + "\n", flush=True)
+            tell(measure(options.trials, options.seconds, kind))
 
 
 if __name__ == "__main__":

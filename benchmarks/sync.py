@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from measure import OUTLAST, Home, Row, Table, home, row, show
+from measure import OUTLAST, Home, Row, Table, home, row, tell
 
 from outlast.clouds.cloud import Boot, Needs
 from outlast.machines import sshfiles
@@ -199,7 +199,10 @@ def main() -> None:
             bench.link.close()
     load = os.getloadavg()[0]
     table = Table(f"Sync over ssh, a tree of {_FILES:,} files (load {load:.1f})", rows)
-    print(msgspec.json.encode(table).decode() if words.json else show(table))
+    if words.json:
+        print(msgspec.json.encode(table).decode())
+    else:
+        tell(table)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-def median(values: list[float]) -> str:
-    return f"{statistics.median(values) * 1000:8.0f} ms   worst {max(values) * 1000:6.0f} ms"
+from measure import Table, row, tell
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -170,16 +170,24 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    for name, values in found.items():
-        print(f"{name:22} {median(values)}")
-    copy, save = (statistics.median(found[name]) for name in ("copy", "save returns"))
-    print(f"\nthe loop waits {save / copy:.2f} times one copy of the state (goal <= 1.5)")
-    costs, intervals = (statistics.median(found[name]) for name in ("a save costs the loop", "auto interval"))
-    print(f"at the auto interval saves cost {100 * costs / intervals:.2f} % of the time (goal <= 1)")
-    written, wrote = (statistics.median(found[name]) for name in ("plain write + fsync", "save is on disk"))
-    print(f"a save is on disk after {wrote / written:.2f} times a plain write and fsync")
-    bare, ours = (statistics.median(found[name]) for name in ("python -c pass", "import outlast"))
-    print(f"import outlast: {(ours - bare) * 1000:.1f} ms over a bare interpreter (goal <= 30)")
+    tell(table(found, options))
+
+
+def table(found: dict[str, list[float]], options: argparse.Namespace) -> Table:
+    middle = {name: statistics.median(values) for name, values in found.items()}
+    waits = middle["save returns"] / middle["copy"]
+    share = middle["a save costs the loop"] / middle["auto interval"]
+    written = middle["save is on disk"] / middle["plain write + fsync"]
+    more_ms = [1000 * (one - middle["python -c pass"]) for one in found["import outlast"]]
+    compared: dict[str, dict[str, Any]] = {
+        "save returns": {"against": f"{waits:.2f}x one copy", "goal": "<= 1.5x", "met": waits <= 1.5},
+        "a save costs the loop": {"against": f"{share:.2%} of the time", "goal": "<= 1 %", "met": share <= 0.01},
+        "save is on disk": {"against": f"{written:.2f}x a plain write and fsync"},
+    }
+    rows = [row(name, values, "s", **compared.get(name, {})) for name, values in found.items()]
+    fast = statistics.median(more_ms) <= 30
+    rows.append(row("import outlast, over a bare interpreter", more_ms, "ms", goal="<= 30 ms", met=fast))
+    return Table(f"The trainer library, a state of {options.gb:g} GB ({options.rounds} times)", rows)
 
 
 if __name__ == "__main__":
