@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import threading
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,9 +15,22 @@ T = TypeVar("T")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 HINT = "was it written by a newer outlast, or changed by hand?"
 
+_decoders: dict[Any, Any] = {}
+_first = threading.Lock()
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Made by one thread at a time: msgspec looks a type up when it is first decoded, and crashes the process if two
+    threads begin that at once, as those may who read many runs in parallel."""
+    found: msgspec.json.Decoder[T] | None = _decoders.get(kind)
+    if found is None:
+        with _first:
+            found = _decoders[kind] = msgspec.json.Decoder(kind)
+    return found
+
 
 def decoded(body: bytes, kind: type[T], key: str) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return _decoder(kind).decode(body)
     except UNREADABLE as problem:
         raise Damaged(f"{key} cannot be read: {problem}", hint=HINT) from problem
