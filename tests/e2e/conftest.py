@@ -42,7 +42,7 @@ class Home:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.project = root / "project"
-        self.project.mkdir(parents=True)
+        self.project.mkdir(parents=True, exist_ok=True)
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(root / "home"),

@@ -1,0 +1,264 @@
+"""A real browser, a workspace that has really lived, and `outlast ui` on it as a process of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from tests.e2e.conftest import OUTLAST, Home
+from tests.web.lived import Life, Names
+
+CHROMIUM = "/usr/bin/chromium"
+SWITCHES = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+# On a computer that also does other things; nothing that is waited for takes a tenth of it when it is left alone.
+PATIENCE_MS = 30_000
+_LINK = re.compile(r"http://\S+")
+
+
+# The browser
+
+
+# Not for the session: while it lives, Playwright has an event loop in this thread, which other tests may not expect.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright, which drives the browser, is missing")
+    pytest.importorskip("nicegui", reason="NiceGUI, which the page is made with, is missing")
+    if not os.path.exists(CHROMIUM):
+        pytest.skip("needs the Debian package chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """Pages of one server in one browser, watched: no request goes anywhere else, and nothing is an error."""
+
+    def __init__(self, browser: Any, link: str) -> None:
+        self.browser = browser
+        self.link = link
+        self.contexts: list[Any] = []
+        self.pages: list[Any] = []
+        self.strangers: list[str] = []
+        self.errors: list[str] = []
+
+    @property
+    def origin(self) -> str:
+        parts = urlsplit(self.link)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def open(self, path: str = "/", *, width: int = 1280, height: int = 800, dark: bool = False) -> Any:
+        """A page at a path, by somebody who came by the link."""
+        context = self.browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        self.contexts.append(context)
+        page = context.new_page()
+        self.pages.append(page)
+        page.on("request", lambda request: self._watch(request.url))
+        page.on("websocket", lambda socket: self._watch(socket.url))
+        page.on("console", lambda message: self._hear(message.type, message.text))
+        page.on("pageerror", lambda problem: self.errors.append(str(problem)))
+        page.goto(self.link)
+        if path != "/":
+            page.goto(self.origin + path)
+        return page
+
+    def _watch(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("data", "blob") and parts.netloc != urlsplit(self.link).netloc:
+            self.strangers.append(url)
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind == "error":
+            self.errors.append(text)
+
+    def end(self) -> None:
+        hacked = [page.url for page in self.pages if not page.is_closed() and page.evaluate("window.hacked")]
+        for context in self.contexts:
+            context.close()
+        assert not hacked, f"somebody's words were obeyed as markup: {hacked}"
+        assert not self.strangers, f"asked others: {self.strangers}"
+        assert not self.errors, f"the browser complains: {self.errors}"
+
+
+@pytest.fixture
+def visit(browser: Any, served: Served) -> Iterator[Visit]:
+    """The workspace that has lived, in the browser."""
+    visit = Visit(browser, served.link)
+    yield visit
+    visit.end()
+
+
+@pytest.fixture
+def visits(browser: Any) -> Iterator[Callable[[str], Visit]]:
+    """Any other server, in the browser."""
+    made: list[Visit] = []
+
+    def begin(link: str) -> Visit:
+        made.append(Visit(browser, link))
+        return made[-1]
+
+    yield begin
+    for visit in made:
+        visit.end()
+
+
+# The server
+
+
+class Served:
+    """`outlast ui` on a workspace, on a free port."""
+
+    def __init__(self, home: Home, *words: str) -> None:
+        self.home = home
+        self.said: list[str] = []
+        self.process = subprocess.Popen(
+            [OUTLAST, "ui", "--port", "0", *words],
+            cwd=home.project,
+            env=home.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self.link = self._link()
+
+    def _link(self) -> str:
+        """The link is the first thing that it prints, and it prints it when somebody can follow it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+            if found := _LINK.search(line):
+                return found.group()
+        _, told = self.process.communicate(timeout=10)
+        raise AssertionError(f"`outlast ui` printed no link: {''.join(self.said)}{told}")
+
+    def end(self) -> str:
+        """What it said on its way out."""
+        self.process.terminate()
+        try:
+            output, told = self.process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            output, told = self.process.communicate()
+        assert "Traceback" not in told, told
+        return output + told
+
+
+def can_serve() -> None:
+    pytest.importorskip("nicegui", reason="NiceGUI, which the page is made with, is missing")
+
+
+@pytest.fixture(scope="package")
+def served(lived: Lived) -> Iterator[Served]:
+    can_serve()
+    served = Served(lived)
+    yield served
+    served.end()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    """Start a server on any other home."""
+    can_serve()
+    made: list[Served] = []
+
+    def begin(home: Home, *words: str) -> Served:
+        made.append(Served(home, *words))
+        return made[-1]
+
+    yield begin
+    for served in made:
+        served.end()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Home]:
+    """A workspace in which nothing has happened yet."""
+    home = Home(tmp_path)
+    (tmp_path / "home").mkdir()
+    yield home
+    home.clean()
+
+
+# The workspace
+
+
+class Lived(Home):
+    """A home whose workspace has lived, and the names of what is in it."""
+
+    names: Names
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.environment["OUTLAST_LOCAL_MODE"] = "plain"
+        self.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), self.environment["PATH"]])
+
+    def clean(self) -> None:
+        for database in self.cloud.databases.every():
+            self.cloud.databases.delete(database.name)
+        super().clean()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+    """Made once, whoever of the processes that test side by side asks first; the last one to leave tidies up."""
+    if shutil.which("ssh") is None or shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
+        pytest.skip("images are built over ssh: needs the Debian packages openssh-client and openssh-server")
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    users = base / "lived.users"
+    with _locked(base / "lived.lock"):
+        count = int(users.read_text()) if users.exists() else 0
+        home = _made(base) if not count else _found(base)
+        users.write_text(str(count + 1))
+    yield home
+    with _locked(base / "lived.lock"):
+        count = int(users.read_text()) - 1
+        users.write_text(str(count))
+        if not count:
+            home.clean()
+            shutil.rmtree(home.root, ignore_errors=True)
+
+
+def _made(base: Path) -> Lived:
+    home = Lived(base / "lived")
+    try:
+        home.names = Life(home, epochs=9, trials=6, steps=15, preemptions=1).lead()
+    except BaseException:
+        home.clean()
+        raise
+    (base / "lived.json").write_bytes(msgspec.json.encode(home.names))
+    return home
+
+
+def _found(base: Path) -> Lived:
+    home = Lived(base / "lived")
+    home.names = msgspec.json.decode((base / "lived.json").read_bytes(), type=Names)
+    return home

@@ -1,0 +1,15 @@
+"""The workspace that the pages are looked at with: it has really lived, and this says so."""
+
+from __future__ import annotations
+
+from tests.web.conftest import Lived
+
+
+def test_the_workspace_of_these_tests_has_really_lived(lived: Lived) -> None:
+    names = lived.names
+    demo = lived.state(names.demo)
+    assert demo.ending == "finished"
+    assert sum(attempt.preempted for attempt in demo.attempts) == 2
+    assert not lived.state(names.running).ending
+    assert lived.state(names.failed).ending == "failed"
+    assert lived.state(names.cancelled).ending == "cancelled"
