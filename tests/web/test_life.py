@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outlast.drill.records import drills, read
 from tests.web.conftest import Lived
 
 
@@ -13,3 +14,12 @@ def test_the_workspace_of_these_tests_has_really_lived(lived: Lived) -> None:
     assert not lived.state(names.running).ending
     assert lived.state(names.failed).ending == "failed"
     assert lived.state(names.cancelled).ending == "cancelled"
+
+
+def test_a_drill_leaves_its_report_and_its_curves_in_the_workspace(lived: Lived) -> None:
+    assert drills(lived.workspace) == [lived.names.drill]
+    drill = read(lived.workspace, lived.names.drill)
+    assert drill.report.passed
+    assert drill.report.undisturbed_run == lived.names.undisturbed
+    assert drill.drilled["loss"].keys() == drill.undisturbed["loss"].keys()
+    assert len(drill.drilled["loss"]) == 15

@@ -71,7 +71,8 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
     except (KeyboardInterrupt, _Told):
         note("\nthe drill was cancelled; nothing is left running")
         return 130
-    report = _judged(spec, asked, stage.cloud, drilled, undisturbed)
+    report = _judged(spec, asked, drilled, undisturbed)
+    _keep(workspace, report, drilled, undisturbed)
     if as_json:
         import msgspec
 
@@ -239,7 +240,7 @@ def _loud_bugs(text: str) -> None:
         note(text)
 
 
-def _judged(spec: Spec, asked: _Asked, cloud: LocalCloud, drilled: Evidence, undisturbed: Evidence | None) -> Report:
+def _judged(spec: Spec, asked: _Asked, drilled: Evidence, undisturbed: Evidence | None) -> Report:
     from outlast.drill.findings import prices
     from outlast.drill.handovers import handovers
     from outlast.drill.judge import cost, judge, losses, report
@@ -259,6 +260,14 @@ def _judged(spec: Spec, asked: _Asked, cloud: LocalCloud, drilled: Evidence, und
         )
         found.append(cost(figures))
     return report(drilled, undisturbed, found, figures)
+
+
+def _keep(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
+    """For the page, and for teammates."""
+    from outlast.drill.records import keep
+    from outlast.supervisor.submit import who_am_i
+
+    keep(workspace, report, drilled, undisturbed, who=who_am_i())
 
 
 def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
