@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test frameworks check format lock simulate soak clusters bench clean
+.PHONY: setup demo test frameworks check format lock simulate soak clusters bench release clean
 
 setup: $(READY)
 
@@ -60,6 +60,11 @@ clusters: $(READY)
 # The tables of benchmarks/README.md anew, and which goals fall short; BENCH=--quick for a look.
 bench: $(READY)
 	$(BIN)/python benchmarks/whole.py $(BENCH)
+
+# Wheel and sdist, installed as users do: each extra alone. A few minutes, and a package index.
+release: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python tools/release.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

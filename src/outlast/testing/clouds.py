@@ -94,7 +94,7 @@ class CloudConformance:
 
     @pytest.fixture
     def cloud(self) -> Iterator[Cloud]:
-        raise NotImplementedError("the subclass says which cloud")
+        pytest.fail("the subclass says which cloud, by a fixture of this name")
 
     @pytest.fixture
     def fleet(self, cloud: Cloud) -> Iterator[Fleet]:

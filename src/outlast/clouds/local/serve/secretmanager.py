@@ -24,7 +24,7 @@ _ACCESSOR = "roles/secretmanager.secretAccessor"
 _ENABLED, _DESTROYED = "ENABLED", "DESTROYED"
 
 
-class SecretManager:
+class SecretRoutes:
     """`<project>/<secret>.json`: the secret, its policy and its versions."""
 
     def __init__(self, folder: str, desk: Desk) -> None:
