@@ -33,7 +33,27 @@ LAYERS: dict[str, set[str]] = {
     "cluster": {"spec", "workspace", "clouds", "machines", "agent", "supervisor", "volumes"},
     # Submits the runs of its trials; the worker that carries several out on one machine needs the workspace alone.
     "sweep": {"spec", "workspace", "clouds", "supervisor"},
+    # What the command line and the page share.
+    "front": {"spec", "workspace", "clouds", "supervisor"},
+    # The page is over everything that it shows, and under the command that starts it.
+    "ui": {
+        "spec",
+        "workspace",
+        "clouds",
+        "policy",
+        "supervisor",
+        "machines",
+        "images",
+        "cluster",
+        "drill",
+        "databases",
+        "volumes",
+        "sweep",
+        "front",
+    },
     "cli": {
+        "front",
+        "ui",
         "spec",
         "workspace",
         "clouds",
@@ -72,6 +92,8 @@ PACKAGES: dict[str, set[str]] = {
     "cluster": {"msgspec", "ray"},
     "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},
     "sweep": {"msgspec", "optuna"},
+    "front": set(),
+    "ui": {"msgspec", "nicegui", "fastapi", "starlette", "uvicorn", "optuna"},
     "testing": {"greenlet", "msgspec", "pytest", "moto", "werkzeug"},
 }
 

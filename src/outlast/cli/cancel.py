@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-import time
-
 import click
 
 from outlast.cli.options import run_argument, workspace_option
 from outlast.cli.terminal import find_workspace, note
-from outlast.workspace.events import Cancelled
-from outlast.workspace.workspace import Workspace
-
-
-def cancel_run(workspace: Workspace, run: str) -> bool:
-    """Append `Cancelled` and ring; False if the run was over already."""
-    from outlast.supervisor.submit import who_am_i
-
-    event = Cancelled(who=who_am_i(), at=time.time())
-    # The bell first: if we die in between, somebody looks and finds nothing changed.
-    workspace.ring(run)
-    cancelled = workspace.story(run).append(event, nonce=secrets.token_hex(8))
-    workspace.ring(run)
-    return cancelled
+from outlast.front.actions import cancel_run
 
 
 @click.command()
@@ -30,7 +14,7 @@ def cancel_run(workspace: Workspace, run: str) -> bool:
 @workspace_option
 def cancel(run_name: str, workspace_url: str) -> int:
     """End a run. Its machine is deleted; its checkpoints, logs and outputs stay."""
-    from outlast.cli.background import start_supervisor
+    from outlast.front.background import start_supervisor
 
     workspace = find_workspace(workspace_url)
     from outlast.workspace.group import Groups

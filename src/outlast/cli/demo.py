@@ -59,7 +59,7 @@ def demo(epochs: int, workspace_url: str) -> int:
     try:
         follower.follow()
     except KeyboardInterrupt:
-        from outlast.cli.cancel import cancel_run
+        from outlast.front.actions import cancel_run
 
         cancel_run(workspace, request.run)
         follower.wait_until_settled()

@@ -298,7 +298,7 @@ def _supervisor(workspace: Workspace) -> Check:
 
 
 def _machines(workspace: Workspace) -> Check:
-    from outlast.cli.supervise import look
+    from outlast.front.look import look
     from outlast.supervisor.world import Reap, Release
 
     world, steps = look(workspace)

@@ -149,7 +149,7 @@ class _Stage:
 
     def _hand_over(self) -> None:
         """Others of this workspace may have come to rely on our supervisor."""
-        from outlast.cli.background import start_supervisor
+        from outlast.front.background import start_supervisor
 
         if self.workspace.pulses() or self.workspace.bells():
             start_supervisor(self.workspace)
@@ -210,7 +210,7 @@ class _Stage:
 
     def clear(self) -> None:
         """End whatever still runs, and wait until its machines are gone."""
-        from outlast.cli.cancel import cancel_run
+        from outlast.front.actions import cancel_run
 
         with _undisturbed_by_signals():
             for run in self.runs:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import click
 
-from outlast.cli.runs import word
-from outlast.cli.tell import sentence
 from outlast.errors import OverLimit, StoreUnreachable
+from outlast.front.rows import word
+from outlast.front.tell import sentence
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
@@ -96,7 +96,7 @@ class Follower:
         self.at_line_start = not body or body.endswith(b"\n")
 
     def cancel(self) -> None:
-        from outlast.cli.cancel import cancel_run
+        from outlast.front.actions import cancel_run
 
         cancel_run(self.workspace, self.run)
 

@@ -80,7 +80,7 @@ def _the_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
 
 def cancel_group(workspace: Workspace, group: str) -> list[str]:
     """End every run of it that lives; which they were."""
-    from outlast.cli.cancel import cancel_run
+    from outlast.front.actions import cancel_run
 
     return [seat.run for seat in Groups(workspace).seats(group) if cancel_run(workspace, seat.run)]
 

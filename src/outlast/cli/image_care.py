@@ -11,9 +11,9 @@ import click
 
 from outlast.cli.image_find import find_image, workshops
 from outlast.cli.options import json_option, workspace_option
-from outlast.cli.tell import size
 from outlast.cli.terminal import find_workspace, money, note, table
 from outlast.errors import NoSuchRun, UsageError
+from outlast.front.words import size
 from outlast.spec.quantity import describe_s
 from outlast.workspace.workspace import Workspace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -11,18 +11,12 @@ from outlast.cli.options import clouds
 from outlast.cli.terminal import find_workspace
 from outlast.clouds.cloud import Machine, Workshop
 from outlast.errors import CloudError, NotFound, OutlastError, UsageError
+from outlast.front.clouds import workshops as workshops  # where the commands about machines look for them
 
 if TYPE_CHECKING:
     from outlast.workspace.hand import Hands
-    from outlast.workspace.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def workshops(workspace: Workspace | None = None) -> Mapping[str, Workshop]:
-    """The clouds on which people can work by hand, and do so in this workspace."""
-    known = clouds(workspace)
-    return {name: cast(Workshop, cloud) for name, cloud in known.items() if hasattr(cloud, "access")}
 
 
 def workshop(name: str) -> Workshop:

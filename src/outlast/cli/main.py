@@ -11,6 +11,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "demo": ("demo", "demo", "start", "train something for half a minute, be preempted twice, survive"),
     "init": ("init", "init", "start", "write a commented `outlast.toml`"),
     "doctor": ("doctor", "doctor", "start", "check the set-up; say what is missing and how to get it"),
+    "ui": ("ui", "ui", "start", "everything in a browser, live: runs, machines, costs"),
     "run": ("run", "run", "runs", "submit, follow the output, fetch the results"),
     "submit": ("run", "submit", "runs", "submit and leave; a background supervisor takes over"),
     "ps": ("ps", "ps", "runs", "what runs, where, since when, for how much, and what it waits for"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from outlast.cli.options import clouds, run_argument, workspace_option
+from outlast.cli.options import run_argument, workspace_option
 from outlast.cli.terminal import find_workspace
-from outlast.errors import OutlastError
+from outlast.front.actions import preempt_run
 
 
 @click.command()
@@ -17,12 +17,7 @@ def preempt(run_name: str, no_notice: bool, workspace_url: str) -> int:
     """Take the machine of a run away, as a cloud would: a notice, a grace, then the power is cut."""
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
-    state = workspace.story(run).refresh()
-    attempt = state.current or next((a for a in reversed(state.attempts) if a.phase != "over"), None)
-    if attempt is None or not state.alive:
-        why = f"it is {state.ending}" if state.ending else state.held or "it waits for a machine"
-        raise OutlastError(f"{run} has no machine that could be preempted: {why}", hint=f"see `outlast show {run}`")
-    clouds()[attempt.cloud].preempt(attempt.machine, notice=not no_notice)
+    attempt = preempt_run(workspace, run, notice=not no_notice)
     how = "without notice" if no_notice else "with notice"
     click.echo(f"preempted attempt {attempt.number} of {run} in {attempt.zone}, {how}")
     return 0

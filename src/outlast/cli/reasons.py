@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import click
 
-from outlast.cli.supervise import look
 from outlast.cli.terminal import money, note, table
 from outlast.errors import OutlastError
+from outlast.front.look import look
 from outlast.policy.explain import Explanation, Option, explain
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import by_policy, policy_view

@@ -31,8 +31,8 @@ def rerun(
 
     What it had and what can no longer be had is said, and then nothing is launched.
     """
-    from outlast.cli.background import start_supervisor
     from outlast.cli.run import see_through
+    from outlast.front.background import start_supervisor
     from outlast.supervisor.again import again
 
     workspace = find_workspace(workspace_url)

@@ -300,7 +300,7 @@ def _loud_bugs(text: str) -> None:
 
 def _hand_over(workspace: Workspace) -> None:
     """This run, or others of this workspace, may need a supervisor when this one leaves."""
-    from outlast.cli.background import start_supervisor
+    from outlast.front.background import start_supervisor
 
     if workspace.pulses() or workspace.bells():
         start_supervisor(workspace)
@@ -316,7 +316,7 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
 
     Prints the name of the run.
     """
-    from outlast.cli.background import start_supervisor
+    from outlast.front.background import start_supervisor
 
     wanted, project = Wanted(options), load_project(path)
     workspace = find_workspace(workspace_url)

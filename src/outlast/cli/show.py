@@ -8,9 +8,9 @@ import click
 
 from outlast.cli.options import json_option, run_argument, workspace_option
 from outlast.cli.picture import legend, sums, timeline
-from outlast.cli.runs import word
-from outlast.cli.tell import sentence
 from outlast.cli.terminal import dim, find_workspace
+from outlast.front.rows import word
+from outlast.front.tell import sentence
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event

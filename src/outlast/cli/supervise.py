@@ -13,12 +13,10 @@ import click
 from outlast.cli.options import clouds, complete_run, json_option, workspace_option
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
+from outlast.front.look import look
 from outlast.supervisor.loop import Supervisor
-from outlast.supervisor.observe import Observer
-from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Place, Reap, Release, Step, World, describe
+from outlast.supervisor.world import Place, Reap, Release, Step, describe
 from outlast.workspace.transfer import words
-from outlast.workspace.workspace import Workspace
 
 
 @click.command()
@@ -67,13 +65,6 @@ def supervise(workspace_url: str, until_idle: bool, background: bool, stationed:
 def _log(text: str) -> None:
     with contextlib.suppress(OSError):  # a full disk or a closed terminal is no reason to desert the runs
         click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
-
-
-def look(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
-    """What is, and what a supervisor would do about it; changes nothing."""
-    observer = Observer(workspace, clouds(workspace), monotonic=time.monotonic, hands_off=True)
-    world = observer.observe(time.time())
-    return world, plan(world)
 
 
 def _as_data(step: Step) -> dict[str, object]:

@@ -69,7 +69,7 @@ def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, 
     workspace = find_workspace(workspace_url)
     made = _open(workspace, path, command, options)
     if leave:
-        from outlast.cli.background import start_driver
+        from outlast.front.background import start_driver
 
         start_driver(workspace, made.name)
         click.echo(json.dumps({"sweep": made.name, "workspace": workspace.url}) if as_json else made.name)
@@ -158,7 +158,7 @@ def _settle(workspace: Workspace, made: Sweep) -> None:
 
 def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
     """Somebody looks after what is left: trials, or a machine that a driver who was killed had launched last."""
-    from outlast.cli.background import start_driver, start_supervisor
+    from outlast.front.background import start_driver, start_supervisor
 
     if over:
         start_supervisor(workspace)
@@ -183,7 +183,7 @@ def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspac
     if more or (SweepStory(workspace.bucket, found.name).refresh().halted and not background):
         extend(workspace, found, more)
     if leave:
-        from outlast.cli.background import start_driver
+        from outlast.front.background import start_driver
 
         start_driver(workspace, found.name)
         return 0
@@ -204,7 +204,7 @@ def _more(trials: str) -> int:
 @workspace_option
 def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
     """Ask for no more trials. Those under way end by themselves, unless --now is given."""
-    from outlast.cli.background import start_driver
+    from outlast.front.background import start_driver
 
     workspace = find_workspace(workspace_url)
     found = find(workspace, sweep_name)

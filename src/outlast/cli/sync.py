@@ -164,7 +164,7 @@ class _Teller:
         return f"outlast: {happening.why}"
 
     def _copied(self, files: int, sent: int, size: int, seconds: float) -> str:
-        from outlast.cli.tell import size as shown_size
+        from outlast.front.words import size as shown_size
 
         many = "1 file" if files == 1 else f"{files:,} files"
         text = f"outlast: {many} the same, {sent:,} sent ({shown_size(size)}) in {describe_s(seconds)}"

@@ -3,10 +3,10 @@ short listing need not load it."""
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 
+from outlast.front.words import money as money  # where most commands look for it
 from outlast.workspace.workspace import Workspace, open_workspace
 
 _DIM, _RED, _CYAN = "2", "1;31", "36"
@@ -59,10 +59,3 @@ def table(rows: list[list[str]], *, header: list[str]) -> str:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         lines.append(line if len(line) <= limit else line[: limit - 1] + "…")
     return "\n".join([dim(lines[0]), *lines[1:]])
-
-
-def money(usd: float) -> str:
-    """Cents where they are seen; two digits that mean something for the little that a local machine costs."""
-    if usd >= 0.1 or usd == 0:
-        return f"${usd:.2f}"
-    return f"${usd:.{min(7, 1 - math.floor(math.log10(usd)))}f}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.errors import OverLimit
-from outlast.workspace.books import Books
+from outlast.workspace.books import Books, Page
 from outlast.workspace.ledger import after, total
 from outlast.workspace.limits import Limits, begin_of, read_limits
 from outlast.workspace.workspace import Workspace
@@ -27,6 +27,11 @@ def standings(workspace: Workspace, now: float, found: Sequence[Limits] | None =
     found = read_limits(workspace.bucket) if found is None else found
     books = Books(workspace)
     pages = [*books.runs(now), *books.machines()] if found else []
+    return measured(found, pages, now)
+
+
+def measured(found: Sequence[Limits], pages: Sequence[Page], now: float) -> list[Standing]:
+    """How much of these limits is used, by pages that were read before."""
     rows = []
     for limits in found:
         since = begin_of(limits.per, now)

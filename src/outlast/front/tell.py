@@ -1,10 +1,10 @@
-"""Events told for people: the same words in `run`, `show` and `logs`."""
+"""Events told for people: the same words in `run`, `show`, `logs` and on the page."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
-from outlast.cli.terminal import money
+from outlast.front.words import money, size
 from outlast.spec.quantity import describe_s
 from outlast.workspace import events as ev
 from outlast.workspace.events import Event
@@ -60,13 +60,3 @@ def _resumed(event: ev.Started) -> str:
         return " from the beginning"
     step = f" (step {event.resumed_step})" if event.resumed_step is not None else ""
     return f", resumed from checkpoint {event.resumed_from}{step}"
-
-
-def size(count: int) -> str:
-    """`312 B`, `4.2 MB`."""
-    number = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return ""

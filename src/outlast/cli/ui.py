@@ -1,0 +1,68 @@
+"""`outlast ui`: the page."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from outlast.cli.options import workspace_option
+from outlast.cli.terminal import find_workspace, note
+from outlast.errors import UsageError
+
+_DEFAULT_PORT = 8640
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=_DEFAULT_PORT, help="0 for any free one (8640).")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen there, not on this computer alone.")
+@click.option("--password-file", default="", metavar="FILE", help="Ask whoever comes for the password in this file.")
+@click.option("--with-token", is_flag=True, help="With --host: the link that is printed shall be enough.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Another name it is reached by, as of a proxy.")
+@click.option("--no-open", is_flag=True, help="Only print the link.")
+@workspace_option
+def ui(
+    port: int,
+    host: str,
+    password_file: str,
+    with_token: bool,
+    names: tuple[str, ...],
+    no_open: bool,
+    workspace_url: str,
+) -> int:
+    """Show everything in a browser: runs, machines, costs, live.
+
+    On this computer alone, and for whoever has the link. Stop it with Ctrl-C; runs go on.
+    """
+    from outlast.ui.server import Wish, serve
+
+    workspace = find_workspace(workspace_url)
+    wish = Wish(host=host, port=port, password=_password(password_file), with_token=with_token, names=names)
+
+    def say(link: str, address: str) -> None:
+        click.echo(link)
+        sys.stdout.flush()
+        note(f"showing {workspace.url}; Ctrl-C stops the page, never the runs")
+        if "127.0.0.1" not in host and "localhost" not in host:
+            note("what travels is not encrypted: put a proxy with TLS before it, or use `ssh -L` instead of --host")
+        if not no_open and sys.stdout.isatty():
+            click.launch(link)
+
+    serve(workspace, wish, say=say)
+    note("stopped; the runs go on")
+    return 0
+
+
+def _password(path: str) -> str:
+    """From the file, else from OUTLAST_UI_PASSWORD: on a command line everybody on this computer could read it."""
+    if not path:
+        return os.environ.get("OUTLAST_UI_PASSWORD", "")
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"--password-file: cannot read {path}: {problem}") from problem
+    if len(text) < 8:
+        raise UsageError(f"--password-file: the password in {path} is too short", hint="take eight characters or more")
+    return text

@@ -1,0 +1,35 @@
+"""What a user may do to a run that is there: the commands and the buttons of the page call the same."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from outlast.errors import OutlastError
+from outlast.front.clouds import clouds
+from outlast.workspace.events import Cancelled
+from outlast.workspace.state import Attempt
+from outlast.workspace.workspace import Workspace
+
+
+def cancel_run(workspace: Workspace, run: str) -> bool:
+    """Append `Cancelled` and ring; False if the run was over already."""
+    from outlast.supervisor.submit import who_am_i
+
+    event = Cancelled(who=who_am_i(), at=time.time())
+    # The bell first: if we die in between, somebody looks and finds nothing changed.
+    workspace.ring(run)
+    cancelled = workspace.story(run).append(event, nonce=secrets.token_hex(8))
+    workspace.ring(run)
+    return cancelled
+
+
+def preempt_run(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
+    """Take the machine of a run away, as a cloud would; which attempt it was that had it."""
+    state = workspace.story(run).refresh()
+    attempt = state.current or next((a for a in reversed(state.attempts) if a.phase != "over"), None)
+    if attempt is None or not state.alive:
+        why = f"it is {state.ending}" if state.ending else state.held or "it waits for a machine"
+        raise OutlastError(f"{run} has no machine that could be preempted: {why}", hint=f"see `outlast show {run}`")
+    clouds()[attempt.cloud].preempt(attempt.machine, notice=notice)
+    return attempt

@@ -1,0 +1,195 @@
+// What is done in the browser itself: keys, light and dark, the address, and the cells of tables.
+// Text that comes from the workspace is only ever set as textContent.
+"use strict";
+window.outlast = (() => {
+  const el = (tag, cls, text) => {
+    const made = document.createElement(tag);
+    if (cls) made.className = cls;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+
+  // Light and dark
+  const themes = ["auto", "light", "dark"];
+  const theme = () => localStorage.getItem("outlast-theme") || "auto";
+  const applyTheme = () => Quasar.Dark.set({ auto: "auto", light: false, dark: true }[theme()]);
+  const nextTheme = () => {
+    localStorage.setItem("outlast-theme", themes[(themes.indexOf(theme()) + 1) % 3]);
+    applyTheme();
+    Quasar.Notify.create({ message: `theme: ${theme()}`, timeout: 800, position: "bottom" });
+  };
+
+  // The clock of the server, which wrote the times
+  let skew = 0;
+  const now = () => Date.now() / 1000 + skew;
+  const span = (s) => {
+    s = Math.max(0, s);
+    if (s < 60) return `${Math.floor(s)}s`;
+    if (s < 3600) return `${Math.floor(s / 60)}m${String(Math.floor(s % 60)).padStart(2, "0")}s`;
+    if (s < 86400) return `${Math.floor(s / 3600)}h${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
+    return `${Math.floor(s / 86400)}d${Math.floor((s % 86400) / 3600)}h`;
+  };
+  const money = (usd) => {
+    if (!usd) return "$0.00";
+    if (usd >= 0.1) return `$${usd.toFixed(2)}`;
+    return `$${usd.toFixed(Math.min(7, 1 - Math.floor(Math.log10(usd))))}`;
+  };
+
+  // The address holds what the viewer has chosen
+  const remember = (values) => {
+    const query = new URLSearchParams(values).toString();
+    history.replaceState(history.state, "", location.pathname + (query ? `?${query}` : "") + location.hash);
+  };
+  const recall = (name) => new URLSearchParams(location.search).get(name) || "";
+  const change = (name, value) => {
+    const query = new URLSearchParams(location.search);
+    if (value) query.set(name, value);
+    else query.delete(name);
+    remember(query);
+  };
+
+  // Cells
+  const pill = (text, tone) => el("span", `ol-pill ol-${/^[a-z]+$/.test(tone) ? tone : "off"}`, text);
+  const cell = {
+    run: (p) => {
+      const link = el("a", "", p.value);
+      link.href = `/run/${encodeURIComponent(p.value)}`;
+      link.tabIndex = -1;
+      return link;
+    },
+    state: (p) => pill(p.value, p.data.tone),
+    progress: (p) => {
+      if (p.data.step === null || p.data.step === undefined) return el("span");
+      if (!p.data.steps) return el("span", "", String(p.data.step));
+      const whole = el("div", "ol-cell-bar");
+      const bar = el("div", "ol-bar");
+      const done = el("div");
+      done.style.width = `${Math.min(100, (100 * p.data.step) / p.data.steps)}%`;
+      bar.append(done);
+      whole.append(bar, el("span", "", `${p.data.step}/${p.data.steps}`));
+      return whole;
+    },
+    where: (p) => {
+      const whole = el("span", "", p.data.where);
+      if (p.data.type) whole.append(el("span", "ol-cell-dim", ` ${p.data.type}${p.data.spot ? "" : " on demand"}`));
+      return whole;
+    },
+    why: (p) => {
+      const made = el("span", "", p.value);
+      made.title = p.value || "";
+      return made;
+    },
+  };
+  const spent = (d) => d.spent_usd + (d.usd_per_hour ? (Math.max(0, now() - d.spent_at) * d.usd_per_hour) / 3600 : 0);
+  const age = (d) => (d.submitted_at ? (d.ended_at || now()) - d.submitted_at : 0);
+
+  // The table of runs: filtered and sorted here, so that it costs the server nothing
+  const runs = {
+    api: null,
+    show: "all",
+    narrow: ["user", "where", "price", "attempt", "age"],
+    ready(p) {
+      runs.api = p.api;
+      runs.choose(recall("show") || "all", true);
+      const sort = recall("sort");
+      if (sort) {
+        const [colId, way] = sort.split(":");
+        p.api.applyColumnState({ state: [{ colId, sort: way === "desc" ? "desc" : "asc", sortIndex: 0 }], defaultState: { sort: null } });
+      }
+      const box = document.getElementById("ol-filter");
+      if (box) {
+        box.value = recall("q");
+        box.addEventListener("input", () => runs.filter(box.value));
+        runs.filter(box.value);
+      }
+      p.api.addEventListener("sortChanged", (event) => {
+        if (event.source === "api") return;
+        const by = p.api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex)[0];
+        change("sort", by ? `${by.colId}:${by.sort}` : "");
+      });
+      const fit = () => p.api.setColumnsVisible(runs.narrow, window.innerWidth > 760);
+      fit();
+      window.addEventListener("resize", fit);
+      setInterval(() => document.hidden || p.api.refreshCells({ columns: ["age", "spent"] }), 1000);
+    },
+    filter(text) {
+      change("q", text);
+      runs.api?.setGridOption("quickFilterText", text);
+      runs.count();
+    },
+    choose(what, quiet) {
+      runs.show = what;
+      if (!quiet) change("show", what === "all" ? "" : what);
+      document.querySelectorAll("[data-show]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.show === what)));
+      runs.api?.onFilterChanged();
+      runs.count();
+    },
+    passes(node) {
+      const row = node.data;
+      if (runs.show === "alive") return row.alive;
+      if (runs.show === "waiting") return row.alive && row.tone === "warn";
+      if (runs.show === "over") return !row.alive;
+      if (runs.show === "trouble") return row.tone === "bad";
+      return true;
+    },
+    count() {
+      const where = document.getElementById("ol-count");
+      if (where && runs.api) where.textContent = `${runs.api.getDisplayedRowCount()} shown`;
+    },
+    open(event) {
+      const name = event.data?.run;
+      if (name) location.href = `/run/${encodeURIComponent(name)}`;
+    },
+    key(event) {
+      if (event.event.key === "Enter") runs.open(event);
+    },
+  };
+
+  // Keys
+  const help = () => {
+    const box = document.getElementById("ol-help");
+    if (box.open) box.close();
+    else box.showModal();
+  };
+  let going = 0;
+  const typed = (event) => {
+    const inField = event.target.closest("input, textarea, select, [contenteditable=true]");
+    if (inField) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (Date.now() - going < 1500 && /^[a-z]$/.test(event.key)) {
+      going = 0;
+      document.querySelector(`.ol-nav a[data-key="${event.key}"]`)?.click();
+      return;
+    }
+    if (event.key === "g") going = Date.now();
+    else if (event.key === "?") help();
+    else if (event.key === "t") nextTheme();
+    else if (event.key === "/") {
+      const box = document.querySelector("[data-search]");
+      if (!box) return;
+      box.focus();
+      event.preventDefault();
+    }
+  };
+
+  document.addEventListener("keydown", typed);
+  document.addEventListener("DOMContentLoaded", () => {
+    const popup = document.getElementById("popup");
+    const look = () => document.body.classList.toggle("ol-lost", popup.getAttribute("aria-hidden") === "false");
+    new MutationObserver(look).observe(popup, { attributes: true });
+    const wait = setInterval(() => {
+      const header = document.querySelector(".ol-header");
+      if (!header) return;
+      clearInterval(wait);
+      skew = Number(header.dataset.now) - Date.now() / 1000;
+      if (Math.abs(skew) < 5) skew = 0;
+      applyTheme();
+      document.documentElement.lang = "en";
+    }, 30);
+  });
+
+  return { el, now, span, money, remember, recall, change, cell, pill, spent, age, runs, help, theme: nextTheme };
+})();

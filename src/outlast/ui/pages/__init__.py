@@ -1,0 +1,1 @@
+"""One page a file. What the pages are is told in `ui/pages/table.py`."""

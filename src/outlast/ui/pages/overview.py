@@ -1,0 +1,252 @@
+"""The overview: runs, machines, money, and what the supervisor will do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from nicegui import ui
+
+from outlast.ui.feed import Sight
+from outlast.ui.frame import View, empty, panel, pill
+from outlast.ui.views.spend import Gauge, gauges
+from outlast.ui.words import money
+
+_STATES = (("all", "All"), ("alive", "Alive"), ("waiting", "Waiting"), ("over", "Over"), ("trouble", "Trouble"))
+
+_NO_ROWS = '<span class="ol-empty">No run fits. <code>outlast run</code> starts one.</span>'
+
+
+def build(view: View) -> None:
+    _cards(view)
+    with ui.element("div").classes("ol-two"):
+        _next(view)
+        _machines(view)
+    _runs(view)
+
+
+def _cards(view: View) -> None:
+    with ui.element("div").classes("ol-cards"):
+        runs, machines, today, month = (_Card(title) for title in ("Runs", "Machines", "Spent today", "This month"))
+
+    def tell(sight: Sight) -> None:
+        rows = sight.rows.values()
+        alive = sum(row.alive for row in rows)
+        waiting = sum(row.state == "waiting" for row in rows)
+        runs.tell(f"{alive} alive", f"{waiting} waiting, {len(rows)} in all" if rows else "none yet")
+        around = sight.around
+        if not around.read_at:
+            return
+        on = [machine for machine in around.machines if machine.status != "stopped"]
+        idle = [machine for machine in around.machines if machine.idle]
+        rate = sum(machine.usd_per_hour for machine in around.machines)
+        stopped = f", {len(idle)} stopped that still bill" if idle else ""
+        machines.tell(f"{len(on)} on", f"{money(rate)} an hour{stopped}")
+        today_gauges, month_gauges = gauges(around.limits, "day"), gauges(around.limits, "month", "total")
+        today.tell(money(around.today_usd), "" if today_gauges else "no limit a day", today_gauges)
+        month.tell(money(around.month_usd), "" if month_gauges else "no limit a month", month_gauges)
+
+    view.watch(tell)
+
+
+class _Card:
+    def __init__(self, title: str) -> None:
+        with ui.element("section").classes("ol-card").props(f'aria-label="{title}"'):
+            ui.label(title).classes("ol-dim")
+            self.value = ui.label("…").classes("ol-value")
+            self.note = ui.label("").classes("ol-dim")
+            self.bars = ui.element("div")
+        self.shown: tuple[Gauge, ...] = ()
+
+    def tell(self, value: str, note: str, bars: tuple[Gauge, ...] = ()) -> None:
+        self.value.set_text(value)
+        self.note.set_text(note)
+        if bars == self.shown:
+            return
+        self.shown = bars
+        self.bars.clear()
+        with self.bars:
+            for bar in bars:
+                with ui.element("div").classes(f"ol-bar {bar.tone}"):
+                    ui.element("div").style(f"width:{bar.percent}%")
+                ui.label(bar.text).classes("ol-dim")
+
+
+def _next(view: View) -> None:
+    shown: list[object] = []
+    with panel("Next", note="what the supervisor will do"):
+        place = ui.element("div").props("aria-live=polite")
+
+    def tell(sight: Sight) -> None:
+        around = sight.around
+        now = [around.steps, around.supervisor, around.problems, around.blind, bool(around.read_at)]
+        if now == shown:
+            return
+        shown[:] = now
+        place.clear()
+        with place:
+            if not around.read_at:
+                ui.label("looking").classes("ol-dim")
+                return
+            with ui.element("ul").classes("ol-list"):
+                for step in around.steps[:20]:
+                    with ui.element("li").classes("ol-row"):
+                        pill(step.kind, "busy" if step.kind in ("place", "launch", "move") else "off")
+                        ui.label(step.text).classes("ol-grow")
+                for problem in around.problems:
+                    ui.label(problem)
+            if len(around.steps) > 20:
+                ui.label(f"and {len(around.steps) - 20} more").classes("ol-dim")
+            if not around.steps:
+                empty("Nothing to do just now.")
+            ui.label(_supervisor(around.supervisor)).classes("ol-dim")
+
+    view.watch(tell)
+
+
+def _supervisor(who: str) -> str:
+    if who == "nobody":
+        return "Nobody supervises. If runs wait, start `outlast supervise`."
+    return f"Supervised by {who}" if who else ""
+
+
+def _machines(view: View) -> None:
+    shown: list[object] = []
+    with panel("Machines", note="of all clouds"):
+        place = ui.element("div").classes("ol-scroll")
+
+    def tell(sight: Sight) -> None:
+        around = sight.around
+        now = [around.machines, around.blind, bool(around.read_at)]
+        if now == shown:
+            return
+        shown[:] = now
+        place.clear()
+        with place:
+            if not around.read_at:
+                ui.label("looking").classes("ol-dim")
+                return
+            for cloud, why in around.blind.items():
+                ui.label(f"{cloud} cannot be seen: {why}").classes("ol-pill ol-warn").style("white-space:normal")
+            if not around.machines:
+                empty("No machine is there, and none bills.", "outlast machine create NAME")
+                return
+            _machine_table(sight)
+
+    view.watch(tell)
+
+
+def _machine_table(sight: Sight) -> None:
+    machines = sorted(sight.around.machines, key=lambda one: (not one.idle, -one.usd_per_hour, one.name))
+    columns = [
+        {"name": "name", "label": "Machine", "field": "name", "align": "left"},
+        {"name": "status", "label": "Status", "field": "status", "align": "left"},
+        {"name": "where", "label": "Where", "field": "where", "align": "left"},
+        {"name": "whose", "label": "Whose", "field": "whose", "align": "left"},
+        {"name": "price", "label": "An hour", "field": "price", "align": "right"},
+        {"name": "cost", "label": "Cost", "field": "cost", "align": "right"},
+    ]
+    rows = [
+        {
+            "name": one.name,
+            "status": "stopped, still bills" if one.idle else one.status,
+            "where": f"{one.zone} {one.type}{'' if one.spot else ' on demand'}",
+            "whose": one.whose,
+            "price": money(one.usd_per_hour),
+            "cost": money(one.cost_usd),
+        }
+        for one in machines
+    ]
+    ui.table(columns=columns, rows=rows, row_key="name", pagination=8).props("flat dense").classes("ol-qtable")
+
+
+def _column(name: str, title: str, **more: Any) -> dict[str, Any]:
+    return {"colId": name, "field": name, "headerName": title, "sortable": True, "resizable": True, **more}
+
+
+def _columns() -> list[dict[str, Any]]:
+    usd, right = "p => p.value ? outlast.money(p.value) : ''", {"type": "rightAligned"}
+
+    def drawn(how: str) -> dict[str, str]:
+        return {":cellRenderer": f"outlast.cell.{how}"}
+
+    def told(value: str, words: str) -> dict[str, str]:
+        return {":valueGetter": f"p => {value}", ":valueFormatter": words, **right}
+
+    return [
+        _column("alive", "Alive", hide=True, sort="desc", sortIndex=0),
+        _column("submitted_at", "Submitted", hide=True, sort="desc", sortIndex=1),
+        _column("run", "Run", minWidth=150, flex=2, **drawn("run")),
+        _column("state", "State", minWidth=112, width=118, **drawn("state")),
+        _column(
+            "why", "Why", minWidth=120, flex=3, **{":valueGetter": "p => p.data.why || p.data.note"}, **drawn("why")
+        ),
+        _column("step", "Progress", minWidth=90, width=150, **drawn("progress")),
+        _column("attempt", "Attempt", width=90, **{":valueFormatter": "p => p.value || ''"}, **right),
+        _column("where", "Where", minWidth=120, flex=2, **drawn("where")),
+        _column("user", "User", width=90),
+        _column("price", "An hour", width=95, **{":valueFormatter": usd}, **right),
+        _column("spent", "Spent", width=95, **told("outlast.spent(p.data)", "p => outlast.money(p.value)")),
+        _column("age", "Age", width=90, **told("outlast.age(p.data)", "p => outlast.span(p.value)")),
+    ]
+
+
+def _runs(view: View) -> None:
+    with panel("Runs"):
+        with ui.element("div").classes("ol-row").style("margin-bottom:10px"):
+            ui.element("input").classes("ol-input").props(
+                'id=ol-filter data-search type=search placeholder="Filter  /" aria-label="Filter runs"'
+            )
+            with ui.element("div").classes("ol-chips").props('role=group aria-label="Which runs"'):
+                for name, title in _STATES:
+                    button = ui.element("button").props(f"type=button data-show={name} aria-pressed=false")
+                    with button.on("click", js_handler=f"() => outlast.runs.choose('{name}')"):
+                        ui.label(title)
+            ui.element("span").props("id=ol-count role=status").classes("ol-dim")
+        grid = (
+            ui.aggrid(
+                {
+                    "columnDefs": _columns(),
+                    ":getRowId": "p => p.data.run",
+                    ":onGridReady": "p => outlast.runs.ready(p)",
+                    ":onCellKeyDown": "p => outlast.runs.key(p)",
+                    ":onRowDoubleClicked": "p => outlast.runs.open(p)",
+                    ":onModelUpdated": "() => outlast.runs.count()",
+                    ":isExternalFilterPresent": "() => outlast.runs.show !== 'all'",
+                    ":doesExternalFilterPass": "n => outlast.runs.passes(n)",
+                    "rowData": [],
+                    "loading": True,
+                    "rowHeight": 36,
+                    "headerHeight": 36,
+                    "suppressCellFocus": False,
+                    "overlayNoRowsTemplate": _NO_ROWS,
+                },
+                auto_size_columns=False,
+            )
+            .classes("ol-grid")
+            .props('aria-label="Runs"')
+        )
+        grid.style("height:min(70vh, 900px)")
+    _keep_filled(view, grid)
+
+
+def _keep_filled(view: View, grid: ui.aggrid) -> None:
+    """Send the rows that changed since the last time, and only those."""
+    had: set[str] = set()
+    sent = [0]
+
+    def tell(sight: Sight) -> None:
+        fresh = view.feed.changed_since(sent[0])
+        sent[0] = sight.number
+        if sight.status.condition != "loading" or had:
+            grid.run_grid_method("setGridOption", "loading", False)
+        if not fresh:
+            return
+        parts = {
+            "add": [msgspec.to_builtins(row) for row in fresh if row.run not in had],
+            "update": [msgspec.to_builtins(row) for row in fresh if row.run in had],
+        }
+        had.update(row.run for row in fresh)
+        grid.run_grid_method("applyTransaction", parts)
+
+    view.watch(tell)

@@ -1,0 +1,1 @@
+"""What pages show, as plain values: no browser, no event loop."""

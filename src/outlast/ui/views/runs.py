@@ -1,0 +1,72 @@
+"""A run as a row of the overview. Does not change with the clock alone, so that only what happened must travel."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.front.rows import newest_step, spent_usd, why, word
+from outlast.spec.spec import Spec
+from outlast.ui.words import TONES
+from outlast.workspace.state import RunState
+from outlast.workspace.workspace import Pulse
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What it has cost is `spent_usd` at the moment `spent_at`, and `usd_per_hour` more from then on."""
+
+    run: str
+    state: str
+    tone: str = "bad"
+    alive: bool = False
+    user: str = ""
+    attempt: int = 0
+    where: str = ""
+    type: str = ""
+    cloud: str = ""
+    spot: bool = True
+    price: float = 0.0
+    step: int | None = None
+    steps: int = 0
+    checkpoints: int = 0
+    preemptions: int = 0
+    submitted_at: float = 0.0
+    ended_at: float = 0.0
+    spent_usd: float = 0.0
+    spent_at: float = 0.0
+    usd_per_hour: float = 0.0
+    why: str = ""
+
+
+def row_of(run: str, state: RunState, pulse: Pulse | None, spec: Spec | None) -> RunRow:
+    last = state.last
+    billing = [attempt for attempt in state.attempts if not attempt.released]
+    since = max((attempt.placed_at for attempt in billing), default=0.0)
+    told = word(state)
+    note = pulse.note if pulse and pulse.phase in ("fetching", "waiting") else ""
+    return RunRow(
+        run=run,
+        state=told,
+        tone=TONES.get(told, "off"),
+        alive=state.alive,
+        user=state.who,
+        attempt=last.number if last else 0,
+        where=last.zone if last else "",
+        type=last.type if last else "",
+        cloud=last.cloud if last else "",
+        spot=last.spot if last else True,
+        price=last.price_usd_per_hour if last and last.phase != "over" else 0.0,
+        step=newest_step(state, pulse),
+        steps=spec.limits.steps if spec else 0,
+        checkpoints=len(state.checkpoints),
+        preemptions=sum(attempt.preempted for attempt in state.attempts),
+        submitted_at=state.submitted_at,
+        ended_at=state.ended_at,
+        spent_usd=spent_usd(state, since),
+        spent_at=since,
+        usd_per_hour=sum(attempt.price_usd_per_hour for attempt in billing),
+        why=why(state) or note or (f"has {pulse.holds}" if pulse and pulse.holds else ""),
+    )
+
+
+def damaged_row(run: str, message: str) -> RunRow:
+    return RunRow(run=run, state="damaged", tone="bad", why=message)
