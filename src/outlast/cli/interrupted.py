@@ -101,6 +101,7 @@ LEAVES = {
     "cluster submit": "a job that was submitted goes on: `outlast cluster jobs`; `outlast cluster logs -f` follows it",
     "cluster up": "what there was of it is taken down; `outlast reap` deletes what is left of that",
     "sync": "stopped syncing; the machine has what was copied so far",
+    "ui": "the page is closed; everything that it showed goes on, and `outlast ui` opens it again",
     "attach": "left the terminal; what runs there goes on",
     "tunnel": "closed the tunnel; the machine goes on",
     "cost": _LOOK,
