@@ -23,6 +23,7 @@ WORKS = {
     "": "outlast.cli.app, outlast.agent.agent, outlast.clouds.local.cloud, outlast.trainer.training",
     "aws": "outlast.clouds.aws.client, boto3",
     "db": "outlast.clouds.sql, pymysql, pg8000",
+    "docs": "sphinx, myst_parser, furo",
     "gcp": "outlast.clouds.gcp.client, google.auth.transport.urllib3",
     "plot": "outlast.cli.plot, plotext, matplotlib",
     "ray": "outlast.cluster.provider",
@@ -30,6 +31,7 @@ WORKS = {
     "sync": "outlast.sync, watchfiles",
     "testing": "outlast.testing.hub, outlast.testing.clouds",
     "ui": "outlast.ui.server, nicegui",
+    "yaml": "outlast.cli.init_from, yaml",
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.main import COMMANDS, root_help
-from outlast.cli.terminal import complain, note
+from outlast.cli.terminal import complain
 from outlast.errors import InvalidTransition, OutlastError
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def call(words: list[str]) -> int:
         complain(problem.format_message(), hint="" if "hint:" in problem.message else f"see `{where} --help`")
         return 2
     except (click.Abort, KeyboardInterrupt):
-        from outlast.cli.interrupted import sentence
-
-        note(f"\n{sentence(app, words)}")
+        print(file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read our output has left; what is still in the buffer must not complain on the way out.

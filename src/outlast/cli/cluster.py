@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from outlast.cli.cluster_find import cluster_argument, find_cluster, order_of
 from outlast.cli.cluster_jobs import attach, dashboard, exec_command, jobs, logs, matrix, stop, submit
-from outlast.cli.interrupted import interruptible
 from outlast.cli.machine_find import workshop, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.terminal import find_workspace, money, note, table
@@ -52,7 +54,7 @@ def up(file: str, workspace_url: str, cloud_name: str, dry_run: bool) -> int:
         check(order, cloud, clusters.workspace.url)
         _tell_plan(order.spec)
         return 0
-    with interruptible():
+    with _interruptible():
         made = Up(clusters, cloud, order, say=note).run()
     click.echo(made.name)
     note(f"`outlast cluster submit {made.name} -- COMMAND` runs something on it, `outlast cluster down` ends it")
@@ -64,6 +66,21 @@ def _tell_plan(spec: Any) -> None:
         size = kind.type or f"{kind.cpus} CPUs"
         count = "1" if kind.name == "head" else f"{kind.min} to {kind.max}"
         click.echo(f"{kind.name}: {count} × {size}, {'spot' if kind.spot else 'on demand'}, on {spec.cloud}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """However we are asked to leave, what was launched is deleted on the way out."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @cluster.command()

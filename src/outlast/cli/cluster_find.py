@@ -10,6 +10,7 @@ import click
 
 from outlast.cli.project import Project, load_project
 from outlast.cli.terminal import find_workspace
+from outlast.cli.yaml_file import read_yaml
 from outlast.errors import OutlastError, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -66,20 +67,10 @@ def _of_project(project: Project) -> ClusterSpec:
 def _ray_file(path: str) -> tuple[ClusterSpec, list[str]]:
     from outlast.spec.raycluster import parse_ray
 
-    try:
-        import yaml
-    except ImportError as problem:
-        raise UsageError("there is no PyYAML here to read it with", hint="pip install 'outlast[ray]'") from problem
-    try:
-        with open(path, encoding="utf-8") as file:
-            table = yaml.safe_load(file)
-    except FileNotFoundError as problem:
-        raise UsageError(f"there is no file `{path}`") from problem
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SpecError([f"cannot be read: {problem}"], source=path) from problem
-    except yaml.YAMLError as problem:
-        raise SpecError([f"this is no YAML: {' '.join(str(problem).split())}"], source=path) from problem
-    return parse_ray(table, source=path)
+    documents = read_yaml(path)
+    if len(documents) != 1:
+        raise SpecError([f"a cluster file is one document, and here are {len(documents)}"], source=path)
+    return parse_ray(documents[0], source=path)
 
 
 def find_cluster(clusters: Clusters, what: str) -> Cluster:

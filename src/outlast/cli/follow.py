@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from outlast.errors import OverLimit, RunCancelled, RunFailed, StoreUnreachable
+from outlast.errors import OverLimit, StoreUnreachable
 from outlast.front.rows import word
 from outlast.front.tell import sentence
 from outlast.spec.quantity import describe_s
@@ -153,10 +153,10 @@ class Follower:
         if state.ending == "finished":
             return 0
         if state.ending == "cancelled":
-            return RunCancelled.exit_code
+            return 7
         if state.limit is not None:
             return OverLimit.exit_code
-        return state.exit_code or RunFailed.exit_code
+        return state.exit_code or 6
 
 
 def _left(state: RunState) -> bool:

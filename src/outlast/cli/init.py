@@ -106,24 +106,33 @@ name = {name}
 @click.command()
 @click.argument("folder", required=False, default=".")
 @click.option("--force", is_flag=True, help="Overwrite an outlast.toml that is there.")
-def init(folder: str, force: bool) -> int:
+@click.option(
+    "--from", "source", metavar="FILE", default="", help="Turn a SkyPilot YAML or a Ray cluster file into it."
+)
+def init(folder: str, force: bool, source: str) -> int:
     """Write a commented `outlast.toml` to FOLDER (here, if none is given), with a guess at what to run."""
     if not os.path.isdir(folder):
         raise UsageError(f"there is no folder `{folder}`")
     path = os.path.normpath(os.path.join(folder, FILE))
     if not force:
         _refuse_if_there(folder, path)
-    script = _script(folder)
+    next_step = "outlast run"
+    if source:
+        from outlast.cli.init_from import converted
+
+        text, next_step = converted(source, folder)
+    else:
+        text = draft(folder)
     try:
         with open(path, "w" if force else "x", encoding="utf-8") as file:
-            file.write(draft(folder))
+            file.write(text)
     except OSError as problem:
         raise UsageError(f"cannot write `{path}`: {problem.strerror}") from problem
     click.echo(f"wrote {path}")
-    if not script:
+    if not source and not _script(folder):
         note("there is no script that could be guessed: set `command` in it first")
     there = "" if os.path.samefile(folder, ".") else f"cd {shlex.quote(folder)} && "
-    note(f"next: look through it, then start with `{there}outlast run`")
+    note(f"next: look through it, then start with `{there}{next_step}`")
     return 0
 
 

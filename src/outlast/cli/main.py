@@ -96,10 +96,8 @@ def main() -> None:
     gc.set_threshold(50_000)
     if words[:1] == ["ps"] and set(words[1:]) <= _PLAIN:
         _leave(_list_runs(words))
-    try:
-        from outlast.cli.app import call
-    except KeyboardInterrupt:
-        _leave(130)
+    from outlast.cli.app import call
+
     _leave(call(words))
 
 
@@ -115,7 +113,6 @@ def _list_runs(words: list[str]) -> int:
         complain(problem.message, hint=problem.hint)
         return problem.exit_code
     except KeyboardInterrupt:
-        print("\nstopped looking; the runs go on", file=sys.stderr)
         return 130
 
 

@@ -1,0 +1,108 @@
+"""`file_mounts` of a SkyPilot task as `[data]`, with links at the places where the task looks for them. No IO."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from outlast.spec.convert import Section, shown
+
+# Where files lie that the task wants outside of its code folder.
+FOLDER = "mounts"
+_VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
+_STORES = ("gs://", "s3://")
+
+
+def files_of(section: Section, env: Mapping[str, Any], place: Callable[[str], str]) -> tuple[dict[str, str], list[str]]:
+    """`[data]`, and the lines that set-up begins with. `place` tells a path of this computer from our file."""
+    data: dict[str, str] = {}
+    links: list[str] = []
+    for there in section.table:
+        source = _source(section, str(there), section.take(there))
+        if not source:
+            continue
+        filled = _filled(source, env)
+        if missing := _VARIABLE.search(filled):
+            section.left_out(str(there), f"`{missing.group()}` in its source has no value in `envs`")
+            continue
+        if "://" in filled and not filled.startswith(_STORES):
+            section.left_out(str(there), f"`{filled.partition('://')[0]}://` is no store that data can come from")
+            continue
+        inside = _inside(str(there))
+        if not inside:
+            section.left_out(str(there), "is no path that data can be brought to")
+            continue
+        data[inside] = filled if "://" in filled else place(filled)
+        if str(there).startswith(("/", "~/")):
+            links.append(_link(str(there), inside))
+            section.otherwise(
+                str(there), f"a link to `{inside}` in the code folder; read-only, and new in each attempt"
+            )
+    return data, links
+
+
+def _source(section: Section, there: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping):
+        section.wrong(there, f"expected a path or a table, got {shown(value)}")
+        return ""
+    inner = Section(value, section.name(there), section.findings)
+    source, bucket, mode = inner.take("source"), inner.take("name"), str(inner.take("mode") or "MOUNT").upper()
+    store = inner.take("store")
+    persistent = inner.take("persistent")
+    inner.drop(
+        {
+            "type": "data is copied before the command starts",
+            "config": "data is copied before the command starts",
+            "mount_options": "data is copied before the command starts",
+            "_is_sky_managed": "it is SkyPilot's own",
+            "_bucket_sub_path": "it is SkyPilot's own",
+            "_force_delete": "it is SkyPilot's own",
+        }
+    )
+    inner.finish("SkyPilot's storage")
+    if isinstance(source, list):
+        inner.left_out("source", "several sources; give each a place of its own in `[data]`")
+        return ""
+    if not source:
+        why = "a bucket to write to: write results to `outputs`, checkpoints to the folder of `[checkpoint]`"
+        section.left_out(there, f"{why}; both are kept in the workspace")
+        return ""
+    if mode != "COPY":
+        section.otherwise(there, f"{mode}: copied before the command starts; what is written there does not go back")
+    for field, given in (("name", bucket), ("store", store), ("persistent", persistent)):
+        if given is not None:
+            inner.otherwise(field, "no bucket is made: local files travel with the run, by their hashes")
+    return str(source)
+
+
+def _filled(text: str, env: Mapping[str, Any]) -> str:
+    def value(match: re.Match[str]) -> str:
+        found = env.get(match[1] or match[2])
+        return match.group() if found is None else str(found)
+
+    return _VARIABLE.sub(value, text)
+
+
+def _inside(there: str) -> str:
+    """Where in the code folder it lies; empty if nowhere."""
+    pieces = [piece for piece in there.split("/") if piece not in ("", ".")]
+    if not pieces or ".." in pieces or pieces == ["~"]:
+        return ""
+    if pieces[0] == "~":
+        return "/".join([FOLDER, "home", *pieces[1:]])
+    return "/".join([FOLDER, *pieces] if there.startswith("/") else pieces)
+
+
+def _link(there: str, inside: str) -> str:
+    there = there.rstrip("/")
+    target, parent = _quoted(there), _quoted(there.rpartition("/")[0] or "/")
+    return f'test -e {target} || {{ mkdir -p {parent} && ln -sn "$PWD"/{shlex.quote(inside)} {target}; }}'
+
+
+def _quoted(path: str) -> str:
+    """For bash, which fills `~` in if it is not quoted."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else path if path == "~" else shlex.quote(path)
