@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test frameworks check format lock simulate soak clusters bench release clean
+.PHONY: setup demo docs test frameworks check format lock simulate soak clusters bench release clean
 
 setup: $(READY)
 
@@ -18,6 +18,11 @@ $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 
 demo: $(READY)
 	@$(BIN)/outlast demo
+
+# The documents as a site, in site/. Strict: a link that leads nowhere ends it.
+docs: $(READY)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
+	@echo "site/index.html"
 
 test: $(READY) check
 	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore tests/frameworks
@@ -67,4 +72,4 @@ release: $(READY)
 	$(BIN)/python tools/release.py
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

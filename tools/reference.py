@@ -1,0 +1,197 @@
+"""Writes docs/reference from the code: commands, what is recorded of a spec, events, exit codes, variables.
+
+docs/conf.py calls it for every build of the site; git does not have what it writes, which is never out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from outlast import errors
+from outlast.cli.app import app
+from outlast.cli.main import COMMANDS
+from outlast.spec import spec
+from outlast.workspace import events
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / "docs" / "reference"
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with its full name, groups and what is in them included."""
+    context = click.Context(app)
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            for below in command.list_commands(context):
+                inner = command.get_command(context, below)
+                assert inner is not None
+                yield f"{name} {below}", inner
+
+
+def command_page() -> str:
+    parts = ["# Commands\n\nWith examples and prose: [commands.md](../commands.md).\n"]
+    for name, command in commands():
+        context = click.Context(command, info_name=f"outlast {name}")
+        usage = " ".join(["outlast", name, *command.collect_usage_pieces(context)])
+        help_text = _plain(inspect.cleandoc(command.help or ""))
+        parts.append(f"\n## outlast {name}\n\n{help_text}\n\n```text\n{usage}\n```\n")
+        rows = [_option(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
+        if rows:
+            parts.append("\n| option | meaning |\n|---|---|\n" + "".join(rows))
+    return "".join(parts)
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    value = "" if option.is_flag else f" {_cell(_metavar(option))}"
+    return f"| {names}{value} | {_cell(_plain(option.help or ''))} |\n"
+
+
+def _metavar(option: click.Option) -> str:
+    if option.metavar:
+        return option.metavar
+    if isinstance(option.type, click.Choice):
+        return "|".join(str(choice) for choice in option.type.choices)
+    return option.type.name.upper()
+
+
+def event_page() -> str:
+    parts = ["# Events\n\nWith what they mean for a run: [events.md](../events.md).\n"]
+    for event in typing.get_args(events.Event):
+        parts.append(f"\n## {event.__name__}\n\n{_doc(event)}\n\n{_fields(event)}")
+    return "".join(parts)
+
+
+def spec_page() -> str:
+    head = "# What is recorded of a spec\n\n`runs/RUN/spec.json`. What `outlast.toml` may say: [spec.md](../spec.md).\n"
+    found = [kind for kind in vars(spec).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+    own = [kind for kind in found if kind.__module__ == spec.__name__]
+    return head + "".join(f"\n## {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}" for kind in reversed(own))
+
+
+def _doc(kind: type) -> str:
+    return _plain(inspect.cleandoc(kind.__doc__ or ""))
+
+
+def _fields(kind: type[msgspec.Struct]) -> str:
+    rows = ["| field | type | default | |\n|---|---|---|---|\n"]
+    remarks = remarks_of(kind)
+    for field in msgspec.structs.fields(kind):
+        default = "" if field.default is msgspec.NODEFAULT else _cell(f"`{_default(field.default)}`")
+        rows.append(
+            f"| `{field.name}` | {_cell(type_name(field.type))} | {default} | {remarks.get(field.name, '')} |\n"
+        )
+    return "".join(rows)
+
+
+def _default(value: object) -> str:
+    return f"{type(value).__name__}()" if isinstance(value, msgspec.Struct) else repr(value)
+
+
+def type_name(kind: object) -> str:
+    """As somebody says it who reads the JSON."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return ", ".join(f"`{one}`" for one in inner)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(type_name(one) for one in inner)
+    if origin is dict:
+        return f"table of {type_name(inner[1])}"
+    if origin in (tuple, list):
+        return f"list of {type_name(inner[0])}"
+    plain = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
+    return plain.get(kind, getattr(kind, "__name__", str(kind)).lstrip("_"))  # type: ignore[call-overload,no-any-return]
+
+
+def remarks_of(kind: type) -> dict[str, str]:
+    """The comments that stand above the fields of a struct, its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("outlast"):
+            found |= _remarks(textwrap.dedent(inspect.getsource(base)))
+    return found
+
+
+def _remarks(source: str) -> dict[str, str]:
+    lines = source.splitlines()
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    found: dict[str, str] = {}
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            at, words = node.lineno - 2, []
+            while lines[at].strip().startswith("#"):
+                words.insert(0, lines[at].strip().lstrip("# "))
+                at -= 1
+            found[node.target.id] = _cell(_plain(" ".join(words)))
+    return found
+
+
+def exit_page() -> str:
+    rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in errors.EXIT_CODES.items())
+    tree = inspect.getdoc(errors) or ""
+    head = "# Exit codes and errors\n\nWith what `outlast run` makes of them: [exit-codes.md](../exit-codes.md).\n"
+    return f"{head}\n| code | meaning |\n|---|---|\n{rows}\n```text\n{tree.partition(chr(10) * 2)[2].strip()}\n```\n"
+
+
+def variable_page() -> str:
+    places: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "src" / "outlast").rglob("*.py")):
+        for name in re.findall(r"\b_?OUTLAST_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8")):
+            places.setdefault(name, set()).add(path.relative_to(ROOT / "src" / "outlast").parts[0].removesuffix(".py"))
+    rows = "".join(f"| `{name}` | {', '.join(sorted(parts))} |\n" for name, parts in sorted(places.items()))
+    head = "# Variables\n\nWhat they mean: [environment.md](../environment.md).\n"
+    return f"{head}\n| variable | parts of the code that know it |\n|---|---|\n{rows}"
+
+
+def index_page(pages: dict[str, str]) -> str:
+    rows = "".join(f"| [{name}]({name}) | {text.splitlines()[0].lstrip('# ')} |\n" for name, text in pages.items())
+    head = "# Reference from the code\n\nWritten by `tools/reference.py` with every build of the site.\n"
+    return f"{head}\n| page | |\n|---|---|\n{rows}"
+
+
+def _plain(text: str) -> str:
+    """Text of the code as a paragraph of Markdown: no word of it is markup."""
+    text = re.sub(r"\s+", " ", text).strip()
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(piece if piece.startswith("`") else re.sub(r"([*_<\[\]$])", r"\\\1", piece) for piece in pieces)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def pages() -> dict[str, str]:
+    found = {
+        "commands.md": command_page(),
+        "record.md": spec_page(),
+        "events.md": event_page(),
+        "exit-codes.md": exit_page(),
+        "variables.md": variable_page(),
+    }
+    return {"README.md": index_page(found), **found}
+
+
+def main() -> None:
+    PLACE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        path = PLACE / name
+        # What has not changed is left alone, so that the next build need not read it again.
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
