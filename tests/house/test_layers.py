@@ -92,7 +92,7 @@ PACKAGES: dict[str, set[str]] = {
     "cluster": {"msgspec", "ray"},
     "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},
     "sweep": {"msgspec", "optuna"},
-    "front": set(),
+    "front": {"msgspec"},
     "ui": {"msgspec", "nicegui", "fastapi", "starlette", "uvicorn", "optuna"},
     "testing": {"greenlet", "msgspec", "pytest", "moto", "werkzeug"},
 }

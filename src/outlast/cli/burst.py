@@ -14,12 +14,12 @@ import click
 import msgspec
 
 from outlast.cli.options import clouds, workspace_option
-from outlast.cli.picture import account
 from outlast.cli.project import load_project, spec_of
 from outlast.cli.run import overrides_from, see_through, spec_options
 from outlast.cli.terminal import find_workspace, money, note
 from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import OutlastError, SpecError
+from outlast.front.account import account
 from outlast.spec.command import argv, fills
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec

@@ -14,10 +14,10 @@ import msgspec
 
 from outlast.cli.compare_draw import as_png, in_terminal
 from outlast.cli.options import complete_run, json_option, workspace_option
-from outlast.cli.picture import account
 from outlast.cli.rerun import described
 from outlast.cli.terminal import find_workspace, money, note, table
 from outlast.errors import OutlastError, UsageError
+from outlast.front.account import account
 from outlast.front.rows import word
 from outlast.spec.quantity import describe_s
 from outlast.workspace.difference import Difference, difference

@@ -10,10 +10,8 @@ from outlast.cli.options import json_option, run_argument, workspace_option
 from outlast.cli.picture import legend, sums, timeline
 from outlast.cli.terminal import dim, find_workspace
 from outlast.front.rows import word
-from outlast.front.tell import sentence
+from outlast.front.tell import told
 from outlast.spec.quantity import describe_s
-from outlast.workspace import events as ev
-from outlast.workspace.events import Event
 from outlast.workspace.metrics import Point, stitched
 from outlast.workspace.story import Story
 from outlast.workspace.transfer import DATE, crosses, transfer_usd
@@ -45,8 +43,8 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     if newest:
         click.echo(dim("metrics  " + _values(newest)))
     click.echo()
-    for line in _told(story.events, everything=everything):
-        click.echo(line)
+    for since_s, text in told(story.events, everything=everything):
+        click.echo(_line(since_s, text))
     now = time.time()
     picture = timeline(story.state, now)
     if picture:
@@ -87,27 +85,6 @@ def _values(newest: dict[str, Point]) -> str:
     ]
     more = ", …" if len(words) > _METRICS_MAX else ""
     return f"step {last}: " + ", ".join(words[:_METRICS_MAX]) + more
-
-
-def _told(events: list[Event], *, everything: bool) -> list[str]:
-    """A line an event; checkpoints in a row become one line."""
-    if not events:
-        return []
-    begin = events[0].at
-    lines: list[str] = []
-    saves: list[ev.Saved] = []
-    for event in [*events, None]:
-        if isinstance(event, ev.Saved) and not everything:
-            saves.append(event)
-            continue
-        if saves:
-            last = saves[-1]
-            text = sentence(last) if len(saves) == 1 else f"{sentence(last)}, after {len(saves) - 1} before it"
-            lines.append(_line(last.at - begin, text))
-            saves = []
-        if event is not None:
-            lines.append(_line(event.at - begin, sentence(event)))
-    return lines
 
 
 def _line(since_s: float, text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 
@@ -9,7 +10,7 @@ from outlast.errors import OutlastError
 from outlast.front.clouds import clouds
 from outlast.workspace.events import Cancelled
 from outlast.workspace.state import Attempt
-from outlast.workspace.workspace import Workspace
+from outlast.workspace.workspace import Request, Workspace
 
 
 def cancel_run(workspace: Workspace, run: str) -> bool:
@@ -33,3 +34,11 @@ def preempt_run(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
         raise OutlastError(f"{run} has no machine that could be preempted: {why}", hint=f"see `outlast show {run}`")
     clouds()[attempt.cloud].preempt(attempt.machine, notice=notice)
     return attempt
+
+
+def rerun_run(workspace: Workspace, run: str) -> Request:
+    """Ask for a run once more, from its recorded spec and code. Raises OutlastError with everything that is missing."""
+    from outlast.supervisor.again import again
+
+    request = workspace.request(run)
+    return again(workspace, clouds(workspace), request.spec, request.code, what=run, environment=os.environ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from outlast.front.words import money, size
@@ -60,3 +61,24 @@ def _resumed(event: ev.Started) -> str:
         return " from the beginning"
     step = f" (step {event.resumed_step})" if event.resumed_step is not None else ""
     return f", resumed from checkpoint {event.resumed_from}{step}"
+
+
+def told(events: Sequence[Event], *, everything: bool) -> list[tuple[float, str]]:
+    """Each event in a sentence, with the seconds since the first; checkpoints in a row become one line."""
+    if not events:
+        return []
+    begin = events[0].at
+    lines: list[tuple[float, str]] = []
+    saves: list[ev.Saved] = []
+    for event in [*events, None]:
+        if isinstance(event, ev.Saved) and not everything:
+            saves.append(event)
+            continue
+        if saves:
+            last = saves[-1]
+            text = sentence(last) if len(saves) == 1 else f"{sentence(last)}, after {len(saves) - 1} before it"
+            lines.append((last.at - begin, text))
+            saves = []
+        if event is not None:
+            lines.append((event.at - begin, sentence(event)))
+    return lines

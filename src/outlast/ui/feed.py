@@ -16,6 +16,8 @@ import msgspec
 
 from outlast.errors import OutlastError, StoreUnreachable
 from outlast.ui.around import Around, Surroundings
+from outlast.ui.detail import Detail, RunWatch
+from outlast.ui.logs import Logs
 from outlast.ui.reader import RunReader
 from outlast.ui.views.runs import RunRow
 from outlast.workspace.ledger import Line
@@ -61,6 +63,8 @@ class Feed:
         self.reader = RunReader(workspace)
         self.around = Around(workspace, self.reader.pages)
         self.sight = Sight(status=Status(since=time.time()))
+        self.logs = Logs(workspace.bucket)
+        self._watches: dict[str, RunWatch] = {}
         self._viewers: dict[int, Viewer] = {}
         self._numbers = iter(range(1, 2**62))
         self._lock = threading.Lock()
@@ -91,6 +95,27 @@ class Feed:
             self._left_at = time.monotonic()
 
         return leave
+
+    def follow(self, run: str, viewer: Callable[[Detail], None]) -> Callable[[], None]:
+        """Call it after every change of this run, in the event loop; the answer ends it."""
+        number = next(self._numbers)
+        watch = self._watches.get(run) or RunWatch(self.workspace, self.logs, run)
+        watch.viewers[number] = viewer
+        self._watches[run] = watch
+        if watch.detail.request is not None:
+            viewer(watch.detail)
+
+        def leave() -> None:
+            watch.viewers.pop(number, None)
+            if not watch.viewers and self._watches.get(run) is watch:
+                del self._watches[run]
+
+        return leave
+
+    def watching(self, run: str) -> tuple[RunWatch, bool]:
+        """Whoever reads this run already, or one who does it once; whether it is new and must look first."""
+        found = self._watches.get(run)
+        return (found, False) if found is not None else (RunWatch(self.workspace, self.logs, run), True)
 
     @property
     def viewers(self) -> int:
@@ -136,6 +161,9 @@ class Feed:
                 status = msgspec.structs.replace(status, since=time.time())
             if changed or status != self.sight.status:
                 self._publish(status=status, rows=reader.rows, number=reader.round)
+            for watch in list(self._watches.values()):
+                if watch.look():
+                    self._call(self._tell_watchers, watch)
         return _RUNS_FAR_S if self.reader.far else _RUNS_S
 
     def _read_around(self) -> float:
@@ -167,9 +195,17 @@ class Feed:
             if sight == self.sight:
                 return
             self.sight = sight
+        self._call(self._tell)
+
+    def _call(self, work: Callable[..., None], *args: object) -> None:
+        """In the event loop, soon."""
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # the loop was closed between the two lines
-                self._loop.call_soon_threadsafe(self._tell)
+                self._loop.call_soon_threadsafe(work, *args)
+
+    def _tell_watchers(self, watch: RunWatch) -> None:
+        for viewer in list(watch.viewers.values()):
+            viewer(watch.detail)
 
     def _tell(self) -> None:
         for viewer in list(self._viewers.values()):

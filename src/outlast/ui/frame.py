@@ -158,7 +158,13 @@ def _trouble(status: Status, url: str) -> str:
 
 
 def _help(pages: Sequence[Page]) -> None:
-    keys = [("/", "search or filter"), ("?", "these keys"), ("t", "light, dark, as the system"), ("Esc", "close")]
+    keys = [
+        ("/", "search or filter"),
+        ("?", "these keys"),
+        ("t", "light, dark, as the system"),
+        ("1 … 6", "parts of a run"),
+        ("Esc", "close"),
+    ]
     keys += [(f"g {page.key}", page.title.lower()) for page in pages if page.key]
     with ui.element("dialog").classes("ol-help").props('id=ol-help aria-label="Keys"'):
         ui.label("Keys").classes("ol-h2")
@@ -173,9 +179,9 @@ def _help(pages: Sequence[Page]) -> None:
 
 def tool(icon: str, name: str, handler: str) -> None:
     """A small round button whose work is done in the browser."""
-    ui.button(icon=icon).props(f'flat round dense size=sm aria-label="{name}" title="{name}"').classes("ol-tool").on(
-        "click", js_handler=f"() => {handler}"
-    )
+    ui.button(icon=icon, color=None).props(f'flat round dense size=sm aria-label="{name}" title="{name}"').classes(
+        "ol-tool"
+    ).on("click", js_handler=f"() => {handler}")
 
 
 # Parts of pages
@@ -184,7 +190,8 @@ def tool(icon: str, name: str, handler: str) -> None:
 @contextlib.contextmanager
 def panel(title: str, *, note: str = "", classes: str = "") -> Iterator[ui.element]:
     """A titled part of a page."""
-    with ui.element("section").classes(f"ol-panel {classes}").props(f"aria-label={_json(title)}") as section:
+    with ui.element("section").classes(f"ol-panel {classes}") as section:
+        section.props["aria-label"] = title
         with ui.element("div").classes("ol-panel-head"):
             heading(title)
             if note:

@@ -9,12 +9,18 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
 
 from outlast.errors import OutlastError, UsageError
 from outlast.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from outlast.ui.feed import Feed
 
 DEFAULT_PORT = 8640
 
@@ -113,12 +119,13 @@ def _worth_telling(record: logging.LogRecord) -> bool:
     return str(problem) != "No response returned."
 
 
-def build(app, workspace: Workspace):  # type: ignore[no-untyped-def]
+def build(app: FastAPI, workspace: Workspace) -> Feed:
     """All pages into an application."""
     from nicegui import app as pages_app
     from nicegui import ui
 
     from outlast.ui.feed import Feed
+    from outlast.ui.files import add_routes
     from outlast.ui.frame import register
     from outlast.ui.pages.table import PAGES
 
@@ -127,9 +134,11 @@ def build(app, workspace: Workspace):  # type: ignore[no-untyped-def]
     pages_app.add_static_files("/assets", assets)
     version = max(int(os.stat(os.path.join(assets, name)).st_mtime) for name in os.listdir(assets))
     ui.add_head_html(
-        f'<link rel="stylesheet" href="/assets/page.css?{version}"><script src="/assets/page.js?{version}"></script>',
+        f'<link rel="stylesheet" href="/assets/page.css?{version}"><script src="/assets/page.js?{version}"></script>'
+        f'<script src="/assets/log.js?{version}"></script>',
         shared=True,
     )
+    add_routes(app, feed)
     register(PAGES, feed)
     ui.run_with(
         app,

@@ -145,6 +145,50 @@ window.outlast = (() => {
     },
   };
 
+  // Figures that grow with the clock
+  const tick = () => {
+    if (document.hidden) return;
+    for (const one of document.querySelectorAll("[data-rate]")) {
+      const { base, since, rate } = one.dataset;
+      let text;
+      if ("spent" in one.dataset) text = money(Number(base) + (Number(rate) ? (Math.max(0, now() - since) * rate) / 3600 : 0));
+      else text = span((Number(rate) ? now() : Number(base)) - since);
+      if (one.textContent !== text) one.textContent = text;
+    }
+  };
+  setInterval(tick, 1000);
+  new MutationObserver(tick).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-rate", "data-base", "data-since"] });
+
+  // Charts
+  const timeline = {
+    bar: (params, api) => {
+      const lane = api.value(0);
+      const from = api.coord([api.value(1), lane]);
+      const to = api.coord([api.value(2), lane]);
+      const height = Math.min(20, api.size([0, 1])[1] * 0.6);
+      const area = params.coordSys;
+      const left = Math.max(from[0], area.x);
+      const right = Math.min(Math.max(to[0], from[0] + 1), area.x + area.width);
+      if (right <= left) return null;
+      const shape = { x: left, y: from[1] - height / 2, width: right - left, height, r: 2 };
+      return { type: "rect", shape, style: { fill: api.visual("color") } };
+    },
+    handoff: (params, api) => {
+      const from = api.coord([api.value(1), api.value(0)]);
+      const to = api.coord([api.value(2), api.value(3)]);
+      const area = params.coordSys;
+      if (to[0] < area.x || from[0] > area.x + area.width) return null;
+      const bend = Math.max(12, (to[0] - from[0]) / 2);
+      const same = from[1] === to[1];
+      const shape = same
+        ? { x1: from[0], y1: from[1] - 10, x2: to[0], y2: to[1] - 10, cpx1: from[0], cpy1: from[1] - 22, cpx2: to[0], cpy2: to[1] - 22 }
+        : { x1: from[0], y1: from[1], x2: to[0], y2: to[1], cpx1: from[0] + bend, cpy1: from[1], cpx2: to[0] - bend, cpy2: to[1] };
+      return { type: "bezierCurve", shape, style: { stroke: api.visual("color"), lineWidth: 2, fill: "none", lineDash: [4, 3] } };
+    },
+    text: (p) => String(p.data[p.data.length - 1]),
+  };
+  const value = (x) => (typeof x === "number" ? String(Number(x.toPrecision(6))) : String(x));
+
   // Keys
   const help = () => {
     const box = document.getElementById("ol-help");
@@ -164,7 +208,8 @@ window.outlast = (() => {
       document.querySelector(`.ol-nav a[data-key="${event.key}"]`)?.click();
       return;
     }
-    if (event.key === "g") going = Date.now();
+    if (/^[1-9]$/.test(event.key)) document.querySelectorAll(".ol-tabs .q-tab")[Number(event.key) - 1]?.click();
+    else if (event.key === "g") going = Date.now();
     else if (event.key === "?") help();
     else if (event.key === "t") nextTheme();
     else if (event.key === "/") {
@@ -191,5 +236,5 @@ window.outlast = (() => {
     }, 30);
   });
 
-  return { el, now, span, money, remember, recall, change, cell, pill, spent, age, runs, help, theme: nextTheme };
+  return { el, now, span, money, remember, recall, change, cell, pill, spent, age, runs, timeline, value, help, theme: nextTheme };
 })();

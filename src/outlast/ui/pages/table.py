@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from outlast.ui.frame import Page
-from outlast.ui.pages import overview
+from outlast.ui.pages import overview, run
 
-PAGES: tuple[Page, ...] = (Page("/", "Overview", "o", overview.build),)
+PAGES: tuple[Page, ...] = (
+    Page("/", "Overview", "o", overview.build),
+    Page("/run/{name}", "Run", "", run.build),
+)

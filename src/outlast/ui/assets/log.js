@@ -1,0 +1,281 @@
+// The log of an attempt, a window at a time: what is far from what is seen is neither fetched nor kept.
+"use strict";
+window.outlastLog = (() => {
+  const KEEP = 3000; // lines in the page
+  const BACK = 48 * 1024;
+  const GAP = 256 * 1024; // farther behind than this, a follower jumps to the end
+  const ansi = /\x1b\[[0-9;?]*[A-Za-z]/g;
+
+  let log = null;
+
+  const plain = (line) => {
+    line = line.replace(ansi, "");
+    const at = line.replace(/\r+$/, "").lastIndexOf("\r");
+    return (at < 0 ? line : line.slice(at + 1)).replace(/\r+$/, "").slice(0, 10000);
+  };
+
+  const marked = (text, words) => {
+    const made = outlast.el("div", "ol-line");
+    const low = text.toLowerCase();
+    const wanted = words.toLowerCase();
+    let at = 0;
+    for (let hit; wanted && (hit = low.indexOf(wanted, at)) >= 0; at = hit + wanted.length) {
+      made.append(text.slice(at, hit), outlast.el("mark", "", text.slice(hit, hit + wanted.length)));
+    }
+    made.append(text.slice(at) || " ");
+    return made;
+  };
+
+  class Log {
+    constructor(run, sizes) {
+      this.run = run;
+      this.sizes = new Map(sizes);
+      this.attempt = Number(outlast.recall("attempt")) || Math.max(0, ...this.sizes.keys());
+      this.words = outlast.recall("q");
+      this.begin = this.end = 0;
+      this.busy = false;
+      this.searching = 0;
+      this.box = document.getElementById("ol-log");
+      this.lines = document.getElementById("ol-lines");
+      this.hits = document.getElementById("ol-hits");
+      this.search = document.getElementById("ol-log-search");
+      this.follows = document.getElementById("ol-follow");
+      this.where = document.getElementById("ol-log-where");
+      this.choice = document.getElementById("ol-attempt");
+      this.place = document.getElementById("ol-place");
+      this.search.value = this.words;
+      this.following = !outlast.recall("at") && !this.words;
+      this.search.addEventListener("input", () => this.typed());
+      this.search.addEventListener("keydown", (e) => e.key === "Enter" && this.look());
+      this.follows.addEventListener("click", () => this.follow(!this.following));
+      this.choice.addEventListener("change", () => this.choose(Number(this.choice.value)));
+      this.place.addEventListener("change", () => this.jump(Math.floor((this.size * Number(this.place.value)) / 1000)));
+      this.box.addEventListener("scroll", () => this.scrolled(), { passive: true });
+      this.options();
+      this.follow(this.following);
+      if (outlast.recall("at")) this.jump(Number(outlast.recall("at")), true);
+      else if (!this.following) this.tail();
+      if (this.words) this.look();
+    }
+
+    get size() {
+      return this.sizes.get(this.attempt) || 0;
+    }
+
+    get alive() {
+      return document.contains(this.box);
+    }
+
+    options() {
+      const numbers = [...this.sizes.keys()];
+      if (this.choice.options.length === numbers.length) return;
+      this.choice.replaceChildren(
+        ...numbers.map((n) => {
+          const option = outlast.el("option", "", `attempt ${n}`);
+          option.value = n;
+          return option;
+        })
+      );
+      this.choice.value = this.attempt;
+    }
+
+    tell(sizes) {
+      const newest = Math.max(0, ...this.sizes.keys());
+      this.sizes = new Map(sizes);
+      this.options();
+      const latest = Math.max(0, ...this.sizes.keys());
+      if (this.following && latest > newest && this.attempt === newest) this.choose(latest);
+      else if (this.following) this.catchUp();
+      else this.status();
+    }
+
+    async window(query) {
+      const answer = await fetch(`/api/log/${encodeURIComponent(this.run)}/${this.attempt}?${new URLSearchParams(query)}`);
+      if (!answer.ok) {
+        this.where.textContent = "the log cannot be read just now";
+        return null;
+      }
+      return answer.json();
+    }
+
+    made(text) {
+      const lines = text.split("\n");
+      if (lines.at(-1) === "") lines.pop();
+      return lines.map((line) => marked(plain(line), this.words));
+    }
+
+    async only(query, mark) {
+      if (this.busy) return;
+      this.busy = true;
+      try {
+        const found = await this.window(query);
+        if (!found || !this.alive) return;
+        const lines = this.made(found.text);
+        if (mark && lines[0]) lines[0].classList.add("ol-here");
+        this.lines.replaceChildren(...lines);
+        this.begin = found.begin;
+        this.end = found.end;
+        this.sizes.set(this.attempt, Math.max(this.size, found.size));
+      } finally {
+        this.busy = false;
+      }
+      this.status();
+    }
+
+    async tail() {
+      await this.only({});
+      this.box.scrollTop = this.box.scrollHeight;
+    }
+
+    async jump(at, mark) {
+      this.follow(false);
+      await this.only({ begin: at }, mark);
+      this.box.scrollTop = 0;
+      outlast.change("at", at ? String(this.begin) : "");
+      const before = this.box.scrollHeight;
+      await this.earlier();
+      if (mark) this.lines.querySelector(".ol-here")?.scrollIntoView({ block: "center" });
+      else this.box.scrollTop = this.box.scrollHeight - before;
+    }
+
+    async earlier() {
+      if (this.busy || this.begin <= 0) return;
+      this.busy = true;
+      try {
+        const found = await this.window({ end: this.begin, limit: BACK });
+        if (!found || !this.alive || found.end !== this.begin) return;
+        const height = this.box.scrollHeight;
+        this.lines.prepend(...this.made(found.text));
+        this.begin = found.begin;
+        this.box.scrollTop += this.box.scrollHeight - height;
+        if (this.lines.children.length > KEEP) await this.cutEnd();
+      } finally {
+        this.busy = false;
+      }
+      this.status();
+    }
+
+    cutEnd() {
+      // How many bytes the lines that go had is only known to the server: the window is remembered as shorter by asking
+      // again from where it began when the reader comes back down.
+      const over = [...this.lines.children].slice(KEEP);
+      const bytes = over.reduce((sum, line) => sum + new TextEncoder().encode(line.textContent).length + 1, 0);
+      over.forEach((line) => line.remove());
+      this.end = Math.max(this.begin, this.end - bytes);
+    }
+
+    async later() {
+      if (this.busy || this.end >= this.size) return;
+      this.busy = true;
+      try {
+        const found = await this.window({ begin: this.end });
+        if (!found || !this.alive) return;
+        this.lines.append(...this.made(found.text));
+        this.end = found.end;
+        const over = this.lines.children.length - KEEP;
+        if (over > 0) {
+          const gone = [...this.lines.children].slice(0, over);
+          this.begin += gone.reduce((sum, line) => sum + new TextEncoder().encode(line.textContent).length + 1, 0);
+          gone.forEach((line) => line.remove());
+        }
+      } finally {
+        this.busy = false;
+      }
+      this.status();
+    }
+
+    async catchUp() {
+      if (this.size - this.end > GAP || !this.end) await this.tail();
+      else {
+        while (this.alive && this.following && this.end < this.size && !this.busy) {
+          const before = this.end;
+          await this.later();
+          if (this.end === before) break;
+        }
+      }
+      if (this.following) this.box.scrollTop = this.box.scrollHeight;
+    }
+
+    follow(on) {
+      this.following = on;
+      this.follows.setAttribute("aria-pressed", String(on));
+      if (on) {
+        outlast.change("at", "");
+        this.catchUp();
+      }
+    }
+
+    choose(attempt) {
+      this.attempt = attempt;
+      this.choice.value = attempt;
+      outlast.change("attempt", attempt === Math.max(...this.sizes.keys()) ? "" : String(attempt));
+      this.begin = this.end = 0;
+      this.lines.replaceChildren();
+      this.tail();
+      if (this.words) this.look();
+    }
+
+    scrolled() {
+      const { scrollTop, scrollHeight, clientHeight } = this.box;
+      const atEnd = scrollHeight - scrollTop - clientHeight < 40;
+      if (!atEnd && this.following && !this.busy && this.last > scrollTop) this.follow(false);
+      this.last = scrollTop;
+      if (scrollTop < 300 && !this.following) this.earlier();
+      else if (scrollHeight - scrollTop - clientHeight < 300 && !this.following) this.later();
+    }
+
+    typed() {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.look(), 350);
+    }
+
+    async look() {
+      clearTimeout(this.timer);
+      this.words = this.search.value;
+      outlast.change("q", this.words);
+      const mine = ++this.searching;
+      this.hits.replaceChildren();
+      this.hits.hidden = !this.words;
+      for (const line of this.lines.children) line.replaceWith(marked(line.textContent, this.words));
+      if (!this.words) return;
+      const told = outlast.el("div", "ol-dim", "searching");
+      told.setAttribute("role", "status");
+      this.hits.append(told);
+      let begin = 0;
+      let count = 0;
+      while (mine === this.searching && this.alive) {
+        const query = new URLSearchParams({ q: this.words, begin });
+        const answer = await fetch(`/api/log/${encodeURIComponent(this.run)}/${this.attempt}/search?${query}`);
+        if (!answer.ok || mine !== this.searching) break;
+        const found = await answer.json();
+        count += found.hits.length;
+        for (const hit of found.hits) {
+          const line = marked(plain(hit.line), this.words);
+          const button = outlast.el("button", "ol-hit");
+          button.type = "button";
+          button.append(...line.childNodes);
+          button.addEventListener("click", () => this.jump(hit.at, true));
+          this.hits.append(button);
+        }
+        const more = found.next !== null;
+        const part = found.size ? Math.round((100 * (more ? found.next : found.size)) / found.size) : 100;
+        told.textContent = `${count}${more ? "+" : ""} lines${more ? `, ${part}% searched` : ""}`;
+        if (!more || count >= 1000) break;
+        begin = found.next;
+      }
+    }
+
+    status() {
+      const size = this.size;
+      const mb = (n) => (n < 1e6 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`);
+      this.where.textContent = size ? `${mb(this.begin)} – ${mb(this.end)} of ${mb(size)}` : "no output yet";
+      this.place.value = size ? Math.round((1000 * this.end) / size) : 1000;
+      this.place.disabled = size < BACK;
+    }
+  }
+
+  return {
+    open: (run, sizes) => (log = new Log(run, sizes)),
+    tell: (sizes) => log?.alive && log.tell(sizes),
+  };
+})();

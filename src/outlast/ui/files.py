@@ -1,0 +1,162 @@
+"""What is fetched by address rather than told over the websocket: windows of logs, outputs, files of checkpoints.
+
+Nothing outside of the workspace can be named: an output is looked up among those that the run has, a file of a
+checkpoint in its manifest. What is sent is a download; only what is an image by its first bytes is shown in the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.background import BackgroundTask
+
+from outlast.errors import Damaged, Missing, NoSuchRun, OutlastError
+from outlast.front.outputs import newest_outputs
+from outlast.ui.feed import Feed
+from outlast.ui.views.preview import image_type
+from outlast.workspace.bucket import Entry
+from outlast.workspace.checkpoints import read_manifest
+from outlast.workspace.parts import Part
+from outlast.workspace.workspace import Workspace
+
+T = TypeVar("T")
+
+# Whatever is wrong about a file, it runs nothing and loads nothing.
+_SEALED = {"content-security-policy": "sandbox; default-src 'none'", "cache-control": "private, no-cache"}
+
+
+def checked_name(run: str) -> str:
+    """The name, if a run can have it. Raises NoSuchRun: no name leads anywhere but below `runs/`."""
+    if not run or run in (".", "..") or any(sign in run for sign in "/\\\0") or len(run) > 255:
+        raise NoSuchRun("there is no such run", hint="see `outlast ps --all`")
+    return run
+
+
+def find_output(workspace: Workspace, run: str, path: str) -> Entry:
+    """Raises Missing."""
+    found = newest_outputs(workspace, checked_name(run), also_current=True).get(path)
+    if found is None:
+        raise Missing(f"{run} has no output of that name")
+    return found
+
+
+def add_routes(app: FastAPI, feed: Feed) -> None:
+    """All addresses of files."""
+    workspace = feed.workspace
+
+    async def answered(work: Callable[[], T], tell: Callable[[T], Response]) -> Response:
+        try:
+            return tell(await asyncio.get_running_loop().run_in_executor(None, work))
+        except (Missing, NoSuchRun) as problem:
+            return JSONResponse({"error": problem.message}, 404)
+        except OutlastError as problem:
+            return JSONResponse({"error": problem.message}, 503)
+
+    async def window(run: str, attempt: int, request: Request) -> Response:
+        begin, end = _number(request, "begin", -1), _number(request, "end", -1)
+        limit = _number(request, "limit", 48 * 1024)
+
+        def work() -> Any:
+            index = feed.logs.index(checked_name(run), attempt)
+            index.refresh()
+            return index.window(begin=begin, end=end, limit=limit)
+
+        return await answered(work, _json)
+
+    async def search(run: str, attempt: int, request: Request) -> Response:
+        words, begin = request.query_params.get("q", ""), _number(request, "begin", 0)
+
+        def work() -> Any:
+            index = feed.logs.index(checked_name(run), attempt)
+            index.refresh()
+            return index.search(words, begin=max(0, begin))
+
+        return await answered(work, _json)
+
+    async def output(run: str, request: Request) -> Response:
+        path = request.query_params.get("path", "")
+        send = _image if "show" in request.query_params else lambda w, e: _fetched(w, e, path)
+        return await answered(lambda: send(workspace, find_output(workspace, run, path)), lambda made: made)
+
+    async def part(run: str, checkpoint: str, request: Request) -> Response:
+        path = request.query_params.get("path", "")
+        return await answered(lambda: _fetched_part(workspace, run, checkpoint, path), lambda made: made)
+
+    app.add_api_route("/api/log/{run}/{attempt}", window)
+    app.add_api_route("/api/log/{run}/{attempt}/search", search)
+    app.add_api_route("/api/output/{run}", output)
+    app.add_api_route("/api/checkpoint/{run}/{checkpoint}", part)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _image(workspace: Workspace, entry: Entry) -> Response:
+    body = workspace.bucket.get(entry.key)
+    kind = image_type(body[:16])
+    if kind:
+        return Response(body, media_type=kind, headers=_SEALED)
+    return JSONResponse({"error": "this is no image"}, 415)
+
+
+def _fetched(workspace: Workspace, entry: Entry, path: str) -> Response:
+    """An output as a download: first whole on this computer, so that what fails fails before it is sent."""
+    folder = tempfile.mkdtemp(prefix="outlast-page-")
+    target = os.path.join(folder, "file")
+    try:
+        workspace.bucket.download(entry.key, target)
+    except OutlastError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _attached(folder, target, path)
+
+
+def _fetched_part(workspace: Workspace, run: str, checkpoint: str, path: str) -> Response:
+    """A file of a checkpoint, put together from its parts, each of which is checked."""
+    parts = _find_parts(workspace, run, checkpoint, path)
+    folder = tempfile.mkdtemp(prefix="outlast-page-")
+    target = os.path.join(folder, "file")
+    try:
+        with open(target, "wb") as file:
+            for part in parts:
+                body = workspace.bucket.get(part.key)
+                if hashlib.sha256(body).hexdigest() != part.sha256:
+                    raise Damaged(f"`{path}` is damaged")
+                file.write(body)
+    except OutlastError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _attached(folder, target, path)
+
+
+def _attached(folder: str, target: str, path: str) -> Response:
+    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    name = quote(path.rpartition("/")[2], safe="")
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", **_SEALED}
+    return FileResponse(target, media_type="application/octet-stream", headers=headers, background=gone)
+
+
+def _find_parts(workspace: Workspace, run: str, checkpoint: str, path: str) -> tuple[Part, ...]:
+    if not checkpoint or any(sign in checkpoint for sign in "/\\\0") or checkpoint in (".", ".."):
+        raise Missing("there is no such checkpoint")
+    manifest = read_manifest(workspace.bucket, checked_name(run), checkpoint)
+    for file in manifest.files:
+        if file.path == path and not file.link:
+            return file.parts
+    raise Missing(f"checkpoint {checkpoint} has no file of that name")

@@ -1,0 +1,149 @@
+"""A run: what it is and does, and its parts, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nicegui import ui
+
+from outlast.errors import OutlastError
+from outlast.front.rows import newest_step, spent_usd, why, word
+from outlast.ui.detail import Detail
+from outlast.ui.files import checked_name
+from outlast.ui.frame import View, empty, heading, pill
+from outlast.ui.pages import run_files, run_log, run_metrics, run_spec, run_story
+from outlast.ui.pages.run_actions import Actions
+from outlast.ui.words import TONES, money
+
+
+class Tab(Protocol):
+    """One part of a run, as it is shown. Told of every change while it is."""
+
+    def tell(self, detail: Detail) -> None: ...
+
+
+# What is in the address → title, and who builds it.
+TABS: dict[str, tuple[str, Callable[[View, Detail], Tab]]] = {
+    "story": ("Story", run_story.StoryTab),
+    "metrics": ("Metrics", run_metrics.MetricsTab),
+    "log": ("Log", run_log.LogTab),
+    "checkpoints": ("Checkpoints", run_files.CheckpointsTab),
+    "outputs": ("Outputs", run_files.OutputsTab),
+    "spec": ("Spec and code", run_spec.SpecTab),
+}
+
+
+async def build(view: View) -> None:
+    name = view.params["name"]
+    ui.page_title(f"{name} · outlast")
+    try:
+        watch, _ = view.feed.watching(checked_name(name))
+        await view.read(watch.look)
+        detail = watch.detail
+        problem, hint = detail.problem, detail.hint
+    except OutlastError as trouble:
+        problem, hint = trouble.message, trouble.hint
+    if problem:
+        heading(name, 1)
+        empty(problem, hint.removeprefix("see ").strip("`") if hint.startswith("see `") else "")
+        ui.link("All runs", "/")
+        return
+    _Shown(view, detail)
+
+
+class _Shown:
+    def __init__(self, view: View, detail: Detail) -> None:
+        self.view = view
+        self.detail = detail
+        self._head()
+        chosen = view.query.get("tab", "")
+        self.name = chosen if chosen in TABS else "story"
+        tabs = ui.tabs().classes("ol-tabs").props("dense no-caps align=left outside-arrows mobile-arrows")
+        with tabs:
+            for name, (title, _) in TABS.items():
+                ui.tab(name, label=title)
+        tabs.set_value(self.name)
+        tabs.on_value_change(lambda event: self._choose(str(event.value)))
+        self.place = ui.element("div").classes("ol-tab")
+        self._tell_head(detail)
+        self.tab = self._build()
+        view.client.on_delete(view.feed.follow(detail.run, self._tell))
+
+    def _head(self) -> None:
+        with ui.element("div").classes("ol-run-head"):
+            with ui.element("div").classes("ol-grow"):
+                with ui.element("div").classes("ol-row"):
+                    heading(self.detail.run, 1)
+                    self.state = pill("", "off").props("role=status")
+                self.why = ui.label().classes("ol-why")
+                self.hint = ui.label().classes("ol-dim")
+            self.actions = Actions(self.view, self.detail)
+        with ui.element("div").classes("ol-panel ol-facts"):
+            self.facts = {title: _Fact(title) for title in ("Attempt", "Where", "An hour", "Step", "Preemptions")}
+            self.spent, self.age = _Ticking("Spent"), _Ticking("Age")
+
+    def _tell_head(self, detail: Detail) -> None:
+        state, request = detail.state, detail.request
+        told = word(state)
+        self.state.set_text(told)
+        self.state.classes(replace=f"ol-pill ol-{TONES.get(told, 'off')}")
+        self.why.set_text(why(state))
+        self.why.set_visibility(bool(why(state)))
+        self.hint.set_text(state.hint)
+        last, steps = state.last, request.spec.limits.steps if request else 0
+        row = self.view.feed.sight.rows.get(detail.run)
+        step = row.step if row and row.step is not None else newest_step(state, None)
+        here = last if last and last.phase != "over" else None
+        spot = "" if last is None or last.spot else " on demand"
+        self.facts["Attempt"].tell(str(last.number) if last else "none yet")
+        self.facts["Where"].tell(f"{last.type} in {last.zone}{spot}" if last else "")
+        self.facts["An hour"].tell(money(here.price_usd_per_hour) if here else "")
+        self.facts["Step"].tell("" if step is None else f"{step} of {steps}" if steps else str(step))
+        self.facts["Preemptions"].tell(str(sum(attempt.preempted for attempt in state.attempts)))
+        billing = [attempt for attempt in state.attempts if not attempt.released]
+        since = max((attempt.placed_at for attempt in billing), default=0.0)
+        rate = sum(attempt.price_usd_per_hour for attempt in billing)
+        self.spent.tell(kind="spent", base=spent_usd(state, since), since=since, rate=rate)
+        self.age.tell(kind="age", base=state.ended_at, since=state.submitted_at, rate=0.0 if state.ending else 1.0)
+        self.actions.tell(detail)
+
+    def _choose(self, name: str) -> None:
+        self.name = name
+        self.view.query = {"tab": name if name != "story" else ""}
+        self.view.remember()
+        self.tab = self._build()
+
+    def _build(self) -> Tab:
+        self.place.clear()
+        with self.place:
+            return TABS[self.name][1](self.view, self.detail)
+
+    def _tell(self, detail: Detail) -> None:
+        if self.view.client.is_deleted or detail.problem:
+            return
+        self.detail = detail
+        with self.place:
+            self._tell_head(detail)
+            self.tab.tell(detail)
+
+
+class _Fact:
+    def __init__(self, title: str) -> None:
+        with ui.element("div").classes("ol-fact") as self.box:
+            ui.label(title).classes("ol-dim")
+            self.value = ui.label().classes("ol-value")
+
+    def tell(self, text: str) -> None:
+        self.value.set_text(text)
+        self.box.set_visibility(bool(text))
+
+
+class _Ticking(_Fact):
+    """A figure that grows with the clock: the browser counts."""
+
+    def tell(self, text: str = "", *, kind: str = "", base: float = 0.0, since: float = 0.0, rate: float = 0.0) -> None:
+        props = {f"data-{kind}": "1", "data-base": base, "data-since": since, "data-rate": rate}
+        if any(self.value.props.get(name) != value for name, value in props.items()):
+            self.value.props.update(props)
+            self.value.update()

@@ -1,0 +1,44 @@
+"""The output of a run. The browser fetches the windows that are looked at; from here it only learns their sum."""
+
+from __future__ import annotations
+
+import json
+
+from nicegui import ui
+
+from outlast.ui.detail import Detail
+from outlast.ui.frame import View, panel
+
+
+class LogTab:
+    def __init__(self, view: View, detail: Detail) -> None:
+        self.view = view
+        self.sizes: tuple[tuple[int, int], ...] = detail.logs
+        with panel("Log", classes="ol-log-panel"):
+            with ui.element("div").classes("ol-row").style("margin-bottom:8px"):
+                ui.element("select").classes("ol-input").props('id=ol-attempt aria-label="Attempt"')
+                ui.element("input").classes("ol-input ol-grow").props(
+                    'id=ol-log-search data-search type=search placeholder="Search  /" aria-label="Search the log"'
+                ).style("max-width:340px")
+                with ui.element("button").classes("ol-toggle").props("id=ol-follow type=button aria-pressed=true"):
+                    ui.label("Follow")
+                ui.element("input").classes("ol-place").props(
+                    'id=ol-place type=range min=0 max=1000 value=1000 aria-label="Place in the log"'
+                )
+                ui.element("span").props("id=ol-log-where role=status").classes("ol-dim ol-num")
+            ui.element("div").props('id=ol-hits hidden role=region aria-label="Lines found"').classes("ol-hits")
+            with (
+                ui.element("div")
+                .props('id=ol-log tabindex=0 role=log aria-label="Output" aria-live=off')
+                .classes("ol-log")
+            ):
+                ui.element("div").props("id=ol-lines").classes("ol-lines")
+        self._say("open", json.dumps(detail.run), json.dumps(self.sizes))
+
+    def tell(self, detail: Detail) -> None:
+        if detail.logs != self.sizes:
+            self.sizes = detail.logs
+            self._say("tell", json.dumps(self.sizes))
+
+    def _say(self, what: str, *words: str) -> None:
+        self.view.client.run_javascript(f"Vue.nextTick(() => outlastLog.{what}({', '.join(words)}))")

@@ -1,0 +1,189 @@
+"""What a run has logged, over all its attempts, and beside other runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import background_tasks, ui
+
+from outlast.errors import OutlastError
+from outlast.ui.detail import Detail
+from outlast.ui.files import checked_name
+from outlast.ui.frame import View, complain, empty, panel
+from outlast.ui.views.curves import Plot, plots
+from outlast.workspace.metrics import Curves, Mark
+
+_PALETTE = ("#3b5bdb", "#e8590c", "#2f9e5b", "#ae3ec9", "#c2255c", "#1098ad", "#a07400", "#6b7280")
+_GREY, _LINE = "#8a93a0", "rgba(128,136,148,.22)"
+_MARKED = {"preempted": "#c27c0e", "lost": "#d64545", "crashed": "#d64545", "resumed": "#2f9e5b"}
+_PLOTS_MAX, _OTHERS_MAX, _CHOICES_MAX = 24, 7, 500
+
+
+class MetricsTab:
+    def __init__(self, view: View, detail: Detail) -> None:
+        self.view = view
+        self.detail = detail
+        self.others = [name for name in view.query.get("with", "").split(",") if name][:_OTHERS_MAX]
+        self.log = view.query.get("scale") == "log"
+        self.wanted = view.query.get("metric", "")
+        self.charts: list[ui.echart] = []
+        self.shape: list[tuple[str, int]] = []
+        self.busy = self.again = False
+        with panel("Metrics", note="drag to zoom; marks are preemptions and resumptions"):
+            with ui.element("div").classes("ol-row").style("margin-bottom:8px"):
+                known = [run for run in view.feed.sight.rows if run != detail.run][-_CHOICES_MAX:]
+                ui.select(
+                    [*dict.fromkeys([*self.others, *reversed(known)])],
+                    value=self.others,
+                    multiple=True,
+                    label="Compare with",
+                    with_input=True,
+                    on_change=lambda event: self._compare(list(event.value)),
+                ).props("dense outlined use-chips options-dense").classes("ol-select")
+                find = ui.input(
+                    "Metric", value=self.wanted, on_change=lambda event: self._filter(str(event.value or ""))
+                )
+                find.props("dense outlined clearable data-search").classes("ol-select")
+                ui.switch("Log scale", value=self.log, on_change=lambda event: self._scale(bool(event.value)))
+            self.place = ui.element("div").classes("ol-plots")
+        self._soon()
+
+    def tell(self, detail: Detail) -> None:
+        changed = (detail.metrics, detail.state.attempts) != (self.detail.metrics, self.detail.state.attempts)
+        self.detail = detail
+        if changed:
+            self._soon()
+
+    def _compare(self, others: list[str]) -> None:
+        self.others = others[:_OTHERS_MAX]
+        self.view.remember(**{"with": ",".join(self.others)})
+        self._soon()
+
+    def _scale(self, log: bool) -> None:
+        self.log = log
+        self.view.remember(scale="log" if log else "")
+        self.shape = []
+        self._soon()
+
+    def _filter(self, text: str) -> None:
+        self.wanted = text
+        self.view.remember(metric=text)
+        self._soon()
+
+    def _soon(self) -> None:
+        """Draw, once at a time: what comes meanwhile is drawn after."""
+        self.again = True
+        if not self.busy:
+            background_tasks.create(self._draw())
+
+    async def _draw(self) -> None:
+        self.busy = True
+        try:
+            while self.again:
+                self.again = False
+                found = await self._curves()
+                if self.view.client.is_deleted or self.place.is_deleted:
+                    return
+                marks = found[self.detail.run].marks
+                with self.place:
+                    self._show(plots(found, marks=marks))
+        finally:
+            self.busy = False
+
+    async def _curves(self) -> dict[str, Curves]:
+        found: dict[str, Curves] = {}
+        for run in [self.detail.run, *self.others]:
+            try:
+                watch, fresh = self.view.feed.watching(checked_name(run))
+                if fresh:
+                    await self.view.read(watch.look)
+                found[run] = await self.view.read(watch.metrics.curves, watch.detail.state)
+            except OutlastError as problem:
+                with self.place:
+                    complain(f"{run}: {problem.message}", problem.hint)
+        found.setdefault(self.detail.run, Curves({}, ()))
+        return found
+
+    def _show(self, found: list[Plot]) -> None:
+        shown = [plot for plot in found if self.wanted.casefold() in plot.metric.casefold()][:_PLOTS_MAX]
+        shape = [(plot.metric, len(plot.lines)) for plot in shown]
+        if shape == self.shape and shape:
+            for chart, plot in zip(self.charts, shown, strict=True):
+                chart.options.update(_options(plot, log=self.log))
+                chart.update()
+            return
+        self.shape, self.charts = shape, []
+        self.place.clear()
+        if not shown:
+            empty(
+                "No metric of that name." if found else "Nothing was logged yet.",
+                "" if found else "run.log(step, loss=…)",
+            )
+            return
+        for plot in shown:
+            with ui.element("section").classes("ol-plot") as section:
+                section.props["aria-label"] = plot.metric
+                with ui.element("h3").classes("ol-h3"):
+                    ui.label(plot.metric)
+                chart = ui.echart(_options(plot, log=self.log)).style("height:260px")
+                chart.props["aria-label"] = f"{plot.metric}, over steps"
+                chart.props["role"] = "img"
+                self.charts.append(chart)
+
+
+def _options(plot: Plot, *, log: bool) -> dict[str, Any]:
+    log = log and all(value > 0 for line in plot.lines for _, value in line.points)
+    series: list[dict[str, Any]] = [
+        {
+            "type": "line",
+            "name": line.run,
+            "data": [list(point) for point in line.points],
+            "showSymbol": len(line.points) < 40,
+            "symbolSize": 4,
+            "lineStyle": {"width": 1.8},
+            "itemStyle": {"color": _PALETTE[number % len(_PALETTE)]},
+        }
+        for number, line in enumerate(plot.lines)
+    ]
+    if series:
+        series[0]["markLine"] = _mark_line(plot.marks)
+    many = len(series) > 1
+    legend = {"top": 0, "type": "scroll", "textStyle": {"color": _GREY}, "show": many}
+    axis = {
+        "axisLabel": {"color": _GREY},
+        "axisLine": {"lineStyle": {"color": _LINE}},
+        "splitLine": {"lineStyle": {"color": _LINE}},
+    }
+    return {
+        "animation": False,
+        "backgroundColor": "transparent",
+        "grid": {"left": 4, "right": 18, "top": 34 if many else 22, "bottom": 34, "containLabel": True},
+        "legend": legend,
+        "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True, ":valueFormatter": "outlast.value"},
+        "dataZoom": [
+            {"type": "inside"},
+            {"type": "slider", "height": 12, "bottom": 4, "showDetail": False, "showDataShadow": False},
+        ],
+        "xAxis": {"type": "value", "name": "", "min": "dataMin", "max": "dataMax", **axis},
+        "yAxis": {"type": "log" if log else "value", "scale": True, **axis},
+        "series": series,
+    }
+
+
+def _mark_line(marks: tuple[Mark, ...]) -> dict[str, Any]:
+    data = [
+        {
+            "xAxis": mark.step,
+            "lineStyle": {
+                "color": _MARKED.get(mark.kind, _GREY),
+                "type": "dashed" if mark.kind != "resumed" else "dotted",
+            },
+            "label": {
+                "formatter": f"{mark.kind} {mark.attempt}" if mark.kind != "resumed" else "",
+                "color": _GREY,
+                "fontSize": 10,
+            },
+        }
+        for mark in marks[-60:]
+    ]
+    return {"symbol": "none", "silent": True, "animation": False, "data": data}

@@ -1,0 +1,125 @@
+"""What was asked: the spec, the code and what differs in it, the image."""
+
+from __future__ import annotations
+
+import msgspec
+from nicegui import background_tasks, ui
+
+from outlast.errors import OutlastError
+from outlast.ui.detail import Detail
+from outlast.ui.files import checked_name
+from outlast.ui.frame import View, complain, empty, fact, panel
+from outlast.ui.words import size
+from outlast.workspace.blobs import blob_key
+from outlast.workspace.difference import Difference, difference
+from outlast.workspace.record import CodeRecord
+from outlast.workspace.workspace import Request
+
+_DIFF_MAX = 400_000
+_CHOICES_MAX = 500
+
+
+class SpecTab:
+    def __init__(self, view: View, detail: Detail) -> None:
+        self.view = view
+        request = detail.request
+        assert request is not None
+        self.request = request
+        with ui.element("div").classes("ol-two"):
+            with panel("Spec", note="as it was recorded"):
+                _facts(request)
+                with ui.element("pre").classes("ol-code ol-pre").props("tabindex=0"):
+                    ui.label(_spec(request))
+            with panel("Code"):
+                _code(request.code)
+                self._changes()
+
+    def tell(self, detail: Detail) -> None:
+        """What was asked never changes."""
+
+    def _changes(self) -> None:
+        other = self.view.query.get("against", "")
+        rows = self.view.feed.sight.rows
+        known = [run for run in rows if run != self.request.run][-_CHOICES_MAX:]
+        choices = {
+            "": "the commit it was at" if self.request.code.commit else "nothing",
+            **{run: run for run in reversed(known)},
+        }
+        if other:
+            choices.setdefault(other, other)
+        ui.select(
+            choices, value=other, label="Differences from", on_change=lambda event: self._against(str(event.value))
+        ).props("dense outlined options-dense").classes("ol-select")
+        self.place = ui.element("div").classes("ol-diffs")
+        background_tasks.create(self._show(other))
+
+    def _against(self, other: str) -> None:
+        self.view.remember(against=other)
+        background_tasks.create(self._show(other))
+
+    async def _show(self, other: str) -> None:
+        try:
+            found = await self.view.read(self._difference, other)
+        except OutlastError as problem:
+            with self.place:
+                complain(problem.message, problem.hint)
+            return
+        if self.place.is_deleted:
+            return
+        self.place.clear()
+        with self.place:
+            if isinstance(found, str):
+                _diff("uncommitted changes", found) if found else empty("No uncommitted changes are recorded.")
+                return
+            if found.note:
+                ui.label(found.note)
+            for file in found.files:
+                _diff(f"{file.kind} {file.path}", file.diff or "(no text)")
+            if found.same:
+                empty(f"The code is that of {other}.")
+
+    def _difference(self, other: str) -> Difference | str:
+        """The uncommitted changes as text, or what differs from another run."""
+        bucket, code = self.view.workspace.bucket, self.request.code
+        if not other:
+            return bucket.get(blob_key(code.diff))[:_DIFF_MAX].decode("utf-8", "replace") if code.diff else ""
+        return difference(bucket, self.view.workspace.request(checked_name(other)).code, code)
+
+
+def _spec(request: Request) -> str:
+    """Every field that is not as it would be by itself."""
+    data = msgspec.to_builtins(request.spec)
+    assert isinstance(data, dict)
+    kept = {name: value for name, value in data.items() if value not in (None, "", {}, [], False)}
+    return msgspec.json.format(msgspec.json.encode(kept), indent=2).decode()
+
+
+def _facts(request: Request) -> None:
+    spec = request.spec
+    with ui.element("div").classes("ol-facts").style("margin-bottom:10px"):
+        command = spec.command if isinstance(spec.command, str) else " ".join(spec.command)
+        fact("Command", command, classes="ol-long")
+        for name, value in spec.params.items():
+            fact(name, str(value))
+        fact("Image", spec.machine.image or spec.machine.container or "the cloud's own")
+        fact("outlast", request.version)
+
+
+def _code(code: CodeRecord) -> None:
+    with ui.element("div").classes("ol-facts").style("margin-bottom:10px"):
+        if code.kind == "none":
+            fact("Code", "none")
+        if code.url:
+            fact("Repository", code.url)
+        if code.commit or code.ref:
+            fact("Commit", (code.commit or code.ref)[:12], note="with uncommitted changes" if code.dirty else "")
+        if code.kind == "bundle":
+            fact("Bundle", code.sha256[:12], note=f"{code.files} files, {size(code.bytes)}")
+
+
+def _diff(title: str, text: str) -> None:
+    """Line by line, so that what was added and removed is seen; the signs say it, too."""
+    with ui.expansion(title, value=True).classes("ol-diff").props("dense"), ui.element("pre").classes("ol-code ol-pre"):
+        for line in text[:_DIFF_MAX].splitlines()[:2000]:
+            tone = "ol-plus" if line.startswith("+") else "ol-minus" if line.startswith("-") else ""
+            ui.label(line or " ").classes(tone)

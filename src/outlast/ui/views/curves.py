@@ -1,0 +1,56 @@
+"""Curves for charts: as many points as can be seen, and no more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from outlast.workspace.metrics import Curves, Mark, Point
+
+POINTS_MAX = 1500
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one run: steps and values."""
+
+    run: str
+    points: tuple[tuple[int, float], ...]
+
+
+class Plot(msgspec.Struct, frozen=True, kw_only=True):
+    metric: str
+    lines: tuple[Line, ...]
+    marks: tuple[Mark, ...] = ()
+
+
+def plots(curves: Mapping[str, Curves], *, marks: Sequence[Mark]) -> list[Plot]:
+    """A plot a metric of the first run, with that metric of the others."""
+    runs = list(curves)
+    names = list(curves[runs[0]].series) if runs else []
+    return [
+        Plot(
+            metric=name,
+            lines=tuple(
+                Line(run=run, points=thinned(curves[run].series[name])) for run in runs if name in curves[run].series
+            ),
+            marks=tuple(marks),
+        )
+        for name in names
+    ]
+
+
+def thinned(points: Sequence[Point], limit: int = POINTS_MAX) -> tuple[tuple[int, float], ...]:
+    """The lowest and the highest of each stretch: what sticks out stays seen."""
+    if len(points) <= limit:
+        return tuple((point.step, point.value) for point in points)
+    stretches = limit // 2
+    found: list[Point] = []
+    for number in range(stretches):
+        part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
+        low, high = min(part, key=lambda p: p.value), max(part, key=lambda p: p.value)
+        found += [low, high] if low.step < high.step else [high, low] if high.step < low.step else [low]
+    # The newest value is what is looked for most.
+    if found[-1] is not points[-1]:
+        found.append(points[-1])
+    return tuple((point.step, point.value) for point in found)
