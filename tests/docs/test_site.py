@@ -12,6 +12,7 @@ import pytest
 
 from tests.house.sources import ROOT
 
+pytestmark = pytest.mark.timeout(300)
 pytest.importorskip("furo", reason="the site is built with the extra `docs`")
 
 # What a page loads by itself; links that a reader may click are no part of it.
@@ -33,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=root,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr

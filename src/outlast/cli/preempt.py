@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from outlast.cli.options import run_argument, workspace_option
-from outlast.cli.terminal import find_workspace
+from outlast.cli.terminal import find_workspace, note
 from outlast.front.actions import preempt_run
+from outlast.workspace.workspace import Workspace
+
+# A machine that was asked for boots within this long, on every cloud.
+_WAIT_S = 90.0
+_LOOK_S = 0.2
 
 
 @click.command()
@@ -17,7 +24,21 @@ def preempt(run_name: str, no_notice: bool, workspace_url: str) -> int:
     """Take the machine of a run away, as a cloud would: a notice, a grace, then the power is cut."""
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
+    _await_machine(workspace, run)
     attempt = preempt_run(workspace, run, notice=not no_notice)
     how = "without notice" if no_notice else "with notice"
     click.echo(f"preempted attempt {attempt.number} of {run} in {attempt.zone}, {how}")
     return 0
+
+
+def _await_machine(workspace: Workspace, run: str) -> None:
+    """Who types this right after `submit` means the machine that is about to come. One that is held gets none soon."""
+    story, until, told = workspace.story(run), time.monotonic() + _WAIT_S, False
+    while time.monotonic() < until:
+        state = story.refresh()
+        if not state.alive or state.held or state.current is not None:
+            return
+        if not told:
+            note(f"{run} has no machine yet that runs its command: waiting for it; Ctrl-C leaves it as it is")
+            told = True
+        time.sleep(_LOOK_S)

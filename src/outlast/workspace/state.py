@@ -125,7 +125,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float:
-        return sum(a.cost_usd for a in self.attempts)
+        return sum((a.cost_usd for a in self.attempts), 0.0)
 
     @property
     def crashes(self) -> int:
