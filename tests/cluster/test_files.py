@@ -27,6 +27,15 @@ autoscaling_mode: default
 target_utilization_fraction: 0.8
 idle_timeout_minutes: 5
 
+docker:
+  image: "rayproject/ray:2.60.0-gpu"
+  container_name: "ray_container"
+  pull_before_run: True
+  run_options:
+    - --ulimit nofile=65536:65536
+    - --shm-size=4gb --env TEAM=il-rep
+    - -v /mnt/nfs:/mnt/nfs
+
 provider:
   type: gcp
   region: us-west1
@@ -123,6 +132,13 @@ def test_the_guides_template_is_taken_as_it_is_once_it_is_filled_in() -> None:
     ]
     assert spec.files == {"~/.ssh/ssh_deploy_key": "deploy_key", "~/scripts": "scripts"}
     assert any(note.startswith("auth:") for note in notes)
+    box = worker.container
+    assert box is not None
+    assert box == spec.head.container
+    assert (box.image, box.name, box.pull) == ("rayproject/ray:2.60.0-gpu", "ray_container", True)
+    assert (box.ulimits, box.env, box.volumes) == (
+        *({"nofile": "65536:65536"}, {"TEAM": "il-rep"}, ("/mnt/nfs:/mnt/nfs",)),
+    )
 
 
 def test_every_error_of_a_file_is_told_at_once() -> None:
@@ -170,6 +186,19 @@ available_node_types:
     [
         ("file_mounts_sync_continuously: true", "file_mounts_sync_continuously: cannot be honoured"),
         ("docker: {image: a, run_options: [--privileged]}", "[docker] run_options: `--privileged` cannot be honoured"),
+        (
+            "docker: {image: a, head_run_options: [-p 80:80]}",
+            "[docker] head_run_options: `-p 80:80` cannot be honoured",
+        ),
+        (
+            "docker: {image: a, run_options: ['$([ -d /proc/driver ] && echo --runtime=nvidia)']}",
+            "[docker] run_options: `$([ -d /proc/driver ] && echo --runtime=nvidia)` cannot be honoured",
+        ),
+        ("docker: {image: 'A B'}", "[docker] image: 'A B' is no container image"),
+        ("docker: {image: a, pull_before_run: sometimes}", "[docker] pull_before_run: expected true or false"),
+        ("docker: {image: a, imgae: b}", "[docker] imgae: unknown field; did you mean `image`?"),
+        ("rsync_filter: [.rayignore]", "rsync_filter: cannot be honoured but for `.gitignore`"),
+        ("provider: {type: aws, security_group: {GroupName: a}}", "[provider] security_group: cannot be honoured"),
         (
             "head_start_ray_commands: [conda activate x]",
             "head_start_ray_commands: `conda activate x` cannot be honoured",

@@ -18,14 +18,14 @@ _LINGER_S = 30.0
 
 def main() -> int:
     """The agent of this machine: who it is, it learns from the instance metadata."""
-    instance = _this_machine()
+    instance = this_machine()
     run = patiently(instance, "outlast-run")
     number = int(instance.attribute("outlast-attempt"))
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
     home = os.environ.get("HOME", "") or os.getcwd()
     try:
-        workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), _reach(instance)))
+        workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), reach_of(instance)))
         Agent(workspace, run, number, instance=instance, home=home).carry_out()
     except OutlastError as problem:
         say(f"error: {problem.message}")
@@ -35,7 +35,7 @@ def main() -> int:
     return 0
 
 
-def _this_machine() -> Instance:
+def this_machine() -> Instance:
     """Whoever packed the boot script knows whose machine it is."""
     if os.environ.get(MACHINE_OF) == "aws":
         from outlast.agent.ec2 import Ec2Instance
@@ -44,7 +44,7 @@ def _this_machine() -> Instance:
     return GceInstance()
 
 
-def _reach(instance: Instance) -> Reach:
+def reach_of(instance: Instance) -> Reach:
     """The key is asked for here and kept in memory: neither the command nor any file of the machine sees it."""
     name = instance.attribute(STORE_KEY)
     return reach(instance.attribute, instance.secrets(name) if name else {})

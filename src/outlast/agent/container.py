@@ -67,10 +67,15 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
 def folders(place: Place) -> list[str]:
     """What is mounted, each folder once: those inside of another come along with it."""
     signals = os.path.dirname(place.notice_file)
+    return outermost([place.code, place.checkpoints, place.outputs, place.cache, signals])
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Each once, and none that is below another."""
     chosen: list[str] = []
-    for folder in sorted({place.code, place.checkpoints, place.outputs, place.cache, signals}):
-        if not any(folder == above or folder.startswith(above.rstrip("/") + "/") for above in chosen):
-            chosen.append(folder)
+    for path in sorted(set(paths)):
+        if not any(path == above or path.startswith(above.rstrip("/") + "/") for above in chosen):
+            chosen.append(path)
     return chosen
 
 
@@ -152,18 +157,19 @@ def of(request: Request, place: Place, attempt: int) -> Container:
     )
 
 
-def prepare(image: str, say: Callable[[str], None]) -> Engine:
-    """The engine, with the image at hand: fetched if it is not there. Raises Impossible."""
-    engine = find_engine(image)
+def prepare(image: str, say: Callable[[str], None], *, engine: Engine | None = None, pull: bool = False) -> Engine:
+    """The engine, with the image at hand: fetched if it is not there, or anew. Raises Impossible."""
+    engine = engine or find_engine(image)
     if engine.kind == "runc":
-        oci.root_of(_oci_path(image), Impossible)
+        oci.root_of(oci_path(image), Impossible)
         if not _has_cgroups():
             raise Impossible(
                 "[machine] container: `runc` needs the kernel's control groups, and this machine has none mounted",
-                hint="on the local cloud use mode `pidns`: OUTLAST_LOCAL_MODE=pidns",
+                hint="on the local cloud use mode `root` or `pidns`: OUTLAST_LOCAL_MODE=pidns",
             )
         return engine
-    if _ask(engine, "image", "inspect", image).returncode == 0:
+    is_here = _ask(engine, "image", "inspect", image).returncode == 0
+    if is_here and not pull:
         return engine
     answer = _ask(engine, "version")
     if answer.returncode != 0:
@@ -175,7 +181,9 @@ def prepare(image: str, say: Callable[[str], None]) -> Engine:
     answer = subprocess.run(
         [engine.program, "pull", image], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    if answer.returncode != 0:
+    if answer.returncode != 0 and is_here:
+        say(f"{engine.kind} cannot get `{image}`, and the one that is there is taken: {_last_line(answer)}")
+    elif answer.returncode != 0:
         raise Impossible(
             f"[machine] container: {engine.kind} cannot get `{image}`: {_last_line(answer)}",
             hint="check its name and tag, and whether this machine may read from that registry",
@@ -203,7 +211,7 @@ def _last_line(answer: subprocess.CompletedProcess[str]) -> str:
     return lines[-1] if lines else f"it ended with {answer.returncode} and said nothing"
 
 
-def _oci_path(image: str) -> str:
+def oci_path(image: str) -> str:
     return os.path.abspath(os.path.expanduser(image.removeprefix(OCI)))
 
 
@@ -266,7 +274,7 @@ def _start_runc(
     shutil.rmtree(bundle, ignore_errors=True)
     os.makedirs(bundle, mode=0o700)
     config = oci.config(
-        _oci_path(container.image),
+        oci_path(container.image),
         words,
         mounts=folders(container.place),
         folder=container.place.code,

@@ -265,7 +265,8 @@ def exec_command(name: str, command: tuple[str, ...], workspace_url: str) -> int
 def _as_root(line: str) -> str:
     from outlast.cluster.place import FOLDER
 
-    inner = shlex.quote(f". ~/{FOLDER}/environment; {line}")
+    # Where Ray is, with its variables: in the container, if the cluster has one.
+    inner = shlex.quote(f"exec ~/{FOLDER}/shell {shlex.quote(line)}")
     return f'if [ "$(id -u)" = 0 ]; then bash -c {inner}; else sudo -n -H bash -c {inner}; fi'
 
 

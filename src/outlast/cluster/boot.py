@@ -7,8 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from outlast.agent.container import OCI
 from outlast.clouds.cloud import Boot
+from outlast.spec.cluster import HEAD
 from outlast.supervisor import elsewhere
+from outlast.supervisor.boot import settings
+from outlast.workspace import reach
 from outlast.workspace.data import local_path
 from outlast.workspace.mounts import ATTRIBUTE, Mount, encode
 from outlast.workspace.wheel import store_wheel
@@ -20,6 +24,14 @@ echo "outlast: starting the node"
 {python} -P -m outlast.cluster.node
 echo "outlast: the node ended with $?; switching off"
 shutdown -h now
+"""
+_STARTING = 'say "starting the agent"\n'
+# Most images of clouds for machine learning have it. Ray's own launcher gives up without.
+_ENGINE = """
+if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then
+    say "installing docker"
+    apt-get -qq update && apt-get -qq install --yes docker.io >/dev/null || say "docker cannot be installed"
+fi
 """
 _AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node\n"
 
@@ -34,8 +46,9 @@ def boot(
     life_s: float,
     broker: str = "",
     volumes: Sequence[Mount] = (),
+    images: Sequence[str] = (),
 ) -> Boot:
-    """Of a head, or of the workers. Nothing in it is a secret."""
+    """Of a head, or of the workers, with the images of containers that run on them. Nothing in it is a secret."""
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-cluster": name,
@@ -47,8 +60,16 @@ def boot(
         metadata[ATTRIBUTE] = encode(volumes)
     if cloud != "local":
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
+        metadata |= reach.metadata(workspace.url, os.environ)
         # The agent's way to an outlast of its own, with the cluster's program at its end.
-        return Boot(script=elsewhere.SCRIPT.replace(_AGENT, _NODE), metadata=metadata, life_max_s=life_s)
+        script = elsewhere.SCRIPT.replace(_AGENT, _NODE)
+        if any(not image.startswith(OCI) for image in images):
+            script = script.replace(_STARTING, _ENGINE + _STARTING)
+        if role != HEAD:
+            return Boot(script=script, metadata=metadata, life_max_s=life_s)
+        # It launches the others.
+        script = elsewhere.speaking(script, cloud, settings())
+        return Boot(script=script, metadata=metadata, life_max_s=life_s, rights="supervisor")
     host = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if host:
         metadata["outlast-storage-host"] = host
@@ -60,6 +81,7 @@ def boot(
         script=_SCRIPT.format(python=shlex.quote(sys.executable)),
         metadata=metadata,
         shares=tuple(dict.fromkeys(path for path in shares if path)),
+        shows=tuple(dict.fromkeys(image.removeprefix(OCI) for image in images if image.startswith(OCI))),
         forwards=_forwards(host),
         life_max_s=life_s,
     )

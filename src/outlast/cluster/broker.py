@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import msgspec
 from outlast import errors
 from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer
 from outlast.clouds.local.cloud import LocalCloud
+from outlast.cluster.calls import Server
 from outlast.cluster.record import LABEL_ID
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound, OutlastError
 
@@ -50,14 +50,11 @@ def socket_path(cluster_id: str) -> str:
 # The side of this computer
 
 
-class _Broker(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-
-    def __init__(self, path: str, root: str, cluster_id: str, secrets: str) -> None:
+class _Broker:
+    def __init__(self, root: str, cluster_id: str, secrets: str) -> None:
         self.cloud = LocalCloud(root)
         self.cluster_id = cluster_id
         self.secrets = secrets
-        super().__init__(path, _Call)
 
     def answer(self, call: str, given: dict[str, Any]) -> Any:
         cloud = self.cloud
@@ -92,27 +89,11 @@ class _Broker(socketserver.ThreadingUnixStreamServer):
             raise Denied("that machine is not of this cluster")
 
 
-class _Call(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        assert isinstance(self.server, _Broker)
-        try:
-            asked = json.loads(self.rfile.readline())
-            answer = {"ok": msgspec.to_builtins(self.server.answer(asked["call"], asked["given"]))}
-        except OutlastError as problem:
-            answer = {"error": type(problem).__name__, "message": problem.message, "hint": problem.hint}
-        except (ValueError, KeyError, TypeError) as problem:
-            answer = {"error": "BadRequest", "message": f"the broker cannot read that: {problem}", "hint": ""}
-        try:
-            self.wfile.write(msgspec.json.encode(answer) + b"\n")
-        except OSError:
-            pass  # whoever asked is gone
-
-
 def serve(path: str, root: str, cluster_id: str, head: str, secrets: str) -> None:
     """Until the head is no more. Nothing is lost with the broker: it keeps nothing."""
-    with _Broker(path, root, cluster_id, secrets) as broker:
-        os.chmod(path, 0o600)
-        threading.Thread(target=broker.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
+    broker = _Broker(root, cluster_id, secrets)
+    with Server(path, broker.answer) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
         seen_at = time.monotonic()
         while time.monotonic() - seen_at < _ALONE_S:
             time.sleep(_LOOK_S)
@@ -124,7 +105,7 @@ def serve(path: str, root: str, cluster_id: str, head: str, secrets: str) -> Non
                 seen_at = time.monotonic()
             if not os.path.exists(path):
                 break  # somebody took the cluster down
-        broker.shutdown()
+        server.shutdown()
     shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
 

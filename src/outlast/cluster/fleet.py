@@ -29,7 +29,11 @@ def cloud_of_head(cloud: str, broker: str) -> Workshop:
         from outlast.clouds.gcp.cloud import GcpCloud
 
         return cast(Workshop, GcpCloud())
-    raise UsageError(f"clusters cannot be had on `{cloud}`", hint="use `local` or `gcp`")
+    if cloud == "aws":
+        from outlast.clouds.aws.cloud import AwsCloud
+
+        return cast(Workshop, AwsCloud())
+    raise UsageError(f"clusters cannot be had on `{cloud}`", hint="use `local`, `gcp` or `aws`")
 
 
 class Fleet:
@@ -49,7 +53,7 @@ class Fleet:
         kind = self.cluster.kind(kind_name)
         name = f"{self.cluster.name[:30].rstrip('-')}-w-{secrets.token_hex(4)}"
         boot = self.cluster.worker_boot
-        own = {**kind.metadata, **boot.metadata, "outlast-kind": kind.name}
+        own = {**kind.metadata, **boot.metadata, "outlast-kind": kind.name, "outlast-machine": name}
         wish = Wish(
             name=name,
             needs=kind.needs(),

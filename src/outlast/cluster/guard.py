@@ -180,9 +180,7 @@ class HeadGuard(_Guard):
         self.idle_since: float | None = None
         self.ended: set[str] = set()
         config = f"{self.place.folder}/autoscaler.yaml"
-        wanted = raystart.autoscaling_config(
-            self.cluster, workspace=self.clusters.workspace.url, broker=self.place.broker
-        )
+        wanted = raystart.autoscaling_config(self.cluster, socket=self.place.socket)
         with open(config, "wb") as file:
             file.write(msgspec.json.encode(wanted))  # which is YAML as well
         process = self._start_patiently(config)

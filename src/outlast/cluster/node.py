@@ -10,21 +10,30 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from outlast.agent import stores
-from outlast.agent.instance import GceInstance, Instance, patiently
+from outlast.agent.boot import reach_of, this_machine
+from outlast.agent.container import outermost
+from outlast.agent.instance import Instance, patiently
 from outlast.cluster import setup
+from outlast.cluster.box import Box
+from outlast.cluster.fleet import Fleet, cloud_of_head
 from outlast.cluster.guard import HeadGuard, WorkerGuard
+from outlast.cluster.nodes import Nodes
 from outlast.cluster.place import Place
 from outlast.cluster.raystart import environment
 from outlast.cluster.record import Cluster, Clusters, NodeState
 from outlast.errors import OutlastError
 from outlast.spec.cluster import HEAD
+from outlast.workspace.bucket import open_bucket
+from outlast.workspace.data import local_path
 from outlast.workspace.mounts import ATTRIBUTE, decode
-from outlast.workspace.workspace import open_workspace
+from outlast.workspace.workspace import Workspace
 
 # How long a node that could not be set up stays, for whoever wants to see why.
 _LINGER_S = 600.0
@@ -45,20 +54,54 @@ class Node:
         secrets = self.instance.secrets(self.cluster.secrets)
         self.place.write_token(secrets["RAY_TOKEN"])
         setup.bring(self.clusters.bucket, self.cluster, self.place, secrets)
+        volumes = decode(self.instance.attribute(ATTRIBUTE))
         stores.mount_all(
-            decode(self.instance.attribute(ATTRIBUTE)),
+            volumes,
             code=self.place.code,
             home=self.place.home,
             owner=self.cluster.name,
             since=self.cluster.asked_at,
         )
-        variables = {**os.environ, **environment(self.cluster, self.place.machine, self.place.kind, self.place.token)}
-        variables["PYTHONPATH"] = os.pathsep.join(self.place.python_path(variables.get("PYTHONPATH", "")))
-        variables["PATH"] = os.pathsep.join([os.path.dirname(self.place.ray), variables["PATH"]])
-        self.place.write_desk(variables, workspace=self.clusters.workspace.url, cluster=self.cluster.name)
-        setup.run_phases(self.cluster.spec.phases.of(self.place.role), self.place, variables, tell=self.tell)
+        variables = self._variables()
+        first, *phases = self.cluster.spec.phases.of(self.place.role)
+        setup.run_phases([first], self.place, variables, tell=self.tell)
+        self._enter_container([os.path.join(self.place.code, mount.path) for mount in volumes])
+        box = self.cluster.kind(self.place.kind).container
+        own = {**self.cluster.spec.env, **(box.env if box else {})}
+        self.place.write_environment(variables, own)
+        with suppress(OutlastError):
+            self.place.find_ray()
+            variables["PATH"] = os.pathsep.join([os.path.dirname(self.place.ray), variables["PATH"]])
+        setup.run_phases(phases, self.place, variables, tell=self.tell, marks="done-inside")
+        # The set-up may have installed it, or another one.
+        self.place.find_ray()
+        self.place.write_environment(variables, own)
+        self.place.write_desk(workspace=self.clusters.workspace.url, cluster=self.cluster.name)
+        if self.place.role == HEAD:
+            fleet = Fleet(self.clusters, self.cluster, cloud_of_head(self.cluster.cloud, self.place.broker))
+            Nodes(fleet, say).serve(self.place.socket)
         guard = HeadGuard if self.place.role == HEAD else WorkerGuard
         guard(self.clusters, self.cluster, self.instance, self.place, variables, tell=self.tell).run()
+
+    def _variables(self) -> dict[str, str]:
+        kind = self.cluster.kind(self.place.kind)
+        own = environment(self.cluster, self.place.machine, kind.name, self.place.token)
+        # Ours is the machine's Python; Ray's may be another, and finds there what it needs of us.
+        return {**os.environ, **own, "PYTHONPATH": self.place.write_library()}
+
+    def _enter_container(self, volumes: list[str]) -> None:
+        """From here on everything of Ray's happens in there, if the file names one."""
+        spec = self.cluster.kind(self.place.kind).container
+        if spec is None:
+            return
+        self.tell("starting the container", spec.image)
+        there = [self.place.folder, self.place.code, *map(self.place.at, self.cluster.mounts), *volumes]
+        there.append(local_path(self.clusters.workspace.url) or "")
+        mounts = outermost([path for path in there if path and os.path.exists(path)])
+        self.place.inner, new = Box(spec, self.place, say).start(mounts)
+        if new:
+            # Whatever was done in the one before is not in this one.
+            shutil.rmtree(f"{self.place.folder}/done-inside", ignore_errors=True)
 
     def tell(self, phase: str, why: str = "", goes_in_s: float = -1.0) -> None:
         say(phase + (f": {why}" if why else ""))
@@ -71,11 +114,11 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    instance = GceInstance()
+    instance = this_machine()
     name = patiently(instance, "outlast-cluster")
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
-    clusters = Clusters(open_workspace(instance.attribute("outlast-workspace")))
+    clusters = Clusters(Workspace(open_bucket(instance.attribute("outlast-workspace"), reach_of(instance))))
     place = Place.of(instance)
     try:
         cluster = _patiently(lambda: clusters.find(name))
@@ -84,7 +127,6 @@ def main() -> int:
         else:
             node = Node(clusters, cluster, instance, place)
             try:
-                place.find_ray()
                 node.live()
             except (OutlastError, OSError) as problem:
                 why = problem.message if isinstance(problem, OutlastError) else str(problem)

@@ -12,13 +12,29 @@ from collections.abc import Mapping
 
 import msgspec
 
-from outlast.agent.instance import GceInstance
+from outlast.agent.instance import Instance
+from outlast.cluster.record import PORT
 from outlast.errors import OutlastError
 
 RAY_MIN = (2, 60)
 # Below the home of root, who runs everything on a machine of a cluster.
 FOLDER = ".outlast/cluster"
-_ENGINE_VARIABLES = ("RAY_", "PATH", "PYTHONPATH", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "GCE_METADATA", "GOOGLE_")
+_ENGINE_VARIABLES = (
+    *("RAY_", "PATH", "PYTHONPATH", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "GCE_METADATA", "GOOGLE_"),
+    *("AWS_", "AUTOSCALER_"),
+)
+_HINT = 'build an image that has it: `pip = ["ray[default]>=2.60"]` in `[image]`'
+_HINT_INSIDE = "take an image that has it, like rayproject/ray:2.60.0"
+# Its path, its interpreter, its version.
+_FIND_RAY = r"""
+ray="$(command -v ray)" || { echo "no such program in $PATH" >&2; exit 1; }
+read -r first < "$ray"
+python="${first#\#!}"
+case "$python" in *python*) ;; *) python="$(dirname "$ray")/python3" ;; esac
+[ -x "$python" ] || python="$(command -v python3)"
+printf '%s\n%s\n' "$ray" "$python"
+"$ray" --version
+"""
 
 
 class Place(msgspec.Struct, kw_only=True):
@@ -31,14 +47,18 @@ class Place(msgspec.Struct, kw_only=True):
     home: str
     broker: str = ""
     ray: str = ""
+    # The Python that Ray is installed in, which need not be ours.
+    python: str = ""
+    # The words that bring a command into the container that Ray runs in; none without one.
+    inner: tuple[str, ...] = ()
 
     @staticmethod
-    def of(instance: GceInstance) -> Place:
+    def of(instance: Instance) -> Place:
         return Place(
-            machine=instance.value("instance/name"),
+            machine=instance.attribute("outlast-machine"),
             role=instance.attribute("outlast-role"),
             kind=instance.attribute("outlast-kind", "head"),
-            address=instance.value("instance/network-interfaces/0/ip"),
+            address=instance.address(),
             home=os.environ.get("HOME", "") or "/root",
             broker=instance.attribute("outlast-broker"),
         )
@@ -55,45 +75,107 @@ class Place(msgspec.Struct, kw_only=True):
     def code(self) -> str:
         return f"{self.home}/code"
 
+    def at(self, path: str) -> str:
+        """A path of the file, in which `~` is the home of whoever runs everything here."""
+        return self.home + path[1:] if path.startswith("~/") else path
+
     def write_token(self, token: str) -> None:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         handle = os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(token)
 
+    @property
+    def socket(self) -> str:
+        """Where Ray's autoscaler asks the head's own program for machines."""
+        return f"{self.folder}/nodes"
+
+    def enter(self, workdir: str) -> list[str]:
+        """The words before a command that run it where Ray is, with Ray's variables, in that folder."""
+        run = f'. {shlex.quote(self.folder)}/environment; cd "$0" && exec "$@"'
+        return [*self.inner, "/bin/sh", "-c", run, workdir]
+
     def find_ray(self) -> None:
-        """Ray's program, new enough. Raises OutlastError with the way to get it."""
+        """Ray's program and its Python, new enough. Raises OutlastError with the way to get it."""
+        if self.inner:
+            self._find_ray_inside()
+            return
         beside = os.path.join(os.path.dirname(sys.executable), "ray")
         found = beside if os.access(beside, os.X_OK) else shutil.which("ray")
-        hint = 'build an image that has it: `pip = ["ray[default]>=2.60"]` in `[image]`'
         if not found:
-            raise OutlastError("there is no `ray` on this machine", hint=hint)
+            raise OutlastError("there is no `ray` on this machine", hint=_HINT)
         said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=120).stdout
-        version = re.search(r"(\d+)\.(\d+)\.\S*", said)
-        if version is None or (int(version[1]), int(version[2])) < RAY_MIN:
-            raise OutlastError(f"{found} is {said.strip() or 'no Ray'}; 2.60 or newer is needed", hint=hint)
-        self.ray = found
+        _check_version(found, said)
+        python = os.path.join(os.path.dirname(found), "python3")
+        self.ray, self.python = found, python if os.path.exists(python) else sys.executable
 
-    def python_path(self, before: str) -> list[str]:
-        """Where Ray's own Python finds us and what we need; the autoscaler imports our provider."""
-        import outlast
+    def _find_ray_inside(self) -> None:
+        answer = subprocess.run(
+            [*self.enter("/"), "/bin/sh", "-c", _FIND_RAY],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        found, python, *said = [*answer.stdout.splitlines(), "", ""]
+        if answer.returncode != 0 or not found:
+            raise OutlastError(f"there is no `ray` in the container: {answer.stderr.strip()[-300:]}", hint=_HINT_INSIDE)
+        _check_version(f"{found} in the container", "\n".join(said))
+        self.python = python
+        self.ray = f"{self.folder}/ray"
+        _write_program(self.ray, f'exec {shlex.join(self.enter(self.home))} {shlex.quote(found)} "$@"\n')
 
-        own = os.path.dirname(os.path.dirname(os.path.abspath(outlast.__file__)))
-        needed = [own]
-        if os.path.dirname(self.ray) != os.path.dirname(sys.executable):
-            needed.append(os.path.dirname(os.path.dirname(os.path.abspath(msgspec.__file__))))
-        return list(dict.fromkeys([*needed, *(path for path in before.split(os.pathsep) if path)]))
+    def write_library(self) -> str:
+        """What Ray's own Python imports of us: files that need nothing but Ray. The folder to find them in."""
+        library = f"{self.folder}/lib"
+        os.makedirs(library, exist_ok=True)
+        for theirs, ours in (("outlast_nodes.py", "provider.py"), ("outlast_rayclient.py", "rayclient.py")):
+            shutil.copyfile(os.path.join(os.path.dirname(__file__), ours), f"{library}/{theirs}")
+        return library
 
-    def write_desk(self, variables: Mapping[str, str], *, workspace: str, cluster: str) -> None:
-        """A program for whoever comes in by ssh: the same variables, the same Python. Only root may read it."""
+    def write_environment(self, variables: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Ray's variables and those that the file gives, for a shell to read. Only root may."""
         kept = {name: value for name, value in variables.items() if name.startswith(_ENGINE_VARIABLES)}
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(kept.items())]
+        if self.inner:
+            # The programs and the interpreter of the image; but what is mounted is below the home of the machine.
+            kept = {name: value for name, value in kept.items() if name != "PATH"} | {"HOME": self.home}
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted({**kept, **own}.items())]
         handle = os.open(f"{self.folder}/environment", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write("\n".join(lines) + "\n")
-        python = os.path.join(os.path.dirname(self.ray), "python3")
-        python = python if os.path.exists(python) else sys.executable
-        words = [python, "-P", "-m", "outlast.cluster.desk", workspace, cluster, self.machine]
-        with open(f"{self.folder}/desk", "w", encoding="utf-8") as file:
-            file.write(f'#!/bin/sh\n. {shlex.quote(self.folder)}/environment\nexec {shlex.join(words)} "$@"\n')
-        os.chmod(f"{self.folder}/desk", 0o700)
+
+    def write_desk(self, *, workspace: str, cluster: str) -> None:
+        """Programs for whoever comes in by ssh: the desk, and a shell for a line where Ray is."""
+        client = [*self.enter(self.home), self.python, f"{self.folder}/lib/outlast_rayclient.py"]
+        client += [f"{self.address}:{PORT}"]
+        desk = [sys.executable, "-P", "-m", "outlast.cluster.desk", workspace, cluster, f"{self.folder}/jobs"]
+        own = os.environ.get("PYTHONPATH", "")
+        mine = f"export PYTHONPATH={shlex.quote(own)}" if own else "unset PYTHONPATH"
+        lines = [f'if [ "$1" = submit ]; then . {shlex.quote(self.folder)}/environment; {mine}']
+        lines += [f'exec {shlex.join(desk)} "$2" {shlex.join(client)}; fi', f'exec {shlex.join(client)} "$@"']
+        _write_program(f"{self.folder}/desk", "\n".join(lines) + "\n")
+        inside = shlex.join(self.enter(self.home))
+        terminal = shlex.join([*_with_terminal(self.inner), *self.enter(self.home)[len(self.inner) :]])
+        lines = [f'[ -t 0 ] && exec {terminal} bash -c "$1"', f'exec {inside} bash -c "$1"']
+        _write_program(f"{self.folder}/shell", "\n".join(lines) + "\n")
+
+
+def _with_terminal(inner: tuple[str, ...]) -> list[str]:
+    """docker and podman are told by `-it`, runc by `-t`."""
+    words = ["-it" if word == "-i" else word for word in inner]
+    if inner and "-it" not in words:
+        words.insert(words.index("exec") + 1, "-t")
+    return words
+
+
+def _check_version(found: str, said: str) -> None:
+    version = re.search(r"(\d+)\.(\d+)\.\S*", said)
+    if version is None or (int(version[1]), int(version[2])) < RAY_MIN:
+        raise OutlastError(f"{found} is {said.strip() or 'no Ray'}; 2.60 or newer is needed", hint=_HINT)
+
+
+def _write_program(path: str, body: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\n{body}")
+    os.chmod(path, 0o700)

@@ -80,7 +80,7 @@ def _object_store(cluster: Cluster, has: Mapping[str, float]) -> str:
     return str(_LOCAL_OBJECT_STORE) if cluster.cloud == "local" else "-"
 
 
-def autoscaling_config(cluster: Cluster, *, workspace: str, broker: str) -> dict[str, Any]:
+def autoscaling_config(cluster: Cluster, *, socket: str) -> dict[str, Any]:
     """The file that Ray's autoscaler reads. A provider from outside is given no defaults: every field must be there."""
     spec = cluster.spec
     return {
@@ -90,13 +90,13 @@ def autoscaling_config(cluster: Cluster, *, workspace: str, broker: str) -> dict
         "idle_timeout_minutes": spec.idle_s / 60.0,
         "provider": {
             "type": "external",
-            "module": "outlast.cluster.provider.OutlastNodes",
+            "module": "outlast_nodes.OutlastNodes",
             "use_internal_ips": True,
             # A worker's own boot script starts Ray; nobody logs in from the head.
             "disable_node_updaters": True,
             # Workers of a head that was lost are adopted, whatever they were launched with.
             "disable_launch_config_check": True,
-            "outlast": {"workspace": workspace, "cluster": cluster.name, "cloud": cluster.cloud, "broker": broker},
+            "outlast": {"socket": socket},
         },
         "auth": {"ssh_user": "root"},
         "available_node_types": {

@@ -32,7 +32,7 @@ def bring(bucket: Bucket, cluster: Cluster, place: Place, secrets: Mapping[str, 
     if cluster.code is not None:
         fetch_code(bucket, cluster.code, place.code)
     for there, mount in cluster.mounts.items():
-        target = place.home + there[1:] if there.startswith("~/") else there
+        target = place.at(there)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if mount.code is not None:
             fetch_code(bucket, mount.code, target)
@@ -57,10 +57,15 @@ def _write(path: str, body: bytes, mount: Mount) -> None:
 
 
 def run_phases(
-    phases: Sequence[tuple[str, Sequence[str]]], place: Place, variables: Mapping[str, str], *, tell: Tell
+    phases: Sequence[tuple[str, Sequence[str]]],
+    place: Place,
+    variables: Mapping[str, str],
+    *,
+    tell: Tell,
+    marks: str = "done",
 ) -> None:
-    """Raises OutlastError with what the command that failed has said."""
-    done = f"{place.folder}/done"
+    """In the container, if Ray is in one. Raises OutlastError with what the command that failed has said."""
+    done = f"{place.folder}/{marks}"
     os.makedirs(done, exist_ok=True)
     so_far = hashlib.sha256()
     workdir = place.code if os.path.isdir(place.code) else place.home
@@ -71,14 +76,15 @@ def run_phases(
             if os.path.exists(mark):
                 continue
             tell("setting up", f"{phase} {number} of {len(commands)}")
-            _run(command, workdir, variables, f"{phase}[{number - 1}]")
+            inside = place.enter(workdir) if place.inner else []
+            _run([*inside, "bash", "-c", command], workdir, variables, f"{phase}[{number - 1}]")
             with open(mark, "w", encoding="utf-8") as file:
                 file.write(command)
 
 
-def _run(command: str, workdir: str, variables: Mapping[str, str], what: str) -> None:
+def _run(words: Sequence[str], workdir: str, variables: Mapping[str, str], what: str) -> None:
     answer = subprocess.run(
-        ["bash", "-c", command],
+        words,
         cwd=workdir,
         env=dict(variables),
         stdin=subprocess.DEVNULL,

@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
 
 import msgspec
 
+from outlast.agent import container, oci
 from outlast.clouds.cloud import Machine, Workshop
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster import broker, reach
@@ -23,14 +25,15 @@ from outlast.cluster.boot import boot
 from outlast.cluster.down import delete_machine, take_down
 from outlast.cluster.raystart import resources
 from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, Clusters, Mount, NodeState
-from outlast.errors import CloudError, Exists, NotFound, SpecError, UsageError
+from outlast.errors import CloudError, Exists, NotFound, OutlastError, SpecError, UsageError
 from outlast.machines import sshfiles
 from outlast.machines.make import Wish, make
-from outlast.spec.cluster import ClusterSpec
+from outlast.spec.cluster import ClusterSpec, Kind
 from outlast.workspace.blobs import put_blob
 from outlast.workspace.bundle import git_record, pack, store
 from outlast.workspace.data import local_path
 from outlast.workspace.hand import Hands
+from outlast.workspace.reach import needs_key
 from outlast.workspace.record import CodeRecord
 
 Say = Callable[[str], None]
@@ -58,17 +61,18 @@ def check(order: Order, cloud: Workshop, workspace_url: str) -> dict[str, dict[s
         problems.append(
             f"cloud: machines of the local cloud in mode `{cloud.mode}` have no network of their own, which Ray needs"
         )
-    if cloud.name not in ("local", "gcp"):
-        problems.append(f"cloud: clusters cannot be had on `{cloud.name}` yet; known are local, gcp")
-    elif cloud.name != "local" and local_path(workspace_url):
-        problems.append("workspace: machines of a real cloud cannot see a folder of this computer; use gs://…")
-    if spec.container:
-        problems.append("docker.image: Ray in a container cannot be had yet; build an image with `outlast image build`")
+    if cloud.name != "local" and local_path(workspace_url):
+        own = "s3" if cloud.name == "aws" else "gs"
+        problems.append(f"workspace: machines of a real cloud cannot see a folder of this computer; use {own}://…")
+    elif needs_key(workspace_url, cloud.name):
+        problems.append(f"workspace: machines of {cloud.name} need a store of their own cloud, and not {workspace_url}")
+    if isinstance(cloud, LocalCloud):
+        problems += [wrong for image in _images(spec) if (wrong := _no_container(image))]
     for there, here in spec.files.items():
         if not os.path.exists(_here(order, here)):
             problems.append(f"files {there}: there is no `{here}` here")
     has: dict[str, dict[str, float]] = {}
-    for kind in (spec.head, *spec.workers) if cloud.name in ("local", "gcp") else ():
+    for kind in (spec.head, *spec.workers):
         try:
             offers = cloud.offers(kind.needs())
         except CloudError as problem:
@@ -83,6 +87,30 @@ def check(order: Order, cloud: Workshop, workspace_url: str) -> dict[str, dict[s
     if "CPU" not in spec.head.resources:
         has[spec.head.name]["CPU"] = 0.0
     return has
+
+
+def _images(spec: ClusterSpec, *kinds: Kind) -> list[str]:
+    """Of containers, each once."""
+    boxes = [kind.container for kind in kinds or (spec.head, *spec.workers)]
+    return list(dict.fromkeys(box.image for box in boxes if box is not None))
+
+
+def _no_container(image: str) -> str:
+    """Why machines of this computer cannot have a container with this image; empty if they can."""
+    if not image.startswith(container.OCI):
+        if shutil.which("podman"):
+            return ""
+        how = "`docker export CONTAINER | tar -x -C FOLDER`, and `oci:FOLDER` as the image"
+        return f"container {image}: machines of the local cloud have no docker; unpack it: {how}"
+    try:
+        if image.startswith(f"{container.OCI}~"):
+            raise UsageError("give the full path")
+        container.find_engine(image)
+        oci.root_of(container.oci_path(image), UsageError)
+    except OutlastError as problem:
+        why = problem.message.removeprefix("[machine] container: ")
+        return f"container {image}: {why}" + (f" ({problem.hint})" if problem.hint else "")
+    return ""
 
 
 def _here(order: Order, path: str) -> str:
@@ -153,6 +181,7 @@ class Up:
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
             volumes=reach.mounts(self.clusters.workspace, cluster.spec),
+            images=_images(cluster.spec, *cluster.spec.workers),
         )
         return self.clusters.write(
             msgspec.structs.replace(cluster, mounts=mounts, code=self._code(), worker_boot=workers)
@@ -197,6 +226,7 @@ class Up:
             life_s=cluster.spec.life_s,
             broker=path,
             volumes=reach.mounts(self.clusters.workspace, cluster.spec),
+            images=_images(cluster.spec, cluster.spec.head),
         )
         wish = Wish(
             name=cluster.head,
@@ -205,7 +235,7 @@ class Up:
                 own,
                 image=head.image,
                 disk_gb=head.disk_gb,
-                metadata={**head.metadata, **own.metadata},
+                metadata={**head.metadata, **own.metadata, "outlast-machine": cluster.head},
                 ssh_keys=(sshfiles.public_key(),),
             ),
             labels={LABEL_NAME: cluster.name, LABEL_ID: cluster.id},

@@ -20,10 +20,30 @@ _RESOURCE = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*")
 OUR_OPTIONS = frozenset(
     {
         *("head", "address", "port", "autoscaling-config", "block", "node-ip-address", "num-cpus", "num-gpus"),
+        # The words of old files for `port` and `address`.
+        *("redis-port", "redis-address"),
         *("resources", "temp-dir", "dashboard-host", "dashboard-port", "include-dashboard", "disable-usage-stats"),
     }
 )
 HEAD = "head"
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The container that Ray and the set-up run in, on machines of one kind."""
+
+    # `image:tag` for docker or podman, `oci:FOLDER` for runc.
+    image: str
+    name: str = "ray_container"
+    # Ask the registry although the image is there.
+    pull: bool = False
+    podman: bool = False
+    # Pass the machine's GPUs on, if it has any.
+    gpus: bool = True
+    env: dict[str, str] = {}
+    # `/on/the/machine:/inside`, with `:ro` at its end if it is only to be read.
+    volumes: tuple[str, ...] = ()
+    ulimits: dict[str, str] = {}
+    capabilities: tuple[str, ...] = ()
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +67,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     # Further options of `ray start`, without the dashes.
     options: dict[str, str] = {}
     metadata: dict[str, str] = {}
+    container: ContainerSpec | None = None
 
     def needs(self) -> Needs:
         return Needs(
@@ -100,16 +121,17 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     code: CodeSpec | None = None
     # Path on the machines → volume, or a folder in it.
     volumes: dict[str, str] = {}
-    container: str = ""
 
 
 def read_cluster(reader: Reader, name: str, cloud: str) -> ClusterSpec:
     """`name` and `cloud` are what the rest of the file says, for a table that says nothing."""
-    workers = _workers(reader)
+    image = reader.take("container", fields.container, "")
+    container = ContainerSpec(image=image) if image else None
+    workers = tuple(msgspec.structs.replace(kind, container=container) for kind in _workers(reader))
     spec = ClusterSpec(
         name=reader.take("name", fields.name, name or "cluster"),
         cloud=reader.take("cloud", fields.cloud, cloud),
-        head=_kind(_below(reader, "head"), HEAD),
+        head=msgspec.structs.replace(_kind(_below(reader, "head"), HEAD), container=container),
         workers=workers,
         max_workers=reader.take("max_workers", none_or_more, sum(kind.max for kind in workers)),
         upscaling_speed=reader.take("upscaling_speed", _speed, 1.0),

@@ -1,11 +1,18 @@
-"""Fields that several tables have: names and clouds. Each raises ValueError with a sentence."""
+"""Fields that several tables have: names, clouds, containers. Each raises ValueError with a sentence."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from outlast.spec.reader import text
+
 CLOUDS = ("local", "gcp", "aws")
+# A registry's host and port, a path, a tag, a digest; as docker reads them.
+_REFERENCE = re.compile(
+    r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(?:@sha256:[0-9a-f]{64})?"
+)
 _NAME = re.compile(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")
 
 
@@ -43,3 +50,15 @@ def zone_belongs(zone: str, cloud: str) -> bool:
     """Whether a zone or region is so called by that cloud: Google's `us-central1-a`, Amazon's `us-east-1a`."""
     amazons = re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d+[a-z]?", zone) is not None
     return amazons == (cloud == "aws")
+
+
+def container(value: Any) -> str:
+    """`image:tag` with the parts that a registry knows, or `oci:` and a folder of the machine."""
+    reference = text(value)
+    if reference.startswith("oci:"):
+        if not reference.removeprefix("oci:").startswith(("/", "~/")):
+            raise ValueError(f"{value!r}: `oci:` needs the full path of a folder on the machine, as in `oci:/opt/root`")
+        return reference
+    if not _REFERENCE.fullmatch(reference):
+        raise ValueError(f"{value!r} is no container image; write it like `python:3.12`, or `oci:/path/of/a/root`")
+    return reference

@@ -20,11 +20,6 @@ from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, 
 from outlast.spec.sweep import first_of, read_sweep
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-# A registry's host and port, a path, a tag, a digest; as docker reads them.
-_REFERENCE = re.compile(
-    r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-    r"(?:@sha256:[0-9a-f]{64})?"
-)
 _EXCLUSIVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
 _PARAM = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 
@@ -201,7 +196,7 @@ def _machine(reader: Reader) -> MachineSpec:
         fallback=reader.take("fallback", of(bool), defaults.fallback),
         type=reader.take("type", text, ""),
         image=reader.take("image", text, ""),
-        container=reader.take("container", _container, ""),
+        container=reader.take("container", fields.container, ""),
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
     )
@@ -209,18 +204,6 @@ def _machine(reader: Reader) -> MachineSpec:
         reader.wrong("type", "no two clouds have the same machine types; say `cpus`, `memory` and `gpu` instead")
     reader.finish()
     return machine
-
-
-def _container(value: Any) -> str:
-    """`image:tag` with the parts that a registry knows, or `oci:` and a folder of the machine."""
-    name = text(value)
-    if name.startswith("oci:"):
-        if not name.removeprefix("oci:").startswith(("/", "~/")):
-            raise ValueError(f"{value!r}: `oci:` needs the full path of a folder on the machine, as in `oci:/opt/root`")
-        return name
-    if not _REFERENCE.fullmatch(name):
-        raise ValueError(f"{value!r} is no container image; write it like `python:3.12`, or `oci:/path/of/a/root`")
-    return name
 
 
 def read_code(reader: Reader) -> CodeSpec:

@@ -12,14 +12,28 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from outlast.errors import SpecError
 from outlast.spec import fields
-from outlast.spec.cluster import OUR_OPTIONS, ClusterSpec, Kind, Phases, none_or_more, options, place, resources
+from outlast.spec.cluster import (
+    OUR_OPTIONS,
+    ClusterSpec,
+    ContainerSpec,
+    Kind,
+    Phases,
+    none_or_more,
+    options,
+    place,
+    resources,
+)
+from outlast.spec.rayaws import read_instance
+from outlast.spec.raydocker import Docker, of_kind, read_docker
 from outlast.spec.raynode import read_machine
 from outlast.spec.reader import Reader, of, text
 
 _MARKER = re.compile(r"\S*CUSTOMIZE\S*")
-_PROVIDERS = {"gcp": "gcp", "external": "local"}
+_PROVIDERS = {"gcp": "gcp", "aws": "aws", "external": "local"}
 # Fields of Ray's that change nothing here, with the reason.
 _DONE_OTHERWISE = {
     "auth": "machines are reached with outlast's own key",
@@ -35,6 +49,8 @@ _PROVIDER_FIELDS = (
     *("type", "region", "availability_zone", "project_id", "module", "cache_stopped_nodes"),
     *("use_internal_ips", "disable_node_updaters"),
 )
+# Fields that a kind of node may have in Ray's files, and that hold for a whole cluster here.
+_OF_ONE_KIND = ("worker_setup_commands", "initialization_commands", "labels", "idle_timeout_s", "priority")
 _NOTHING: tuple[str, ...] = ()
 
 
@@ -68,6 +84,8 @@ class _Reading:
         self.notes: list[str] = []
         # A marker is a problem of its own; that the text around it is no name either would be told twice.
         self.top = Reader(table, problems=self.problems)
+        self.read_machine = read_machine
+        self.docker = Docker()
 
     def read(self) -> ClusterSpec:
         top = self.top
@@ -78,6 +96,8 @@ class _Reading:
             name = top.take("cluster_name", fields.name, "cluster")
         cloud, zones = self._provider()
         self._otherwise()
+        self.read_machine = read_instance if cloud == "aws" else read_machine
+        self.docker = read_docker(top.section_of("docker"))
         head, workers, total = self._kinds(zones)
         start = {role: self._start(f"{role}_start_ray_commands") for role in ("head", "worker")}
         spec = ClusterSpec(
@@ -91,9 +111,11 @@ class _Reading:
             phases=Phases(**{_phase(field): top.take(field, _commands, _NOTHING) for field in _PHASES}),
             files=self._files(),
             files_exclude=top.take("rsync_exclude", _strings, _NOTHING),
-            container=self._container(),
         )
-        top.take("rsync_filter", _strings, _NOTHING)
+        if any(name != ".gitignore" for name in top.take("rsync_filter", _strings, _NOTHING)):
+            top.wrong(
+                "rsync_filter", "cannot be honoured but for `.gitignore`, which always counts; use `rsync_exclude`"
+            )
         top.take("head_node_type", text, "")
         top.finish()
         return spec
@@ -101,7 +123,7 @@ class _Reading:
     def _provider(self) -> tuple[str, tuple[str, ...]]:
         reader = self.top.section_of("provider")
         if "type" not in reader.table:
-            reader.wrong("type", "missing; say `gcp`")
+            reader.wrong("type", "missing; say `gcp` or `aws`")
         kind = reader.take("type", text, "gcp")
         if kind not in _PROVIDERS:
             reader.wrong("type", f"machines of `{kind}` cannot be had; known are {', '.join(_PROVIDERS)}")
@@ -111,6 +133,9 @@ class _Reading:
             reader.take(field, lambda value: value, None)
         if reader.table.get("project_id"):
             self.notes.append("provider.project_id: the project is that of your gcloud set-up")
+        for field in ("security_group", "cloudwatch", "gcp_credentials"):
+            if reader.take(field, lambda value: value, None):
+                reader.wrong(field, "cannot be honoured: machines have the network and the rights of `outlast setup`")
         if reader.table.get("cache_stopped_nodes"):
             self.notes.append(
                 "provider.cache_stopped_nodes: stopped machines bill for their disks, so they are deleted"
@@ -139,11 +164,11 @@ class _Reading:
                     top.wrong(old, "belongs to the layout before `available_node_types`, which is there as well")
             head, workers = self._new_layout(zones)
         else:
-            head = read_machine(self._section("head_node"), self.notes, name="head", zones=zones, spot=False)
+            head = self.read_machine(self._section("head_node"), self.notes, name="head", zones=zones, spot=False)
             most = max(most, 0) if most >= 0 else max(fewest, 2)
             section = self._section("worker_nodes")
-            worker = read_machine(section, self.notes, name="worker", zones=zones, low=fewest, high=most)
-            workers = [worker]
+            worker = self.read_machine(section, self.notes, name="worker", zones=zones, low=fewest, high=most)
+            head, workers = _boxed(head, self.docker.head), [_boxed(worker, self.docker.worker)]
         total = most if most >= 0 else sum(kind.max for kind in workers)
         for kind in workers:
             if kind.min > kind.max:
@@ -159,7 +184,7 @@ class _Reading:
         types: dict[str, Any] = top.take("available_node_types", of(dict), {})
         wanted = top.take("head_node_type", text, "")
         if not wanted or wanted not in types:
-            near = difflib.get_close_matches(wanted, types, n=1)
+            near = difflib.get_close_matches(wanted, map(str, types), n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             top.wrong("head_node_type", f"must name one of `available_node_types`{hint}")
         head, workers = Kind(name="head", spot=False), []
@@ -175,19 +200,22 @@ class _Reading:
                 reader.take("node_config", of(dict), {}), section=f"{section}.node_config", problems=self.problems
             )
             has: dict[str, float] = reader.take("resources", resources, {})
-            for field in ("docker", "worker_setup_commands", "labels"):
+            for field in _OF_ONE_KIND:
                 if reader.take(field, lambda value: value, None):
                     reader.wrong(field, "cannot be honoured for one kind of node; say it for the whole cluster")
+            own = Reader(reader.take("docker", of(dict), {}), section=f"{section}.docker", problems=self.problems)
             reader.finish()
             is_head = name == wanted
-            kind = read_machine(
+            # What Ray calls a worker's image is, for the kind of the head, never looked at.
+            box = self.docker.head if is_head else of_kind(own, self.docker.worker)
+            kind = self.read_machine(
                 config, self.notes, name="head" if is_head else name, zones=zones, low=low, high=high, has=has,
                 spot=False if is_head else None,
             )  # fmt: skip
             if is_head:
-                head = kind
+                head = _boxed(kind, box)
             else:
-                workers.append(kind)
+                workers.append(_boxed(kind, box))
         return head, workers
 
     def _files(self) -> dict[str, str]:
@@ -199,26 +227,6 @@ class _Reading:
             except ValueError as problem:
                 self.top.wrong(f"file_mounts.{there}", str(problem))
         return found
-
-    def _container(self) -> str:
-        reader = self.top.section_of("docker")
-        image = reader.take("image", _text_or_none, "")
-        for field in ("head_image", "worker_image"):
-            other = reader.take(field, _text_or_none, "")
-            if other and other != image:
-                reader.wrong(field, "cannot be honoured: head and workers share one image; say it as `image`")
-        for field in ("run_options", "head_run_options", "worker_run_options"):
-            given: tuple[str, ...] = reader.take(field, _strings, ())
-            for option in given:
-                reader.wrong(
-                    field, f"`{option}` cannot be honoured: containers get the machine's network, memory, GPUs"
-                )
-        for field in ("container_name", "pull_before_run", "use_podman", "disable_automatic_runtime_detection"):
-            if reader.take(field, lambda value: value, None) and image:
-                self.notes.append(f"docker.{field}: containers are run as `[machine] container` is")
-        reader.take("disable_shm_size_detection", lambda value: value, None)
-        reader.finish()
-        return image
 
     def _start(self, field: str) -> dict[str, str]:
         """The options of `ray start` in the commands that start Ray; anything else in them is named."""
@@ -257,9 +265,11 @@ def _start_options(command: str) -> dict[str, str]:
     return found
 
 
-def _with_options(kind: Kind, given: dict[str, str]) -> Kind:
-    import msgspec
+def _boxed(kind: Kind, box: ContainerSpec | None) -> Kind:
+    return msgspec.structs.replace(kind, container=box)
 
+
+def _with_options(kind: Kind, given: dict[str, str]) -> Kind:
     return msgspec.structs.replace(kind, options=given)
 
 

@@ -47,7 +47,7 @@ class Reader:
         for field in self.table:
             if field in self._known:
                 continue
-            near = difflib.get_close_matches(field, self._known, n=1)
+            near = difflib.get_close_matches(str(field), self._known, n=1)
             hint = f"; did you mean `{near[0]}`?" if near else f"; known here: {', '.join(sorted(self._known))}"
             self.wrong(field, f"unknown field{hint}")
 

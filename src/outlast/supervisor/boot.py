@@ -124,11 +124,15 @@ def _life_max_s(spec: Spec) -> float:
     return min(limits, default=LIFE_MAX_S) + 600.0 + spec.limits.keep_on_failure_s
 
 
+def settings() -> dict[str, str]:
+    """What is said here of clouds, for a machine that calls them in our place."""
+    return {name: os.environ[name] for name in sorted(os.environ) if name in _SETTINGS and os.environ[name]}
+
+
 def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
     """The boot of the machine that supervises a workspace. It says nothing of runs: those are in the workspace."""
-    settings = {name: os.environ[name] for name in sorted(os.environ) if name in _SETTINGS and os.environ[name]}
     script = elsewhere.supervisor_script(
-        cloud, supervisor_name(workspace), workspace_url=workspace.url, settings=settings
+        cloud, supervisor_name(workspace), workspace_url=workspace.url, settings=settings()
     )
     metadata = {
         "outlast-workspace": workspace.url,

@@ -94,9 +94,14 @@ _SPEAKS = {"gcp": ("gcp", ", google.auth, urllib3"), "aws": ("aws", ", boto3")}
 
 def supervisor_script(cloud: str, machine: str, *, workspace_url: str, settings: Mapping[str, str]) -> str:
     """For a machine that supervises. `settings` are variables that the supervisor finds as they are here."""
+    words = shlex.join(["--workspace", workspace_url, "--stationed", f"{cloud}/{machine}"])
+    return speaking(_PREPARE + _SUPERVISOR.replace("{words}", words), cloud, settings)
+
+
+def speaking(script: str, cloud: str, settings: Mapping[str, str]) -> str:
+    """The script for a machine that calls its cloud's API, which others need no library for."""
     extra, needed = _SPEAKS[cloud]
     lines = [f"extra={extra} needed={shlex.quote(needed)}"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
-    words = shlex.join(["--workspace", workspace_url, "--stationed", f"{cloud}/{machine}"])
-    head, first, rest = _PREPARE.partition("\n")
-    return head + first + "\n".join(lines) + "\n" + rest + _SUPERVISOR.replace("{words}", words)
+    head, first, rest = script.partition("\n")
+    return head + first + "\n".join(lines) + "\n" + rest

@@ -119,7 +119,7 @@ class Setup:
         ours = {"StringLike": {"aws:ResourceTag/outlast-machine": "*"}}
         return [
             *self._objects(),
-            self._secrets("DeleteParameter"),
+            self._secrets("GetParameter", "DeleteParameter"),
             _allow(["ssm:GetParameter"], ["arn:aws:ssm:*::parameter/aws/service/*"]),
             _allow([*_SEES, *_MAKES, *_ENDS_UNTAGGED], ["*"]),
             {**_allow(list(_ENDS), ["*"]), "Condition": ours},

@@ -11,11 +11,15 @@ from outlast.clouds.local.folder import Folder
 
 _V1 = "/sys/fs/cgroup/{controller}"
 _V2 = "/sys/fs/cgroup"
+# Where both kinds are mounted: without controllers, but with a place of its own for every machine.
+_HYBRID = "/sys/fs/cgroup/unified"
 _PERIOD_US = 100_000
 
 
 def put(folder: Folder, pid: int) -> None:
     """Bind this process and what it will start to the limits of the machine's type. What cannot be had is left out."""
+    if os.path.exists(f"{_HYBRID}/cgroup.procs"):
+        _bind(f"{_HYBRID}/{_name(folder)}", pid, {})
     facts = folder.facts() or {}
     cpus, memory_gb = float(facts.get("cpus", 0.0)), float(facts.get("memory_gb", 0.0))
     if not cpus or not memory_gb:
@@ -32,7 +36,7 @@ def put(folder: Folder, pid: int) -> None:
 def lift(folder: Folder, *, patience_s: float = 0.0) -> None:
     """Remove the groups; the machine's processes are dead, or die in a moment."""
     give_up_at = time.monotonic() + patience_s
-    for place in _places(folder):
+    for place in (inner for group in _places(folder) for inner in _with_inner(group)):
         while True:
             try:
                 os.rmdir(place)
@@ -43,8 +47,13 @@ def lift(folder: Folder, *, patience_s: float = 0.0) -> None:
             break
 
 
+def _with_inner(group: str) -> list[str]:
+    """The group and those that a container runtime of the machine has made below it, the innermost first."""
+    return [place for place, _, _ in os.walk(group, topdown=False)]
+
+
 def _places(folder: Folder) -> list[str]:
-    roots = [_V2, *(_V1.format(controller=controller) for controller in ("memory", "cpu"))]
+    roots = [_V2, _HYBRID, *(_V1.format(controller=controller) for controller in ("memory", "cpu"))]
     return [f"{root}/{_name(folder)}" for root in roots]
 
 

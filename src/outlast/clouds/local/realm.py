@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from contextlib import suppress
 from typing import NamedTuple
 
 from outlast.clouds.local import limits, linux, network, relay, rootfs
@@ -100,6 +101,14 @@ def _expect(reader: int, word: bytes, otherwise: str) -> None:
         raise OSError(said.decode("utf-8", "replace") or otherwise)
 
 
+def _own_groups() -> None:
+    """The control group that the keeper has put us into is the root of all that the machine sees of them."""
+    with suppress(
+        OSError
+    ):  # a kernel without them: then no container runtime works on the machine, and nothing else fails
+        linux.unshare(linux.CLONE_NEWCGROUP, "control group namespace")
+
+
 def _become_machine(folder: Folder, cable: network.Cable, line: int, ends: _Ends, program: InitProgram) -> None:
     """In the child, to the end. What fails is told to the keeper, which is the one that can say it."""
     rootless = not cable.leads_out
@@ -110,6 +119,7 @@ def _become_machine(folder: Folder, cable: network.Cable, line: int, ends: _Ends
         os.write(ends.writer, b"apart")
         if os.read(ends.reader, 16) != b"ready":
             os._exit(1)
+        _own_groups()
         socket.sethostname(folder.name)
         rootfs.build(folder, cable, rootless=rootless)
         cable.configure()

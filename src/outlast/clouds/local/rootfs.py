@@ -186,6 +186,8 @@ def _system(root: str) -> None:
     """What the kernel provides, and what lives in memory."""
     linux.mount("proc", f"{root}/proc", "proc", _SILENT)
     linux.mount("sysfs", f"{root}/sys", "sysfs", _SILENT | linux.MS_RDONLY)
+    with suppress(OSError):  # the machine's own control groups, below which a container runtime makes its own
+        linux.mount("cgroup2", f"{root}/sys/fs/cgroup", "cgroup2", _SILENT)
     linux.mount("tmpfs", f"{root}/dev", "tmpfs", linux.MS_NOSUID, "mode=755,size=1m")
     for name in _DEVICES:
         if os.path.exists(f"/dev/{name}"):
