@@ -189,8 +189,9 @@ class Cloud(Protocol):
     def images(self) -> Sequence[Image]:
         """The images that machines of this cloud can boot from."""
 
-    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
-        """Keep values where only machines of this cloud that know the name can read them; replaces."""
+    def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
+        """Keep values where only machines of this cloud that know the name can read them; replaces. With `supervisors`,
+        also those that were born with a supervisor's rights."""
 
     def drop_secrets(self, name: str) -> None:
         """Forget them. Dropping what is not there is fine."""

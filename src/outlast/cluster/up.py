@@ -172,7 +172,7 @@ class Up:
         """Its token, its code, its files; from here on machines can be born."""
         values = {"RAY_TOKEN": secrets.token_hex(32)}
         mounts = {there: self._mount(_here(self.order, here), values) for there, here in cluster.spec.files.items()}
-        self.cloud.put_secrets(cluster.secrets, values)
+        self.cloud.put_secrets(cluster.secrets, values, supervisors=True)
         workers = boot(
             self.clusters.workspace,
             cluster.name,

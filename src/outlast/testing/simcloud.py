@@ -259,7 +259,7 @@ class SimCloudView:
     def images(self) -> Sequence[Image]:
         return [Image(name="base", cloud="local")]
 
-    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
+    def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
         self._effect("put secrets", lambda: self.cloud.secrets.update({name: dict(values)}))
 
     def drop_secrets(self, name: str) -> None:

@@ -267,7 +267,7 @@ class AwsCloud(Gallery):
 
     # Secrets
 
-    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
+    def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
         secrets.put(self.client, name, values)
 
     def drop_secrets(self, name: str) -> None:

@@ -272,8 +272,9 @@ class GcpCloud(Gallery):
 
     # Secrets
 
-    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
-        secrets.put(self.client, name, values, account=self.account)
+    def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
+        accounts = [self.account, *([self.supervisor_account] if supervisors else [])]
+        secrets.put(self.client, name, values, accounts=[account for account in accounts if account])
 
     def drop_secrets(self, name: str) -> None:
         secrets.drop(self.client, name)

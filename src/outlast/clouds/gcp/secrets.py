@@ -6,7 +6,7 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from outlast.clouds.gcp.client import Client
 from outlast.clouds.gcp.errors import AlreadyExists, Stale
@@ -17,7 +17,7 @@ _ROLE = "roles/secretmanager.secretAccessor"
 _SERVICE = "secretmanager"
 
 
-def put(client: Client, name: str, values: Mapping[str, str], *, account: str) -> None:
+def put(client: Client, name: str, values: Mapping[str, str], *, accounts: Sequence[str]) -> None:
     """Replaces: readers take the newest version, and those before it are destroyed."""
     path = _path(client, name)
     body = {"replication": {"automatic": {}}, "labels": {"outlast": "run"}}
@@ -25,8 +25,9 @@ def put(client: Client, name: str, values: Mapping[str, str], *, account: str) -
         client.call(
             _SERVICE, "POST", f"v1/projects/{client.project}/secrets", query={"secretId": _checked(name)}, body=body
         )
-    if account:
-        policy = {"policy": {"bindings": [{"role": _ROLE, "members": [f"serviceAccount:{account}"]}]}}
+    if accounts:
+        members = [f"serviceAccount:{account}" for account in accounts]
+        policy = {"policy": {"bindings": [{"role": _ROLE, "members": members}]}}
         client.call(_SERVICE, "POST", f"{path}:setIamPolicy", body=policy)
     before = client.call(_SERVICE, "GET", f"{path}/versions", query={"filter": "state:ENABLED"}).doc
     data = base64.b64encode(json.dumps(dict(values)).encode()).decode()

@@ -250,7 +250,7 @@ class LocalCloud(Shared):
             return ssh.access(self._folder(name))
 
     @told
-    def put_secrets(self, name: str, values: Mapping[str, str]) -> None:
+    def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
         if not secrets.is_name(name):
             raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
         secrets.put(self.root, name, values)
