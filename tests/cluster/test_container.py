@@ -129,11 +129,11 @@ def test_docker_is_told_what_ray_would_tell_it(tmp_path: Path) -> None:
         volumes=("/data:/data:ro",),
     )
     words = Box(spec, place, print).run_words(
-        Engine(kind="docker", program="docker"), [("/root/code", "/root/code", "rw"), ("/data", "/data", "ro")]
+        Engine(kind="docker", program="docker"), [("/work/code", "/work/code", "rw"), ("/data", "/data", "ro")]
     )
     line = " ".join(words)
     assert line.startswith("run --detach --name boxed --network host --ipc host --pid host --user 0:0")
-    assert "--mount type=bind,source=/root/code,target=/root/code " in line
+    assert "--mount type=bind,source=/work/code,target=/work/code " in line
     assert "--mount type=bind,source=/data,target=/data,readonly " in line
     assert "--ulimit nofile=65536:65536 --cap-add SYS_PTRACE" in line
     assert words[-5:-2] == ["--entrypoint", "/bin/sh", "rayproject/ray:2.60.0"]
