@@ -284,9 +284,16 @@ def test_what_a_cluster_table_cannot_say_is_named(console: Console) -> None:
     assert "otherwise: auth: " in answer.stderr
 
 
-def test_ray_in_a_container_is_refused(console: Console) -> None:
-    said = refusal(console, RAY + "docker: {image: 'rayproject/ray:2.60', container_name: ray}\n")
-    assert "docker.image" in said
+def test_ray_in_a_container_stays_there_and_images_of_single_kinds_are_refused(console: Console) -> None:
+    docker = "docker: {image: 'rayproject/ray:2.60', run_options: [--env A=b]}\n"
+    answer = ask(console, RAY + docker)
+    assert answer.returncode == 0, answer.stderr
+    assert "left out: docker.run_options: " in answer.stderr
+    path = console.folder / "outlast.toml"
+    found = parse_cluster(tomllib.loads(path.read_text()), name="x", source="outlast.toml")
+    assert {box.image for kind in (found.head, *found.workers) if (box := kind.container)} == {"rayproject/ray:2.60"}
+    path.unlink()
+    assert "docker: a table has one image" in refusal(console, RAY + "docker: {image: a, worker_image: b}\n")
 
 
 def test_a_cluster_file_that_is_wrong_is_refused_with_every_reason(console: Console) -> None:
@@ -325,7 +332,7 @@ def test_every_field_of_a_cluster_is_written() -> None:
 
     spec, _ = parse_ray(yaml.safe_load(RAY), source="task.yaml")
     told = set(cluster_table(spec)[0]["cluster"])
-    ours = {"idle_down", "orphan", "life", "env", "initialization", "head_setup", "worker_setup"}
+    ours = {"container", "idle_down", "orphan", "life", "env", "initialization", "head_setup", "worker_setup"}
     with pytest.raises(Exception, match="unknown field") as raised:
         parse_cluster({"cluster": {"?": 1, "workers": {"a": {}}}}, name="x", source="x")
     known = set(str(raised.value).partition("known here: ")[2].split("\n")[0].split(", "))

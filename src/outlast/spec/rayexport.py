@@ -22,15 +22,28 @@ def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
             cluster[field] = list(commands)
     if spec.files:
         cluster["files"] = dict(spec.files)
-    if spec.container:
-        why = "Ray in a container cannot be had; put it into an image with `outlast image build`"
-        findings.problems.append(f"docker.image: {why}")
+    _container(spec, cluster, findings)
     if spec.files_exclude:
         why = "what git ignores stays here anyway; `outlast cluster up FILE.yaml` honours the list"
         findings.left_out.append(f"rsync_exclude: {', '.join(spec.files_exclude)}: {why}")
     cluster["head"] = _kind(spec.head, findings)
     cluster["workers"] = {kind.name: _kind(kind, findings) for kind in spec.workers}
     return {"cluster": cluster}, findings
+
+
+def _container(spec: ClusterSpec, cluster: dict[str, Any], findings: Findings) -> None:
+    boxes = {kind.name: kind.container for kind in (spec.head, *spec.workers)}
+    images = {box.image if box else "" for box in boxes.values()}
+    if images == {""}:
+        return
+    if len(images) > 1:
+        findings.problems.append(
+            "docker: a table has one image for all machines; `outlast cluster up FILE.yaml` honours it"
+        )
+        return
+    cluster["container"] = images.pop()
+    if any(box is not None and (box.env or box.volumes or box.ulimits or box.capabilities) for box in boxes.values()):
+        findings.left_out.append("docker.run_options: has no field in outlast.toml")
 
 
 def _kind(kind: Kind, findings: Findings) -> dict[str, Any]:
