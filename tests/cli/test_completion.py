@@ -6,12 +6,19 @@ import os
 import pty
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from outlast.images.records import RecipeRecord, Records, Result
+from outlast.spec.spec import ImageSpec
+from outlast.workspace.hand import Hand, Hands
+from outlast.workspace.holdings import Holding, Holdings
 from outlast.workspace.workspace import open_workspace
 from tests.cli.console import OUTLAST, Console
+from tests.house.test_documented import ALL_COMMANDS
 
 
 @pytest.fixture
@@ -48,6 +55,57 @@ def test_completes_runs(console: Console) -> None:
 
 def test_completes_zones(console: Console) -> None:
     assert complete(console, "outlast local set local2") == ["local2-a", "local2-b"]
+
+
+def test_completes_machines_runs_and_images_wherever_one_is_meant(console: Console) -> None:
+    workspace = open_workspace(str(console.workspace))
+    workspace.bucket.create("runs/census-1/spec.json", b"{}")
+    Hands(workspace).create(Hand(name="census-box", id="1a2b3c", cloud="local"))
+    spec = ImageSpec(name="census-env")
+    records = Records(workspace)
+    records.write_recipe(RecipeRecord(digest="d1", image="census-env-d1", cloud="gcp", base="", spec=spec))
+    records.write_result("d1", Result(image="census-env-d1"))
+    assert complete(console, "outlast attach cen") == ["census-1", "census-box"]
+    assert complete(console, "outlast tunnel cen") == ["census-1", "census-box"]
+    assert complete(console, "outlast machine ssh cen") == ["census-box"]
+    assert complete(console, "outlast cost cen") == ["census-1"]
+    assert complete(console, "outlast machine cp cen")[:2] == ["census-1:", "census-box:"]
+    assert complete(console, "outlast sync cen")[:2] == ["census-1:", "census-box:"]
+    assert complete(console, "outlast image show cen") == ["census-env", "census-env-d1"]
+    assert complete(console, "outlast image rollback cen") == ["census-env"]
+    assert complete(console, "outlast run --image cen") == ["census-env", "census-env-d1"]
+    assert complete(console, "outlast run --cloud g") == ["gcp"]
+
+
+def test_completes_sweeps_clusters_volumes_and_databases(console: Console) -> None:
+    for kind in ("volume", "database"):
+        wish = Holding(name=f"demo-{kind}", kind=kind, id="1a2b3c", cloud="local", there=f"demo-{kind}-1")
+        Holdings(open_workspace(str(console.workspace)), kind).create(wish)
+    assert complete(console, "outlast volume describe de") == ["demo-volume"]
+    assert complete(console, "outlast volume mount de")[0] == "demo-volume"
+    assert complete(console, "outlast db check de") == ["demo-database"]
+    assert complete(console, "outlast sweep show la") == ["last"]
+
+
+# Words that stand for something that has a name and is written down somewhere.
+NAMED = ("RUN", "MACHINE", "SWEEP", "IMAGE", "FAMILY", "ZONE")
+
+
+def test_every_name_that_is_written_down_somewhere_is_completed() -> None:
+    """An argument that makes something new has a name that nobody knows yet."""
+    missing = []
+    for command, param in arguments():
+        metavar = param.make_metavar(click.Context(ALL_COMMANDS[command])).strip("[].").upper()
+        new = command.endswith(" create")
+        known = any(word in metavar for word in NAMED) or metavar == "NAME"
+        if known and not new and param._custom_shell_complete is None:
+            missing.append(f"{command} {metavar}")
+    assert not missing
+
+
+def arguments() -> Iterator[tuple[str, click.Parameter]]:
+    for name, command in ALL_COMMANDS.items():
+        yield from ((name, param) for param in command.params if isinstance(param, click.Argument))
 
 
 def test_is_quiet_about_a_command_that_does_not_exist(console: Console) -> None:

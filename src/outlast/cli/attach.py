@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from outlast.cli.complete import complete_run_or_machine
 from outlast.cli.options import clouds, workspace_option
 from outlast.cli.terminal import find_workspace, note
 
 
 @click.command()
-@click.argument("name", metavar="RUN|MACHINE")
+@click.argument("name", metavar="RUN|MACHINE", shell_complete=complete_run_or_machine)
 @workspace_option
 def attach(name: str, workspace_url: str) -> int:
     """Enter the terminal of a run that was started with --interactive, or a lasting session on a machine.

@@ -13,6 +13,7 @@ import click
 
 from outlast.cli.cluster_find import cluster_argument, find_cluster, order_of
 from outlast.cli.cluster_jobs import attach, dashboard, exec_command, jobs, logs, matrix, stop, submit
+from outlast.cli.complete import complete_cloud
 from outlast.cli.machine_find import workshop, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.terminal import find_workspace, money, note, table
@@ -36,8 +37,15 @@ for _command in (submit, matrix, jobs, logs, stop, attach, exec_command, dashboa
 
 
 @cluster.command()
-@click.argument("file", default="", metavar="[FILE]")
-@click.option("--cloud", "cloud_name", default="", metavar="NAME", help="On this cloud, whatever the file says.")
+@click.argument("file", type=click.Path(), default="", metavar="[FILE]")
+@click.option(
+    "--cloud",
+    "cloud_name",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_cloud,
+    help="On this cloud, whatever the file says.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be brought up, and launch nothing.")
 @workspace_option
 def up(file: str, workspace_url: str, cloud_name: str, dry_run: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.options import clouds, complete_run, json_option, workspace_option
 from outlast.cli.terminal import dim, find_workspace, money, note, table
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s, duration_s
@@ -24,7 +24,7 @@ _ROWS = 40
 
 
 @click.command()
-@click.argument("run_name", metavar="RUN", required=False, default="")
+@click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
 @click.option("--user", "who", default="", metavar="USER", help="Only what this user has spent.")
 @click.option("--since", default="", metavar="WHEN", help="Only since then: 7d, 12h, or a day such as 2026-11-01.")
 @click.option("--by", type=click.Choice(_BY), default=None, help="A line for each of these (day; of a run: machine).")

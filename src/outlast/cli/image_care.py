@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.cli.complete import complete_family, complete_image
 from outlast.cli.image_find import find_image, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.terminal import find_workspace, money, note, table
@@ -53,7 +54,9 @@ def _row(cloud: Workshop, image: Image, images: Sequence[Image]) -> dict[str, ob
 
 
 @click.command("list")
-@click.option("--family", default="", metavar="NAME", help="Only the members of this family.")
+@click.option(
+    "--family", default="", metavar="NAME", shell_complete=complete_family, help="Only the members of this family."
+)
 @json_option
 def list_command(family: str, as_json: bool) -> int:
     """List the images of all clouds: the newest of each family first."""
@@ -77,7 +80,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
 @click.option("--log", "with_log", is_flag=True, help="The output of the build, and nothing else.")
 @json_option
 @workspace_option
@@ -143,7 +146,7 @@ def _told(row: dict[str, Any], recipe: Any, result: Any) -> Iterator[str]:
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
 @click.argument("who", nargs=-1, required=True, metavar="WHO...")
 def share(name: str, who: tuple[str, ...]) -> int:
     """Let other projects, accounts or users boot from an image."""
@@ -155,7 +158,7 @@ def share(name: str, who: tuple[str, ...]) -> int:
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
 def promote(name: str) -> int:
     """Make an image what its family stands for; newer ones are retired."""
     from outlast.images import family
@@ -167,7 +170,7 @@ def promote(name: str) -> int:
 
 
 @click.command()
-@click.argument("name", metavar="FAMILY")
+@click.argument("name", metavar="FAMILY", shell_complete=complete_family)
 def rollback(name: str) -> int:
     """Go back to the member of a family before the current one."""
     from outlast.images import family
@@ -208,7 +211,7 @@ def _users(workspace: Workspace, cloud: Workshop, images: Sequence[Image]) -> di
 
 
 @click.command()
-@click.argument("name", metavar="IMAGE")
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Even if a live run needs it.")
 @workspace_option
@@ -245,7 +248,7 @@ def _agreed(question: str) -> bool:
 
 @click.command()
 @click.option("--keep", default=3, show_default=True, metavar="N", help="So many of each family stay.")
-@click.option("--family", default="", metavar="NAME", help="Only this family.")
+@click.option("--family", default="", metavar="NAME", shell_complete=complete_family, help="Only this family.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted; delete nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option

@@ -107,7 +107,12 @@ name = {name}
 @click.argument("folder", required=False, default=".")
 @click.option("--force", is_flag=True, help="Overwrite an outlast.toml that is there.")
 @click.option(
-    "--from", "source", metavar="FILE", default="", help="Turn a SkyPilot YAML or a Ray cluster file into it."
+    "--from",
+    "source",
+    type=click.Path(),
+    metavar="FILE",
+    default="",
+    help="Turn a SkyPilot YAML or a Ray cluster file into it.",
 )
 def init(folder: str, force: bool, source: str) -> int:
     """Write a commented `outlast.toml` to FOLDER (here, if none is given), with a guess at what to run."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from outlast.cli.complete import complete_cloud
 from outlast.cli.options import clouds
 from outlast.cli.terminal import find_workspace
 from outlast.clouds.cloud import Machine, Workshop
@@ -76,4 +77,6 @@ def name_argument(command: F) -> F:
 
 
 def cloud_option(command: F) -> F:
-    return click.option("--cloud", "cloud_name", default="", metavar="NAME", help="On this cloud.")(command)
+    return click.option(
+        "--cloud", "cloud_name", default="", metavar="NAME", shell_complete=complete_cloud, help="On this cloud."
+    )(command)

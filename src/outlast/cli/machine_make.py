@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from outlast.cli.complete import complete_family, complete_image
 from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of, name_argument, workshop, workshops
 from outlast.cli.options import json_option, tell_prices, workspace_option
 from outlast.cli.project import parse_assignment
@@ -28,7 +29,13 @@ _DISK_GB = 10.0
 
 @click.command()
 @name_argument
-@click.option("--image", default="", metavar="NAME", help="An image, or a family: its newest member.")
+@click.option(
+    "--image",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_image,
+    help="An image, or a family: its newest member.",
+)
 @click.option("--type", "type_name", default="", metavar="NAME", help="A machine type by its name.")
 @click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
 @click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
@@ -325,7 +332,13 @@ def _installed(cloud: Workshop, hands: Hands, name: str) -> list[str]:
 
 @click.command()
 @name_argument
-@click.option("--family", required=True, metavar="NAME", help="The family that the image becomes the newest of.")
+@click.option(
+    "--family",
+    required=True,
+    metavar="NAME",
+    shell_complete=complete_family,
+    help="The family that the image becomes the newest of.",
+)
 @click.option("--image-name", default="", metavar="NAME", help="The name of the image (FAMILY and the time).")
 @click.option("--stop", "may_stop", is_flag=True, help="Stop the machine for it, and start it again.")
 @cloud_option

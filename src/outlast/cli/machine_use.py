@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.cli.complete import complete_path_on_machine
 from outlast.cli.machine_find import cloud_option, find, hands_of, name_argument, workshops
 from outlast.cli.options import workspace_option
 from outlast.cli.project import parse_assignment
@@ -57,7 +58,7 @@ def ssh(name: str, command: tuple[str, ...], workspace_url: str, cloud_name: str
 @click.command()
 @cloud_option
 @workspace_option
-@click.argument("paths", nargs=-1, required=True, metavar="SOURCE... DEST")
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCE... DEST", shell_complete=complete_path_on_machine)
 def cp(paths: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
     """Copy files and folders: `cp NAME:results .`, `cp data.csv NAME:`. Folders are copied with all that is in them."""
     import subprocess

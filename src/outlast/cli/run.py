@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from outlast.cli.complete import complete_cloud, complete_image
 from outlast.cli.follow import Follower
 from outlast.cli.group import GroupFollower, Wanted, ask_for_group
 from outlast.cli.options import clouds, json_option, tell_prices, workspace_option
@@ -40,12 +41,15 @@ _FIELDS: dict[str, tuple[str, str, str]] = {
     "hang-after": ("limits", "hang_after", "No output and no checkpoint for so long is a hang."),
 }
 
+_COMPLETED = {"cloud": complete_cloud, "image": complete_image}
+
 
 def spec_options(command: F) -> F:
     """Everything in `outlast.toml` can be said on the command line, too."""
     decorators = [
         click.argument("command", nargs=-1, type=click.UNPROCESSED),
-        click.option("--file", "-f", "path", default="", help="The file to use instead of outlast.toml."),
+        click.option("--file", "-f", "path", type=click.Path(), default="",
+                     help="The file to use instead of outlast.toml."),
         click.option("--name", default="", help="Name of the run; numbers are added to it."),
         click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter."),
         click.option("--env", "-e", "envs", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
@@ -60,7 +64,8 @@ def spec_options(command: F) -> F:
         click.option("--set", "settings", multiple=True, metavar="SECTION.FIELD=VALUE", help="Any other field."),
     ]  # fmt: skip
     for option, (_, _, text) in _FIELDS.items():
-        decorators.append(click.option(f"--{option}", default=None, help=text))
+        found = _COMPLETED.get(option)
+        decorators.append(click.option(f"--{option}", default=None, shell_complete=found, help=text))
     for decorate in reversed(decorators):
         command = decorate(command)
     return command

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from outlast.cli.complete import complete_cloud
 from outlast.cli.terminal import find_workspace, table
 from outlast.errors import BadRequest, NotFound, OutlastError, UsageError
 
@@ -24,14 +25,17 @@ def holdings_of(workspace_url: str, kind: Kind) -> Holdings:
     return Holdings(find_workspace(workspace_url), kind)
 
 
+def names_of(ctx: click.Context, kind: Kind) -> list[str]:
+    """From the records alone: asking clouds takes too long for a press of a key."""
+    try:
+        return [one.name for one in holdings_of(ctx.params.get("workspace_url") or "", kind).all()]
+    except OutlastError:
+        return []
+
+
 def _completion(kind: Kind) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     def complete(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
-        """From the records alone: asking clouds takes too long for a press of a key."""
-        try:
-            names = [one.name for one in holdings_of(ctx.params.get("workspace_url") or "", kind).all()]
-        except OutlastError:
-            return []
-        return [name for name in names if name.startswith(beginning)]
+        return [name for name in names_of(ctx, kind) if name.startswith(beginning)]
 
     return complete
 
@@ -45,7 +49,14 @@ def volume_argument(command: F) -> F:
 
 
 def cloud_option(command: F) -> F:
-    return click.option("--cloud", "cloud_name", default="", metavar="NAME", help="On this cloud (local).")(command)
+    return click.option(
+        "--cloud",
+        "cloud_name",
+        default="",
+        metavar="NAME",
+        shell_complete=complete_cloud,
+        help="On this cloud (local).",
+    )(command)
 
 
 def size(option: str, text: str) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.cli.complete import complete_path_on_machine
 from outlast.cli.options import clouds, workspace_option
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="[SRC] MACHINE|RUN:DEST")
+@click.argument(
+    "words", nargs=-1, required=True, metavar="[SRC] MACHINE|RUN:DEST", shell_complete=complete_path_on_machine
+)
 @click.option("--watch", is_flag=True, help="Go on: every save is there a moment later.")
 @click.option("--delete", is_flag=True, help="Delete there what was synced before and is here no more.")
 @click.option("--pull", is_flag=True, help="The other way: from the machine to SRC.")

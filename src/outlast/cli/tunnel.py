@@ -6,12 +6,13 @@ import signal
 
 import click
 
+from outlast.cli.complete import complete_run_or_machine
 from outlast.cli.options import clouds, workspace_option
 from outlast.cli.terminal import find_workspace, note
 
 
 @click.command()
-@click.argument("name", metavar="RUN|MACHINE")
+@click.argument("name", metavar="RUN|MACHINE", shell_complete=complete_run_or_machine)
 @click.argument("port", metavar="PORT[:LOCAL]")
 @workspace_option
 def tunnel(name: str, port: str, workspace_url: str) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.cli.complete import complete_volume_or_folder
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.store_find import holdings_of, ready, volume_argument
 from outlast.cli.terminal import note, table
@@ -107,7 +108,7 @@ def _listed(holding: Holding, inner: str) -> list[tuple[str, int, bool]]:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="[NAME] PATH")
+@click.argument("words", nargs=-1, required=True, metavar="[NAME] PATH", shell_complete=complete_volume_or_folder)
 @click.option("--machine", "by_machine", is_flag=True, help="Through a machine and sshfs also where a folder would do.")
 @workspace_option
 def mount(words: tuple[str, ...], by_machine: bool, workspace_url: str) -> int:
