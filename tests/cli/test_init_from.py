@@ -284,16 +284,23 @@ def test_what_a_cluster_table_cannot_say_is_named(console: Console) -> None:
     assert "otherwise: auth: " in answer.stderr
 
 
-def test_ray_in_a_container_stays_there_and_images_of_single_kinds_are_refused(console: Console) -> None:
-    docker = "docker: {image: 'rayproject/ray:2.60', run_options: [--env A=b]}\n"
-    answer = ask(console, RAY + docker)
+def test_the_container_of_a_cluster_is_taken_over(console: Console) -> None:
+    answer = ask(
+        console, RAY + "docker: {image: 'rayproject/ray:2.60', container_name: box, run_options: [--env A=b]}\n"
+    )
     assert answer.returncode == 0, answer.stderr
-    assert "left out: docker.run_options: " in answer.stderr
-    path = console.folder / "outlast.toml"
-    found = parse_cluster(tomllib.loads(path.read_text()), name="x", source="outlast.toml")
-    assert {box.image for kind in (found.head, *found.workers) if (box := kind.container)} == {"rayproject/ray:2.60"}
-    path.unlink()
-    assert "docker: a table has one image" in refusal(console, RAY + "docker: {image: a, worker_image: b}\n")
+    found = parse_cluster(tomllib.loads((console.folder / "outlast.toml").read_text()), name="x", source="outlast.toml")
+    assert found.head.container is not None
+    assert found.head.container.image == "rayproject/ray:2.60"
+    assert "left out: docker: name of head" in answer.stderr
+    assert "left out: docker: env of worker" in answer.stderr
+
+
+def test_containers_that_differ_are_refused(console: Console) -> None:
+    boxes = (
+        "docker: {head_image: 'rayproject/ray:2.60', worker_image: 'rayproject/ray:2.60-gpu', container_name: ray}\n"
+    )
+    assert "different images" in refusal(console, RAY + boxes)
 
 
 def test_a_cluster_file_that_is_wrong_is_refused_with_every_reason(console: Console) -> None:

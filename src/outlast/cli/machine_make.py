@@ -29,13 +29,7 @@ _DISK_GB = 10.0
 
 @click.command()
 @name_argument
-@click.option(
-    "--image",
-    default="",
-    metavar="NAME",
-    shell_complete=complete_image,
-    help="An image, or a family: its newest member.",
-)
+@click.option("--image", default="", metavar="NAME", shell_complete=complete_image, help="An image, or a family.")
 @click.option("--type", "type_name", default="", metavar="NAME", help="A machine type by its name.")
 @click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
 @click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
@@ -332,13 +326,7 @@ def _installed(cloud: Workshop, hands: Hands, name: str) -> list[str]:
 
 @click.command()
 @name_argument
-@click.option(
-    "--family",
-    required=True,
-    metavar="NAME",
-    shell_complete=complete_family,
-    help="The family that the image becomes the newest of.",
-)
+@click.option("--family", required=True, metavar="NAME", shell_complete=complete_family, help="Of which family.")
 @click.option("--image-name", default="", metavar="NAME", help="The name of the image (FAMILY and the time).")
 @click.option("--stop", "may_stop", is_flag=True, help="Stop the machine for it, and start it again.")
 @cloud_option

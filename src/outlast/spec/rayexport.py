@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.spec.cluster import HEAD, ClusterSpec, Kind
+from outlast.spec.cluster import HEAD, ClusterSpec, ContainerSpec, Kind
 from outlast.spec.convert import Findings
 from outlast.spec.needs import Range
 
@@ -22,7 +22,8 @@ def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
             cluster[field] = list(commands)
     if spec.files:
         cluster["files"] = dict(spec.files)
-    _container(spec, cluster, findings)
+    if image := _container(spec, findings):
+        cluster["container"] = image
     if spec.files_exclude:
         why = "what git ignores stays here anyway; `outlast cluster up FILE.yaml` honours the list"
         findings.left_out.append(f"rsync_exclude: {', '.join(spec.files_exclude)}: {why}")
@@ -31,19 +32,20 @@ def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
     return {"cluster": cluster}, findings
 
 
-def _container(spec: ClusterSpec, cluster: dict[str, Any], findings: Findings) -> None:
+def _container(spec: ClusterSpec, findings: Findings) -> str:
+    """The image that all machines share; a table has no word for anything else about it."""
     boxes = {kind.name: kind.container for kind in (spec.head, *spec.workers)}
     images = {box.image if box else "" for box in boxes.values()}
-    if images == {""}:
-        return
     if len(images) > 1:
-        findings.problems.append(
-            "docker: a table has one image for all machines; `outlast cluster up FILE.yaml` honours it"
-        )
-        return
-    cluster["container"] = images.pop()
-    if any(box is not None and (box.env or box.volumes or box.ulimits or box.capabilities) for box in boxes.values()):
-        findings.left_out.append("docker.run_options: has no field in outlast.toml")
+        why = "kinds of nodes have different images, and `[cluster] container` is one for all"
+        findings.problems.append(f"docker: {why}; go on with this file: `outlast cluster up FILE.yaml`")
+    for name, box in boxes.items():
+        plain = ContainerSpec(image=box.image) if box else None
+        for field in box.__struct_fields__ if box else ():
+            if getattr(box, field) != getattr(plain, field):
+                why = "has no field in outlast.toml; `outlast cluster up FILE.yaml` honours it"
+                findings.left_out.append(f"docker: {field} of {name} {why}")
+    return max(images)
 
 
 def _kind(kind: Kind, findings: Findings) -> dict[str, Any]:
