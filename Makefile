@@ -1,9 +1,10 @@
 # `make demo` and `make test` need nothing but Python 3.11+, make and a package index.
 PYTHON ?= python3
-BIN := .venv/bin
-READY := .venv/.ready
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
 
-.PHONY: setup demo docs test frameworks check format lock simulate soak clusters bench release clean
+.PHONY: setup demo docs test frameworks check format lock simulate soak clusters bench release pythons clean
 
 setup: $(READY)
 
@@ -11,10 +12,14 @@ $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "outlast needs Python 3.11 or newer; say which with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@tools/packages.sh
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
+
+# The core on every other Python that is here.
+pythons:
+	tools/pythons.sh
 
 demo: $(READY)
 	@$(BIN)/outlast demo
