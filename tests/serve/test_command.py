@@ -172,7 +172,7 @@ def test_a_kill_in_the_middle_of_an_upload_leaves_the_old_object_and_no_litter(s
     host, _, port = serving.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(
-            b"PUT /killed-1/object HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n" + b"n" * 4_000_000
+            b"PUT /killed-1/object HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000000\r\n\r\n" + b"n" * 4_000_000
         )
         eventually(lambda: len(stored_files(str(serving.root))) == 2, what="the staged body")
         serving.end(signal.SIGKILL)

@@ -48,17 +48,17 @@ def test_listens_on_loopback_alone(endpoint: Endpoint) -> None:
 
 
 def test_answers_requests_one_after_the_other_on_one_connection(endpoint: Endpoint) -> None:
-    heard = speak(endpoint, b"GET /storage/v1/b?project=p HTTP/1.1\r\nHost: h\r\n\r\n" * 3)
+    heard = speak(endpoint, b"GET /storage/v1/b?project=p HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
     assert heard.count(b"HTTP/1.1 200 OK") == 3
 
 
 def test_takes_bodies_in_chunks_and_after_asking(endpoint: Endpoint, call: Caller) -> None:
     heard = speak(
         endpoint,
-        b"PUT /box-1/chunked HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
+        b"PUT /box-1/chunked HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
         b"5\r\nhello\r\n",
         b"6;ext=1\r\n world\r\n0\r\nTrailer: x\r\n\r\n",
-        b"GET /box-1/chunked HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        b"GET /box-1/chunked HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
     )
     assert heard.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
     assert heard.endswith(b"\r\n\r\nhello world")
@@ -67,10 +67,10 @@ def test_takes_bodies_in_chunks_and_after_asking(endpoint: Endpoint, call: Calle
 @pytest.mark.parametrize(
     "half",
     [
-        b"PUT /box-1/half HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" + b"x" * 199_999,
-        b"PUT /box-1/half HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n30d40\r\n" + b"x" * 150_000,
-        b"PUT /box-1/half HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
-        b"POST " + UPLOAD.encode() + b"?uploadType=multipart HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\n"
+        b"PUT /box-1/half HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 199_999,
+        b"PUT /box-1/half HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n30d40\r\n" + b"x" * 150_000,
+        b"PUT /box-1/half HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"POST " + UPLOAD.encode() + b"?uploadType=multipart HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 90\r\n"
         b'Content-Type: multipart/related; boundary=x\r\n\r\n--x\r\n\r\n{"name":"half"}\r\n--x\r\n\r\nbody\r\n--x-',
     ],
     ids=["sized", "chunked", "nonsense", "multipart"],

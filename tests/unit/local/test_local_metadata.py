@@ -210,7 +210,7 @@ def test_garbage_does_not_end_the_server(shared: LocalCloud, get: Any) -> None:
 
 def test_requests_in_one_go_are_answered_in_order(shared: LocalCloud) -> None:
     address, port = shared.metadata_host("m").split(":")
-    head = "HTTP/1.1\r\nMetadata-Flavor: Google\r\nHost: x\r\n"
+    head = "HTTP/1.1\r\nMetadata-Flavor: Google\r\nHost: localhost\r\n"
     question = f"GET {V1}/instance/name {head}\r\nGET {V1}/project/project-id {head}Connection: close\r\n\r\n"
     with socket.create_connection((address, int(port)), timeout=5) as client:
         client.sendall(question.encode())

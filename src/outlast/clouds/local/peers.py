@@ -1,6 +1,8 @@
-"""Who is at the other end of a loopback connection. Loopback is open to every user of a computer; metadata is not.
+"""Who is at the other end of a loopback connection. Loopback is open to every user of a computer, and to every web page
+in this user's browser; what listens here is for neither.
 
-On a cloud the network keeps strangers away from a metadata server. Here it must ask: tokens and secrets are behind it.
+On a cloud the network keeps strangers away from a metadata server, and tokens keep them away from an API. Here the
+servers must ask: secrets are behind them, and whoever may launch a machine runs programs as this user.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -31,6 +34,20 @@ def is_stranger(client: socket.socket) -> bool:
     except OSError:
         return False
     return user is not None and user != os.geteuid()
+
+
+# By these our servers are found; all else that a browser may have been told to be this computer is a page's name.
+_OUR_NAMES = frozenset({"", "localhost", "metadata", "metadata.google.internal"})
+
+
+def is_page(headers: Mapping[str, str]) -> bool:
+    """Whether a web page asks (names in lower case). Browsers add headers that programs do not send; and a page whose
+    own name was made to lead here, so that it may read the answer, still says that name."""
+    if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+        return True
+    host = headers.get("host", "").strip().lower()
+    name = host if host.startswith("[") else host.partition(":")[0]
+    return name not in _OUR_NAMES and not name.startswith("[") and bool(name.strip("0123456789."))
 
 
 def _user_of(theirs: tuple[str, int], ours: tuple[str, int]) -> int | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from outlast.clouds.local.peers import is_stranger
+from outlast.clouds.local.peers import is_page, is_stranger
 
 _HEAD_BYTES_MAX = 16 * 1024
 _BODY_BYTES_MAX = 64 * 1024
@@ -55,6 +55,7 @@ class Reply(NamedTuple):
 
 
 _TO_STRANGERS = Reply(403, "this machine belongs to another user\n")
+_TO_PAGES = Reply(403, "this is not for web pages; use the address 127.0.0.1\n")
 
 
 class BadHead(ValueError):
@@ -157,7 +158,7 @@ class WebServer:
                 if taken is None:
                     break
                 request, connection.received, connection.closing = taken
-                reply = _TO_STRANGERS if connection.stranger else self._reply(request)
+                reply = self._refusal(connection, request) or self._reply(request)
                 if reply.wait_s is not None:
                     connection.waiting = (request, reply.etag)
                     connection.deadline = time.monotonic() + reply.wait_s
@@ -167,6 +168,11 @@ class WebServer:
             connection.closing = True
             connection.unsent += _encode(Reply(error.status), None, closing=True)
         self._send(connection)
+
+    def _refusal(self, connection: _Connection, request: Request) -> Reply | None:
+        if connection.stranger:
+            return _TO_STRANGERS
+        return _TO_PAGES if is_page(request.headers) else None
 
     def _finish_waiting(self, connection: _Connection, reply: Reply) -> None:
         assert connection.waiting is not None

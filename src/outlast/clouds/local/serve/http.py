@@ -1,16 +1,18 @@
-"""The server: HTTP/1.1 on loopback, a thread a connection, bodies streamed. Refuses to listen anywhere else."""
+"""The server: HTTP/1.1 on loopback, a thread a connection, bodies streamed. Refuses to listen anywhere else, and to
+answer other users of this computer or web pages: whoever may launch a machine here runs programs as this user."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO, cast
 
+from outlast.clouds.local.peers import is_page, is_stranger
 from outlast.clouds.local.serve.faults import Reset
 from outlast.clouds.local.serve.message import (
     PIECE_BYTES,
@@ -26,6 +28,8 @@ from outlast.clouds.local.serve.refusal import Refused
 # An unread body of this size is read and thrown away, so that the connection can go on; a larger one ends it.
 DRAIN_BYTES_MAX = 8 * 1024 * 1024
 _LINE_BYTES_MAX = 8192
+# An exabyte and more; beyond it a number is no size.
+_SIZE_DIGITS_MAX = 20
 # Up to this size head and body leave together.
 _ONE_PIECE_BYTES = 64 * 1024
 
@@ -70,10 +74,10 @@ class _Chunked:
 
     def _next(self) -> None:
         line = self._stream.readline(_LINE_BYTES_MAX)
-        try:
-            self._left = int(line.partition(b";")[0], 16)
-        except ValueError as problem:
-            raise ConnectionAbortedError(f"a chunk begins with {line!r}") from problem
+        size = line.partition(b";")[0].strip()
+        if not size.isalnum() or len(size) > _SIZE_DIGITS_MAX or size.strip(b"0123456789abcdefABCDEF"):
+            raise ConnectionAbortedError(f"a chunk begins with {line!r}")
+        self._left = int(size, 16)
         if self._left == 0:
             self._over = True
             while self._stream.readline(_LINE_BYTES_MAX).strip():
@@ -90,6 +94,7 @@ class _Connection(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.server.opened(self.connection)
+        self.stranger = is_stranger(self.connection)
 
     def finish(self) -> None:
         self.server.ended(self.connection)
@@ -106,8 +111,9 @@ class _Connection(BaseHTTPRequestHandler):
 
     def serve(self) -> None:
         try:
-            source = self._source()
             headers = {name.lower(): value for name, value in self.headers.items()}
+            self._admit(headers)
+            source = self._source()
             request = request_of(self.command, self.path, headers, source)
         except Refused as refused:
             self.close_connection = True
@@ -135,11 +141,17 @@ class _Connection(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = serve
 
+    def _admit(self, headers: Mapping[str, str]) -> None:
+        if self.stranger:
+            raise Refused(403, "forbidden", "this server belongs to another user of this computer")
+        if is_page(headers):
+            raise Refused(403, "forbidden", "this server is not for web pages; use the address 127.0.0.1")
+
     def _source(self) -> Source:
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             return _Chunked(cast(BinaryIO, self.rfile))
         text = self.headers.get("Content-Length", "0").strip()
-        if not text.isascii() or not text.isdigit():
+        if not text.isascii() or not text.isdigit() or len(text) > _SIZE_DIGITS_MAX:
             raise Refused(400, "badRequest", f"Content-Length: `{text}` is no length")
         return _Sized(cast(BinaryIO, self.rfile), int(text)) if int(text) else Bytes()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from outlast.clouds.local.serve.faults import Fault, Faults, Reset
 from outlast.clouds.local.serve.fields import masked
 from outlast.clouds.local.serve.message import Answer, Request, zip_answer
-from outlast.clouds.local.serve.refusal import Dialect, Refused, not_found
+from outlast.clouds.local.serve.refusal import Dialect, Refused, invalid, not_found
+
+# The parts of paths that name objects, and what a star takes.
+_WITH_SLASHES = frozenset({"object", "target", "rest", "api", "path"})
 
 Handler = Callable[[Request], Answer]
 Watch = Callable[[Request, Answer], None]
@@ -88,10 +91,18 @@ class Router:
             if route.handler is None:
                 break
             request.parts = {name: unquote(text) for name, text in found.groupdict().items()}
+            _check_names(request.parts)
             return route.dialect, route.handler
         if other_method:
             raise Refused(405, "httpMethodNotAllowed", f"{request.method} is not allowed for {request.path}")
         raise not_found(f"Not Found: there is no {request.path} here")
+
+
+def _check_names(parts: Mapping[str, str]) -> None:
+    """Most names become those of files; only names in a bucket have slashes, and these never do."""
+    for kind, name in parts.items():
+        if kind not in _WITH_SLASHES and (name in (".", "..") or "/" in name or "\0" in name):
+            raise invalid(f"Invalid resource field value: `{name}` cannot be the name of a {kind}")
 
 
 def path_pattern(pattern: str) -> re.Pattern[str]:
