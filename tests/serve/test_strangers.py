@@ -36,7 +36,9 @@ def test_a_web_page_launches_no_machine(call: Caller, headers: dict[str, str]) -
     assert "access-control-allow-origin" not in {name.lower() for name in answer.headers}
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"]
+)
 def test_a_page_whose_name_was_made_to_lead_here_reads_nothing(call: Caller, host: str) -> None:
     assert call("GET", "/storage/v1/b?project=p", Host=host).status == 403
 

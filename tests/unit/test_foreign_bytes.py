@@ -145,7 +145,7 @@ def machine(tmp_path: Path) -> Iterator[str]:
 PIECES = [
     b"GET ", b"POST ", b"PUT ", b"\x00\xff", b"/computeMetadata/v1/", b"instance/", b"attributes/", b"?recursive=true",
     b"&wait_for_change=true", b"&timeout_sec=0", b"&last_etag=", b"%2e%2e/", b"../", b" HTTP/1.1\r\n", b" HTTP/9.9\r\n",
-    b"Metadata-Flavor: Google\r\n", b"Host: 127.0.0.1\r\n", b"Content-Length: 99999999999\r\n", b"Content-Length: -1\r\n",
+    b"Metadata-Flavor: Google\r\n", b"Host: ::1\r\n", b"Content-Length: 99999999999\r\n", b"Content-Length: -1\r\n",
     b"Transfer-Encoding: chunked\r\n", b"\r\n", b"\r\n\r\n", b"\n\n", b"A" * 5000, b"zz\r\n",
     b"Expect: 100-continue\r\n",
 ]  # fmt: skip

@@ -28,7 +28,9 @@ _UNFINISHED = re.compile(
 # What Hugging Face writes before the weights.
 _DESCRIBES = re.compile(r"(generation_|adapter_|tokenizer_|preprocessor_|processor_)?config\.json|README\.md|.*\.jinja")
 _NAMED = re.compile(r"step-\d{9}")
-_STEP = re.compile(r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d+)", re.IGNORECASE)
+_STEP = re.compile(
+    r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE
+)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from outlast.cli.cluster_jobs import attach, dashboard, exec_command, jobs, logs
 from outlast.cli.complete import complete_cloud
 from outlast.cli.machine_find import workshop, workshops
 from outlast.cli.options import json_option, workspace_option
+from outlast.cli.screen import clear
 from outlast.cli.terminal import find_workspace, money, note, table
 from outlast.errors import NoSuchRun
 from outlast.spec.quantity import describe_s
@@ -139,7 +140,9 @@ def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:
 
             click.echo(msgspec.json.encode(sight).decode())
         else:
-            click.echo(("\x1b[2J\x1b[H" if watch else "") + _shown(found, sight))
+            if watch:
+                clear()
+            click.echo(_shown(found, sight))
         if not watch:
             return 0
         time.sleep(2.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import click
 
+from outlast.cli.screen import Output
 from outlast.errors import OverLimit, StoreUnreachable
 from outlast.front.rows import word
 from outlast.front.tell import sentence
@@ -39,6 +40,7 @@ class Follower:
         # Whose output it is, where several are shown; then whole lines are.
         self.prefix = prefix
         self._rest = b""
+        self.output = Output(whole_lines=bool(prefix))
         # What is done once, by whoever follows, before the output is shown.
         self.before: Callable[[], None] | None = None
 
@@ -91,8 +93,7 @@ class Follower:
         if self.prefix:
             *lines, self._rest = (self._rest + body).split(b"\n")
             body = b"".join(f"[{self.prefix}] ".encode() + line + b"\n" for line in lines)
-        sys.stdout.buffer.write(body)
-        sys.stdout.buffer.flush()
+        self.output.show(body)
         self.at_line_start = not body or body.endswith(b"\n")
 
     def cancel(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from outlast.cli.follow import Follower
 from outlast.cli.options import run_argument, workspace_option
+from outlast.cli.screen import Output
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.workspace.logs import LogReader, attempts_with_logs
@@ -46,9 +45,9 @@ def logs(run_name: str, follow: bool, attempt: int, workspace_url: str) -> int:
 
 
 def _print(reader: LogReader) -> None:
+    output = Output()
     for body in reader.read():
-        sys.stdout.buffer.write(body)
-    sys.stdout.buffer.flush()
+        output.show(body)
 
 
 def _print_until_over(reader: LogReader) -> None:

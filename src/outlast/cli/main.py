@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 
+from outlast.cli.screen import guard
+
 # Command → (module, attribute, group, what it does). The one list of commands; docs and completion come from it.
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "demo": ("demo", "demo", "start", "train something for half a minute, be preempted twice, survive"),
@@ -81,6 +83,7 @@ def root_help() -> str:
 def main() -> None:
     """The console script."""
     _open_streams()
+    guard()
     words = sys.argv[1:]
     # A shell that asks for completions calls without words: the question is in the environment.
     asked = "_OUTLAST_COMPLETE" in os.environ

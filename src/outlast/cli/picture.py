@@ -6,6 +6,7 @@ import shutil
 
 import click
 
+from outlast.cli.screen import one_line
 from outlast.cli.terminal import money
 from outlast.front.account import account
 from outlast.spec.quantity import describe_s
@@ -23,7 +24,7 @@ def timeline(state: RunState, now: float, *, width: int = 0) -> str:
     shown = [a for a in state.attempts if a.outcome != "refused"]
     if not shown:
         return ""
-    labels = [f"{a.number:>3} {a.zone}" for a in shown]
+    labels = [f"{a.number:>3} {one_line(a.zone)}" for a in shown]
     margin = max(len(label) for label in labels) + 1
     columns = width or max(40, min(100, shutil.get_terminal_size().columns))
     cells = columns - margin - 4

@@ -8,6 +8,7 @@ import click
 
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.runs import page
+from outlast.cli.screen import clear
 from outlast.cli.terminal import find_workspace
 
 
@@ -30,7 +31,7 @@ def ps(everything: bool, who: str, watch: bool, as_json: bool, workspace_url: st
     try:
         while True:
             text = page(workspace, everything=everything, who=who, as_json=as_json)
-            click.clear()
+            clear()
             click.echo(text, nl=False)
             time.sleep(1.0)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from outlast.cli.options import json_option, run_argument, workspace_option
 from outlast.cli.picture import legend, sums, timeline
 from outlast.cli.terminal import dim, find_workspace
 from outlast.front.rows import word
-from outlast.front.tell import told
+from outlast.front.tell import set_in, told
 from outlast.spec.quantity import describe_s
 from outlast.workspace.metrics import Point, stitched
 from outlast.workspace.story import Story
@@ -73,7 +73,7 @@ def _head(request: Request, story: Story) -> str:
     if request.code.commit:
         dirty = " with uncommitted changes" if request.code.dirty else ""
         lines.append(dim(f"code     {request.code.url or 'git'} {request.code.commit[:12]}{dirty}"))
-    return "\n".join(lines)
+    return "\n".join(set_in(line, 9) for line in lines)
 
 
 def _values(newest: dict[str, Point]) -> str:

@@ -17,6 +17,7 @@ import click
 from outlast.cli.odds import histogram, lane
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.project import load_project, spec_of, typed
+from outlast.cli.screen import command
 from outlast.cli.terminal import find_workspace, money, table
 from outlast.errors import OutlastError, SpecError, UsageError
 from outlast.policy.odds import POLICIES, Question, from_lives, from_traces, least_usd, play
@@ -183,7 +184,7 @@ def _foreseen(question: Question, worlds: Sequence[tuple[Zone, ...]]) -> tuple[l
 
 def _progress(what: str, done: int, of: int) -> None:
     if sys.stderr.isatty() and (done % 50 == 0 or done == of):
-        print(f"\r\x1b[K{what}: {done} of {of}", end="\r" if done < of else "\r\x1b[K", file=sys.stderr, flush=True)
+        command(f"\r\x1b[K{what}: {done} of {of}" + ("\r" if done < of else "\r\x1b[K"), sys.stderr)
 
 
 def _quantile(values: Sequence[float], part: float) -> float:

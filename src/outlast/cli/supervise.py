@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from outlast.cli.options import clouds, complete_run, json_option, workspace_option
-from outlast.cli.terminal import find_workspace, note
-from outlast.errors import UsageError
+from outlast.cli.terminal import complain, find_workspace, note
+from outlast.errors import OutlastError, UsageError
 from outlast.front.look import look
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.world import Place, Reap, Release, Step, describe
@@ -123,6 +123,17 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
         supervisor = Supervisor(workspace, clouds(workspace))
         supervisor.observer.hands_off = True  # the bells are for somebody who does more than reap
         supervisor.observer.observe(time.time())
-        for step in doomed:
-            supervisor.applier.apply(step)
+        return _carry_out(supervisor, doomed)
     return 0
+
+
+def _carry_out(supervisor: Supervisor, doomed: list[Step]) -> int:
+    """One machine that cannot be deleted leaves none of the others billing. The code of the last failure."""
+    code = 0
+    for step in doomed:
+        try:
+            supervisor.applier.apply(step)
+        except OutlastError as problem:
+            complain(f"could not {describe(step)}: {problem.message}", hint=problem.hint)
+            code = problem.exit_code
+    return code

@@ -12,6 +12,7 @@ import click
 
 from outlast.cli.complete import complete_path_on_machine
 from outlast.cli.options import clouds, workspace_option
+from outlast.cli.screen import command
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s
@@ -188,7 +189,8 @@ class _Teller:
         except OSError:
             width = 80
         text = text[: width - 1]
-        sys.stderr.write("\r" + text + " " * max(0, self._shown - len(text)))
+        command("\r", sys.stderr)
+        sys.stderr.write(text + " " * max(0, self._shown - len(text)))
         sys.stderr.flush()
         self._shown = len(text)
 
@@ -199,5 +201,5 @@ class _Teller:
 
 
 def _shown(path: str) -> str:
-    """A name as a terminal may see it: nothing in it moves the cursor."""
+    """A name in a line that is written again and again: nothing in it is wider than it counts."""
     return "".join(c if c.isprintable() else "?" for c in path)

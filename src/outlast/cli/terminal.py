@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+from outlast.cli.screen import one_line
 from outlast.front.words import money as money  # where most commands look for it
 from outlast.workspace.workspace import Workspace, open_workspace
 
@@ -52,6 +53,7 @@ def _columns() -> int:
 
 def table(rows: list[list[str]], *, header: list[str]) -> str:
     """Columns as wide as their widest cell. The last one is cut to the terminal's width, if there is a terminal."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     limit = _columns() if sys.stdout.isatty() else 10_000
     lines = []

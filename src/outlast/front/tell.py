@@ -12,7 +12,16 @@ from outlast.workspace.events import Event
 
 
 def sentence(event: Event) -> str:
-    """What happened, in a sentence."""
+    """What happened, in a sentence. A reason of many lines is set in: none of it looks like an event."""
+    return set_in(_sentence(event), 10)
+
+
+def set_in(text: str, columns: int) -> str:
+    """Other people's words among ours: what they have of further lines begins further in."""
+    return text.replace("\n", "\n" + " " * columns)
+
+
+def _sentence(event: Event) -> str:
     match event:
         case ev.Submitted():
             return f"submitted by {event.who}" if event.who else "submitted"

@@ -198,7 +198,9 @@ class Applier:
         state = self.observer.watched[step.run].story.state
         collect(self.workspace.bucket, step.run, state)
         Books(self.workspace).close_run(step.run, state)
-        for cloud in self.observer.watched[step.run].spec.machine.clouds:
-            drop_secrets(self.workspace, self.clouds[cloud], step.run)
+        for name in self.observer.watched[step.run].spec.machine.clouds:
+            # One that this outlast does not know was given none by it.
+            if (cloud := self.clouds.get(name)) is not None:
+                drop_secrets(self.workspace, cloud, step.run)
         self.workspace.bucket.delete(f"pulse/{step.run}")
         self.observer.forget(step.run)

@@ -26,8 +26,15 @@ from outlast.workspace.tree import OUTLASTIGNORE, Found, LeftOut, Tree, link_esc
 BYTES_MAX = 100_000_000
 _TRIES = 3
 _BLOCK, _RECORD = 512, 10240
+# Where nothing says how many there are.
+_FILES_MAX = 100_000
+# Around a file in the tar: its header, those of a name and a link as long as Linux has them, and what fills the block.
+_AROUND = 10 * 1024
 _PRIVATE_KEY = re.compile(rb"\s*(-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File-)")
 
+
+# Plain files and symbolic links: what `pack` writes. No sparse files either, whose holes a tar need not hold.
+_TAKEN = (b"0", b"\0", b"2")
 
 # Beside a field called `bytes` the type needs another name.
 Body = bytes
@@ -108,6 +115,7 @@ def unpack(bucket: Bucket, code: CodeRecord | str, destination: str) -> None:
     Raises Missing, and WorkspaceError if the bundle is corrupt, holds what could escape, or the folder is not empty.
     """
     sha256 = code if isinstance(code, str) else code.sha256
+    tar_max = _tar_bytes(BYTES_MAX, _FILES_MAX) if isinstance(code, str) else _tar_bytes(code.bytes, code.files)
     if os.path.isdir(destination) and os.listdir(destination):
         raise WorkspaceError(f"`{destination}` is not empty: code is unpacked into a folder of its own")
     destination = os.path.abspath(destination)
@@ -117,7 +125,7 @@ def unpack(bucket: Bucket, code: CodeRecord | str, destination: str) -> None:
     try:
         bucket.download(code_key(sha256), archive)
         os.makedirs(staged)
-        _extract(archive, staged, sha256)
+        _extract(archive, staged, sha256, tar_max)
         os.rename(staged, destination)
     finally:
         forget(archive)
@@ -224,26 +232,35 @@ def _megabytes(size: int) -> str:
 
 
 class _Source:
-    """Gives the tar out of the compressed file, and hashes what it gives."""
+    """Gives the tar out of the compressed file, and hashes what it gives; no more than there should be: a few bytes may
+    be compressed from more than any disk holds."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], bytes_max: int) -> None:
         self.digest = hashlib.sha256()
         self._file = file
+        self._left = bytes_max
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._file.read(size)
+        piece = self._file.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise EOFError("it is larger than what was packed")
         self.digest.update(piece)
         return piece
 
 
-def _extract(archive: str, staged: str, sha256: str) -> None:
+def _tar_bytes(size: int, files: int) -> int:
+    return size + _AROUND * (files + 2)
+
+
+def _extract(archive: str, staged: str, sha256: str, tar_max: int) -> None:
     """Unpack and compare at once. What was unpacked from a corrupt file is thrown away by the caller."""
     import tarfile
 
     zstd = zstd_module()
     try:
         with zstd.open(archive, "rb") as file:
-            source = _Source(file)
+            source = _Source(file, tar_max)
             with tarfile.open(
                 fileobj=source,  # type: ignore[call-overload]
                 mode="r|",
@@ -279,7 +296,7 @@ def _extract_files(tar: Any, staged: str) -> list[tuple[str, str]]:
     links, made = [], {""}
     for member in tar:
         path: str = member.name
-        if any(part in ("", ".", "..") for part in path.split("/")) or not (member.isreg() or member.issym()):
+        if any(part in ("", ".", "..") for part in path.split("/")) or member.type not in _TAKEN:
             raise WorkspaceError(f"code is refused: it holds `{path}`, which is no file of a bundle")
         if member.issym():
             links.append((path, member.linkname))

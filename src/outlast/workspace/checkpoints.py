@@ -131,6 +131,10 @@ def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: Each) -> None:
             _inside(folder, os.path.join(os.path.dirname(file.path), file.link))
             with _room_for(file.path):
                 os.symlink(file.link, _inside(folder, file.path))
+    # Asked when all of them are there: a link may lead out by way of another.
+    for file in manifest.files:
+        if file.link and not _leads_inside(folder, file.path):
+            raise Damaged(f"`{file.path}` leads out of the checkpoint folder")
 
 
 def _make(target: str, file: File) -> None:
@@ -192,6 +196,10 @@ def _room_for(path: str) -> Iterator[None]:
         if problem.errno not in _IMPOSSIBLE:
             raise
         raise Damaged(f"`{path}` cannot be a file of a checkpoint: {problem.strerror}") from problem
+
+
+def _leads_inside(folder: str, path: str) -> bool:
+    return os.path.realpath(os.path.join(folder, path)).startswith(os.path.join(os.path.realpath(folder), ""))
 
 
 def _inside(folder: str, path: str) -> str:

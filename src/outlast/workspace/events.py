@@ -6,7 +6,7 @@ is decided by comparing it with another machine's clock.
 
 # No `from __future__ import annotations` here: msgspec would compile each annotation anew in every process.
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,8 +15,12 @@ import msgspec
 Outcome = Literal["preempted", "crashed", "killed", "hung", "broken", "stopped"]
 
 
+# Up to the year 33,658, which no clock says: a story with another time was not written by us.
+Moment = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+
+
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    at: float = 0.0
+    at: Moment = 0.0
     # Whoever writes recognises its own event by it when the answer to the create was lost.
     nonce: str = ""
     by: str = ""

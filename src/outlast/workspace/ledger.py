@@ -22,6 +22,7 @@ CAUSES: tuple[Cause, ...] = ("work", "hand", "disk", "store", "boot", "lost", "i
 WASTE: tuple[Cause, ...] = ("boot", "lost", "idle", "stopped")
 Kind = Literal["run", "hand", "volume", "database"]
 DAY_S = 86400.0
+_DAYS_MAX = 36_500
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -212,8 +213,11 @@ def after(line: Line, begin: float, end: float = float("inf")) -> Line | None:
 
 
 def by_day(line: Line) -> Iterator[tuple[str, Line]]:
-    """A line, cut at every midnight of UTC."""
+    """A line, cut at every midnight of UTC; not one that claims to have lasted for a lifetime."""
     midnight = line.begin - line.begin % DAY_S
+    if line.end - line.begin > _DAYS_MAX * DAY_S:
+        yield day_of(midnight), line
+        return
     while midnight <= max(line.begin, line.end):
         piece = after(line, midnight, midnight + DAY_S)
         if piece is not None:

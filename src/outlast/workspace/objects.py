@@ -33,7 +33,10 @@ def _told(url: str, key: str) -> Iterator[None]:
             hint="check the credentials and that they may read and write the bucket",
         ) from problem
     except exceptions.BaseError as problem:
-        raise StoreUnreachable(f"workspace {url}: {_short(problem)}", hint="is the network up?") from problem
+        # Stores hold names that are no paths, `a//b` or `a/../b`; outlast writes none, and a listing ends at the first.
+        foreign = "invalid path" in str(problem)
+        hint = "outlast wrote no such object: delete it" if foreign else "is the network up?"
+        raise StoreUnreachable(f"workspace {url}: {_short(problem)}", hint=hint) from problem
 
 
 def _short(problem: BaseException) -> str:

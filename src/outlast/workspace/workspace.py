@@ -12,11 +12,13 @@ import msgspec
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun
 from outlast.spec.spec import Spec
 from outlast.workspace.bucket import Bucket, Entry, open_bucket
-from outlast.workspace.codec import decoded
+from outlast.workspace.codec import HINT, decoded
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.story import Story, event_key
 
 DEFAULT = "~/.outlast/workspace"
+# With the attempt and the workspace it is the name of a machine, which clouds let have 63 characters.
+_RUN = re.compile(r"[a-z][a-z0-9-]{0,59}")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,12 +135,15 @@ class Workspace:
         return max(taken, default=0) + 1
 
     def request(self, run: str) -> Request:
-        """What was asked. Raises NoSuchRun."""
+        """What was asked. Raises NoSuchRun, and Damaged for what no machine could be named after."""
         try:
             body = self.bucket.get(f"runs/{run}/spec.json")
         except Missing as problem:
             raise NoSuchRun(f"no run `{run}` in {self.url}", hint="see `outlast ps --all`") from problem
-        return decoded(body, Request, f"runs/{run}/spec.json")
+        request = decoded(body, Request, f"runs/{run}/spec.json")
+        if request.run != run or not _RUN.fullmatch(run):
+            raise Damaged(f"runs/{run}/spec.json is not the request of a run of that name", hint=HINT)
+        return request
 
     def story(self, run: str) -> Story:
         return Story(self.bucket, run)

@@ -1,0 +1,56 @@
+"""Records that others wrote into the workspace: they stop neither the supervision of the others nor the reaper."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.e2e.conftest import Home
+
+STORY = "runs/{}/story/00000001.json"
+
+
+def workspace(home: Home) -> Path:
+    return Path(home.workspace.url)
+
+
+def forge(home: Home, run: str, *, inside: str = "", **spec: object) -> None:
+    """A run as whoever may write to the workspace can make one up."""
+    request = {"run": inside or run, "spec": {"command": "true", "name": "evil", **spec}, "code": {"kind": "none"}}
+    for key, value in (
+        (f"runs/{run}/spec.json", request),
+        (STORY.format(run), {"event": "submitted"}),
+        (f"pulse/{run}", {}),
+    ):
+        path = workspace(home) / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+
+
+def test_made_up_runs_launch_nothing_and_keep_no_other_from_its_machine(home: Home) -> None:
+    for run in (
+        "a\nb-1",
+        "a\x1b[2J-1",
+        "-rf",
+        "$(touch owned)-1",
+        "x y;touch owned-1",
+        "A" * 200,
+        "..x-1",
+        "long" * 40,
+    ):
+        forge(home, run)
+    forge(home, "other-1", inside="../../x")
+    forge(home, "cloud-1", machine={"cloud": "no-such"})
+    for folder, name in (("pulse", b"/\xff\xfe"), ("bell", b"/lonely")):
+        os.makedirs(workspace(home) / folder, exist_ok=True)
+        with open(os.fsencode(workspace(home) / folder) + name, "w") as file:
+            file.write("{}")
+    answer = home.outlast("run", "--", "echo", "good")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "good\n"
+    assert "bug:" not in answer.stderr
+    listing = home.outlast("ps", "--all").stdout
+    assert "cloud-1" in listing
+    assert home.outlast("reap").stdout == "no machine is left over\n"
+    assert not list(home.root.rglob("owned"))
