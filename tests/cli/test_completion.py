@@ -81,7 +81,7 @@ def test_completes_sweeps_clusters_volumes_and_databases(console: Console) -> No
     for kind in ("volume", "database"):
         wish = Holding(name=f"demo-{kind}", kind=kind, id="1a2b3c", cloud="local", there=f"demo-{kind}-1")
         Holdings(open_workspace(str(console.workspace)), kind).create(wish)
-    assert complete(console, "outlast volume describe de") == ["demo-volume"]
+    assert complete(console, "outlast volume show de") == ["demo-volume"]
     assert complete(console, "outlast volume mount de")[0] == "demo-volume"
     assert complete(console, "outlast db check de") == ["demo-database"]
     assert complete(console, "outlast sweep show la") == ["last"]

@@ -36,7 +36,7 @@ def test_head_and_workers_mount_it_and_it_stays_while_they_do(bench: Bench) -> N
     assert "there is no volume `demos`" in refused.stderr
     assert bench.cloud.machines() == []
     bench.good("volume", "create", "demos", "--size", "1GB")
-    place = Path(json.loads(bench.good("volume", "describe", "demos", "--json"))["source"])
+    place = Path(json.loads(bench.good("volume", "show", "demos", "--json"))["source"])
     (place / "two.txt").write_text("22")
     (bench.project / "job.py").write_text(JOB)
     assert bench.good("cluster", "up") == "small\n"

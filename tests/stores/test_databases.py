@@ -82,7 +82,7 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
     with Session(login) as session:
         session.ask("DELETE FROM genes")
         session.ask("CREATE TABLE later (value INTEGER)")
-    assert backup in team.done("db", "describe", "genomes")
+    assert backup in team.done("db", "show", "genomes")
     team.done("db", "restore", "genomes", backup, "--yes")
     with Session(login) as session:
         assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2
@@ -103,7 +103,7 @@ def test_teammates_are_let_in_and_out_by_address(team: Team, engine: Engine) -> 
     team.done("db", "create", "genomes", "--engine", engine)
     team.refused(24, "db", "check", "genomes", "--from", "127.0.0.9")
     assert "ann" in team.done("db", "allow", "genomes", "ann=127.0.0.9")
-    assert "ann" in team.done("db", "describe", "genomes")
+    assert "ann" in team.done("db", "show", "genomes")
     team.done("db", "check", "genomes", "--from", "127.0.0.9")
     team.refused(24, "db", "check", "genomes", "--from", "127.0.0.10")
     team.done("db", "allow", "genomes", "127.0.8.0/24")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def described(team: Team, name: str = "demos") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(team.done("volume", "describe", name, "--json"))
+    found: dict[str, Any] = json.loads(team.done("volume", "show", name, "--json"))
     return found
 
 

@@ -123,7 +123,7 @@ def down(name: str, workspace_url: str) -> int:
 
 @cluster.command()
 @cluster_argument
-@click.option("--watch", "-f", "watch", is_flag=True, help="Again and again, until interrupted.")
+@click.option("--watch", "watch", is_flag=True, help="Again and again, until interrupted.")
 @json_option
 @workspace_option
 def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:

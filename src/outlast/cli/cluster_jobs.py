@@ -238,7 +238,7 @@ def stop(name: str, job: str, workspace_url: str) -> int:
 @cluster_argument
 @workspace_option
 def attach(name: str, workspace_url: str) -> int:
-    """A terminal on the head, in tmux: leave it with Ctrl-b d, and come back to it with the same words."""
+    """Open a terminal on the head, in tmux: leave it with Ctrl-b d, and come back to it with the same words."""
     from outlast.machines.ssh import Link
 
     _, cloud, found = _reach(workspace_url, name)
@@ -279,10 +279,12 @@ def _become(words: list[str]) -> None:
 
 @click.command()
 @cluster_argument
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Here; the same number as there if not said.")
+@click.option(
+    "--port", metavar="N", default=0, type=click.IntRange(0, 65535), help="Here; the same number as there if not said."
+)
 @workspace_option
 def dashboard(name: str, workspace_url: str, port: int) -> int:
-    """Ray's own dashboard on this computer, through ssh, until interrupted. It asks for the cluster's token."""
+    """Bring Ray's own dashboard to this computer, through ssh, until interrupted. It asks for the cluster's token."""
     from outlast.cli.options import clouds
     from outlast.cluster.place import FOLDER
     from outlast.cluster.record import DASHBOARD_PORT

@@ -62,7 +62,7 @@ def create(
 @json_option
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
-    """The databases of this workspace, with what they cost."""
+    """List the databases of this workspace, with what they cost."""
     holdings = holdings_of(workspace_url, "database")
     found = [(holding, *_look(holdings, holding)) for holding in holdings.all()]
 
@@ -92,8 +92,8 @@ def _look(holdings: Holdings, holding: Holding) -> tuple[Database | None, str, s
 @database_argument
 @json_option
 @workspace_option
-def describe(name: str, as_json: bool, workspace_url: str) -> int:
-    """Everything about the database NAME, but for its password."""
+def show(name: str, as_json: bool, workspace_url: str) -> int:
+    """Show everything about the database NAME, but for its password."""
     import msgspec
 
     from outlast.databases import care

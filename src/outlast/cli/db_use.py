@@ -136,7 +136,7 @@ def forget_certificates(name: str) -> None:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @workspace_option
 def shell(name: str, words: tuple[str, ...], workspace_url: str) -> int:
-    """The engine's own command line on the database NAME: mariadb or psql, with WORDS after its own."""
+    """Open the engine's own command line on the database NAME: mariadb or psql, with WORDS after its own."""
     from outlast.databases import shell as shells
 
     return shells.run(_login(name, workspace_url), words)

@@ -25,7 +25,7 @@ _BLOWS = ((0.3, True), (0.65, False))
 
 
 @click.command()
-@click.option("--epochs", default=60, show_default=True, help="How long to train.")
+@click.option("--epochs", metavar="N", default=60, show_default=True, help="How long to train.")
 @workspace_option
 def demo(epochs: int, workspace_url: str) -> int:
     """Train a small network on the local cloud, preempt it twice, see it survive.

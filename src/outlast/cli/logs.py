@@ -15,7 +15,7 @@ from outlast.workspace.logs import LogReader, attempts_with_logs
 @click.command()
 @run_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
-@click.option("--attempt", "-a", type=int, default=0, help="Only this attempt.")
+@click.option("--attempt", type=int, default=0, metavar="N", help="Only this attempt.")
 @workspace_option
 def logs(run_name: str, follow: bool, attempt: int, workspace_url: str) -> int:
     """Print what the command wrote, attempt after attempt."""

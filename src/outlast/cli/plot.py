@@ -26,8 +26,10 @@ _HEIGHT, _PNG_WIDTH, _PNG_HEIGHT = 16, 1000, 360
 @click.option("--png", "picture", default="", metavar="FILE", help="Write a picture instead.")
 @click.option("--log", "logarithmic", is_flag=True, help="Values on a logarithmic axis.")
 @click.option("--all-attempts", "apart", is_flag=True, help="Each attempt as it was, with the work that was lost.")
-@click.option("--width", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
-@click.option("--height", type=click.IntRange(6, 10_000), help="Of each metric, in lines; with --png in pixels.")
+@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
+@click.option(
+    "--height", metavar="N", type=click.IntRange(6, 10_000), help="Of each metric, in lines; with --png in pixels."
+)
 @json_option
 @workspace_option
 def plot(

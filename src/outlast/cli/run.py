@@ -23,22 +23,22 @@ from outlast.workspace.workspace import Request, Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Options that stand for one field of the spec: option → (section, field, help).
-_FIELDS: dict[str, tuple[str, str, str]] = {
-    "cloud": ("machine", "cloud", "local, gcp or aws."),
-    "cpus": ("machine", "cpus", "Processors: 8, 8+ or 4..16."),
-    "memory": ("machine", "memory", "Memory: 32GB, 32GB+."),
-    "gpu": ("machine", "gpu", "GPUs: T4, A100:8."),
-    "disk": ("machine", "disk", "Disk: 50GB."),
-    "type": ("machine", "type", "Machine type by name."),
-    "image": ("machine", "image", "Image to boot from."),
-    "container": ("machine", "container", "Container image to run the command in."),
-    "checkpoint": ("checkpoint", "path", "Folder that the program writes checkpoints to."),
-    "checkpoint-every": ("checkpoint", "every", "Least time between commits: 5m."),
-    "deadline": ("limits", "deadline", "End the run after this long: 12h."),
-    "cost": ("limits", "cost_usd", "End the run at this cost in USD."),
-    "crashes": ("limits", "crashes", "Crashes that end the run."),
-    "hang-after": ("limits", "hang_after", "No output and no checkpoint for so long is a hang."),
+# Options that stand for one field of the spec: option → (section, field, what it takes, help).
+_FIELDS: dict[str, tuple[str, str, str, str]] = {
+    "cloud": ("machine", "cloud", "NAME", "On this cloud: local, gcp or aws; several with commas."),
+    "cpus": ("machine", "cpus", "N", "Processors: 8, 8+ or 4..16."),
+    "memory": ("machine", "memory", "SIZE", "Memory: 32GB or 32GB+."),
+    "gpu": ("machine", "gpu", "KIND", "GPUs: T4 or A100:8."),
+    "disk": ("machine", "disk", "SIZE", "Disk: 50GB."),
+    "type": ("machine", "type", "NAME", "A machine type by its name."),
+    "image": ("machine", "image", "NAME", "An image, or a family."),
+    "container": ("machine", "container", "IMAGE", "Container image to run the command in."),
+    "checkpoint": ("checkpoint", "path", "FOLDER", "Folder that the program writes checkpoints to."),
+    "checkpoint-every": ("checkpoint", "every", "TIME", "Least time between commits: 5m."),
+    "deadline": ("limits", "deadline", "TIME", "End the run after this long: 12h."),
+    "cost": ("limits", "cost_usd", "USD", "End the run at this cost in USD."),
+    "crashes": ("limits", "crashes", "N", "Crashes that end the run."),
+    "hang-after": ("limits", "hang_after", "TIME", "No output and no checkpoint for so long is a hang."),
 }
 
 _COMPLETED = {"cloud": complete_cloud, "image": complete_image}
@@ -48,9 +48,9 @@ def spec_options(command: F) -> F:
     """Everything in `outlast.toml` can be said on the command line, too."""
     decorators = [
         click.argument("command", nargs=-1, type=click.UNPROCESSED),
-        click.option("--file", "-f", "path", type=click.Path(), default="",
+        click.option("--file", "-f", "path", type=click.Path(), default="", metavar="PATH",
                      help="The file to use instead of outlast.toml."),
-        click.option("--name", default="", help="Name of the run; numbers are added to it."),
+        click.option("--name", default="", metavar="NAME", help="Name of the run; numbers are added to it."),
         click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter."),
         click.option("--env", "-e", "envs", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
         click.option("--secret", "secrets", multiple=True, metavar="NAME", help="A variable whose value is secret."),
@@ -63,9 +63,9 @@ def spec_options(command: F) -> F:
                      help="Give the command a terminal, for a debugger; see `outlast attach`."),
         click.option("--set", "settings", multiple=True, metavar="SECTION.FIELD=VALUE", help="Any other field."),
     ]  # fmt: skip
-    for option, (_, _, text) in _FIELDS.items():
+    for option, (_, _, takes, text) in _FIELDS.items():
         found = _COMPLETED.get(option)
-        decorators.append(click.option(f"--{option}", default=None, shell_complete=found, help=text))
+        decorators.append(click.option(f"--{option}", default=None, metavar=takes, shell_complete=found, help=text))
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
@@ -76,7 +76,9 @@ def group_options(command: F) -> F:
     decorators = [
         click.option("--task", default="", metavar="TASK", help="More runs of this task, for a group under way."),
         click.option("--group", default="", metavar="GROUP", help="Which group (the newest that lives)."),
-        click.option("--count", default=0, type=click.IntRange(0, 1000), help="How many (the task's least)."),
+        click.option(
+            "--count", default=0, metavar="N", type=click.IntRange(0, 1000), help="How many (the task's least)."
+        ),
     ]
     for decorate in reversed(decorators):
         command = decorate(command)
@@ -88,7 +90,7 @@ def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     if options["name"]:
         table["name"] = options["name"]
-    for option, (section, field, _) in _FIELDS.items():
+    for option, (section, field, _, _) in _FIELDS.items():
         value = options[option.replace("-", "_")]
         if value is not None:
             table.setdefault(section, {})[field] = (

@@ -24,7 +24,9 @@ def _root(given: str) -> str:
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="On loopback; 0 for any free one.")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="On loopback; 0 for any free one."
+)
 @root_option
 def serve(port: int, root: str) -> int:
     """Serve Google's protocols on this computer, to gcloud and other clients, until interrupted."""

@@ -43,14 +43,25 @@ _STORIES = 20
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="Recorded capacity: a file a zone, or a folder.")
 @click.option("--mean-life", default="", metavar="TIME", help="Random capacity: how long spot machines live (2h).")
 @click.option("--mean-outage", default="", metavar="TIME", help="Random capacity: how long there are none (30m).")
-@click.option("--policy", type=click.Choice(list(POLICIES)), default="outlast", show_default=True)
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    default="outlast",
+    show_default=True,
+    help="Which one the pictures show.",
+)
 @click.option("--deadline", default="", metavar="TIME", help="Instead of `[limits] deadline`.")
 @click.option("--work", default="", metavar="TIME", help="Instead of `[limits] work`.")
 @click.option("--start", default="", metavar="TIME", help="What a start takes; measured if there was one.")
 @click.option(
-    "--runs", default=1000, show_default=True, type=click.IntRange(1, 1_000_000), help="How often to play it."
+    "--runs",
+    metavar="N",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 1_000_000),
+    help="How often to play it.",
 )
-@click.option("--seed", default=0, show_default=True, help="The same seed, the same runs.")
+@click.option("--seed", metavar="N", default=0, show_default=True, help="The same seed, the same runs.")
 @json_option
 @workspace_option
 def simulate(workspace_url: str, path: str, **options: Any) -> int:
@@ -256,7 +267,7 @@ def _as_text(question: Question, policy: str, played: dict[str, list[Outcome]], 
     lines = [
         head,
         "",
-        table(rows, header=["policy", "cost", "10–90 %", "ends after", "95 % by", "late", "on spot"]),
+        table(rows, header=["POLICY", "COST", "10–90 %", "ENDS AFTER", "95 % BY", "LATE", "ON SPOT"]),
         "",
     ]
     lines += histogram(f"cost with {policy}", [outcome.cost_usd for outcome in outcomes], money)

@@ -74,7 +74,7 @@ def ready(name: str, workspace_url: str, kind: Kind) -> tuple[Holdings, Holding]
     holdings = holdings_of(workspace_url, kind)
     holding = holdings.demand(name)
     if holding.phase != "ready":
-        hint = f"`outlast {holdings.word} describe {name}`"
+        hint = f"`outlast {holdings.word} show {name}`"
         raise BadRequest(f"the {kind} `{name}` is half {holding.phase}", hint=hint)
     return holdings, holding
 

@@ -35,7 +35,7 @@ def _found(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
 @json_option
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
-    """Every sweep of the workspace."""
+    """List every sweep of the workspace."""
     workspace = find_workspace(workspace_url)
     found: list[dict[str, Any]] = []
     for name in sweeps(workspace):
@@ -78,7 +78,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
 @json_option
 @workspace_option
 def show(sweep_name: str, weigh: bool, as_json: bool, workspace_url: str) -> int:
-    """The trials of a sweep, the best first."""
+    """Show the trials of a sweep, the best first."""
     workspace = find_workspace(workspace_url)
     sweep, state = _found(workspace, sweep_name)
     click.echo(page(workspace, sweep, state, as_json=as_json))
@@ -107,7 +107,7 @@ def _study(sweep: Sweep, state: SweepState) -> Search:
 @json_option
 @workspace_option
 def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int:
-    """The best trial; with several goals all that no other one beats."""
+    """Show the best trial; with several goals all that no other one beats."""
     workspace = find_workspace(workspace_url)
     sweep, state = _found(workspace, sweep_name)
     leaders = best_of(state, sweep.search.goals)
@@ -202,7 +202,7 @@ def _write(path: str, body: bytes) -> None:
     help="Only this picture; may be repeated.",
 )
 @click.option("--png", "picture", default="", metavar="FILE", help="Write a picture instead.")
-@click.option("--width", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
+@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
 @workspace_option
 def plot(sweep_name: str, kinds: tuple[str, ...], picture: str, width: int | None, workspace_url: str) -> int:
     """Draw how the search went, what decides, and the trials as lines over all parameters."""

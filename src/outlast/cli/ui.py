@@ -15,7 +15,13 @@ _DEFAULT_PORT = 8640
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=_DEFAULT_PORT, help="0 for any free one (8640).")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=_DEFAULT_PORT,
+    help="On loopback (8640); 0 for any free one.",
+)
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen there, not on this computer alone.")
 @click.option("--password-file", default="", metavar="FILE", help="Ask whoever comes for the password in this file.")
 @click.option("--with-token", is_flag=True, help="With --host: the link that is printed shall be enough.")

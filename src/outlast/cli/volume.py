@@ -46,7 +46,7 @@ def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url:
 @json_option
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
-    """The volumes of this workspace, with what they cost a month."""
+    """List the volumes of this workspace, with what they cost a month."""
     holdings = holdings_of(workspace_url, "volume")
     found = [(holding, *_look(holdings, holding)) for holding in holdings.all()]
 
@@ -77,8 +77,8 @@ def _look(holdings: Holdings, holding: Holding) -> tuple[Volume | None, str, str
 @volume_argument
 @json_option
 @workspace_option
-def describe(name: str, as_json: bool, workspace_url: str) -> int:
-    """Everything about the volume NAME: size, room, cost, who uses it, where it is mounted here."""
+def show(name: str, as_json: bool, workspace_url: str) -> int:
+    """Show everything about the volume NAME: size, room, cost, who uses it, where it is mounted here."""
     import msgspec
 
     from outlast.volumes import care, laptop

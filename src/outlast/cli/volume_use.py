@@ -73,7 +73,7 @@ def _free(folder: str) -> float:
 @json_option
 @workspace_option
 def ls(name: str, folder: str, as_json: bool, workspace_url: str) -> int:
-    """What is in the volume NAME, or in a FOLDER of it."""
+    """List what is in the volume NAME, or in a FOLDER of it."""
     import json
 
     from outlast.volumes import door

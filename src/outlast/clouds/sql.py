@@ -165,7 +165,7 @@ def sorted_out(problem: Exception, login: Login) -> OutlastError:
         return DatabaseUnreachable(f"`{login.host}` has no address: {cause.strerror}", hint="is the network up?")
     if isinstance(cause, OSError):
         why = f"nobody listens at {where}: {cause.strerror or cause}"
-        return DatabaseUnreachable(why, hint="`outlast db describe NAME` says whether it runs")
+        return DatabaseUnreachable(why, hint="`outlast db show NAME` says whether it runs")
     return DatabaseRefused(f"{where}: {said}", hint=f"the server's own code is {code}" if code else "")
 
 

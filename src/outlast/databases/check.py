@@ -92,7 +92,7 @@ def _connect(login: Login, patience_s: float) -> socket.socket:
         raise DatabaseUnreachable(why, hint="`outlast db allow NAME --me` lets your address in") from problem
     except ConnectionRefusedError as problem:
         why = f"nobody listens at {where}: the port is closed"
-        raise DatabaseUnreachable(why, hint="`outlast db describe NAME` says whether it runs") from problem
+        raise DatabaseUnreachable(why, hint="`outlast db show NAME` says whether it runs") from problem
     except OSError as problem:
         raise DatabaseUnreachable(f"{where} cannot be reached: {problem.strerror or problem}") from problem
 
@@ -110,7 +110,7 @@ def _encrypt(plain: socket.socket, login: Login) -> str:
         raise DatabaseUnreachable(why, hint=hint) from problem
     except TimeoutError as problem:
         why = f"what listens at {login.host}:{login.port} says nothing: it hangs, or has too much to do"
-        raise DatabaseUnreachable(why, hint="`outlast db describe NAME`, and try again in a moment") from problem
+        raise DatabaseUnreachable(why, hint="`outlast db show NAME`, and try again in a moment") from problem
     except (ssl.SSLError, OSError, struct.error, IndexError) as problem:
         why = f"what listens at {login.host}:{login.port} does not encrypt as {login.engine} does ({problem})"
         raise DatabaseUnreachable(why, hint="is it another program? `ss -ltnp` says who listens") from problem

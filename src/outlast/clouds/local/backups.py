@@ -57,7 +57,7 @@ def every(folder: str) -> list[Backup]:
 def find(folder: str, backup: str) -> str:
     path = f"{folder}/backups/{backup}"
     if not _ID.fullmatch(backup) or not os.path.exists(path):
-        raise NotFound(f"there is no backup `{backup}`", hint="`outlast db describe NAME` lists them")
+        raise NotFound(f"there is no backup `{backup}`", hint="`outlast db show NAME` lists them")
     return path
 
 
