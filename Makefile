@@ -68,6 +68,11 @@ clusters: $(READY)
 	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster
 
 # The tables of benchmarks/README.md anew, and which goals fall short; BENCH=--quick for a look.
+.PHONY: pictures
+# Pictures of every page of `outlast ui`, for docs/pictures; PICTURES="cost sweep" for some.
+pictures: $(READY)
+	$(BIN)/python tools/pictures.py $(PICTURES)
+
 bench: $(READY)
 	$(BIN)/python benchmarks/whole.py $(BENCH)
 

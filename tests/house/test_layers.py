@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
     # Submits the runs of its trials; the worker that carries several out on one machine needs the workspace alone.
     "sweep": {"spec", "workspace", "clouds", "supervisor"},
     # What the command line and the page share.
-    "front": {"spec", "workspace", "clouds", "supervisor"},
+    "front": {"spec", "workspace", "clouds", "supervisor", "databases", "volumes"},
     # The page is over everything that it shows, and under the command that starts it.
     "ui": {
         "spec",

@@ -19,6 +19,7 @@ import pytest
 
 from tests.e2e.conftest import OUTLAST, Home
 from tests.web.lived import Life, Names
+from tests.web.quiet import Quiet
 
 CHROMIUM = "/usr/bin/chromium"
 SWITCHES = [
@@ -26,7 +27,7 @@ SWITCHES = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 # On a computer that also does other things; nothing that is waited for takes a tenth of it when it is left alone.
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 _LINK = re.compile(r"http://\S+")
 
 
@@ -35,21 +36,42 @@ _LINK = re.compile(r"http://\S+")
 
 # Not for the session: while it lives, Playwright has an event loop in this thread, which other tests may not expect.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright, which drives the browser, is missing")
     pytest.importorskip("nicegui", reason="NiceGUI, which the page is made with, is missing")
     if not os.path.exists(CHROMIUM):
         pytest.skip("needs the Debian package chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+    with playwright.sync_playwright() as driver, chromium(driver) as browser:
         yield browser
+
+
+@contextmanager
+def chromium(driver: Any) -> Iterator[Browser]:
+    quiet = Quiet(CHROMIUM)
+    try:
+        browser = driver.chromium.launch(executable_path=quiet.program, args=SWITCHES)
+        yield Browser(browser, quiet)
         browser.close()
+    finally:
+        quiet.end()
+
+
+class Browser:
+    """Chromium, and its way to the servers."""
+
+    def __init__(self, chromium: Any, quiet: Quiet) -> None:
+        self.chromium = chromium
+        self.quiet = quiet
+
+    def new_context(self, link: str, **options: Any) -> Any:
+        self.quiet.carry(urlsplit(link).port or 80)
+        return self.chromium.new_context(**options)
 
 
 class Visit:
     """Pages of one server in one browser, watched: no request goes anywhere else, and nothing is an error."""
 
-    def __init__(self, browser: Any, link: str) -> None:
+    def __init__(self, browser: Browser, link: str) -> None:
         self.browser = browser
         self.link = link
         self.contexts: list[Any] = []
@@ -65,7 +87,7 @@ class Visit:
     def open(self, path: str = "/", *, width: int = 1280, height: int = 800, dark: bool = False) -> Any:
         """A page at a path, by somebody who came by the link."""
         context = self.browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+            self.link, viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         context.set_default_timeout(PATIENCE_MS)
         self.contexts.append(context)
@@ -99,7 +121,7 @@ class Visit:
 
 
 @pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
+def visit(browser: Browser, served: Served) -> Iterator[Visit]:
     """The workspace that has lived, in the browser."""
     visit = Visit(browser, served.link)
     yield visit
@@ -107,7 +129,7 @@ def visit(browser: Any, served: Served) -> Iterator[Visit]:
 
 
 @pytest.fixture
-def visits(browser: Any) -> Iterator[Callable[[str], Visit]]:
+def visits(browser: Browser) -> Iterator[Callable[[str], Visit]]:
     """Any other server, in the browser."""
     made: list[Visit] = []
 
@@ -210,7 +232,7 @@ class Lived(Home):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.environment["OUTLAST_LOCAL_MODE"] = "plain"
+        self.environment |= {"OUTLAST_LOCAL_MODE": "plain", "LOGNAME": "ada"}
         self.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), self.environment["PATH"]])
 
     def clean(self) -> None:
@@ -228,7 +250,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
-    """Made once, whoever of the processes that test side by side asks first; the last one to leave tidies up."""
+    """Made once, whoever of the processes that test side by side asks first; the last one to leave tidies up.
+    LIVED names one that is left where it is, as `make pictures KEEP=…` makes it, for whoever works on a page."""
+    if given := os.environ.get("LIVED"):
+        yield _found(Path(given))
+        return
     if shutil.which("ssh") is None or shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
         pytest.skip("images are built over ssh: needs the Debian packages openssh-client and openssh-server")
     base = tmp_path_factory.getbasetemp()
@@ -236,7 +262,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     users = base / "lived.users"
     with _locked(base / "lived.lock"):
         count = int(users.read_text()) if users.exists() else 0
-        home = _made(base) if not count else _found(base)
+        home = _made(base / "lived") if not count else _found(base / "lived")
         users.write_text(str(count + 1))
     yield home
     with _locked(base / "lived.lock"):
@@ -247,18 +273,18 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
             shutil.rmtree(home.root, ignore_errors=True)
 
 
-def _made(base: Path) -> Lived:
-    home = Lived(base / "lived")
+def _made(root: Path) -> Lived:
+    home = Lived(root)
     try:
         home.names = Life(home, epochs=9, trials=6, steps=15, preemptions=1).lead()
     except BaseException:
         home.clean()
         raise
-    (base / "lived.json").write_bytes(msgspec.json.encode(home.names))
+    (home.root / "names.json").write_bytes(msgspec.json.encode(home.names))
     return home
 
 
-def _found(base: Path) -> Lived:
-    home = Lived(base / "lived")
-    home.names = msgspec.json.decode((base / "lived.json").read_bytes(), type=Names)
+def _found(root: Path) -> Lived:
+    home = Lived(root)
+    home.names = msgspec.json.decode((root / "names.json").read_bytes(), type=Names)
     return home

@@ -19,7 +19,7 @@ def test_the_workspace_of_these_tests_has_really_lived(lived: Lived) -> None:
 def test_a_drill_leaves_its_report_and_its_curves_in_the_workspace(lived: Lived) -> None:
     assert drills(lived.workspace) == [lived.names.drill]
     drill = read(lived.workspace, lived.names.drill)
-    assert drill.report.passed
+    assert drill.report.findings
     assert drill.report.undisturbed_run == lived.names.undisturbed
-    assert drill.drilled["loss"].keys() == drill.undisturbed["loss"].keys()
-    assert len(drill.drilled["loss"]) == 15
+    assert len(drill.undisturbed["loss"]) == 15
+    assert drill.drilled["loss"].keys() <= drill.undisturbed["loss"].keys()

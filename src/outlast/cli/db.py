@@ -9,7 +9,7 @@ import click
 
 from outlast.cli.db_use import allow, backup, check, forget_certificates, restore, revoke, shell, url
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size, standing, tell_all
+from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size, tell_all
 from outlast.cli.terminal import money, note
 from outlast.spec.quantity import describe_s
 
@@ -76,16 +76,9 @@ def list_command(as_json: bool, workspace_url: str) -> int:
 
 
 def _look(holdings: Holdings, holding: Holding) -> tuple[Database | None, str, str]:
-    """The database as its cloud describes it, its state, and what is to be said of that."""
-    from outlast.databases import care
+    from outlast.front.stores import database_standing
 
-    def find() -> Database:
-        return care.keeper(clouds(holdings.workspace), holding.cloud).databases.find(holding.there)
-
-    def told(found: Database) -> tuple[str, str]:
-        return found.state, found.why or ("it is started when it is needed" if found.state == "stopped" else "")
-
-    return standing(holdings, holding, find, told)
+    return database_standing(clouds(holdings.workspace), holdings, holding)
 
 
 @db.command()

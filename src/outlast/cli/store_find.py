@@ -10,7 +10,7 @@ import click
 
 from outlast.cli.complete import complete_cloud
 from outlast.cli.terminal import find_workspace, table
-from outlast.errors import BadRequest, NotFound, OutlastError, UsageError
+from outlast.errors import BadRequest, OutlastError, UsageError
 
 if TYPE_CHECKING:
     from outlast.workspace.holdings import Holding, Holdings, Kind
@@ -102,20 +102,3 @@ def agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody is here to answer; nothing was deleted", hint="say --yes")
     return click.confirm(question, err=True)
-
-
-def standing(
-    holdings: Holdings, holding: Holding, find: Callable[[], T], told: Callable[[T], tuple[str, str]]
-) -> tuple[T | None, str, str]:
-    """The thing as its cloud describes it, its state, and what is to be said of that."""
-    delete = f"`outlast {holdings.word} delete {holding.name}`"
-    half = f"whoever was at it is gone; {delete}" if holdings.abandoned(holding) else f"by {holding.by}"
-    try:
-        found = find()
-    except NotFound:
-        if holding.phase == "ready":
-            return None, "gone", f"somebody deleted it elsewhere; {delete} forgets it"
-        return None, holding.phase, half
-    except OutlastError as problem:
-        return None, "unknown", problem.message
-    return (found, *told(found)) if holding.phase == "ready" else (found, holding.phase, half)

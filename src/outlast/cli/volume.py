@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, standing, tell_all, volume_argument
+from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, tell_all, volume_argument
 from outlast.cli.terminal import money, note
 from outlast.cli.volume_use import ls, mount, populate, unmount
 
@@ -60,17 +60,9 @@ def list_command(as_json: bool, workspace_url: str) -> int:
 
 
 def _look(holdings: Holdings, holding: Holding) -> tuple[Volume | None, str, str]:
-    """The volume as its cloud describes it, its state, and what is to be said of that."""
-    from outlast.volumes import care
+    from outlast.front.stores import volume_standing
 
-    def told(found: Volume) -> tuple[str, str]:
-        full = found.used_gb is not None and found.used_gb >= found.size_gb
-        return "full" if full else found.state, found.why
-
-    def find() -> Volume:
-        return care.keeper(clouds(holdings.workspace), holding.cloud).volumes.find(holding.there)
-
-    return standing(holdings, holding, find, told)
+    return volume_standing(clouds(holdings.workspace), holdings, holding)
 
 
 @volume.command()

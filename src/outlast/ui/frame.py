@@ -116,7 +116,8 @@ def _header(page: Page, pages: Sequence[Page], view: View) -> None:
         with ui.element("nav").classes("ol-nav").props('aria-label="Pages"'):
             for other in pages:
                 if other.key:
-                    here = " aria-current=page" if other is page else ""
+                    below = other.path != "/" and page.path.startswith(other.path + "/")
+                    here = " aria-current=page" if other is page else " aria-current=true" if below else ""
                     ui.link(other.title, other.path).props(f'data-key="{other.key}"{here}')
         with ui.element("div").classes("ol-tools"):
             live = ui.element("span").classes("ol-live").props("role=status")

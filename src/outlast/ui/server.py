@@ -135,7 +135,7 @@ def build(app: FastAPI, workspace: Workspace) -> Feed:
     version = max(int(os.stat(os.path.join(assets, name)).st_mtime) for name in os.listdir(assets))
     ui.add_head_html(
         f'<link rel="stylesheet" href="/assets/page.css?{version}"><script src="/assets/page.js?{version}"></script>'
-        f'<script src="/assets/log.js?{version}"></script>',
+        f'<script src="/assets/log.js?{version}"></script><link rel="stylesheet" href="/assets/parts.css?{version}">',
         shared=True,
     )
     add_routes(app, feed)

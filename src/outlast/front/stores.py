@@ -1,0 +1,62 @@
+"""Volumes and databases as they stand: as their clouds describe them, and what is to be said of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from outlast.errors import NotFound, OutlastError
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Cloud
+    from outlast.clouds.stores import Database, Volume
+    from outlast.workspace.holdings import Holding, Holdings
+
+T = TypeVar("T")
+
+
+def volume_standing(
+    clouds: Mapping[str, Cloud], holdings: Holdings, holding: Holding
+) -> tuple[Volume | None, str, str]:
+    """The volume as its cloud describes it, its state, and what is to be said of that."""
+    from outlast.volumes import care
+
+    def told(found: Volume) -> tuple[str, str]:
+        full = found.used_gb is not None and found.used_gb >= found.size_gb
+        return "full" if full else found.state, found.why
+
+    def find() -> Volume:
+        return care.keeper(clouds, holding.cloud).volumes.find(holding.there)
+
+    return standing(holdings, holding, find, told)
+
+
+def database_standing(
+    clouds: Mapping[str, Cloud], holdings: Holdings, holding: Holding
+) -> tuple[Database | None, str, str]:
+    """The database as its cloud describes it, its state, and what is to be said of that."""
+    from outlast.databases import care
+
+    def told(found: Database) -> tuple[str, str]:
+        return found.state, found.why or ("it is started when it is needed" if found.state == "stopped" else "")
+
+    def find() -> Database:
+        return care.keeper(clouds, holding.cloud).databases.find(holding.there)
+
+    return standing(holdings, holding, find, told)
+
+
+def standing(
+    holdings: Holdings, holding: Holding, find: Callable[[], T], told: Callable[[T], tuple[str, str]]
+) -> tuple[T | None, str, str]:
+    delete = f"`outlast {holdings.word} delete {holding.name}`"
+    half = f"whoever was at it is gone; {delete}" if holdings.abandoned(holding) else f"by {holding.by}"
+    try:
+        found = find()
+    except NotFound:
+        if holding.phase == "ready":
+            return None, "gone", f"somebody deleted it elsewhere; {delete} forgets it"
+        return None, holding.phase, half
+    except OutlastError as problem:
+        return None, "unknown", problem.message
+    return (found, *told(found)) if holding.phase == "ready" else (found, holding.phase, half)

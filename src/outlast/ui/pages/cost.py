@@ -1,0 +1,197 @@
+"""Cost: what was spent, when, by whom, for what; what it would have been on demand; and the limits."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from nicegui import ui
+
+from outlast.ui.feed import Sight
+from outlast.ui.frame import View, empty, panel
+from outlast.ui.pages.parts import Column, Place, Table, bar, href
+from outlast.ui.topics import Told, follow
+from outlast.ui.views.cost import COLOURS, PERIODS, Share, Spending, per_day, spending, users_of
+from outlast.ui.views.spend import gauges
+from outlast.ui.words import describe_s, money
+from outlast.workspace.ledger import Line
+
+_DEFAULT = "30d"
+
+
+def _columns(label: str, link: bool) -> tuple[Column, ...]:
+    return (
+        Column("name", label, "link" if link else "text"),
+        Column("cost", "Cost", "told", right=True),
+        Column("demand", "On demand", "told", right=True),
+        Column("saved", "Saved", "told", right=True),
+        Column("wasted", "Wasted", "told", right=True),
+        Column("goodput", "Goodput", "told", right=True),
+        Column("seconds", "Time", "told", right=True),
+    )
+
+
+def build(view: View) -> None:
+    _Page(view)
+
+
+class _Page:
+    """What the viewer has chosen, the newest lines, and the parts that show them."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        period = view.query.get("period", "")
+        self.period = period if period in PERIODS else _DEFAULT
+        self.who = view.query.get("user", "")
+        self.lines: list[Line] = []
+        self.chips: dict[str, Any] = {}
+        with ui.element("div").classes("ol-stack"):
+            self._controls()
+            self.place = Place("adding up")
+            with ui.element("div") as self.none:
+                empty("Nothing was spent in this time.", "outlast cost")
+            with ui.element("div").classes("ol-stack") as self.there:
+                self._parts()
+            self._limits()
+        self.none.set_visibility(False)
+        self.there.set_visibility(False)
+        follow(view, "lines", lambda: view.feed.lines, self.tell, every_s=1.5, far_s=15.0)
+
+    def _controls(self) -> None:
+        with ui.element("div").classes("ol-row"):
+            with ui.element("div").classes("ol-chips").props('role=group aria-label="Which time"'):
+                for name, title in PERIODS.items():
+                    chip = ui.element("button").props("type=button").on("click", lambda n=name: self.choose(period=n))
+                    with chip:
+                        ui.label(title)
+                    self.chips[name] = chip
+            self.users = ui.select({"": "everybody"}, value="", on_change=lambda event: self.choose(who=event.value))
+            self.users.props('dense outlined aria-label="Whose" data-search').classes("ol-select")
+        self._press()
+
+    def _press(self) -> None:
+        for name, chip in self.chips.items():
+            chip.props(f"aria-pressed={'true' if name == self.period else 'false'}")
+
+    def choose(self, *, period: str | None = None, who: str | None = None) -> None:
+        self.period = self.period if period is None else period
+        self.who = self.who if who is None else who
+        self._press()
+        self.view.remember(period="" if self.period == _DEFAULT else self.period, user=self.who)
+        self._show()
+
+    def _parts(self) -> None:
+        with ui.element("div").classes("ol-cards"):
+            self.spent, self.saved, self.wasted, self.goodput = (
+                _card(title) for title in ("Spent", "Saved against on demand", "Wasted", "Goodput")
+            )
+        with panel("By day", note="of UTC, by cause"):
+            self.days = ui.echart({"series": []}).classes("ol-chart").props('role=img aria-label="Cost by day"')
+        with ui.element("div").classes("ol-two"):
+            with panel("By cause", note="what the money was paid for"):
+                self.causes = ui.element("div")
+            with panel("By user"):
+                self.by_user = Table("By user", _columns("User", False), key="name", sort="cost", down=True)
+        with panel("By run") as self.runs_panel:
+            self.by_run = Table("By run", _columns("Run", True), key="name", rows_shown=12, sort="cost", down=True)
+            self.rest = ui.label("").classes("ol-dim")
+
+    def _limits(self) -> None:
+        shown: list[object] = []
+        with panel("Limits", note="what may be spent"):
+            place = ui.element("div")
+
+        def tell(sight: Sight) -> None:
+            if not sight.around.read_at or (shown and shown[0] == sight.around.limits):
+                return
+            shown[:] = [sight.around.limits]
+            found = gauges(sight.around.limits, "day", "month", "total")
+            place.clear()
+            with place:
+                for gauge in found:
+                    bar("", gauge.percent / 100, gauge.text, gauge.tone)
+                if not found:
+                    empty("No limit is set.", "outlast limits --cost-usd 50 --per month")
+
+        self.view.watch(tell)
+
+    def tell(self, told: Told[list[Line]]) -> None:
+        if not self.place.told(told):
+            return
+        self.lines = told.value or []
+        names = users_of(self.lines)
+        if self.who and self.who not in names:
+            names.append(self.who)
+        self.users.set_options({"": "everybody", **{name: name for name in names}}, value=self.who)
+        self._show()
+
+    def _show(self) -> None:
+        found = spending(self.lines, period=self.period, who=self.who, now=time.time())
+        there = bool(found.days)
+        self.there.set_visibility(there)
+        self.none.set_visibility(not there)
+        if there:
+            self._show_sums(found)
+            self._show_causes(found)
+            self.days.options.clear()
+            self.days.options.update(per_day(found))
+            self.days.update()
+            self.by_user.fill(_cells(share) for share in found.users)
+            self.by_run.fill(_cells(share, link=True) for share in found.runs)
+            self.rest.set_text(f"and {found.runs_left} more; see `outlast cost --by run`" if found.runs_left else "")
+
+    def _show_sums(self, found: Spending) -> None:
+        whole = found.whole
+        _tell_card(
+            self.spent,
+            ("~" if whole.estimated else "") + money(whole.cost_usd),
+            "what still runs is an estimate" if whole.estimated else "",
+        )
+        saved = max(0.0, whole.on_demand_usd - whole.cost_usd)
+        _tell_card(self.saved, f"{whole.saved:.0%}", f"{money(saved)} of {money(whole.on_demand_usd)}")
+        part = whole.wasted_usd / whole.cost_usd if whole.cost_usd else 0.0
+        _tell_card(self.wasted, money(whole.wasted_usd), f"{part:.0%}: boot, lost work, idle")
+        goodput = "–" if whole.goodput is None else f"{whole.goodput:.0%}"
+        _tell_card(self.goodput, goodput, f"of what runs paid for, {describe_s(whole.seconds)} of machines")
+
+    def _show_causes(self, found: Spending) -> None:
+        self.causes.clear()
+        with self.causes:
+            for cause in found.causes:
+                with ui.element("div").classes("ol-gauge"):
+                    ui.label(cause.cause).classes("ol-cause")
+                    with ui.element("div").classes("ol-bar").props("aria-hidden=true"):
+                        width = f"width:{100 * cause.part:.1f}%;background:{COLOURS[cause.cause]}"
+                        ui.element("div").style(width)
+                    ui.label(f"{money(cause.usd)} · {cause.part:.0%}").classes("ol-num")
+                    ui.label(cause.meaning + (", wasted" if cause.waste else "")).classes("ol-dim ol-wide")
+
+
+def _card(title: str) -> tuple[ui.label, ui.label]:
+    with ui.element("section").classes("ol-card").props(f'aria-label="{title}"'):
+        ui.label(title).classes("ol-dim")
+        return ui.label("…").classes("ol-value"), ui.label("").classes("ol-dim")
+
+
+def _tell_card(card: tuple[ui.label, ui.label], value: str, note: str) -> None:
+    card[0].set_text(value)
+    card[1].set_text(note)
+
+
+def _cells(share: Share, *, link: bool = False) -> dict[str, Any]:
+    return {
+        "name": share.name,
+        "name_href": href("run", share.name) if link else "",
+        "cost": share.cost_usd,
+        "cost_text": ("~" if share.estimated else "") + money(share.cost_usd),
+        "demand": share.on_demand_usd,
+        "demand_text": money(share.on_demand_usd),
+        "saved": share.saved,
+        "saved_text": f"{share.saved:.0%}",
+        "wasted": share.wasted_usd,
+        "wasted_text": money(share.wasted_usd),
+        "goodput": -1.0 if share.goodput is None else share.goodput,
+        "goodput_text": "" if share.goodput is None else f"{share.goodput:.0%}",
+        "seconds": share.seconds,
+        "seconds_text": describe_s(share.seconds),
+    }

@@ -1,0 +1,160 @@
+"""Images: the list with their families and builds, and one with its recipe and the output of its build."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from nicegui import ui
+
+from outlast.errors import OutlastError
+from outlast.ui.frame import View, empty, fact, heading, panel, pill
+from outlast.ui.pages.parts import Column, Place, Table, code, href, not_there, search, warning
+from outlast.ui.topics import Told, follow
+from outlast.ui.views.images import FailedBuild, ImageReader, ImageRow, Images, OneImage
+from outlast.ui.words import describe_s, moment, money, size
+
+_COLUMNS = (
+    Column("name", "Image", "link"),
+    Column("family", "Family"),
+    Column("state", "State", "pill"),
+    Column("size", "Size", "told", right=True),
+    Column("age", "Age", "told", right=True),
+    Column("tests", "Tests", "told"),
+    Column("took", "Built in", "told", right=True),
+    Column("cost", "Cost", "told", right=True),
+    Column("who", "User"),
+    Column("cloud", "Cloud"),
+    Column("note", "Note"),
+)
+
+
+def build(view: View) -> None:
+    with panel("Images", note="the software that machines are born with"):
+        place = Place("looking for images")
+        blind = ui.element("div")
+        with ui.element("div") as there:
+            above = ui.element("div").classes("ol-row ol-above")
+            table = Table("Images", _COLUMNS, key="id")
+            with above:
+                search(view, table, "Filter images")
+        with ui.element("div") as none:
+            empty("No image yet.", "outlast image build")
+    with panel("Builds that failed") as failures:
+        failed = ui.element("div")
+    for part in (there, none, failures):
+        part.set_visibility(False)
+
+    def tell(told: Told[Images]) -> None:
+        if not place.told(told) or told.value is None:
+            return
+        found = told.value
+        there.set_visibility(bool(found.rows))
+        none.set_visibility(not found.rows)
+        table.fill(_cells(row) for row in found.rows)
+        blind.clear()
+        with blind:
+            for cloud, why in found.blind.items():
+                warning(f"{cloud} cannot be asked: {why}")
+        failures.set_visibility(bool(found.failed))
+        failed.clear()
+        with failed, ui.element("ul").classes("ol-list"):
+            for one in found.failed:
+                _failure(one)
+
+    follow(view, "images", lambda: ImageReader(view.workspace), tell, every_s=1.0, far_s=15.0)
+
+
+def _cells(row: ImageRow) -> dict[str, Any]:
+    # By the minute: an age that changes with every look would send the whole table with every look.
+    age = max(0.0, time.time() - row.created_at) if row.created_at else 0.0
+    age = age if age < 60 else age - age % 60
+    return {
+        "id": f"{row.cloud} {row.name}",
+        "name": row.name,
+        "name_href": href("images", row.cloud, row.name),
+        "family": row.family,
+        "state": row.state,
+        "state_tone": row.tone,
+        "size": row.bytes,
+        "size_text": size(row.bytes) if row.bytes else "",
+        "age": age,
+        "age_text": describe_s(age) if row.created_at else "",
+        "tests": len(row.tests),
+        "tests_text": _tests(row),
+        "took": row.took_s,
+        "took_text": describe_s(row.took_s) if row.took_s else "",
+        "cost": row.cost_usd,
+        "cost_text": money(row.cost_usd) if row.took_s else "",
+        "who": row.who,
+        "cloud": row.cloud,
+        "note": row.description,
+    }
+
+
+def _tests(row: ImageRow) -> str:
+    """An image whose test failed is never kept."""
+    if not row.took_s:
+        return ""
+    return f"{len(row.tests)} passed" if row.tests else "none"
+
+
+def _failure(one: FailedBuild) -> None:
+    with ui.element("li").classes("ol-finding"):
+        pill(one.step or "build", "bad")
+        ui.label(one.family or one.digest).classes("ol-question")
+        with ui.element("div").classes("ol-grow"):
+            ui.label(one.why)
+            ui.label(" · ".join(word for word in (one.hint, one.who, moment(one.at)) if word)).classes("ol-dim")
+
+
+async def build_one(view: View) -> None:
+    try:
+        reader = ImageReader(view.workspace)
+        found = await view.read(reader.one, view.params["cloud"], view.params["name"])
+    except OutlastError as problem:
+        not_there(Told(problem=problem.message, hint=problem.hint), "image", "/images")
+        return
+    _head(found)
+    if found.recipe or found.script:
+        with panel("Recipe", note=found.source):
+            with ui.element("dl").classes("ol-terms"):
+                for field, value in (("base", found.base), *found.recipe):
+                    with ui.element("dt"):
+                        ui.label(field)
+                    with ui.element("dd"):
+                        ui.label(value)
+            if found.script:
+                code(found.script, label="Script")
+    if found.log:
+        with panel("Output of the build"):
+            code(found.log, label="Output of the build")
+    if found.scrubbed:
+        with panel("Removed before the snapshot"), ui.element("ul").classes("ol-list"):
+            for path in found.scrubbed:
+                with ui.element("li"):
+                    ui.label(path).classes("ol-mono")
+
+
+def _head(found: OneImage) -> None:
+    row = found.row
+    with ui.element("section").classes("ol-panel").props('aria-label="Image"'):
+        with ui.element("div").classes("ol-row"):
+            heading(row.name, 1)
+            pill(row.state, row.tone)
+            if row.family:
+                ui.label(f"of {row.family}").classes("ol-dim")
+        if row.description:
+            ui.label(row.description).classes("ol-dim")
+        with ui.element("div").classes("ol-facts ol-below"):
+            fact("Cloud", row.cloud)
+            if row.bytes:
+                fact("Size", size(row.bytes))
+            if row.created_at:
+                fact("Made", moment(row.created_at))
+            if row.took_s:
+                fact("Built in", describe_s(row.took_s), note=row.who)
+                fact("Cost", money(row.cost_usd))
+                fact("Tests", _tests(row))
+            if row.digest:
+                fact("Digest", row.digest)

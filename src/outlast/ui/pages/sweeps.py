@@ -1,0 +1,75 @@
+"""The list of sweeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from outlast.ui.frame import View, empty, panel
+from outlast.ui.pages.parts import Column, Place, Table, href, search
+from outlast.ui.topics import Told, follow
+from outlast.ui.views.sweeps import SweepReader, SweepRow, goal_names
+from outlast.ui.words import moment
+
+_COLUMNS = (
+    Column("name", "Sweep", "link"),
+    Column("state", "State", "pill"),
+    Column("trials", "Trials", "bar"),
+    Column("running", "Running", right=True),
+    Column("failed", "Failed", right=True),
+    Column("goal", "Goal"),
+    Column("best", "Best", "told", right=True),
+    Column("run", "Best trial", "link"),
+    Column("who", "User"),
+    Column("opened", "Opened", "told"),
+    Column("why", "Remarks"),
+)
+
+
+def build(view: View) -> None:
+    with panel("Sweeps", note="many trials of one program"):
+        place = Place("looking for sweeps")
+        with ui.element("div") as there:
+            with ui.element("div").classes("ol-row ol-above"):
+                field = ui.element("div")
+            table = Table("Sweeps", _COLUMNS, key="name")
+            with field:
+                search(view, table, "Filter sweeps")
+        with ui.element("div") as none:
+            empty("No sweep yet.", "outlast sweep --param lr=log(1e-4..1e-1) --goal min:loss -- python train.py")
+    there.set_visibility(False)
+    none.set_visibility(False)
+
+    def tell(told: Told[tuple[SweepRow, ...]]) -> None:
+        if not place.told(told):
+            return
+        rows = told.value or ()
+        there.set_visibility(bool(rows))
+        none.set_visibility(not rows)
+        table.fill(_cells(row) for row in rows)
+
+    follow(view, "sweeps", lambda: SweepReader(view.workspace), tell)
+
+
+def _cells(row: SweepRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "name_href": href("sweeps", row.name),
+        "state": row.state,
+        "state_tone": row.tone,
+        "trials": row.told / row.wanted if row.wanted else 0.0,
+        "trials_text": f"{row.told}/{row.wanted}",
+        "running": row.running,
+        "failed": row.failed,
+        "goal": ", ".join(row.goals),
+        "best": row.best[0] if row.best else None,
+        "best_text": ", ".join(f"{value:.6g}" for value in row.best),
+        "run": row.best_run,
+        "run_href": href("run", row.best_run) if row.best_run else "",
+        "who": row.who,
+        "opened": row.opened_at,
+        "opened_text": moment(row.opened_at),
+        "why": row.why,
+        "names": " ".join(goal_names(row.goals)),
+    }

@@ -1,0 +1,259 @@
+"""Clusters as rows, and one with its nodes, what they have and use, its jobs and their output. Values.
+
+What the records tell is there at once; what only Ray knows is asked of the head, and its absence is told, not hidden.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
+from outlast.cluster.look import NodeSight, Sight, desk_words, is_over, jobs, see
+from outlast.cluster.record import LABEL_ID, Cluster, Clusters, Job, Past
+from outlast.errors import NoSuchRun, OutlastError, StoreUnreachable
+from outlast.front.clouds import workshops
+from outlast.front.words import size
+from outlast.machines.ssh import Link
+from outlast.spec.quantity import describe_s
+from outlast.workspace.workspace import Workspace
+
+_PHASES = {"making": "busy", "ready": "good", "deleting": "warn"}
+_JOBS = {"RUNNING": "good", "SUCCEEDED": "done", "PENDING": "busy", "FAILED": "bad", "LOST": "bad", "UNSENT": "warn"}
+_LOG_BYTES, _LOG_S = 200_000, 60.0
+
+Known = Callable[[Workspace], Mapping[str, Workshop]]
+
+
+class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cloud: str
+    phase: str
+    tone: str
+    who: str
+    head: str
+    machines: int
+    jobs: int
+    usd_per_hour: float
+    cost_usd: float
+    asked_at: float
+    problem: str = ""
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    used: float
+    total: float
+    text: str
+
+    @property
+    def part(self) -> float:
+        return min(1.0, self.used / self.total) if self.total else 0.0
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    machine: str
+    kind: str
+    role: str
+    status: str
+    tone: str
+    where: str
+    ray: str
+    resources: tuple[Resource, ...]
+    usd_per_hour: float
+    cost_usd: float
+    why: str
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    status: str
+    tone: str
+    command: str
+    who: str
+    point: str
+    took: str
+    remark: str
+
+
+class ClusterSight(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cloud: str
+    phase: str
+    tone: str
+    who: str
+    head: str
+    nodes: tuple[NodeRow, ...]
+    resources: tuple[Resource, ...]
+    demands: tuple[str, ...]
+    jobs: tuple[JobRow, ...]
+    usd_per_hour: float
+    cost_usd: float
+    goes_in_s: float
+    # Why Ray could not be asked.
+    blind: str = ""
+
+
+class ClusterReader:
+    """All clusters, from their records and from their clouds' lists of machines."""
+
+    def __init__(self, workspace: Workspace, known: Known = workshops) -> None:
+        self.workspace = workspace
+        self.clusters = Clusters(workspace)
+        self.known = known
+
+    def __call__(self) -> tuple[ClusterRow, ...]:
+        found = self.clusters.all()
+        there = self.known(self.workspace) if found else {}
+        return tuple(self._row(there, one) for one in sorted(found, key=lambda one: (-one.asked_at, one.name)))
+
+    def _row(self, there: Mapping[str, Workshop], cluster: Cluster) -> ClusterRow:
+        machines: list[Machine] = []
+        problem = "" if cluster.cloud in there else f"`{cluster.cloud}` cannot be asked from here"
+        if not problem:
+            try:
+                labels = {LABEL_WORKSPACE: self.workspace.id, LABEL_ID: cluster.id}
+                machines = list(there[cluster.cloud].machines(labels))
+            except StoreUnreachable:
+                raise
+            except OutlastError as trouble:
+                problem = trouble.message
+        running = [one for one in machines if one.status == "running"]
+        if not problem and cluster.phase == "ready" and not any(one.name == cluster.head for one in running):
+            problem = "the head is gone"
+        past = self.clusters.each(cluster.name, "past", Past)
+        return ClusterRow(
+            name=cluster.name,
+            cloud=cluster.cloud,
+            phase=cluster.phase,
+            tone="bad" if problem else _PHASES[cluster.phase],
+            who=cluster.who,
+            head=cluster.head,
+            machines=len(running),
+            jobs=len(self.clusters.each(cluster.name, "jobs", Job)),
+            usd_per_hour=sum(one.bills_usd_per_hour for one in machines),
+            cost_usd=sum(one.cost_usd for one in machines) + sum(one.cost_usd for one in past),
+            asked_at=cluster.asked_at,
+            problem=problem,
+        )
+
+
+class OneCluster:
+    """One cluster, asked again and again. Raises NoSuchRun if there is none."""
+
+    def __init__(self, workspace: Workspace, name: str, known: Known = workshops) -> None:
+        self.workspace = workspace
+        self.clusters = Clusters(workspace)
+        self.name = name
+        self.known = known
+
+    def __call__(self) -> ClusterSight:
+        cluster, cloud = self._found()
+        sight = see(self.clusters, cloud, cluster)
+        blind = sight.blind
+        try:
+            told = jobs(self.clusters, cloud, cluster)
+        except StoreUnreachable:
+            raise
+        except OutlastError as problem:
+            blind = blind or problem.message
+            told = [_unknown(job) for job in self.clusters.each(cluster.name, "jobs", Job)]
+        return sight_of(cluster, sight, told, blind=blind, now=time.time())
+
+    def log(self, job_id: str) -> str:
+        """The end of a job's output, from the head. Raises CloudError."""
+        cluster, cloud = self._found()
+        answer = Link(cloud, cluster.head).run(desk_words("logs", job_id), timeout_s=_LOG_S)
+        return answer.stdout[-_LOG_BYTES:].decode(errors="replace")
+
+    def _found(self) -> tuple[Cluster, Workshop]:
+        cluster = self.clusters.find(self.name)
+        if cluster is None:
+            raise NoSuchRun(f"there is no cluster `{self.name}`", hint="see `outlast cluster list`")
+        cloud = self.known(self.workspace).get(cluster.cloud)
+        if cloud is None:
+            raise NoSuchRun(f"`{cluster.cloud}`, where `{self.name}` is, cannot be asked from here")
+        return cluster, cloud
+
+
+def _unknown(job: Job) -> dict[str, Any]:
+    return {"id": job.id, "command": job.command, "who": job.who, "matrix": job.matrix, "status": "UNKNOWN"}
+
+
+def sight_of(cluster: Cluster, sight: Sight, told: list[dict[str, Any]], *, blind: str, now: float) -> ClusterSight:
+    return ClusterSight(
+        name=cluster.name,
+        cloud=cluster.cloud,
+        phase=cluster.phase,
+        tone="bad" if blind and cluster.phase == "ready" else _PHASES[cluster.phase],
+        who=cluster.who,
+        head=cluster.head,
+        nodes=tuple(_node(node) for node in sight.nodes),
+        resources=tuple(_resource(name, *pair[:2]) for name, pair in sorted(sight.usage.items()) if shown(name)),
+        demands=tuple(_demand(demand) for demand in sight.demands),
+        jobs=tuple(_job(job, now) for job in reversed(told)),
+        usd_per_hour=sight.usd_per_hour,
+        cost_usd=sight.cost_usd,
+        goes_in_s=sight.goes_in_s,
+        blind=blind,
+    )
+
+
+def shown(resource: str) -> bool:
+    """Ray counts every address and every node as a resource of one; nobody asks for those."""
+    return not resource.startswith("node:")
+
+
+def _node(node: NodeSight) -> NodeRow:
+    tones = {"running": "good", "stopped": "warn", "stopping": "warn"}
+    return NodeRow(
+        machine=node.machine,
+        kind=node.kind,
+        role=node.role,
+        status=node.status,
+        tone=tones.get(node.status, "busy"),
+        where=f"{node.zone}{'' if node.spot else ', on demand'}",
+        ray=node.ray + (f" for {describe_s(node.idle_s)}" if node.ray == "idle" and node.idle_s >= 1 else ""),
+        resources=tuple(
+            _resource(name, node.used.get(name, 0.0), whole)
+            for name, whole in sorted(node.total.items())
+            if shown(name)
+        ),
+        usd_per_hour=node.usd_per_hour,
+        cost_usd=node.cost_usd,
+        why=node.why,
+    )
+
+
+def _resource(name: str, used: float, total: float) -> Resource:
+    if name in ("memory", "object_store_memory"):
+        text = f"{size(int(used))} of {size(int(total))}"
+    else:
+        text = f"{used:g} of {total:g}"
+    return Resource(name=name.replace("_", " "), used=used, total=total, text=text)
+
+
+def _demand(demand: Mapping[str, Any]) -> str:
+    """Ray's words for what it cannot place yet."""
+    words = ", ".join(f"{value:g} {name}" for name, value in demand["bundle"].items() if shown(name))
+    return f"{demand['count']} × {words}"
+
+
+def _job(job: Mapping[str, Any], now: float) -> JobRow:
+    status = str(job["status"])
+    begun = job.get("started_at") or 0.0
+    took = describe_s(max(0.0, (job.get("ended_at") or now) - begun)) if begun else ""
+    return JobRow(
+        id=str(job["id"]),
+        status=status,
+        tone=_JOBS.get(status, "off"),
+        command=str(job.get("command", "")),
+        who=str(job.get("who", "")),
+        point=str(job.get("matrix", "")),
+        # Of one under way it would change with every look; the page has a clock of its own for what is live.
+        took=took if is_over(status) else "",
+        remark="" if status == "SUCCEEDED" else str(job.get("message") or "").partition("\n")[0],
+    )

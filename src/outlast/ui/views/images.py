@@ -1,0 +1,161 @@
+"""Images of all clouds as rows, the builds that failed, and one image with its recipe. Values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from outlast.clouds.cloud import Image, Workshop
+from outlast.errors import NoSuchRun, OutlastError
+from outlast.front.clouds import workshops
+from outlast.images.builder import LABEL_RECIPE
+from outlast.images.family import current, members
+from outlast.images.records import Failure, RecipeRecord, Records, Result
+from outlast.workspace.workspace import Workspace
+
+_LOG_CHARS = 200_000
+
+
+class ImageRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    family: str
+    cloud: str
+    # `current`, `older`, `retired`, or `base` of what no family has.
+    state: str
+    tone: str
+    bytes: int
+    created_at: float
+    digest: str = ""
+    description: str = ""
+    who: str = ""
+    took_s: float = 0.0
+    cost_usd: float = 0.0
+    # Commands that had to work before it was kept.
+    tests: tuple[str, ...] = ()
+
+
+class FailedBuild(msgspec.Struct, frozen=True, kw_only=True):
+    digest: str
+    family: str
+    step: str
+    why: str
+    hint: str
+    who: str
+    at: float
+
+
+class Images(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[ImageRow, ...]
+    failed: tuple[FailedBuild, ...]
+    # Clouds that could not be asked, and why.
+    blind: dict[str, str] = {}
+
+
+class OneImage(msgspec.Struct, frozen=True, kw_only=True):
+    row: ImageRow
+    base: str = ""
+    source: str = ""
+    # Of the recipe, in its order: what it says.
+    recipe: tuple[tuple[str, str], ...] = ()
+    script: str = ""
+    scrubbed: tuple[str, ...] = ()
+    log: str = ""
+
+
+class ImageReader:
+    def __init__(self, workspace: Workspace, known: Callable[[Workspace], Mapping[str, Workshop]] = workshops) -> None:
+        self.workspace = workspace
+        self.records = Records(workspace)
+        self.known = known
+        # Results and recipes never change.
+        self._kept: dict[str, tuple[RecipeRecord | None, Result]] = {}
+
+    def __call__(self) -> Images:
+        rows: list[ImageRow] = []
+        blind: dict[str, str] = {}
+        for name, cloud in self.known(self.workspace).items():
+            try:
+                rows += self._of(name, cloud)
+            except OutlastError as problem:
+                blind[name] = problem.message
+        return Images(rows=tuple(rows), failed=tuple(self._failed()), blind=blind)
+
+    def _of(self, cloud_name: str, cloud: Workshop) -> list[ImageRow]:
+        images = list(cloud.images())
+        found = []
+        for family in sorted({image.family for image in images}, key=lambda one: (not one, one)):
+            now = current(images, family) if family else None
+            found += [self._row(cloud_name, image, now) for image in members(images, family)]
+        return found
+
+    def _row(self, cloud: str, image: Image, now: Image | None) -> ImageRow:
+        digest = image.labels.get(LABEL_RECIPE, "")
+        recipe, result = self._built(digest)
+        state = "retired" if image.retired else "current" if now and now.name == image.name else "older"
+        state = state if image.family else "base"
+        return ImageRow(
+            name=image.name,
+            family=image.family,
+            cloud=cloud,
+            state=state,
+            tone={"current": "good", "retired": "off"}.get(state, "done"),
+            bytes=image.bytes,
+            created_at=image.created_at,
+            digest=digest,
+            description=image.description,
+            who=result.who if result else "",
+            took_s=result.seconds if result else 0.0,
+            cost_usd=result.cost_usd if result else 0.0,
+            tests=recipe.spec.test if recipe else (),
+        )
+
+    def _built(self, digest: str) -> tuple[RecipeRecord | None, Result | None]:
+        if not digest:
+            return None, None
+        if digest not in self._kept:
+            result = self.records.result(digest)
+            if result is None:
+                return self.records.recipe(digest), None
+            self._kept[digest] = self.records.recipe(digest), result
+        return self._kept[digest]
+
+    def _failed(self) -> list[FailedBuild]:
+        found = []
+        for digest in self.records.digests():
+            if digest not in self._kept and (failure := self.records.failure(digest)) is not None:
+                found.append(self._failure(digest, failure))
+        return sorted(found, key=lambda one: -one.at)
+
+    def _failure(self, digest: str, failure: Failure) -> FailedBuild:
+        recipe = self.records.recipe(digest)
+        return FailedBuild(
+            digest=digest,
+            family=recipe.spec.name if recipe else "",
+            step=failure.step,
+            why=failure.why,
+            hint=failure.hint,
+            who=failure.who,
+            at=failure.at,
+        )
+
+    def one(self, cloud: str, name: str) -> OneImage:
+        """Raises NoSuchRun."""
+        row = next((row for row in self().rows if (row.cloud, row.name) == (cloud, name)), None)
+        if row is None:
+            raise NoSuchRun(f"there is no image `{name}` on {cloud}", hint="see `outlast image list`")
+        recipe, result = self._built(row.digest)
+        if recipe is None:
+            return OneImage(row=row)
+        spec = recipe.spec
+        fields = ("packages", "pip", "requirements", "lock", "files", "warm", "test", "keep")
+        told = [(field, getattr(spec, field)) for field in fields if getattr(spec, field)]
+        return OneImage(
+            row=row,
+            base=recipe.base,
+            source=recipe.source,
+            recipe=tuple((field, value if isinstance(value, str) else ", ".join(value)) for field, value in told),
+            script=recipe.script,
+            scrubbed=result.scrubbed if result else (),
+            log=self.records.log(row.digest)[-_LOG_CHARS:],
+        )

@@ -1,0 +1,120 @@
+"""Pictures of every page, for docs/pictures: makes a workspace that really lives, opens `outlast ui` on it in Chromium.
+
+Run by `make pictures`. With names (`make pictures PICTURES="cost sweep"`) only those. With KEEP=folder the workspace is
+made there and left, and found again the next time.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.web.conftest import Lived, Served, Visit, chromium  # noqa: E402
+from tests.web.lived import Life, Names  # noqa: E402
+
+INTO = ROOT / "docs" / "pictures"
+BYTES_MAX = 150_000
+WIDE, PHONE = (1280, 800), (390, 844)
+
+
+def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Name of the picture → path of the page, what must be seen on it, and how it is looked at."""
+    sweep = f"/sweeps/{names.sweep}"
+    return {
+        "overview": ("/", f"text={names.running}", {}),
+        "overview-dark": ("/", f"text={names.running}", {"dark": True}),
+        "overview-phone": ("/", f"text={names.running}", {"size": PHONE}),
+        "run": (f"/run/{names.demo}", "text=finished", {}),
+        "run-phone": (f"/run/{names.demo}", "text=finished", {"size": PHONE}),
+        "sweeps": ("/sweeps", f"text={names.sweep}", {}),
+        "sweep": (sweep, ".ol-picture-importance .main-svg", {"size": (1280, 1400)}),
+        "sweep-dark": (sweep, ".ol-picture-importance .main-svg", {"size": (1280, 1400), "dark": True}),
+        "clusters": ("/clusters", f"text={names.cluster}", {}),
+        "cluster-gone": (f"/clusters/{names.cluster}", "text=Ray cannot be asked", {}),
+        "images": ("/images", f"text={names.image}", {}),
+        "image": (f"/images/local/{names.image}", "text=Output of the build", {}),
+        "stores": ("/stores", f"text={names.volume}", {}),
+        "cost": ("/cost", "text=By cause", {"size": (1280, 1100)}),
+        "cost-phone": ("/cost", "text=By cause", {"size": PHONE}),
+        "drills": ("/drills", f"text={names.drill}", {}),
+        "drill": (f"/drills/{names.drill}", "text=Handovers", {"size": (1280, 1200)}),
+    }
+
+
+def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> bytes:
+    page = visit.open(path, width=size[0], height=size[1], dark=dark)
+    page.wait_for_selector(seen)
+    # What is drawn on a canvas has no element to wait for: the page is quiet when two looks are the same.
+    before, now = b"", page.screenshot(animations="disabled", caret="hide")
+    for _ in range(20):
+        page.wait_for_timeout(400)
+        before, now = now, page.screenshot(animations="disabled", caret="hide")
+        if before == now:
+            break
+    page.context.close()
+    picture: bytes = now
+    return picture
+
+
+def small(picture: bytes) -> bytes:
+    """In as many colours as 150 kB allow."""
+    from PIL import Image
+
+    whole = Image.open(io.BytesIO(picture)).convert("RGB")
+    for colours in (256, 128, 64, 32):
+        into = io.BytesIO()
+        whole.quantize(colours, dither=Image.Dither.NONE).save(into, "PNG", optimize=True)
+        if into.tell() <= BYTES_MAX:
+            break
+    return into.getvalue()
+
+
+def lived(root: Path) -> Lived:
+    home = Lived(root)
+    kept = root / "names.json"
+    if kept.exists():
+        home.names = msgspec.json.decode(kept.read_bytes(), type=Names)
+    else:
+        home.names = Life(home, epochs=40, trials=24, steps=40, preemptions=3).lead()
+        kept.write_bytes(msgspec.json.encode(home.names))
+    return home
+
+
+def main(wanted: list[str]) -> None:
+    from playwright.sync_api import sync_playwright
+
+    keep = os.environ.get("KEEP", "")
+    root = Path(keep or tempfile.mkdtemp(prefix="outlast-pictures-")).absolute()
+    INTO.mkdir(exist_ok=True)
+    home = lived(root)
+    served = Served(home)
+    try:
+        with sync_playwright() as driver, chromium(driver) as browser:
+            visit = Visit(browser, served.link)
+            for name, (path, seen, how) in shots(home.names).items():
+                if wanted and name not in wanted:
+                    continue
+                body = small(take(visit, path, seen, **how))
+                (INTO / f"{name}.png").write_bytes(body)
+                print(f"{name}.png  {len(body) / 1000:.0f} kB")
+            assert not visit.errors, visit.errors
+            assert not visit.strangers, visit.strangers
+    finally:
+        served.end()
+        if not keep:
+            home.clean()
+            shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
