@@ -24,6 +24,8 @@ LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
 # Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
 LABEL_HAND = "outlast-hand"
+# On one of a cluster, beside it: the cluster's own id.
+LABEL_CLUSTER = "ray-cluster-id"
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from outlast.clouds.cloud import Boot
+from outlast.clouds.cloud import LABEL_CLUSTER, Boot
 from outlast.errors import Exists, Missing
 from outlast.spec.cluster import ClusterSpec, Kind
 from outlast.workspace.codec import decoded
@@ -26,7 +26,7 @@ from outlast.workspace.workspace import Workspace
 
 # On every machine of a cluster; Ray's own word for the first.
 LABEL_NAME = "ray-cluster-name"
-LABEL_ID = "ray-cluster-id"
+LABEL_ID = LABEL_CLUSTER
 # The records of its machines are valid for so long after the head has last said so.
 LEASE_S = 1200.0
 PORT = 6379

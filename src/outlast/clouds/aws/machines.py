@@ -12,7 +12,7 @@ from outlast.clouds.aws import table
 from outlast.clouds.aws.client import tags, untagged
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.userdata import pack
-from outlast.clouds.cloud import LABEL_RUN, Boot, Machine, Offer, Status
+from outlast.clouds.cloud import LABEL_CLUSTER, LABEL_RUN, Boot, Machine, Offer, Status
 from outlast.errors import BadRequest
 
 TAG_NAME = "Name"
@@ -56,8 +56,8 @@ def check_tags(values: Mapping[str, str]) -> None:
 
 
 def ends_when_off(labels: Mapping[str, str]) -> Literal["terminate", "stop"]:
-    """A machine of a run that switches itself off is done, and its disk would go on billing. People's machines stay."""
-    return "terminate" if LABEL_RUN in labels else "stop"
+    """One of a run or a cluster that switches itself off is done, and its disk would go on billing. People's stay."""
+    return "terminate" if LABEL_RUN in labels or LABEL_CLUSTER in labels else "stop"
 
 
 def launch_data(

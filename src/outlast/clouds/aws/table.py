@@ -52,4 +52,4 @@ _ALL = [
 ]
 KINDS = {kind.name: kind for kind in _ALL}
 # Too small for any run, and so chosen only by name: it supervises.
-NAMED = {**KINDS, "t3.micro": Kind("t3.micro", 2, 1, 0.0104)}
+NAMED = {**KINDS, **{kind.name: kind for kind in _sizes("m5", 4, 0.096)}, "t3.micro": Kind("t3.micro", 2, 1, 0.0104)}

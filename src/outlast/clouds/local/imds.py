@@ -18,7 +18,8 @@ _USER_DATA = "user-data"
 
 
 class Imds:
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self._address = address
         self._paths: dict[str, str] | None = None
         self._tokens: dict[str, float] = {}
         self._ends_at = 0.0
@@ -46,7 +47,8 @@ class Imds:
             return Reply(401, content_type=_TEXT)
         if request.method not in ("GET", "HEAD"):
             return Reply(405)
-        paths = {**(self._paths or {}), **self._notice(grace_s)}
+        own = {"meta-data/local-ipv4": self._address} if self._address else {}
+        paths = {**own, **(self._paths or {}), **self._notice(grace_s)}
         if path == _USER_DATA and path in paths:
             return Reply(200, base64.b64decode(paths[path]), "application/octet-stream")
         if path in paths:

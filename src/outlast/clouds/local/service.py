@@ -38,7 +38,7 @@ class MetadataService:
         self._folder = folder
         self._address = address
         self._delete_machine = delete_machine
-        self._imds = Imds()
+        self._imds = Imds(address)
         self._read()
         self._seen: tuple[int, int] | None = None
         self._grace_s = GRACE_S
