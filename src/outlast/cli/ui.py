@@ -53,11 +53,30 @@ def ui(
         if "127.0.0.1" not in host and "localhost" not in host:
             note("what travels is not encrypted: put a proxy with TLS before it, or use `ssh -L` instead of --host")
         if not no_open and sys.stdout.isatty():
-            click.launch(link)
+            click.launch(_private_page(link))
 
     serve(workspace, wish, say=say)
     note("stopped; the runs go on")
     return 0
+
+
+def _private_page(link: str) -> str:
+    """A file that leads to the link. The browser's command line can be read by everybody on this computer, and the link
+    opens the door."""
+    import html
+
+    path = os.path.expanduser("~/.outlast/page.html")
+    text = f'<meta charset="utf-8"><meta http-equiv="refresh" content="0;url={html.escape(link)}">'
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(handle, "w", encoding="utf-8") as file:
+            os.fchmod(handle, 0o600)
+            file.write(text)
+        os.replace(f"{path}.new", path)
+    except OSError:
+        return link.partition("?")[0]  # it says how to get in
+    return path
 
 
 def _password(path: str) -> str:

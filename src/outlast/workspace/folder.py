@@ -87,7 +87,10 @@ class FolderBucket:
     @contextmanager
     def _staged(self) -> Iterator[str]:
         """The name of a body that is being prepared; whatever happens, nothing is left under it."""
-        os.makedirs(self._staging, exist_ok=True)
+        if not os.path.isdir(self._staging):
+            # For its owner and the group, as their umask says, and for nobody else of this computer.
+            os.makedirs(self.root, mode=0o770, exist_ok=True)
+            os.makedirs(self._staging, exist_ok=True)
         staged = os.path.join(self._staging, os.urandom(12).hex())
         try:
             yield staged
