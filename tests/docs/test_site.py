@@ -27,7 +27,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("site")
     for name in ("docs", "tools", "src"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "reference", "_build"))
-    shutil.copy(ROOT / "ARCHITECTURE.md", root)
+    for name in ("ARCHITECTURE.md", "SECURITY.md"):
+        shutil.copy(ROOT / name, root)
     built = root / "site"
     answer = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "--fail-on-warning", "--keep-going", "-b", "html", "docs", str(built)],
