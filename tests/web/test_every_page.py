@@ -40,7 +40,7 @@ def test_every_page_is_dark_for_whoever_likes_it_dark(visit: Visit) -> None:
         page.goto(visit.origin + path)
         page.wait_for_selector("body.body--dark")
         light = (
-            "getComputedStyle(document.querySelector('main section, main .ol-stack')).color.match(/\\d+/g).map(Number)"
+            "getComputedStyle(document.querySelector('main section, main .ol-pile')).color.match(/\\d+/g).map(Number)"
         )
         page.wait_for_selector("main section")
         assert min(page.evaluate(light)) > 150, path

@@ -84,10 +84,10 @@ def _cells(row: ClusterRow) -> dict[str, Any]:
 
 def build_one(view: View) -> None:
     name = view.params["name"]
-    with ui.element("div").classes("ol-stack"):
+    with ui.element("div").classes("ol-pile"):
         place = Place("asking the cluster's head")
         none = ui.element("div")
-        with ui.element("div").classes("ol-stack") as there:
+        with ui.element("div").classes("ol-pile") as there:
             head = ui.element("div")
             with panel("Nodes"):
                 nodes = ui.element("div").classes("ol-nodes")

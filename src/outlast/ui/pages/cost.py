@@ -45,12 +45,12 @@ class _Page:
         self.who = view.query.get("user", "")
         self.lines: list[Line] = []
         self.chips: dict[str, Any] = {}
-        with ui.element("div").classes("ol-stack"):
+        with ui.element("div").classes("ol-pile"):
             self._controls()
             self.place = Place("adding up")
             with ui.element("div") as self.none:
                 empty("Nothing was spent in this time.", "outlast cost")
-            with ui.element("div").classes("ol-stack") as self.there:
+            with ui.element("div").classes("ol-pile") as self.there:
                 self._parts()
             self._limits()
         self.none.set_visibility(False)
@@ -159,12 +159,12 @@ class _Page:
         with self.causes:
             for cause in found.causes:
                 with ui.element("div").classes("ol-gauge"):
-                    ui.label(cause.cause).classes("ol-cause")
+                    ui.label(cause.cause).classes("ol-cause-name")
                     with ui.element("div").classes("ol-bar").props("aria-hidden=true"):
                         width = f"width:{100 * cause.part:.1f}%;background:{COLOURS[cause.cause]}"
                         ui.element("div").style(width)
                     ui.label(f"{money(cause.usd)} · {cause.part:.0%}").classes("ol-num")
-                    ui.label(cause.meaning + (", wasted" if cause.waste else "")).classes("ol-dim ol-wide")
+                    ui.label(cause.meaning + (", wasted" if cause.waste else "")).classes("ol-dim ol-under")
 
 
 def _card(title: str) -> tuple[ui.label, ui.label]:

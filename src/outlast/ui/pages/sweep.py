@@ -18,10 +18,10 @@ from outlast.ui.words import describe_s, moment
 def build(view: View) -> None:
     name = view.params["name"]
     reader = OneSweep(view.workspace, name)
-    with ui.element("div").classes("ol-stack"):
+    with ui.element("div").classes("ol-pile"):
         place = Place("reading the sweep")
         none = ui.element("div")
-        with ui.element("div").classes("ol-stack") as there:
+        with ui.element("div").classes("ol-pile") as there:
             head = ui.element("div")
             lines = _Lines()
             drawn = _Pictures(view)
@@ -151,7 +151,7 @@ class _Pictures:
         with ui.element("figure").classes(f"ol-picture ol-picture-{picture.name}"):
             with ui.element("figcaption"):
                 ui.label(picture.title).classes("ol-h3")
-            plot = ui.plotly(picture.figure).classes("ol-plot").props("role=img")
+            plot = ui.plotly(picture.figure).classes("ol-optuna").props("role=img")
             plot.props["aria-label"] = picture.title
             self.plots[picture.name] = plot
 
