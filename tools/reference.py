@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: commands, what is recorded of a spec, events, exit codes, variables.
+"""Writes docs/reference from the code: commands, what is recorded of a spec, events, JSON, exit codes, variables.
 
 docs/conf.py calls it for every build of the site; git does not have what it writes, which is never out of date.
 """
@@ -20,6 +20,7 @@ import msgspec
 from outlast import errors
 from outlast.cli.app import app
 from outlast.cli.main import COMMANDS
+from outlast.cli.shapes import IN_WORDS, SHAPES
 from outlast.spec import spec
 from outlast.workspace import events
 
@@ -106,6 +107,8 @@ def type_name(kind: object) -> str:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return ", ".join(f"`{one}`" for one in inner)
+    if kind is typing.Any:
+        return "anything"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(one) for one in inner)
     if origin is dict:
@@ -136,6 +139,30 @@ def _remarks(source: str) -> dict[str, str]:
                 words.insert(0, lines[at].strip().lstrip("# "))
                 at -= 1
             found[node.target.id] = _cell(_plain(" ".join(words)))
+    return found
+
+
+def json_page() -> str:
+    """What `--json` prints: each command, then the tables that are in it."""
+    head = "# What --json prints\n\nFields may be added; those that are here keep their names and meanings.\n"
+    told = {name: f"{_plain(words)}" for name, words in IN_WORDS.items()}
+    told |= {name: type_name(shape) for name, shape in SHAPES.items()}
+    rows = "".join(f"| `outlast {name} --json` | {_cell(what)} |\n" for name, what in sorted(told.items()))
+    parts = [f"{head}\n| command | prints |\n|---|---|\n{rows}"]
+    for kind in sorted(_tables(list(SHAPES.values())), key=lambda kind: kind.__name__):
+        parts.append(f"\n## {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}")
+    return "".join(parts)
+
+
+def _tables(shapes: list[object]) -> set[type[msgspec.Struct]]:
+    """The structs in these shapes, and those in them."""
+    found: set[type[msgspec.Struct]] = set()
+    while shapes:
+        shape = shapes.pop()
+        shapes += typing.get_args(shape)
+        if isinstance(shape, type) and issubclass(shape, msgspec.Struct) and shape not in found:
+            found.add(shape)
+            shapes += [field.type for field in msgspec.structs.fields(shape)]
     return found
 
 
@@ -178,6 +205,7 @@ def pages() -> dict[str, str]:
         "commands.md": command_page(),
         "record.md": spec_page(),
         "events.md": event_page(),
+        "json.md": json_page(),
         "exit-codes.md": exit_page(),
         "variables.md": variable_page(),
     }

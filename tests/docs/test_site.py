@@ -62,6 +62,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         ("commands", ["outlast sweep start", "--per-machine", "A folder, gs://… or s3://…."]),
         ("record", ["MachineSpec", "keep_best_count", "other_clouds"]),
         ("events", ["Placed", "price_usd_per_hour", "no machine is unknown"]),
+        ("json", ["outlast ps --json", "bills_for_nothing", "What it costs an hour as it is now."]),
         ("exit-codes", ["a cloud said no", "NoCapacity"]),
         ("variables", ["OUTLAST_CHECKPOINT_DIR"]),
     ],
