@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ max = 3
 """
 
 
+TICKS = "import itertools, time\nfor n in itertools.count():\n    print('tick', n, flush=True)\n    time.sleep(0.5)\n"
+
+
 class Bench:
     def __init__(self, root: Path, mode: str) -> None:
         self.root = root
@@ -51,7 +56,7 @@ class Bench:
             "OUTLAST_LOCAL_CLOUD": str(root / "cloud"),
             "OUTLAST_LOCAL_MODE": mode,
         }
-        self.started: list[subprocess.Popen[str]] = []
+        self._started: list[subprocess.Popen[str]] = []
 
     def outlast(self, *words: str, timeout_s: float = 240.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -86,7 +91,7 @@ class Bench:
             text=True,
             start_new_session=True,
         )
-        self.started.append(process)
+        self._started.append(process)
         return process
 
     def workers(self) -> list[str]:
@@ -115,7 +120,7 @@ class Bench:
         return found
 
     def clean(self) -> None:
-        for process in self.started:
+        for process in self._started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -127,18 +132,42 @@ class Bench:
             sshfiles.forget_machine(name)
 
 
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Line by line, what it has said up to that text."""
+    assert process.stdout is not None
+    said = ""
+    while text not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    return said
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+@contextmanager
+def benched(root: Path) -> Iterator[Bench]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
     if shutil.which("ssh") is None:
         pytest.skip("OpenSSH's client is not installed")
-    reasons = {mode: why_not(mode, root=str(tmp_path)) for mode in ("root", "userns")}
+    reasons = {mode: why_not(mode, root=str(root)) for mode in ("root", "userns")}
     mode = next((mode for mode, why in reasons.items() if not why), "")
     if not mode:
         pytest.skip(f"machines have no network of their own here: {reasons}")
-    (tmp_path / "home").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    bench = Bench(tmp_path, mode)
-    yield bench
-    bench.clean()
+    (root / "home").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(root / "home"))
+        bench = Bench(root, mode)
+        yield bench
+        bench.clean()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with benched(tmp_path) as bench:
+        yield bench

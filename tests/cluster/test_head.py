@@ -7,7 +7,8 @@ import json
 import pytest
 
 from outlast.cluster.record import Ended, NodeState
-from tests.cluster.conftest import FILE, Bench
+from tests.cluster.conftest import FILE, TICKS, Bench, free_port, read_until
+from tests.sync.keyboard import Keyboard
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -49,3 +50,42 @@ def test_a_cluster_that_nobody_uses_says_so_and_goes(bench: Bench) -> None:
     bench.good("cluster", "up")
     eventually(lambda: bench.status()["goes_in_s"] > 0, within_s=60, what="the warning")
     eventually(lambda: not bench.left(), within_s=120, what="nothing left")
+
+
+def test_a_head_that_was_killed_is_told_by_every_command(bench: Bench) -> None:
+    (bench.project / "ticks.py").write_text(TICKS)
+    bench.good("cluster", "up")
+    over = bench.good("cluster", "submit", "small", "--wait", "--", "true").split()[0]
+    eventually(lambda: bench.clusters.get("small", "ended", over, Ended), within_s=30, what="the head's word of it")
+    running = bench.good("cluster", "submit", "small", "--", "python", "ticks.py").strip()
+    follower = bench.start("cluster", "logs", "small", running, "-f")
+    read_until(follower, "tick 1")
+    watcher = bench.start("cluster", "status", "--watch")
+    read_until(watcher, "an hour")
+    tunnel = bench.start("cluster", "dashboard", "--port", str(free_port()))
+    read_until(tunnel, "Ctrl-C ends this")
+    entered = Keyboard(bench, "cluster", "attach")
+    entered.until("outlast")
+    head = bench.clusters.all()[0].head
+    bench.cloud.stop(head)
+
+    assert "the head of `small` is stopped" in follower.communicate(timeout=60)[0]
+    assert follower.returncode == 5
+    assert entered.wait(within_s=60) == 5
+    read_until(watcher, "Ray cannot be asked: the head of `small` is stopped")
+    read_until(tunnel, "waiting for another")
+    for words in (("logs", "small", running), ("stop", "small", running)):
+        answer = bench.outlast("cluster", *words)
+        assert (answer.returncode, "LOST" in answer.stderr) == (6, True), answer.stderr
+    for words in (("submit", "small", "--", "true"), ("exec", "small", "--", "true")):
+        answer = bench.outlast("cluster", *words)
+        assert answer.returncode == 5
+        assert "`outlast cluster up` launches another" in answer.stderr
+    told = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
+    assert told == {over: "SUCCEEDED", running: "LOST"}
+
+    bench.good("cluster", "down")
+    assert "`small` is down" in watcher.communicate(timeout=60)[0]
+    assert watcher.returncode == 0
+    assert "`small` is down" in tunnel.communicate(timeout=60)[0]
+    eventually(lambda: not bench.left(), within_s=20, what="nothing left")

@@ -8,14 +8,24 @@ import select
 import signal
 import subprocess
 import time
+from pathlib import Path
+from typing import Any, Protocol
 
-from tests.e2e.conftest import OUTLAST, Home
+from tests.e2e.conftest import OUTLAST
+
+
+class Desk(Protocol):
+    """Where somebody types: a folder, variables, and the processes that are ended with the test."""
+
+    project: Path
+    environment: dict[str, str]
+    _started: Any
 
 
 class Keyboard:
     """`seen` is everything that came to the screen since the last `until`."""
 
-    def __init__(self, home: Home, *words: str) -> None:
+    def __init__(self, home: Desk, *words: str) -> None:
         self._master, slave = pty.openpty()
         self.process = subprocess.Popen(
             [OUTLAST, *words],
@@ -27,7 +37,7 @@ class Keyboard:
             start_new_session=True,
         )
         os.close(slave)
-        home._started.append(self.process)  # type: ignore[arg-type]
+        home._started.append(self.process)
         self.seen = b""
 
     def until(self, text: str, *, within_s: float = 40.0) -> str:

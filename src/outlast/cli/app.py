@@ -68,7 +68,7 @@ def call(words: list[str]) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.UsageError as problem:
-        where = f"outlast {problem.ctx.info_name}" if problem.ctx and problem.ctx.parent else "outlast"
+        where = problem.ctx.command_path if problem.ctx else "outlast"
         complain(problem.format_message(), hint="" if "hint:" in problem.message else f"see `{where} --help`")
         return 2
     except (click.Abort, KeyboardInterrupt):

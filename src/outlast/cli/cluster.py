@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-import signal
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.cli.cluster_enter import attach, dashboard, exec_command, interruptible
 from outlast.cli.cluster_find import cluster_argument, find_cluster, order_of
-from outlast.cli.cluster_jobs import attach, dashboard, exec_command, jobs, logs, matrix, stop, submit
+from outlast.cli.cluster_jobs import jobs, logs, matrix, stop, submit
+from outlast.cli.cluster_show import shown
 from outlast.cli.complete import complete_cloud
 from outlast.cli.machine_find import workshop, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.screen import clear
-from outlast.cli.terminal import find_workspace, money, note, table
+from outlast.cli.terminal import find_workspace, money, note
 from outlast.errors import NoSuchRun
-from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
     from outlast.cluster.look import Sight
     from outlast.cluster.record import Cluster
 
-_BAR = 24
+_EVERY_S = 2.0
 
 
 @click.group()
@@ -63,7 +62,7 @@ def up(file: str, workspace_url: str, cloud_name: str, dry_run: bool) -> int:
         check(order, cloud, clusters.workspace.url)
         _tell_plan(order.spec)
         return 0
-    with _interruptible():
+    with interruptible():
         made = Up(clusters, cloud, order, say=note).run()
     click.echo(made.name)
     note(f"`outlast cluster submit {made.name} -- COMMAND` runs something on it, `outlast cluster down` ends it")
@@ -75,21 +74,6 @@ def _tell_plan(spec: Any) -> None:
         size = kind.type or f"{kind.cpus} CPUs"
         count = "1" if kind.name == "head" else f"{kind.min} to {kind.max}"
         click.echo(f"{kind.name}: {count} × {size}, {'spot' if kind.spot else 'on demand'}, on {spec.cloud}")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """However we are asked to leave, what was launched is deleted on the way out."""
-
-    def leave(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @cluster.command()
@@ -132,60 +116,34 @@ def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:
     from outlast.cluster.record import Clusters
 
     clusters = Clusters(find_workspace(workspace_url))
-    while True:
-        found = find_cluster(clusters, name)
-        sight = see(clusters, workshop(found.cloud), found)
-        if as_json:
-            import msgspec
+    found = find_cluster(clusters, name)
+    if not watch:
+        _print(found, see(clusters, workshop(found.cloud), found), as_json=as_json)
+        return 0
+    from outlast.cluster.look import Watch
 
-            click.echo(msgspec.json.encode(sight).decode())
-        else:
-            if watch:
-                clear()
-            click.echo(_shown(found, sight))
-        if not watch:
-            return 0
-        time.sleep(2.0)
-
-
-def _shown(found: Cluster, sight: Sight) -> str:
-    lines = [f"{sight.name} on {sight.cloud}, {sight.phase}, by {found.who or 'somebody'}"]
-    lines.append(f"{money(sight.usd_per_hour)} an hour, {money(sight.cost_usd)} so far")
-    if sight.goes_in_s >= 0:
-        lines.append(f"idle: it goes down by itself in {describe_s(sight.goes_in_s)}")
-    if sight.blind:
-        lines.append(f"Ray cannot be asked: {sight.blind}")
-    rows = [
-        [
-            node.machine,
-            node.kind,
-            node.status,
-            node.ray + (f" {describe_s(node.idle_s)}" if node.ray == "idle" else ""),
-            node.zone,
-            "spot" if node.spot else "on demand",
-            money(node.usd_per_hour),
-            money(node.cost_usd),
-            node.why,
-        ]
-        for node in sight.nodes
-    ]
-    header = ["MACHINE", "KIND", "STATUS", "RAY", "ZONE", "PRICED", "$/H", "COST", "REMARKS"]
-    lines += ["", table(rows, header=header) if rows else "no machines"]
-    lines += [f"pending: {_launch(one)}" for one in sight.pending]
-    lines += [f"failed: {_launch(one)}: {one.get('why', '')}" for one in sight.failed]
-    lines += [f"waiting: {one['count']} × {one['bundle']}" for one in sight.demands]
-    if sight.usage:
-        lines.append("")
-    told = {name: amounts for name, amounts in sight.usage.items() if amounts[1] and ":" not in name}
-    lines += [_bar(name, used, total) for name, (used, total) in sorted(told.items())]
-    return "\n".join(lines)
+    window = Watch(workshop(found.cloud), _EVERY_S)
+    try:
+        with interruptible():
+            while (now := clusters.find(found.name)) is not None and now.id == found.id:
+                sight = see(clusters, workshop(now.cloud), now, watch=window)
+                _print(now, sight, as_json=as_json, again=True)
+                if sight.blind:
+                    time.sleep(_EVERY_S)
+    finally:
+        window.close()
+    note(f"`{found.name}` is down")
+    return 0
 
 
-def _launch(one: dict[str, Any]) -> str:
-    return f"{one.get('count', 1)} × {one['kind']}" + (f" ({one['machine']})" if one.get("machine") else "")
+def _print(found: Cluster, sight: Sight, *, as_json: bool, again: bool = False) -> None:
+    """Once, or `again` and again: at the same place of a terminal, one after the other elsewhere."""
+    if as_json:
+        import msgspec
 
-
-def _bar(name: str, used: float, total: float) -> str:
-    full = round(_BAR * min(1.0, used / total))
-    unit, scale = (" GB", 1e9) if "memory" in name else ("", 1.0)
-    return f"{name:<20} {'█' * full}{'░' * (_BAR - full)} {used / scale:g} of {total / scale:.4g}{unit}"
+        click.echo(msgspec.json.encode(sight).decode())
+        return
+    if again and sys.stdout.isatty():
+        clear()
+        again = False
+    click.echo(shown(found, sight) + ("\n" if again else ""))

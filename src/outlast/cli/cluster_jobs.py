@@ -1,23 +1,19 @@
-"""`outlast cluster submit`, `matrix`, `jobs`, `logs`, `stop`, `attach`, `exec`, `dashboard`: work on a cluster."""
+"""`outlast cluster submit`, `matrix`, `jobs`, `logs`, `stop`: work on a cluster."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.cli.cluster_find import cluster_argument, complete_cluster, find_cluster
-from outlast.cli.machine_find import workshop
+from outlast.cli.cluster_enter import after, interruptible, needs_name, reach, words_argument
+from outlast.cli.cluster_find import cluster_argument
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.project import parse_assignment
-from outlast.cli.terminal import find_workspace, note, table
-from outlast.errors import RunFailed, UsageError
+from outlast.cli.terminal import note, table
+from outlast.errors import CloudError, RunFailed
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -26,20 +22,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POLL_S = 2.0
-
-
-def _reach(workspace_url: str, name: str) -> tuple[Clusters, Workshop, Cluster]:
-    from outlast.cluster.record import Clusters
-
-    clusters = Clusters(find_workspace(workspace_url))
-    found = find_cluster(clusters, name)
-    if found.phase == "deleting":
-        raise UsageError(f"`{found.name}` is being taken down", hint=f"repeat `outlast cluster down {found.name}`")
-    return clusters, workshop(found.cloud), found
-
-
-def _needs_name(command: F) -> F:
-    return click.argument("name", metavar="NAME", shell_complete=complete_cluster)(command)
 
 
 def _job_options(command: F) -> F:
@@ -52,15 +34,12 @@ def _job_options(command: F) -> F:
     return command
 
 
-_words = click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="COMMAND...")
-
-
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--wait", is_flag=True, help="Follow its output, and exit as it ends.")
 @_job_options
 @workspace_option
-@_needs_name
-@_words
+@needs_name
+@words_argument
 def submit(
     name: str,
     command: tuple[str, ...],
@@ -74,25 +53,13 @@ def submit(
     from outlast.cluster import jobs as work
     from outlast.supervisor.submit import who_am_i
 
-    command, wait = _after(command, wait)
-    clusters, cloud, found = _reach(workspace_url, name)
+    command, wait = after(command, wait)
+    clusters, cloud, found = reach(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
     job_id = work.submit(clusters, cloud, found, name=job_name, command=command, code=code, env=env, who=who_am_i())
     click.echo(job_id)
     return _follow(clusters, cloud, found, job_id) if wait else 0
-
-
-def _after(command: tuple[str, ...], wait: bool) -> tuple[tuple[str, ...], bool]:
-    """The words after `--`; `--wait` may also stand before it, after the name."""
-    words = list(command)
-    if words[:1] == ["--wait"]:
-        words, wait = words[1:], True
-    if words[:1] == ["--"]:
-        words = words[1:]
-    if not words:
-        raise UsageError("there is nothing to run", hint="give the command after `--`")
-    return tuple(words), wait
 
 
 def _follow(clusters: Clusters, cloud: Workshop, found: Cluster, job_id: str) -> int:
@@ -101,7 +68,8 @@ def _follow(clusters: Clusters, cloud: Workshop, found: Cluster, job_id: str) ->
     from outlast.cluster.look import is_over
     from outlast.cluster.look import jobs as all_jobs
 
-    work.follow(cloud, found, job_id, follow=True)
+    with interruptible():
+        work.follow(cloud, found, job_id, follow=True)
     while True:
         job = work.find(all_jobs(clusters, cloud, found), job_id)
         if is_over(str(job["status"])):
@@ -119,8 +87,8 @@ def _follow(clusters: Clusters, cloud: Workshop, found: Cluster, job_id: str) ->
 @_job_options
 @json_option
 @workspace_option
-@_needs_name
-@_words
+@needs_name
+@words_argument
 def matrix(
     name: str,
     command: tuple[str, ...],
@@ -137,10 +105,10 @@ def matrix(
     from outlast.cluster import jobs as work
     from outlast.supervisor.submit import who_am_i
 
-    command, _ = _after(command, False)
+    command, _ = after(command, False)
     given = dict(parse_assignment(text, option="--axis") for text in axes)
     points = work.grid({axis: values.split(",") for axis, values in given.items()}, command)
-    clusters, cloud, found = _reach(workspace_url, name)
+    clusters, cloud, found = reach(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
     made = []
@@ -167,7 +135,7 @@ def jobs(name: str, workspace_url: str, as_json: bool) -> int:
 
     from outlast.cluster.look import jobs as all_jobs
 
-    clusters, cloud, found = _reach(workspace_url, name)
+    clusters, cloud, found = reach(workspace_url, name)
     told = all_jobs(clusters, cloud, found)
     if as_json:
         click.echo(json.dumps(told, indent=2))
@@ -182,12 +150,17 @@ def jobs(name: str, workspace_url: str, as_json: bool) -> int:
             _took(job),
             str(job.get("matrix", "")),
             str(job["command"]),
-            "" if job["status"] == "SUCCEEDED" else str(job.get("message", "")).partition("\n")[0],
+            "" if job["status"] == "SUCCEEDED" else _remark(job),
         ]
         for job in told
     ]
     click.echo(table(rows, header=["JOB", "STATUS", "TOOK", "POINT", "COMMAND", "REMARKS"]))
     return 0
+
+
+def _remark(job: dict[str, Any]) -> str:
+    """Ray's message, without the output that it repeats."""
+    return str(job.get("message", "")).partition("\n")[0].partition(", last available logs")[0]
 
 
 def _took(job: dict[str, Any]) -> str:
@@ -200,7 +173,7 @@ def _job(workspace_url: str, name: str, text: str) -> tuple[Workshop, Cluster, s
     from outlast.cluster import jobs as work
     from outlast.cluster.look import jobs as all_jobs
 
-    clusters, cloud, found = _reach(workspace_url, name)
+    clusters, cloud, found = reach(workspace_url, name)
     job = work.find(all_jobs(clusters, cloud, found), text)
     if job["status"] in ("LOST", "UNSENT"):
         raise RunFailed(f"{job['id']} is {job['status']}: {job.get('message')}")
@@ -208,7 +181,7 @@ def _job(workspace_url: str, name: str, text: str) -> tuple[Workshop, Cluster, s
 
 
 @click.command()
-@_needs_name
+@needs_name
 @click.argument("job", metavar="JOB")
 @click.option("--follow", "-f", is_flag=True, help="Until it ends.")
 @workspace_option
@@ -217,89 +190,23 @@ def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
     from outlast.cluster import jobs as work
 
     cloud, found, job_id = _job(workspace_url, name, job)
-    work.follow(cloud, found, job_id, follow=follow)
+    with interruptible():
+        work.follow(cloud, found, job_id, follow=follow)
     return 0
 
 
 @click.command()
-@_needs_name
+@needs_name
 @click.argument("job", metavar="JOB")
 @workspace_option
 def stop(name: str, job: str, workspace_url: str) -> int:
     """Stop JOB of the cluster NAME. The cluster goes on."""
     from outlast.cluster import jobs as work
+    from outlast.cluster.look import is_over
 
     cloud, found, job_id = _job(workspace_url, name, job)
-    note(f"{job_id} is stopped" if work.stop(cloud, found, job_id) else f"{job_id} was over already")
-    return 0
-
-
-@click.command()
-@cluster_argument
-@workspace_option
-def attach(name: str, workspace_url: str) -> int:
-    """Open a terminal on the head, in tmux: leave it with Ctrl-b d, and come back to it with the same words."""
-    from outlast.machines.ssh import Link
-
-    _, cloud, found = _reach(workspace_url, name)
-    keep = "command -v tmux >/dev/null && exec tmux new-session -A -s outlast; exec bash -l"
-    _become([*Link(cloud, found.head).words(tty=True), "--", _as_root(keep)])
-    return 0
-
-
-@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@workspace_option
-@_needs_name
-@_words
-def exec_command(name: str, command: tuple[str, ...], workspace_url: str) -> int:
-    """Run COMMAND on the head of the cluster NAME, with Ray's variables, and exit with its code."""
-    from outlast.machines.ssh import Link
-
-    words, _ = _after(command, False)
-    _, cloud, found = _reach(workspace_url, name)
-    line = words[0] if len(words) == 1 else shlex.join(words)
-    _become([*Link(cloud, found.head).words(), "--", _as_root(line)])
-    return 0
-
-
-def _as_root(line: str) -> str:
-    from outlast.cluster.place import FOLDER
-
-    # Where Ray is, with its variables: in the container, if the cluster has one.
-    inner = shlex.quote(f"exec ~/{FOLDER}/shell {shlex.quote(line)}")
-    return f'if [ "$(id -u)" = 0 ]; then bash -c {inner}; else sudo -n -H bash -c {inner}; fi'
-
-
-def _become(words: list[str]) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # In our place: signals, the terminal and the exit code are then ssh's own.
-    os.execv(words[0], words)
-
-
-@click.command()
-@cluster_argument
-@click.option(
-    "--port", metavar="N", default=0, type=click.IntRange(0, 65535), help="Here; the same number as there if not said."
-)
-@workspace_option
-def dashboard(name: str, workspace_url: str, port: int) -> int:
-    """Bring Ray's own dashboard to this computer, through ssh, until interrupted. It asks for the cluster's token."""
-    from outlast.cli.options import clouds
-    from outlast.cluster.place import FOLDER
-    from outlast.cluster.record import DASHBOARD_PORT
-    from outlast.machines.ssh import Link
-    from outlast.sync.target import find_target
-    from outlast.sync.tunnel import Tunnel
-
-    _, cloud, found = _reach(workspace_url, name)
-    token = Link(cloud, found.head).run(_as_root(f"cat ~/{FOLDER}/token")).stdout.decode().strip()
-    target = find_target(found.head, clouds(), lambda: find_workspace(workspace_url))
-    note(f"the token that it asks for: {token}")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    try:
-        Tunnel(target, DASHBOARD_PORT, port or DASHBOARD_PORT, say=note).run()
-    except KeyboardInterrupt:
-        note("the tunnel is closed; the cluster goes on")
+    ran, status = work.stop(cloud, found, job_id)
+    if not is_over(status):
+        raise CloudError(f"{job_id} was told to stop, and is still {status}", hint="repeat it in a while")
+    note(f"{job_id} is {status}" if ran else f"{job_id} was over already: {status}")
     return 0

@@ -18,6 +18,9 @@ from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.world import Place, Reap, Release, Step, describe
 from outlast.workspace.transfer import words
 
+# Whoever reaps by hand does not wait as long for another head of a cluster as its workers do; heads speak every 10 s.
+_HEAD_S = 30.0
+
 
 @click.command()
 @click.option("--until-idle", is_flag=True, help="Leave when nothing lives and nothing costs.")
@@ -116,7 +119,7 @@ def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
 def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     """Delete every machine of this workspace that no live run owns: running, stopped or half created."""
     workspace = find_workspace(workspace_url)
-    _, steps = look(workspace)
+    _, steps = look(workspace, patience_s=_HEAD_S)
     doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
     _print_steps(doomed, as_json=as_json, nothing="no machine is left over")
     if doomed and not dry_run:

@@ -1,8 +1,8 @@
 """The desk on the head: what commands from outside ask, over ssh. One question a call; JSON on stdout.
 
-    desk  status | jobs | submit ID | stop ID | logs ID [--follow]
+    desk  status [EVERY_S] | jobs | submit ID | stop ID | logs ID [--follow]
 
-Ray's own client answers, in the Python of the Ray that runs here (`rayclient.py`). A job comes out of the workspace,
+A client of ours answers, in the Python of the Ray that runs here (`rayclient.py`). A job comes out of the workspace,
 which Ray's Python need not know: that is done here.
 """
 
@@ -31,8 +31,9 @@ def submit(clusters: Clusters, cluster: str, job_id: str, client: list[str], fol
         runtime: dict[str, Any] = {"env_vars": job.env} if job.env else {}
         if job.code is not None:
             unpack(clusters.bucket, job.code, f"{place}/code")
-            runtime["working_dir"] = f"{place}/code"
         asked = {
+            "folder": f"{place}/code" if job.code is not None else "",
+            "package": job.code.sha256 if job.code is not None else "",
             "entrypoint": job.command,
             "submission_id": job_id,
             "runtime_env": runtime,

@@ -7,14 +7,12 @@ the cluster down when nobody has used it for long.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +22,7 @@ from outlast.agent.instance import Instance, Notice
 from outlast.cluster import raystart
 from outlast.cluster.fleet import Fleet, cloud_of_head
 from outlast.cluster.place import Place
+from outlast.cluster.rayclient import Api, Refused
 from outlast.cluster.record import DASHBOARD_PORT, PORT, Cluster, Clusters, Ended, HeadPlace, NodeState
 from outlast.cluster.setup import Tell
 from outlast.errors import OutlastError
@@ -34,6 +33,7 @@ _BEAT_S = 10.0
 # An actor whose machine dies after the deadline is told that it was preempted; so the deadline is a little before.
 _EARLY_S = 3.0
 _START_S = 120.0
+_ASK_S = 10.0
 _TRIES = 3
 # `ray start` gives up after half a minute if its node is not in the cluster by then.
 _GIVES_UP_S = 60.0
@@ -204,14 +204,13 @@ class HeadGuard(_Guard):
 
     def _has_node(self) -> bool:
         try:
-            nodes = _ask_dashboard("/api/v0/nodes?limit=1", self._token())
-            return bool(nodes["data"]["result"]["total"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return bool(self._api().get("/api/v0/nodes?limit=1")["data"]["result"]["total"])
+        except (OSError, Refused, KeyError, TypeError):
             return False
 
-    def _token(self) -> str:
+    def _api(self) -> Api:
         with open(self.place.token, encoding="utf-8") as file:
-            return file.read()
+            return Api(file.read(), timeout_s=_ASK_S)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         beat_at = renewed_at = 0.0
@@ -259,16 +258,16 @@ class HeadGuard(_Guard):
 
     def _busy(self) -> bool:
         """Whether a job runs or an actor lives. If Ray does not say, it is taken for busy."""
-        token = self._token()
         try:
-            jobs = _ask_dashboard("/api/jobs/", token)
+            api = self._api()
+            jobs = api.jobs()
             self._remember_ended(jobs)
             if any(job["status"] in ("PENDING", "RUNNING") for job in jobs):
                 return True
             living = "filter_keys=state&filter_predicates=%3D&filter_values=ALIVE"
-            actors = _ask_dashboard(f"/api/v0/actors?limit=1&{living}", token)
+            actors = api.get(f"/api/v0/actors?limit=1&{living}")
             return bool(actors["data"]["result"]["total"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, Refused, KeyError, TypeError):
             return True
 
     def _remember_ended(self, jobs: list[dict[str, Any]]) -> None:
@@ -301,15 +300,6 @@ class HeadGuard(_Guard):
                 self.fleet.delete(machine.name, why="the cluster was idle")
         self.fleet.cloud.drop_secrets(self.cluster.secrets)
         self.clusters.forget(self.cluster)
-
-
-def _ask_dashboard(path: str, token: str) -> Any:
-    """Raises OSError, ValueError."""
-    asked = urllib.request.Request(
-        f"http://127.0.0.1:{DASHBOARD_PORT}{path}", headers={"Authorization": f"Bearer {token}"}
-    )
-    with urllib.request.urlopen(asked, timeout=10.0) as answer:
-        return json.loads(answer.read())
 
 
 def answers(address: str, port: int) -> bool:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outlast.clouds.cloud import Workshop
-from outlast.cluster.look import ask, desk_words
+from outlast.cluster.look import ALONE, SSH_LOST, ask, desk_words, head_link, lost
 from outlast.cluster.record import Cluster, Clusters, Job
 from outlast.errors import CloudError, NoSuchRun, UsageError
-from outlast.machines.ssh import Link
 from outlast.workspace.bundle import pack, store
 from outlast.workspace.record import CodeRecord
 
@@ -46,6 +45,7 @@ def submit(
     """The id of the job, which Ray has when this returns."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"`{name}` cannot name a job", hint="letters, digits, `-`, `_` and `.`, a letter first")
+    link = head_link(cloud, cluster)
     job_id = f"{name}-{secrets.token_hex(3)}"
     job = Job(
         id=job_id,
@@ -58,7 +58,7 @@ def submit(
         matrix=matrix,
     )
     clusters.add(cluster.name, "jobs", job_id, job)
-    ask(Link(cloud, cluster.head), "submit", job_id)
+    ask(link, "submit", job_id)
     return job_id
 
 
@@ -97,12 +97,16 @@ def find(told: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
 
 def follow(cloud: Workshop, cluster: Cluster, job_id: str, *, follow: bool) -> None:
     """Print the output of a job. Raises CloudError when the connection was lost."""
-    words = [*Link(cloud, cluster.head).words(), "--"]
+    words = [*head_link(cloud, cluster).words(options=ALONE), "--"]
     words += [shlex.join(desk_words("logs", job_id, *(["--follow"] if follow else [])))]
     answer = subprocess.run(words, stdin=subprocess.DEVNULL, check=False)
+    if answer.returncode == SSH_LOST:
+        raise lost(cloud, cluster)
     if answer.returncode != 0:
-        raise CloudError(f"the output of `{job_id}` could not be read", hint="repeat it; the job goes on")
+        raise CloudError(f"the output of `{job_id}` could not be read to its end", hint="repeat it; the job goes on")
 
 
-def stop(cloud: Workshop, cluster: Cluster, job_id: str) -> bool:
-    return bool(ask(Link(cloud, cluster.head), "stop", job_id)["stopped"])
+def stop(cloud: Workshop, cluster: Cluster, job_id: str) -> tuple[bool, str]:
+    """Whether it ran until now, and what it is since."""
+    found = ask(head_link(cloud, cluster), "stop", job_id)
+    return bool(found["stopped"]), str(found["status"])

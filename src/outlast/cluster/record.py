@@ -29,6 +29,8 @@ LABEL_NAME = "ray-cluster-name"
 LABEL_ID = LABEL_CLUSTER
 # The records of its machines are valid for so long after the head has last said so.
 LEASE_S = 1200.0
+# Why a worker went that did what it was there for.
+UNNEEDED = "not needed any more"
 PORT = 6379
 DASHBOARD_PORT = 8265
 T = TypeVar("T", bound=msgspec.Struct)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from outlast.front.clouds import clouds
@@ -11,7 +12,7 @@ from outlast.supervisor.world import Step, World
 from outlast.workspace.workspace import Workspace
 
 
-def look(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
+def look(workspace: Workspace, *, patience_s: float = math.inf) -> tuple[World, tuple[Step, ...]]:
     """What is, and what a supervisor would do about it; changes nothing."""
     world = onlooker(workspace).observe(time.time())
     return world, plan(world)

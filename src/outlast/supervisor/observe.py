@@ -78,6 +78,8 @@ class Observer:
         self.hands_off = hands_off
         self.clouds = clouds
         self.station = station
+        # How long workers of a cluster may wait for another head, whatever they themselves would.
+        self.patience_s = float("inf")
         # The clouds whose runs and machines are this supervisor's business, and the runs that are not.
         self.minds: Minds = anywhere
         self.others: set[str] = set()
@@ -205,14 +207,40 @@ class Observer:
     def _hands(self, machines: Mapping[str, Machine]) -> dict[str, HandView | None]:
         """The records of machines that no run owns. Read after the machines were listed: a record is written first."""
         found: dict[str, HandView | None] = {}
+        headless: dict[str, bool] = {}
         for machine in machines.values():
             if LABEL_HAND not in machine.labels:
                 continue
             try:
-                found[machine.name] = self.hands.view(machine.name)
+                view = self.hands.view(machine.name)
+                if view is not None and view.cluster and view.phase == "ready":
+                    if view.cluster not in headless:
+                        headless[view.cluster] = self._headless(view.cluster, machine.cloud, machines)
+                    view = msgspec.structs.replace(view, headless=headless[view.cluster])
+                found[machine.name] = view
             except Damaged:
                 continue  # nobody can tell whose it is, so it is nobody's to delete
         return found
+
+    def _headless(self, name: str, cloud: str, machines: Mapping[str, Machine]) -> bool:
+        """Whether the head of the cluster is gone, and its workers have waited for another for as long as they may.
+
+        Its cloud is asked by name: listings lag. Nobody is taken for gone who says something: its word is in the store.
+        """
+        cluster = self.hands.cluster(name)
+        if cluster is None or cluster.phase != "ready" or not cluster.head:
+            return False
+        limit_s = min(cluster.spec.orphan_s, self.patience_s)
+        if machines.get(cluster.head) is not None and machines[cluster.head].status in ("pending", "running"):
+            return False
+        if self.hands.head_silent_s(name, cluster.head) <= limit_s:
+            return False
+        try:
+            return self.clouds[cloud].machine(cluster.head).status not in ("pending", "running")
+        except NotFound:
+            return True
+        except CloudError:
+            return False
 
     def _worried(self, watched: _Watched) -> bool:
         """An attempt is under way and says nothing: read its story before believing the worst, but not every round.

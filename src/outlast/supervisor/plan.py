@@ -224,6 +224,8 @@ def _why_nobodys(world: World, machine: Machine) -> str:
         return "it was made by hand, and no record of it is left"
     if hand.overdue:
         return "it was kept for a while, and its time is up"
+    if hand.headless:
+        return f"the head of its cluster `{hand.cluster}` is gone"
     if hand.abandoned:
         return f"whoever was {hand.phase} it is gone"
     idle = not any(view.state.alive for view in world.runs)

@@ -77,22 +77,38 @@ class HandView(msgspec.Struct, frozen=True, kw_only=True):
     overdue: bool = False
     until_idle: bool = False
     who: str = ""
+    # The cluster that it is of.
+    cluster: str = ""
+    # It is a worker of a cluster whose head is gone, and has waited for another for long enough.
+    headless: bool = False
 
     @property
     def abandoned(self) -> bool:
-        return self.overdue or (self.phase != "ready" and self.quiet_s > QUIET_S)
+        return self.overdue or self.headless or (self.phase != "ready" and self.quiet_s > QUIET_S)
 
 
-class _ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+class _ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    orphan_s: float = 300.0
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """As much of a cluster's record as tells whether its machines are anybody's."""
 
     phase: Phase = "making"
     by: str = ""
+    # The machine without which its workers are of no use, and for how long they wait for another.
+    head: str = ""
+    spec: _ClusterSpec = _ClusterSpec()
 
 
 def cluster_purpose(cluster: str) -> str:
     """What a machine of a cluster is for: with the cluster's record it becomes nobody's."""
     return f"{_CLUSTER}{cluster}"
+
+
+def cluster_of(purpose: str) -> str:
+    """The other way round; empty if it is for something else."""
+    return purpose.removeprefix(_CLUSTER) if purpose.startswith(_CLUSTER) else ""
 
 
 def name_of_this_process() -> str:
@@ -154,11 +170,18 @@ class Hands:
         hand = self.find(name)
         if hand is None:
             return None
-        if hand.purpose.startswith(_CLUSTER) and self.without_cluster(hand.purpose.removeprefix(_CLUSTER)):
+        if (cluster := cluster_of(hand.purpose)) and self.without_cluster(cluster):
             return HandView(id=hand.id, phase="deleting", quiet_s=float("inf"))
         if hand.phase == "ready":
             overdue = bool(hand.until) and self.now() > hand.until
-            return HandView(id=hand.id, phase=hand.phase, overdue=overdue, until_idle=hand.until_idle, who=hand.who)
+            return HandView(
+                id=hand.id,
+                phase=hand.phase,
+                overdue=overdue,
+                until_idle=hand.until_idle,
+                who=hand.who,
+                cluster=cluster_of(hand.purpose),
+            )
         if Holder(who=hand.by, epoch=0).plainly_dead():
             return HandView(id=hand.id, phase=hand.phase, quiet_s=float("inf"), who=hand.who)
         try:
@@ -172,13 +195,29 @@ class Hands:
         """Whether the cluster is gone, or whoever brought it up or down was killed. Raises Damaged."""
         key = f"clusters/{name}.json"
         try:
-            cluster = decoded(self.bucket.get(key), _ClusterView, key)
+            cluster = decoded(self.bucket.get(key), ClusterView, key)
             if cluster.phase == "ready":
                 return False
             said_at = self.bucket.head(key).modified_at
         except Missing:
             return True
         return Holder(who=cluster.by, epoch=0).plainly_dead() or self.now() - said_at > QUIET_S
+
+    def cluster(self, name: str) -> ClusterView | None:
+        """Raises Damaged."""
+        key = f"clusters/{name}.json"
+        try:
+            return decoded(self.bucket.get(key), ClusterView, key)
+        except Missing:
+            return None
+
+    def head_silent_s(self, cluster: str, head: str) -> float:
+        """Since the head last said something, by the store's clock; endless if it never did, or took its leave."""
+        try:
+            said_at = self.bucket.head(f"clusters/{cluster}/state/{head}").modified_at
+        except Missing:
+            return float("inf")
+        return max(0.0, self.now() - said_at)
 
     def now(self) -> float:
         """The store's own now: the time it gives to a write of ours."""

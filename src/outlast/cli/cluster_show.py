@@ -1,0 +1,84 @@
+"""What `outlast cluster status` prints. Draws; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from outlast.cli.terminal import money, table
+from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.cluster.look import NodeSight, Sight
+    from outlast.cluster.record import Cluster
+
+_BAR = 24
+_NAMES_MAX = 3
+
+
+def shown(found: Cluster, sight: Sight) -> str:
+    lines = [f"{sight.name} on {sight.cloud}, {sight.phase}, by {found.who or 'somebody'}", _counts(found, sight)]
+    lines.append(f"{money(sight.usd_per_hour)} an hour, {money(sight.cost_usd)} so far")
+    if sight.goes_in_s >= 0:
+        lines.append(f"idle: it goes down by itself in {describe_s(sight.goes_in_s)}")
+    if sight.blind:
+        lines.append(f"Ray cannot be asked: {sight.blind}")
+    header = ["MACHINE", "KIND", "STATUS", "RAY", "ZONE", "PRICED", "$/H", "COST", "REMARKS"]
+    lines += ["", table([_row(node) for node in sight.nodes], header=header) if sight.nodes else "no machines"]
+    lines += [f"pending: {one['count']} × {one['kind']}" for one in sight.pending]
+    lines += [f"waiting: {one['count']} × {_amounts(one['bundle'])}" for one in sight.demands]
+    lines += _grouped("failed", sight.failed) + _grouped("preempted", sight.preempted)
+    told = {name: amounts for name, amounts in sight.usage.items() if amounts[1] and ":" not in name}
+    if told:
+        width = max(map(len, told))
+        lines += ["", *(_bar(name.ljust(width), used, total) for name, (used, total) in sorted(told.items()))]
+    return "\n".join(lines)
+
+
+def _counts(found: Cluster, sight: Sight) -> str:
+    workers = [node for node in sight.nodes if node.role == "worker"]
+    words = [f"{len(workers)} of at most {found.spec.max_workers} workers"]
+    for what in ("active", "idle"):
+        if number := sum(node.ray == what for node in workers):
+            words.append(f"{number} {what}")
+    if coming := sum(one["count"] for one in sight.pending):
+        words.append(f"{coming} pending")
+    return ", ".join(words)
+
+
+def _row(node: NodeSight) -> list[str]:
+    return [
+        node.machine,
+        node.kind,
+        node.status,
+        node.ray + (f" {describe_s(node.idle_s)}" if node.ray == "idle" else ""),
+        node.zone,
+        "spot" if node.spot else "on demand",
+        money(node.usd_per_hour),
+        money(node.cost_usd),
+        node.why,
+    ]
+
+
+def _amounts(bundle: Mapping[str, float]) -> str:
+    return " + ".join(f"{amount:g} {name}" for name, amount in bundle.items())
+
+
+def _grouped(what: str, gone: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each reason, with the newest machines that it was the reason of."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in gone:
+        groups.setdefault((str(one["kind"]), str(one.get("why", ""))), []).append(str(one.get("machine", "")))
+    lines = []
+    for (kind, why), machines in groups.items():
+        names = [name for name in machines if name][-_NAMES_MAX:]
+        more = ", …" if names and len(machines) > len(names) else ""
+        of = f" ({', '.join(names)}{more})" if names else ""
+        lines.append(f"{what}: {len(machines)} × {kind}{of}" + (f": {why}" if why and why != what else ""))
+    return lines
+
+
+def _bar(name: str, used: float, total: float) -> str:
+    full = round(_BAR * min(1.0, used / total))
+    unit, scale = (" GB", 1e9) if "memory" in name else ("", 1.0)
+    return f"{name}  {'█' * full}{'░' * (_BAR - full)} {used / scale:.4g} of {total / scale:.4g}{unit}"

@@ -1,0 +1,154 @@
+"""`up` and `down` die at every effect: before it and after it, as by power. The workspace, the local cloud's machines
+and the broker are real; of the head's program only its word that it is ready is needed, and the test says it.
+
+`test_killed.py` has the same with real Ray, at fewer moments.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from outlast.cli.app import call
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.cluster import boot, broker
+from outlast.cluster.down import take_down
+from outlast.cluster.record import Cluster, Clusters, HeadPlace, NodeState
+from outlast.cluster.up import Order, Up
+from outlast.errors import UsageError
+from outlast.spec.cluster import parse_cluster
+from outlast.workspace.workspace import Workspace
+from tests.cluster.conftest import Bench, benched
+from tests.machines.doom import Doomed, Point, points_passed
+from tests.waiting import eventually
+
+SPEC = parse_cluster(
+    {"cluster": {"name": "small", "head": {"type": "local-1"}, "workers": {"cpu": {"type": "local-1"}}}},
+    name="small",
+    source="here",
+)
+EFFECTS = {"launch", "delete", "put_secrets", "drop_secrets", "set_metadata", "admit"}
+STORED = {"create", "put", "delete", "write", "upload"}
+
+
+class DoomedCloud(LocalCloud):
+    """The real one, whose effects are points at which its caller may die."""
+
+    point: Point
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in EFFECTS:
+            return getattr(Doomed(super(), EFFECTS, self.point), name)
+        return super().__getattribute__(name)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with benched(tmp_path_factory.mktemp("points")) as bench, pytest.MonkeyPatch.context() as patch:
+        for name in ("OUTLAST_WORKSPACE", "OUTLAST_LOCAL_CLOUD", "OUTLAST_LOCAL_MODE"):
+            patch.setenv(name, bench.environment[name])
+        # In the place of the node's program, which would start Ray.
+        patch.setattr(boot, "_SCRIPT", "#!/bin/sh\nexec sleep 1000\n")
+        yield bench
+
+
+def order() -> Order:
+    return Order(spec=SPEC, source="here", file="host:/here", who="somebody")
+
+
+class Talkative(Clusters):
+    """Hears the head say that it is ready as soon as somebody listens."""
+
+    def get(self, cluster: str, part: str, name: str, kind: type[Any]) -> Any:
+        if part == "state":
+            self.tell_head(cluster, HeadPlace(machine=name, address="10.0.0.1"))
+            return NodeState(machine=name, phase="ready")
+        return super().get(cluster, part, name, kind)
+
+
+def doomed(bench: Bench, point: Point) -> tuple[Clusters, LocalCloud]:
+    cloud = DoomedCloud(bench.cloud.root, mode=bench.cloud.mode)
+    cloud.point = point
+    bucket: Any = Doomed(bench.clusters.bucket, STORED, point)
+    for name in ("start", "stop"):
+        real = getattr(broker, name)
+
+        def between(*words: Any, real: Callable[..., Any] = real, name: str = name) -> Any:
+            point(f"before {name} of the broker")
+            found = real(*words)
+            point(f"after {name} of the broker")
+            return found
+
+        setattr(broker, name, between)  # this process is a child that is about to end
+    return Talkative(Workspace(bucket)), cloud
+
+
+def life_of_up(bench: Bench, point: Point) -> None:
+    clusters, cloud = doomed(bench, point)
+    Up(clusters, cloud, order(), say=lambda _: None).run()
+
+
+def life_of_down(bench: Bench, point: Point) -> None:
+    clusters, cloud = doomed(bench, point)
+    (found,) = clusters.all()
+    take_down(clusters, {"local": cloud}, found, say=lambda _: None)
+
+
+def up(bench: Bench) -> Cluster:
+    return Up(Talkative(bench.clusters.workspace), bench.cloud, order(), say=lambda _: None).run()
+
+
+def end(bench: Bench, where: str) -> None:
+    """`down`, for whatever is there: and then there is nothing."""
+    for found in bench.clusters.all():
+        take_down(bench.clusters, {"local": bench.cloud}, found, say=lambda _: None)
+        assert not os.path.exists(broker.folder(found.id)), where
+    eventually(lambda: not bench.left(), within_s=20, what=f"nothing left, {where}")
+
+
+def reap(bench: Bench, where: str) -> None:
+    assert call(["reap"]) == 0
+    assert [machine.name for machine in bench.cloud.machines()] == [], where
+
+
+def some(points: list[str], part: int, parts: int) -> list[int]:
+    return [number for number in range(len(points)) if number % parts == part]
+
+
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])
+def test_whatever_a_killed_up_leaves_is_reaped_or_goes_on(bench: Bench, part: int) -> None:
+    points = points_passed(lambda point: life_of_up(bench, point), -1)
+    assert len(points) > 20
+    end(bench, "when nobody died")
+    for number in some(points, part, PARTS):
+        where = f"after a death at {number}, {points[number]}"
+        points_passed(lambda point: life_of_up(bench, point), number)
+        if number // PARTS % 2:
+            reap(bench, where)
+        else:
+            made = up(bench)
+            assert (made.phase, [machine.name for machine in bench.cloud.machines()]) == ("ready", [made.head]), where
+        end(bench, where)
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])
+def test_whatever_a_killed_down_leaves_is_reaped_or_goes(bench: Bench, part: int) -> None:
+    up(bench)
+    points = points_passed(lambda point: life_of_down(bench, point), -1)
+    assert len(points) > 10
+    end(bench, "when nobody died")
+    for number in some(points, part, PARTS):
+        where = f"after a death at {number}, {points[number]}"
+        up(bench)
+        points_passed(lambda point: life_of_down(bench, point), number)
+        if number // PARTS % 2 and [found.phase for found in bench.clusters.all()] == ["deleting"]:
+            with pytest.raises(UsageError, match="being taken down"):
+                up(bench)
+            reap(bench, where)
+        end(bench, where)
