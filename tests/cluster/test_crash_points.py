@@ -16,6 +16,7 @@ from outlast.cli.app import call
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster import boot, broker
 from outlast.cluster.down import take_down
+from outlast.cluster.fleet import Fleet
 from outlast.cluster.record import Cluster, Clusters, HeadPlace, NodeState
 from outlast.cluster.up import Order, Up
 from outlast.errors import UsageError
@@ -152,3 +153,38 @@ def test_whatever_a_killed_down_leaves_is_reaped_or_goes(bench: Bench, part: int
                 up(bench)
             reap(bench, where)
         end(bench, where)
+
+
+def silence(bench: Bench, head: str, seconds: float) -> None:
+    """The head said its last word so long ago, by the store's clock."""
+    path = bench.root / "workspace" / "clusters" / "small" / "state" / head
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+
+
+def test_workers_whose_head_is_gone_are_reaped_long_before_their_lease_ends(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = up(bench)
+    bench.clusters.put("small", "state", made.head, NodeState(machine=made.head, phase="ready"))
+    worker = Fleet(bench.clusters, made, bench.cloud).launch("cpu", {})
+    # A head that lives is a head, however long it has said nothing.
+    silence(bench, made.head, 3000.0)
+    assert call(["reap", "--dry-run"]) == 0
+    assert "no machine is left over" in capsys.readouterr().out
+    bench.cloud.delete(made.head)
+    bench.clusters.put("small", "state", made.head, NodeState(machine=made.head, phase="ready"))
+    assert call(["reap", "--dry-run"]) == 0
+    assert "no machine is left over" in capsys.readouterr().out, "it spoke just now: `up` may be on its way"
+
+    silence(bench, made.head, 40.0)
+    assert call(["plan"]) == 0
+    assert "nothing to do" in capsys.readouterr().out, "a supervisor waits as long as the workers do"
+    assert call(["reap", "--dry-run"]) == 0
+    assert f"{worker.name}" in (told := capsys.readouterr().out)
+    assert "the head of its cluster `small` is gone" in told
+    silence(bench, made.head, SPEC.orphan_s)
+    assert call(["plan"]) == 0
+    assert worker.name in capsys.readouterr().out
+    reap(bench, "after the head died")
+    end(bench, "after the head died")

@@ -89,7 +89,7 @@ PACKAGES: dict[str, set[str]] = {
     "images": {"msgspec"},
     "trainer": {"torch", "keras", "lightgbm", "lightning", "numpy", "optuna", "sklearn", "transformers", "xgboost"},
     "drill": {"msgspec"},
-    "cluster": {"msgspec", "ray"},
+    "cluster": {"msgspec", "ray", "aiohttp"},
     "cli": {"msgspec", "click", "matplotlib", "plotext", "yaml"},
     "sweep": {"msgspec", "optuna"},
     "front": {"msgspec"},

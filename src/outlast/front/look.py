@@ -13,8 +13,13 @@ from outlast.workspace.workspace import Workspace
 
 
 def look(workspace: Workspace, *, patience_s: float = math.inf) -> tuple[World, tuple[Step, ...]]:
-    """What is, and what a supervisor would do about it; changes nothing."""
-    world = onlooker(workspace).observe(time.time())
+    """What is, and what a supervisor would do about it; changes nothing.
+
+    With `patience_s` as one would who gives clusters no longer than that to get another head.
+    """
+    observer = onlooker(workspace)
+    observer.patience_s = patience_s
+    world = observer.observe(time.time())
     return world, plan(world)
 
 
