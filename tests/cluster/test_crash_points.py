@@ -23,6 +23,7 @@ from outlast.errors import UsageError
 from outlast.spec.cluster import parse_cluster
 from outlast.workspace.workspace import Workspace
 from tests.cluster.conftest import Bench, benched
+from tests.cluster.traces import Traces
 from tests.machines.doom import Doomed, Point, points_passed
 from tests.waiting import eventually
 
@@ -32,6 +33,7 @@ SPEC = parse_cluster(
     source="here",
 )
 EFFECTS = {"launch", "delete", "put_secrets", "drop_secrets", "set_metadata", "admit"}
+BROKER = b"outlast.cluster.broker"
 STORED = {"create", "put", "delete", "write", "upload"}
 
 
@@ -103,23 +105,30 @@ def up(bench: Bench) -> Cluster:
 
 
 def end(bench: Bench, where: str) -> None:
-    """`down`, for whatever is there: and then there is nothing."""
+    """`down`, for whatever is there: and then there is nothing, on this computer neither."""
+    traces = Traces(bench.root / "cloud")
+    traces.remember()
     for found in bench.clusters.all():
         take_down(bench.clusters, {"local": bench.cloud}, found, say=lambda _: None)
         assert not os.path.exists(broker.folder(found.id)), where
-    eventually(lambda: not bench.left(), within_s=20, what=f"nothing left, {where}")
+    eventually(lambda: not bench.left() and not traces.left(), within_s=20, what=f"nothing left, {where}")
 
 
 def reap(bench: Bench, where: str) -> None:
+    traces = Traces(bench.root / "cloud")
+    traces.remember()
     assert call(["reap"]) == 0
     assert [machine.name for machine in bench.cloud.machines()] == [], where
+    # A broker sees by itself that it has no head any more.
+    eventually(lambda: not traces.left(BROKER), within_s=20, what=f"no trace of machines, {where}")
 
 
 def some(points: list[str], part: int, parts: int) -> list[int]:
     return [number for number in range(len(points)) if number % parts == part]
 
 
-PARTS = 4
+# One of them is in every run of the tests, all of them in `make clusters`.
+PARTS = 6
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cluster.conftest import Bench
+from tests.cluster.traces import Traces
 from tests.waiting import eventually
 
 # Three tasks that must be on three nodes at once; then each waits until a file says that the blows have fallen.
@@ -62,6 +63,11 @@ def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench
 
     first = bench.workers()
     assert len(first) == 3
+    traces = Traces(bench.root / "cloud")
+    traces.remember()
+    # Ray's own ports are among them, on the head and on the workers: else nothing would be proven below.
+    assert {"6379", "8265", "22"} <= set(traces.sockets.values())
+    assert len({space for space, what in traces.spaces.items() if what.startswith("net")}) >= 4
     bench.cloud.preempt(first[0], notice=True)
     bench.cloud.preempt(first[1], notice=False)
     # The noticed one is drained, so its successor comes while it still has its half minute.
@@ -78,3 +84,4 @@ def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench
     told = bench.good("cluster", "down")
     assert "small is down; it has cost $" in told
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
+    eventually(lambda: not traces.left(), within_s=20, what="no process, namespace, port, cgroup or rule left")
