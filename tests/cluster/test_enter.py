@@ -46,7 +46,7 @@ def leave(process: subprocess.Popen[str]) -> str:
 
 def nobody_is_left(bench: Bench, word: str) -> bool:
     listed = bench.good("cluster", "exec", "small", "--", "ps", "-eo", "args")
-    return not any("outlast.cluster.desk" in line and word in line for line in listed.splitlines())
+    return not any("outlast_rayclient" in line and word in line for line in listed.splitlines())
 
 
 def test_a_terminal_on_the_head_is_left_and_entered_again(standing: Bench) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from outlast.clouds.cloud import Machine
 from outlast.cluster.calls import Server
 from outlast.cluster.fleet import Fleet
-from outlast.cluster.record import Node
+from outlast.cluster.record import UNNEEDED, Node
 from outlast.errors import BadRequest, NoCapacity, OutlastError, OverQuota
 
 _ALIVE = ("pending", "running")
@@ -116,7 +116,7 @@ class Nodes:
     def delete(self, name: str) -> None:
         if name == self.fleet.cluster.head:
             return  # it goes last, and by other hands
-        self.fleet.delete(name, why="not needed any more")
+        self.fleet.delete(name, why=UNNEEDED)
         with self._lock:
             self._seen.pop(name, None)
 

@@ -14,19 +14,7 @@ from typing import Any
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 from ray.autoscaler.node_provider import NodeProvider
 
-<<<<<<< HEAD
 _CALL_S = 900.0
-=======
-from outlast.clouds.cloud import Machine
-from outlast.cluster.fleet import Fleet, cloud_of_head
-from outlast.cluster.record import UNNEEDED, Clusters, Node
-from outlast.errors import NoCapacity, OutlastError, OverQuota
-from outlast.workspace.workspace import open_workspace
-
-log = logging.getLogger(__name__)
-_ALIVE = ("pending", "running")
-_GONE = ("stopped", "broken")
->>>>>>> 04ea07e (Clusters: jobs by Ray's HTTP, a watch that is one program, ways in that end with whoever used them)
 
 
 class OutlastNodes(NodeProvider):
@@ -78,15 +66,7 @@ class OutlastNodes(NodeProvider):
         return made
 
     def terminate_node(self, node_id: str) -> dict[str, Any] | None:
-<<<<<<< HEAD
         self._ask("delete", name=node_id)
-=======
-        if node_id == self.fleet.cluster.head:
-            return None  # it goes last, and by other hands
-        self.fleet.delete(node_id, why=UNNEEDED)
-        with self._lock:
-            self._seen.pop(node_id, None)
->>>>>>> 04ea07e (Clusters: jobs by Ray's HTTP, a watch that is one program, ways in that end with whoever used them)
         return None
 
     # What Ray's launcher would ask, and its autoscaler does not
