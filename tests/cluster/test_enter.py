@@ -121,7 +121,7 @@ def test_a_watched_cluster_is_told_again_and_again_until_ctrl_c(standing: Bench)
     leave(process)
     assert process.returncode == 130
     eventually(lambda: nobody_is_left(standing, " status "), within_s=20, what="nobody on the head who watches")
-    shown = Keyboard(standing, "cluster", "status", "-f")
+    shown = Keyboard(standing, "cluster", "status", "--watch")
     shown.until("of at most 3 workers")
     shown.until("of at most 3 workers")
     os.kill(shown.process.pid, signal.SIGINT)
