@@ -19,8 +19,11 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.web.conftest import Lived, Served, Visit, chromium  # noqa: E402
+from tests.cluster.conftest import Bench  # noqa: E402
+from tests.web.conftest import Browser, Lived, Served, Visit, chromium  # noqa: E402
 from tests.web.lived import Life, Names  # noqa: E402
+
+from outlast.clouds.local.probe import why_not  # noqa: E402
 
 INTO = ROOT / "docs" / "pictures"
 BYTES_MAX = 150_000
@@ -67,16 +70,58 @@ def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, da
 
 
 def small(picture: bytes) -> bytes:
-    """In as many colours as 150 kB allow."""
+    """As it is, or in as many colours as 150 kB allow."""
     from PIL import Image
 
     whole = Image.open(io.BytesIO(picture)).convert("RGB")
+    into = io.BytesIO()
+    whole.save(into, "PNG", optimize=True)
     for colours in (256, 128, 64, 32):
-        into = io.BytesIO()
-        whole.quantize(colours, dither=Image.Dither.NONE).save(into, "PNG", optimize=True)
         if into.tell() <= BYTES_MAX:
             break
+        into = io.BytesIO()
+        whole.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(into, "PNG", optimize=True)
     return into.getvalue()
+
+
+JOB = """
+import ray, time
+ray.init()
+
+@ray.remote(num_cpus=0.5)
+def score(part):
+    time.sleep(20)
+    return part * part
+
+print("scoring 4 parts", flush=True)
+for part, found in enumerate(ray.get([score.remote(part) for part in range(4)])):
+    print(f"part {part}: {found}", flush=True)
+time.sleep(600)
+"""
+
+
+def of_a_cluster(browser: Browser) -> bytes:
+    """A cluster of real Ray at work, with a head, a worker and a job. Takes minutes."""
+    root = Path(tempfile.mkdtemp(prefix="outlast-cluster-"))
+    mode = next((mode for mode in ("root", "userns") if not why_not(mode, root=str(root))), "")
+    if not mode:
+        raise SystemExit("cluster: machines have no network of their own here")
+    (root / "home").mkdir()
+    os.environ["HOME"] = str(root / "home")
+    bench = Bench(root, mode)
+    bench.environment["LOGNAME"] = "ada"
+    (bench.project / "score.py").write_text(JOB)
+    try:
+        bench.good("cluster", "up")
+        job = bench.good("cluster", "submit", "small", "--", "python", "score.py").split()[0]
+        served = Served(bench)
+        try:
+            return take(Visit(browser, served.link), f"/clusters/small?job={job}", "text=scoring 4 parts")
+        finally:
+            served.end()
+    finally:
+        bench.clean()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def lived(root: Path) -> Lived:
@@ -88,6 +133,12 @@ def lived(root: Path) -> Lived:
         home.names = Life(home, epochs=40, trials=24, steps=40, preemptions=3).lead()
         kept.write_bytes(msgspec.json.encode(home.names))
     return home
+
+
+def write(name: str, picture: bytes) -> None:
+    body = small(picture)
+    (INTO / f"{name}.png").write_bytes(body)
+    print(f"{name}.png  {len(body) / 1000:.0f} kB", flush=True)
 
 
 def main(wanted: list[str]) -> None:
@@ -104,11 +155,11 @@ def main(wanted: list[str]) -> None:
             for name, (path, seen, how) in shots(home.names).items():
                 if wanted and name not in wanted:
                     continue
-                body = small(take(visit, path, seen, **how))
-                (INTO / f"{name}.png").write_bytes(body)
-                print(f"{name}.png  {len(body) / 1000:.0f} kB")
+                write(name, take(visit, path, seen, **how))
             assert not visit.errors, visit.errors
             assert not visit.strangers, visit.strangers
+            if not wanted or "cluster" in wanted:
+                write("cluster", of_a_cluster(browser))
     finally:
         served.end()
         if not keep:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from tests.cluster.conftest import Bench
 from tests.e2e.conftest import OUTLAST, Home
 from tests.web.lived import Life, Names
 from tests.web.quiet import Quiet
@@ -148,7 +149,7 @@ def visits(browser: Browser) -> Iterator[Callable[[str], Visit]]:
 class Served:
     """`outlast ui` on a workspace, on a free port."""
 
-    def __init__(self, home: Home, *words: str) -> None:
+    def __init__(self, home: Home | Bench, *words: str) -> None:
         self.home = home
         self.said: list[str] = []
         self.process = subprocess.Popen(
@@ -204,7 +205,7 @@ def serve() -> Iterator[Callable[..., Served]]:
     can_serve()
     made: list[Served] = []
 
-    def begin(home: Home, *words: str) -> Served:
+    def begin(home: Home | Bench, *words: str) -> Served:
         made.append(Served(home, *words))
         return made[-1]
 

@@ -128,18 +128,17 @@ def _curve(view: View, sight: DrillSight) -> None:
     chosen = view.query.get("curve", "")
     chosen = chosen if chosen in sight.curves else names[0]
     with panel("Curve", note="the run that was struck over the undisturbed one" if sight.row.undisturbed else ""):
-        drawn = ui.echart(chart(sight, chosen)).classes("ol-chart").props('role=img aria-label="Curve"')
-
-        def choose(name: str) -> None:
-            drawn.options.clear()
-            drawn.options.update(chart(sight, name))
-            drawn.update()
-            view.remember(curve=name)
-
         if len(names) > 1:
             options = {name: name for name in names}
             select = ui.select(options, value=chosen, on_change=lambda event: choose(event.value))
-            select.props('dense outlined aria-label="Which number"').classes("ol-select")
+            select.props('dense outlined aria-label="Which number"').classes("ol-select ol-narrow")
+        drawn = ui.echart(chart(sight, chosen)).classes("ol-chart").props('role=img aria-label="Curve"')
+
+    def choose(name: str) -> None:
+        drawn.options.clear()
+        drawn.options.update(chart(sight, name))
+        drawn.update()
+        view.remember(curve=name)
 
 
 def _handovers(handovers: tuple[Handover, ...]) -> None:

@@ -19,7 +19,7 @@ _NO_ROWS = '<span class="ol-empty">No run fits. <code>outlast run</code> starts 
 
 def build(view: View) -> None:
     _cards(view)
-    with ui.element("div").classes("ol-two"):
+    with ui.element("div").classes("ol-two ol-lesser-first"):
         _next(view)
         _machines(view)
     _runs(view)
@@ -186,7 +186,7 @@ def _columns() -> list[dict[str, Any]]:
         _column("where", "Where", minWidth=120, flex=2, **drawn("where")),
         _column("user", "User", width=90),
         _column("price", "An hour", width=95, **{":valueFormatter": usd}, **right),
-        _column("spent", "Spent", width=95, **told("outlast.spent(p.data)", "p => outlast.money(p.value)")),
+        _column("spent", "Spent", width=112, **told("outlast.spent(p.data)", "p => outlast.money(p.value)")),
         _column("age", "Age", width=90, **told("outlast.age(p.data)", "p => outlast.span(p.value)")),
     ]
 

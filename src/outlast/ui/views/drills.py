@@ -140,7 +140,7 @@ def chart(sight: DrillSight, name: str) -> dict[str, Any]:
     }
     return {
         "animation": False,
-        "grid": {"left": 56, "right": 24, "top": 40, "bottom": 48},
+        "grid": {"left": 56, "right": 40, "top": 64, "bottom": 48},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
         "legend": {"textStyle": {"color": grey}, "top": 4},
         "dataZoom": [{"type": "inside"}],
@@ -164,7 +164,7 @@ def chart(sight: DrillSight, name: str) -> dict[str, Any]:
                 "markLine": {
                     "symbol": "none",
                     "lineStyle": {"color": "#c2410c", "type": "dashed"},
-                    "label": {"formatter": "{b}", "color": grey, "position": "insideEndTop"},
+                    "label": {"formatter": "{b}", "color": grey, "position": "end", "rotate": 0},
                     "data": marks,
                 },
             },

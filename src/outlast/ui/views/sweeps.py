@@ -192,8 +192,7 @@ def parallel(sweep: Sweep, state: SweepState) -> dict[str, Any]:
     return {
         "animation": False,
         "parallel": {"left": 56, "right": 76, "top": 40, "bottom": 28, "parallelAxisDefault": shared},
-        # Over the lines: names of choices would be hidden by them.
-        "parallelAxis": [{**axis, **shared, "z": 5} for axis in axes],
+        "parallelAxis": [{**shared, **axis, "z": 5} for axis in axes],
         "visualMap": {
             "show": False,
             "dimension": len(names),
@@ -208,7 +207,9 @@ def parallel(sweep: Sweep, state: SweepState) -> dict[str, Any]:
 def _axis(place: int, name: str, dimension: Dimension) -> dict[str, Any]:
     axis: dict[str, Any] = {"dim": place, "name": name}
     if dimension.kind == "choice":
-        return axis | {"type": "category", "data": [str(choice) for choice in dimension.choices]}
+        # All lines meet where the words are: they need a ground of their own to be read.
+        label = {"color": "#fff", "backgroundColor": "rgba(90,100,115,.92)", "padding": [2, 5], "borderRadius": 3}
+        return axis | {"type": "category", "data": [str(choice) for choice in dimension.choices], "axisLabel": label}
     return axis | {"type": "log" if dimension.log else "value", "min": dimension.low, "max": dimension.high}
 
 
