@@ -122,6 +122,37 @@ def test_prints_a_script_for_each_shell(console: Console, shell: str) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("logs cen", {"census-1", "census-2"}), ("attach census-b", {"census-box"}), ("sweep show la", {"last"})],
+)
+def test_bash_itself_completes_names(console: Console, words: str, found: set[str]) -> None:
+    workspace = open_workspace(str(console.workspace))
+    for run in ("census-1", "census-2"):
+        workspace.bucket.create(f"runs/{run}/spec.json", b"{}")
+    Hands(workspace).create(Hand(name="census-box", id="1a2b3c", cloud="local"))
+    # As readline calls it: the function that `complete -F` has registered for us.
+    ask = (
+        "source <(outlast completion bash); "
+        "function=$(complete -p outlast | sed 's/.*-F \\([^ ]*\\).*/\\1/'); "
+        f"COMP_WORDS=(outlast {words}); COMP_CWORD={words.count(' ') + 1}; $function outlast; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    variables = {**console.variables, "PATH": f"{Path(OUTLAST).parent}:{console.variables['PATH']}"}
+    answer = subprocess.run(["bash", "-c", ask], env=variables, capture_output=True, text=True, check=True)
+    assert set(answer.stdout.split()) == found
+    assert answer.stderr == ""
+
+
+def test_zsh_and_fish_are_answered_in_their_own_way(console: Console) -> None:
+    open_workspace(str(console.workspace)).bucket.create("runs/census-1/spec.json", b"{}")
+    zsh = {"_OUTLAST_COMPLETE": "zsh_complete", "COMP_WORDS": "outlast logs cen", "COMP_CWORD": "2"}
+    assert console.run(**zsh).stdout.split() == ["plain", "census-1", "_"]
+    fish = {"_OUTLAST_COMPLETE": "fish_complete", "COMP_WORDS": "outlast logs cen", "COMP_CWORD": "cen"}
+    assert "census-1" in console.run(**fish).stdout
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_bash_itself_completes_with_the_script(console: Console) -> None:
     ask = 'COMP_WORDS=(outlast lo); COMP_CWORD=1; _outlast_completion outlast; printf "%s\\n" "${COMPREPLY[@]}"'
     variables = {**console.variables, "PATH": f"{Path(OUTLAST).parent}:{console.variables['PATH']}"}
