@@ -72,6 +72,7 @@ class RunWatch:
         settled = state.settled and self.detail.state.length == state.length
         if not settled or self._round % _OUTPUTS_EVERY == 0:
             self._listen(state)
+        self._round += 1
         sizes = tuple((a.number, self.logs.index(self.run, a.number).size) for a in state.attempts if a.started_at)
         return Detail(
             run=self.run,
@@ -96,7 +97,6 @@ class RunWatch:
         if self._round % _OUTPUTS_EVERY == 0:
             found = [(e.key, e.bytes, e.modified_at) for e in self.workspace.bucket.list(f"runs/{self.run}/outputs/")]
             self._outputs = hash(tuple(found))
-        self._round += 1
 
 
 class Metrics:

@@ -96,14 +96,11 @@ class Feed:
 
         return leave
 
-    def follow(self, run: str, viewer: Callable[[Detail], None]) -> Callable[[], None]:
+    def follow(self, watch: RunWatch, viewer: Callable[[Detail], None]) -> Callable[[], None]:
         """Call it after every change of this run, in the event loop; the answer ends it."""
-        number = next(self._numbers)
-        watch = self._watches.get(run) or RunWatch(self.workspace, self.logs, run)
+        number, run = next(self._numbers), watch.run
+        watch = self._watches.setdefault(run, watch)
         watch.viewers[number] = viewer
-        self._watches[run] = watch
-        if watch.detail.request is not None:
-            viewer(watch.detail)
 
         def leave() -> None:
             watch.viewers.pop(number, None)

@@ -88,7 +88,7 @@ class Guard:
         if not self._ours(host):
             return 421, "This server is not known by that name."
         origin = headers.get(b"origin", "")
-        if origin and urlsplit(origin).netloc.lower() != host.lower():
+        if origin and origin.partition("://")[2].lower() != host.lower():
             return 403, "Requests from other sites are not answered."
         site = headers.get(b"sec-fetch-site", "")
         if socket:
@@ -102,10 +102,10 @@ class Guard:
 
     def _ours(self, host: str) -> bool:
         """Is this a name of ours? A number is: what a stranger points at this computer is always a name."""
-        name = urlsplit(f"//{host}").hostname or ""
-        if name in self.names:
-            return True
         try:
+            name = urlsplit(f"//{host}").hostname or ""
+            if name in self.names:
+                return True
             ipaddress.ip_address(name)
         except ValueError:
             return False

@@ -121,6 +121,8 @@ class RunReader:
         now = time.monotonic()
         if not self.far or now - self._names_at > _NAMES_FAR_S:
             self._names, self._names_at = list(self.workspace.bucket.children("runs/")), now
+        if rows and not self._names:
+            raise WorkspaceError("its runs are gone", hint="was it moved, deleted, or is its disk no longer there?")
         self.known = len(self._names)
         for run in [run for run, at in self._empty.items() if now - at > _EMPTY_S]:
             del self._empty[run]

@@ -134,7 +134,13 @@ window.outlast = (() => {
     },
     count() {
       const where = document.getElementById("ol-count");
-      if (where && runs.api) where.textContent = `${runs.api.getDisplayedRowCount()} shown`;
+      if (!where || !runs.api) return;
+      const count = runs.api.getDisplayedRowCount();
+      where.textContent = `${count} shown`;
+      // As high as its rows, up to most of the window.
+      const box = document.querySelector(".ol-grid");
+      const height = `${Math.min(Math.max(count, 4) * 36 + 54, Math.max(300, window.innerHeight * 0.62))}px`;
+      if (box && box.style.height !== height) box.style.height = height;
     },
     open(event) {
       const name = event.data?.run;

@@ -14,15 +14,16 @@ from outlast.ui.words import money
 
 _STATES = (("all", "All"), ("alive", "Alive"), ("waiting", "Waiting"), ("over", "Over"), ("trouble", "Trouble"))
 
+_MACHINES = 8
 _NO_ROWS = '<span class="ol-empty">No run fits. <code>outlast run</code> starts one.</span>'
 
 
 def build(view: View) -> None:
     _cards(view)
+    _runs(view)
     with ui.element("div").classes("ol-two ol-lesser-first"):
         _next(view)
         _machines(view)
-    _runs(view)
 
 
 def _cards(view: View) -> None:
@@ -157,7 +158,9 @@ def _machine_table(sight: Sight) -> None:
         }
         for one in machines
     ]
-    ui.table(columns=columns, rows=rows, row_key="name", pagination=8).props("flat dense").classes("ol-qtable")
+    few = len(rows) <= _MACHINES
+    table = ui.table(columns=columns, rows=rows, row_key="name", pagination=0 if few else _MACHINES)
+    table.props(f'flat dense aria-label="Machines"{" hide-bottom" if few else ""}').classes("ol-qtable")
 
 
 def _column(name: str, title: str, **more: Any) -> dict[str, Any]:
@@ -226,7 +229,6 @@ def _runs(view: View) -> None:
             .classes("ol-grid")
             .props('aria-label="Runs"')
         )
-        grid.style("height:min(70vh, 900px)")
     _keep_filled(view, grid)
 
 

@@ -49,7 +49,8 @@ async def build(view: View) -> None:
         empty(problem, hint.removeprefix("see ").strip("`") if hint.startswith("see `") else "")
         ui.link("All runs", "/")
         return
-    _Shown(view, detail)
+    shown = _Shown(view, detail)
+    view.client.on_delete(view.feed.follow(watch, shown.tell))
 
 
 class _Shown:
@@ -68,7 +69,6 @@ class _Shown:
         self.place = ui.element("div").classes("ol-tab")
         self._tell_head(detail)
         self.tab = self._build()
-        view.client.on_delete(view.feed.follow(detail.run, self._tell))
 
     def _head(self) -> None:
         with ui.element("div").classes("ol-run-head"):
@@ -119,7 +119,7 @@ class _Shown:
         with self.place:
             return TABS[self.name][1](self.view, self.detail)
 
-    def _tell(self, detail: Detail) -> None:
+    def tell(self, detail: Detail) -> None:
         if self.view.client.is_deleted or detail.problem:
             return
         self.detail = detail

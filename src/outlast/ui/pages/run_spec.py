@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from nicegui import background_tasks, ui
 
@@ -87,11 +89,15 @@ class SpecTab:
 
 
 def _spec(request: Request) -> str:
-    """Every field that is not as it would be by itself."""
-    data = msgspec.to_builtins(request.spec)
-    assert isinstance(data, dict)
-    kept = {name: value for name, value in data.items() if value not in (None, "", {}, [], False)}
-    return msgspec.json.format(msgspec.json.encode(kept), indent=2).decode()
+    """Every field that says something."""
+    return msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(request.spec))), indent=2).decode()
+
+
+def _told(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = {name: _told(one) for name, one in value.items()}
+    return {name: one for name, one in kept.items() if one not in (None, "", {}, [], False, 0.0)}
 
 
 def _facts(request: Request) -> None:

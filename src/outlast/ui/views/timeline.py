@@ -13,7 +13,7 @@ from outlast.workspace.state import Attempt, RunState
 
 # Kinds of bars, in the order in which the legend has them.
 KINDS = ("boot", "work kept", "work lost", "leaving")
-_SAVES_MAX = 400
+_SAVES_MAX = 100
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def _bars(attempt: Attempt, state: RunState, lane: int, now: float) -> list[Bar]
 def _marks(state: RunState, events: tuple[Event, ...], lane_of: dict[int, int]) -> list[Marked]:
     found: list[Marked] = []
     saves = [event for event in events if isinstance(event, Saved)]
-    every = max(1, len(saves) // _SAVES_MAX)
+    every = max(1, -(-len(saves) // _SAVES_MAX))
     for event in [*saves[::every], *(e for e in events if isinstance(e, Noticed | Warned))]:
         lane = lane_of.get(event.attempt)
         if lane is None:

@@ -1,0 +1,239 @@
+"""What the page shows, as values: timelines, curves, previews, windows of logs, rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import NoSuchRun, WorkspaceError
+from outlast.spec.parse import parse
+from outlast.ui.files import checked_name
+from outlast.ui.logs import LogIndex
+from outlast.ui.reader import RunReader
+from outlast.ui.views.curves import thinned
+from outlast.ui.views.preview import preview
+from outlast.ui.views.spend import gauges
+from outlast.ui.views.timeline import KINDS, timeline
+from outlast.workspace import events as ev
+from outlast.workspace.limits import Limits
+from outlast.workspace.logs import write_piece
+from outlast.workspace.metrics import Point
+from outlast.workspace.record import CodeRecord
+from outlast.workspace.standing import Standing
+from outlast.workspace.state import fold
+from outlast.workspace.workspace import Pulse, Workspace, open_workspace
+
+
+def placed(attempt: int, zone: str, at: float) -> ev.Placed:
+    return ev.Placed(
+        attempt=attempt, cloud="local", region="r", zone=zone, type="t", spot=True, price_usd_per_hour=3.6, at=at
+    )
+
+
+STORY: list[ev.Event] = [
+    ev.Submitted(who="ada", at=100.0),
+    placed(1, "a", 101.0),
+    ev.Started(attempt=1, at=105.0),
+    ev.Saved(attempt=1, checkpoint="c1", step=4, at=110.0),
+    ev.Noticed(attempt=1, why="preempted", grace_s=30.0, at=120.0),
+    placed(2, "a", 121.0),
+    ev.Saved(attempt=1, checkpoint="c2", step=9, at=124.0),
+    ev.Stopped(attempt=1, outcome="preempted", at=125.0),
+    ev.Started(attempt=2, resumed_from="c2", resumed_step=9, at=127.0),
+    ev.Lost(attempt=2, why="no sign of life", at=140.0),
+    placed(3, "b", 141.0),
+    ev.Started(attempt=3, at=145.0),
+]
+
+
+def test_attempts_that_overlap_in_a_zone_have_a_lane_each() -> None:
+    drawn = timeline(fold(STORY), tuple(STORY), 150.0)
+    assert drawn.lanes == ("a", "a", "b")
+    assert {bar.attempt: bar.lane for bar in drawn.bars} == {1: 0, 2: 1, 3: 2}
+    assert (drawn.begin, drawn.end) == (100.0, 150.0)
+
+
+def test_bars_tell_boot_work_loss_and_leaving() -> None:
+    drawn = timeline(fold(STORY), tuple(STORY), 150.0)
+    spans = [(bar.attempt, KINDS[bar.kind], bar.begin, bar.end) for bar in drawn.bars]
+    assert (1, "boot", 101.0, 105.0) in spans
+    assert (1, "work kept", 105.0, 120.0) in spans
+    assert (1, "leaving", 120.0, 125.0) in spans
+    assert (2, "work lost", 127.0, 140.0) in spans
+    assert (3, "work kept", 145.0, 150.0) in spans
+
+
+def test_marks_and_handoffs_are_where_they_happened() -> None:
+    drawn = timeline(fold(STORY), tuple(STORY), 150.0)
+    assert [(mark.kind, mark.at) for mark in drawn.marks] == [
+        ("save", 110.0),
+        ("save", 124.0),
+        ("notice", 120.0),
+        ("loss", 125.0),
+        ("loss", 140.0),
+    ]
+    assert [(one.from_at, one.to_at, one.text.partition(" after")[0]) for one in drawn.handoffs] == [
+        (120.0, 127.0, "handed over"),
+        (140.0, 145.0, "taken up again"),
+    ]
+
+
+def test_a_thinned_curve_keeps_what_sticks_out_and_the_newest() -> None:
+    points = [Point(step, 1000.0 if step == 77_777 else float(step % 7), 0.0, 1) for step in range(100_000)]
+    found = thinned(points)
+    assert len(found) <= 1501
+    assert (77_777, 1000.0) in found
+    assert found[-1][0] == 99_999
+    assert [step for step, _ in found] == sorted({step for step, _ in found})
+    assert thinned(points[:50]) == tuple((p.step, p.value) for p in points[:50])
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "kind"),
+    [
+        ("a.png", b"\x89PNG\r\n\x1a\n....", "image"),
+        ("picture.txt", b"\xff\xd8\xff\xe0", "image"),
+        ("a.svg", b"<svg onload=alert(1)>", "text"),
+        ("a.html", b"<script>alert(1)</script>", "text"),
+        ("a.csv", b"x,y\n1,2\n", "table"),
+        ("one-column.csv", b"x\n1\n", "text"),
+        ("a.jsonl", b'{"x": 1}\n{"y": [2]}\n', "table"),
+        ("broken.jsonl", b"{\n", "text"),
+        ("a.bin", b"ab\0cd", "bytes"),
+        ("empty", b"", "text"),
+    ],
+)
+def test_files_are_shown_as_what_they_are(name: str, body: bytes, kind: str) -> None:
+    assert preview(name, body, len(body)).kind == kind
+
+
+def test_a_table_of_lines_has_every_column() -> None:
+    found = preview("a.jsonl", b'{"x": 1}\n{"y": [2]}\n', 20)
+    assert found.header == ("x", "y")
+    assert found.rows == (("1", ""), ("", "[2]"))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return open_workspace(str(tmp_path / "workspace"))
+
+
+@pytest.fixture
+def index(workspace: Workspace) -> LogIndex:
+    for number in range(40):
+        body = b"".join(b"%05d words\n" % line for line in range(number * 100, number * 100 + 100))
+        write_piece(workspace.bucket, "r-1", 1, number + 1, body)
+    made = LogIndex(workspace.bucket, "r-1", 1)
+    made.refresh()
+    return made
+
+
+def test_a_log_is_read_in_windows_that_join(index: LogIndex) -> None:
+    text, at = "", 0
+    while at < index.size:
+        window = index.window(begin=at, limit=1000)
+        assert window.begin == at
+        assert window.end > at
+        text, at = text + window.text, window.end
+    assert text.splitlines() == [f"{line:05d} words" for line in range(4000)]
+    last = index.window(limit=1000)
+    assert last.end == index.size
+    before = index.window(end=last.begin, limit=1000)
+    assert before.end == last.begin
+    assert (before.text + last.text).splitlines()[-1] == "03999 words"
+
+
+def test_a_line_longer_than_a_window_does_not_stop_the_reader(workspace: Workspace) -> None:
+    write_piece(workspace.bucket, "r-1", 1, 1, b"x" * 5000 + b"\nend\n")
+    index = LogIndex(workspace.bucket, "r-1", 1)
+    index.refresh()
+    at, seen = 0, ""
+    while at < index.size:
+        window = index.window(begin=at, limit=1000)
+        assert window.end > at
+        seen, at = seen + window.text, window.end
+    assert seen.endswith("end\n")
+
+
+def test_a_search_finds_lines_whatever_their_case_and_goes_on_where_it_ended(index: LogIndex) -> None:
+    found = index.search("03777 WORDS")
+    assert [hit.line for hit in found.hits] == ["03777 words"]
+    assert index.window(begin=found.hits[0].at).text.startswith("03777 words")
+    hits, begin = [], 0
+    while True:
+        part = index.search("words", begin=begin)
+        hits += part.hits
+        if part.next is None:
+            break
+        begin = part.next
+    assert [hit.line for hit in hits] == [f"{line:05d} words" for line in range(4000)]
+    assert index.search("").hits == ()
+
+
+def test_a_log_that_grows_is_seen_to_grow(workspace: Workspace, index: LogIndex) -> None:
+    before = index.size
+    write_piece(workspace.bucket, "r-1", 1, 41, b"new\n")
+    index.listen(over=False)
+    assert index.size == before + 4
+    assert index.window().text.endswith("new\n")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\0", "x" * 300])
+def test_names_that_could_lead_elsewhere_are_no_runs(name: str) -> None:
+    with pytest.raises(NoSuchRun):
+        checked_name(name)
+
+
+def test_limits_are_bars() -> None:
+    standings = [
+        Standing(limits=Limits(cost_usd=50.0, per="month"), used_usd=45.0, used_hours=1.0),
+        Standing(limits=Limits(who="ada", cost_usd=1.0, max_hours=2.0, per="day"), used_usd=3.0, used_hours=1.0),
+    ]
+    assert [(one.percent, one.tone) for one in gauges(standings, "month", "total")] == [(90.0, "ol-near")]
+    assert [(one.percent, one.tone) for one in gauges(standings, "day")] == [(100.0, "ol-over"), (50.0, "")]
+
+
+def submitted(workspace: Workspace, name: str) -> str:
+    request = workspace.reserve(parse({"name": name, "command": "true"}), CodeRecord(), who="ada", version="0")
+    workspace.story(request.run).demand(ev.Submitted(who="ada", at=100.0), nonce="s")
+    return request.run
+
+
+def test_the_reader_tells_only_what_changed(workspace: Workspace) -> None:
+    one, other = submitted(workspace, "one"), submitted(workspace, "other")
+    workspace.beat(one, Pulse(length=1))
+    reader = RunReader(workspace)
+    assert reader.read()
+    assert reader.complete
+    seen = reader.round
+    assert {run: row.state for run, row in reader.rows.items()} == {one: "waiting", other: "waiting"}
+    assert not reader.read()
+    workspace.story(other).demand(ev.Cancelled(who="ada", at=101.0), nonce="c")
+    workspace.beat(one, Pulse(length=1, step=7))
+    assert reader.read()
+    assert {run for run, number in reader.changed.items() if number > seen} == {one, other}
+    assert reader.rows[other].state == "cancelled"
+    assert reader.rows[one].step == 7
+    assert not reader.read()
+
+
+def test_the_reader_says_when_the_runs_are_gone(workspace: Workspace, tmp_path: Path) -> None:
+    submitted(workspace, "one")
+    reader = RunReader(workspace)
+    reader.read()
+    (tmp_path / "workspace").rename(tmp_path / "elsewhere")
+    with pytest.raises(WorkspaceError, match="gone"):
+        reader.read()
+    (tmp_path / "elsewhere").rename(tmp_path / "workspace")
+    reader.read()
+    assert len(reader.rows) == 1
+
+
+def test_a_story_that_cannot_be_read_is_a_row_that_says_so(workspace: Workspace, tmp_path: Path) -> None:
+    run = submitted(workspace, "one")
+    (tmp_path / "workspace" / "runs" / run / "story" / "00000002.json").write_text("{")
+    reader = RunReader(workspace)
+    reader.read()
+    assert reader.rows[run].state == "damaged"
+    assert "damaged" in reader.rows[run].why
