@@ -81,6 +81,8 @@ def cluster_file(root: Path, **docker: object) -> str:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(RUNC is None, reason="needs the Debian package runc")
 def test_ray_the_set_up_and_the_jobs_run_in_the_container_on_every_machine(bench: Bench) -> None:
+    if bench.cloud.mode != "root":
+        pytest.skip("containers on machines of this computer need root")
     root = root_file_system(bench.root / "image")
     (bench.project / "cluster.yaml").write_text(cluster_file(root))
     (bench.project / "notes").write_text("remembered")
@@ -105,6 +107,8 @@ def test_ray_the_set_up_and_the_jobs_run_in_the_container_on_every_machine(bench
 
 
 def test_an_image_that_machines_of_this_computer_cannot_have_is_named_before_anything_is_launched(bench: Bench) -> None:
+    if bench.cloud.mode != "root":
+        pytest.skip("containers on machines of this computer need root")
     for image, why in (
         ("oci:/nowhere/root", "there is no folder `/nowhere/root`"),
         ("rayproject/ray:2.60.0", "machines of the local cloud have no docker"),

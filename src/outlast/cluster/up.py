@@ -66,7 +66,9 @@ def check(order: Order, cloud: Workshop, workspace_url: str) -> dict[str, dict[s
         problems.append(f"workspace: machines of a real cloud cannot see a folder of this computer; use {own}://…")
     elif needs_key(workspace_url, cloud.name):
         problems.append(f"workspace: machines of {cloud.name} need a store of their own cloud, and not {workspace_url}")
-    if isinstance(cloud, LocalCloud):
+    if isinstance(cloud, LocalCloud) and cloud.mode != "root" and _images(spec):
+        problems.append("container: machines of the local cloud have containers in mode `root` alone, which needs root")
+    elif isinstance(cloud, LocalCloud):
         problems += [wrong for image in _images(spec) if (wrong := _no_container(image))]
     for there, here in spec.files.items():
         if not os.path.exists(_here(order, here)):
