@@ -56,7 +56,7 @@ def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
 
 def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> bytes:
     page = visit.open(path, width=size[0], height=size[1], dark=dark)
-    page.wait_for_selector(seen)
+    page.wait_for_selector(seen, timeout=300_000)
     # What is drawn on a canvas has no element to wait for: the page is quiet when two looks are the same.
     before, now = b"", page.screenshot(animations="disabled", caret="hide")
     for _ in range(20):

@@ -55,8 +55,8 @@ def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
     visit = visits(serve(bench).link)
     page = visit.open("/clusters/small")
     head = page.get_by_role("region").filter(has_text="on demand").last
-    head.wait_for()
-    page.get_by_text("CPU", exact=True).first.wait_for()
+    head.wait_for(timeout=240_000)
+    page.get_by_text("CPU", exact=True).first.wait_for(timeout=240_000)
     page.get_by_text("No job yet.").wait_for()
     bench.good("cluster", "submit", "small", "--", "python", "job.py")
     row = page.get_by_role("row").filter(has_text="job.py")
@@ -66,4 +66,4 @@ def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
     listed = visit.open("/clusters")
     listed.get_by_role("row").filter(has_text="small").get_by_text("ready").wait_for()
     bench.good("cluster", "down", "small", "--yes")
-    listed.get_by_text("No cluster is up.").wait_for()
+    listed.get_by_text("No cluster is up.").wait_for(timeout=240_000)

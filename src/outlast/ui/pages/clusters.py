@@ -149,6 +149,8 @@ def _head(sight: ClusterSight) -> None:
             bar(resource.name, resource.part, resource.text)
         for demand in sight.demands:
             ui.label(f"waits for {demand}").classes("ol-pill ol-busy")
+        for note in sight.notes:
+            ui.label(note).classes("ol-dim")
 
 
 def _node(node: NodeRow) -> None:

@@ -5,6 +5,7 @@ What the records tell is there at once; what only Ray knows is asked of the head
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,18 +13,19 @@ from typing import Any
 import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
-from outlast.cluster.look import NodeSight, Sight, desk_words, is_over, jobs, see
+from outlast.cluster.look import NodeSight, Sight, Watch, desk_words, head_link, is_over, jobs, see
 from outlast.cluster.record import LABEL_ID, Cluster, Clusters, Job, Past
-from outlast.errors import NoSuchRun, OutlastError, StoreUnreachable
+from outlast.errors import CloudError, NoSuchRun, OutlastError, StoreUnreachable
 from outlast.front.clouds import workshops
 from outlast.front.words import size
-from outlast.machines.ssh import Link
 from outlast.spec.quantity import describe_s
 from outlast.workspace.workspace import Workspace
 
 _PHASES = {"making": "busy", "ready": "good", "deleting": "warn"}
 _JOBS = {"RUNNING": "good", "SUCCEEDED": "done", "PENDING": "busy", "FAILED": "bad", "LOST": "bad", "UNSENT": "warn"}
 _LOG_BYTES, _LOG_S = 200_000, 60.0
+# How often the head tells what Ray knows, and how long its first word may take: it has to load Ray.
+_WORD_S, _FIRST_S = 1.0, 60.0
 
 Known = Callable[[Workspace], Mapping[str, Workshop]]
 
@@ -89,6 +91,8 @@ class ClusterSight(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeRow, ...]
     resources: tuple[Resource, ...]
     demands: tuple[str, ...]
+    # What is to come, what was lost, and why.
+    notes: tuple[str, ...]
     jobs: tuple[JobRow, ...]
     usd_per_hour: float
     cost_usd: float
@@ -141,6 +145,44 @@ class ClusterReader:
         )
 
 
+class Newest(Watch):
+    """The newest of Ray's words: they come by themselves, and whoever asks less often is not told old ones."""
+
+    def __init__(self, cloud: Workshop, every_s: float) -> None:
+        super().__init__(cloud, every_s)
+        self._told: Any = None
+        self._problem: OutlastError | None = None
+        self._heard = threading.Event()
+        self._over = False
+        self._reader: threading.Thread | None = None
+
+    def next(self, cluster: Cluster) -> Any:
+        if self._reader is None or not self._reader.is_alive():
+            self._heard.clear()
+            self._reader = threading.Thread(target=self._listen, args=(cluster,), name="cluster", daemon=True)
+            self._reader.start()
+        if not self._heard.wait(_FIRST_S):
+            raise CloudError(f"the head has not answered for {_FIRST_S:g} s")
+        if self._problem is not None:
+            raise self._problem
+        return self._told
+
+    def _listen(self, cluster: Cluster) -> None:
+        """Until the connection is lost, or nobody looks; who asks then makes another one."""
+        while not self._over:
+            try:
+                self._told, self._problem = super().next(cluster), None
+            except OutlastError as problem:
+                self._problem = problem
+            self._heard.set()
+            if self._problem is not None:
+                return
+
+    def close(self) -> None:
+        self._over = self._over or threading.current_thread() is not self._reader
+        super().close()
+
+
 class OneCluster:
     """One cluster, asked again and again. Raises NoSuchRun if there is none."""
 
@@ -149,10 +191,13 @@ class OneCluster:
         self.clusters = Clusters(workspace)
         self.name = name
         self.known = known
+        self._watch: Newest | None = None
 
     def __call__(self) -> ClusterSight:
         cluster, cloud = self._found()
-        sight = see(self.clusters, cloud, cluster)
+        if self._watch is None:
+            self._watch = Newest(cloud, _WORD_S)
+        sight = see(self.clusters, cloud, cluster, watch=self._watch)
         blind = sight.blind
         try:
             told = jobs(self.clusters, cloud, cluster)
@@ -166,8 +211,14 @@ class OneCluster:
     def log(self, job_id: str) -> str:
         """The end of a job's output, from the head. Raises CloudError."""
         cluster, cloud = self._found()
-        answer = Link(cloud, cluster.head).run(desk_words("logs", job_id), timeout_s=_LOG_S)
+        answer = head_link(cloud, cluster).run(desk_words("logs", job_id), timeout_s=_LOG_S)
         return answer.stdout[-_LOG_BYTES:].decode(errors="replace")
+
+    def close(self) -> None:
+        """Nobody looks any more: the program on the head ends."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _found(self) -> tuple[Cluster, Workshop]:
         cluster = self.clusters.find(self.name)
@@ -194,6 +245,7 @@ def sight_of(cluster: Cluster, sight: Sight, told: list[dict[str, Any]], *, blin
         nodes=tuple(_node(node) for node in sight.nodes),
         resources=tuple(_resource(name, *pair[:2]) for name, pair in sorted(sight.usage.items()) if shown(name)),
         demands=tuple(_demand(demand) for demand in sight.demands),
+        notes=tuple(_notes(sight)),
         jobs=tuple(_job(job, now) for job in reversed(told)),
         usd_per_hour=sight.usd_per_hour,
         cost_usd=sight.cost_usd,
@@ -240,6 +292,13 @@ def _demand(demand: Mapping[str, Any]) -> str:
     """Ray's words for what it cannot place yet."""
     words = ", ".join(f"{value:g} {name}" for name, value in demand["bundle"].items() if shown(name))
     return f"{demand['count']} × {words}"
+
+
+def _notes(sight: Sight) -> list[str]:
+    coming = [f"{one['count']} × {one['kind']} to come" for one in sight.pending]
+    lost = [f"{one['machine']}: {one['why']}" for one in (*sight.failed, *sight.preempted) if one.get("machine")]
+    refused = [f"{one.get('kind', '')}: {one['why']}" for one in sight.failed if not one.get("machine")]
+    return [*coming, *refused, *lost[-5:]]
 
 
 def _job(job: Mapping[str, Any], now: float) -> JobRow:
