@@ -116,7 +116,9 @@ def of_a_cluster(browser: Browser) -> bytes:
         job = bench.good("cluster", "submit", "small", "--", "python", "score.py").split()[0]
         served = Served(bench)
         try:
-            return take(Visit(browser, served.link), f"/clusters/small?job={job}", "text=scoring 4 parts")
+            # With a worker that has joined, and the job's output.
+            seen = ".ol-pile:has-text('scoring 4 parts') .ol-node:nth-child(2) .ol-gauge"
+            return take(Visit(browser, served.link), f"/clusters/small?job={job}", seen)
         finally:
             served.end()
     finally:

@@ -56,10 +56,12 @@ def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
     page = visit.open("/clusters/small")
     head = page.get_by_role("region").filter(has_text="on demand").last
     head.wait_for(timeout=240_000)
-    page.get_by_text("CPU", exact=True).first.wait_for(timeout=240_000)
+    page.get_by_text("object store memory").first.wait_for(timeout=240_000)
     page.get_by_text("No job yet.").wait_for()
     bench.good("cluster", "submit", "small", "--", "python", "job.py")
     row = page.get_by_role("row").filter(has_text="job.py")
+    # A worker comes for it, with what the job wants.
+    page.get_by_text("CPU", exact=True).first.wait_for(timeout=240_000)
     row.get_by_text("succeeded").wait_for(timeout=240_000)
     row.get_by_role("link").first.click()
     page.get_by_text("hello from the head").wait_for(timeout=240_000)

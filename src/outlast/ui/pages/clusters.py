@@ -147,10 +147,12 @@ def _head(sight: ClusterSight) -> None:
             fact("Head", sight.head or "none", note=f"made by {sight.who}" if sight.who else "")
         for resource in sight.resources:
             bar(resource.name, resource.part, resource.text)
-        for demand in sight.demands:
-            ui.label(f"waits for {demand}").classes("ol-pill ol-busy")
-        for note in sight.notes:
-            ui.label(note).classes("ol-dim")
+        if sight.demands or sight.notes:
+            with ui.element("div").classes("ol-row ol-below"):
+                for demand in sight.demands:
+                    pill(f"waits for {demand}", "busy")
+                for note in sight.notes:
+                    ui.label(note).classes("ol-dim")
 
 
 def _node(node: NodeRow) -> None:

@@ -314,5 +314,5 @@ def _job(job: Mapping[str, Any], now: float) -> JobRow:
         point=str(job.get("matrix", "")),
         # Of one under way it would change with every look; the page has a clock of its own for what is live.
         took=took if is_over(status) else "",
-        remark="" if status == "SUCCEEDED" else str(job.get("message") or "").partition("\n")[0],
+        remark="" if status in ("SUCCEEDED", "RUNNING") else str(job.get("message") or "").partition("\n")[0],
     )
