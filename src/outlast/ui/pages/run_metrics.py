@@ -182,6 +182,7 @@ def _mark_line(marks: tuple[Mark, ...]) -> dict[str, Any]:
                 "formatter": f"{mark.kind} {mark.attempt}" if mark.kind != "resumed" else "",
                 "color": _GREY,
                 "fontSize": 10,
+                "align": "right",
             },
         }
         for mark in marks[-60:]
