@@ -65,7 +65,7 @@ soak: $(READY)
 clusters: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--requirement examples/ray-tune/requirements.txt --requirement examples/ray-train/requirements.txt
-	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster
+	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster tests/web/test_clusters_page.py
 
 # The tables of benchmarks/README.md anew, and which goals fall short; BENCH=--quick for a look.
 .PHONY: pictures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import background_tasks, ui
 
@@ -172,7 +173,7 @@ def _node(node: NodeRow) -> None:
 def _job(cluster: str, job: JobRow) -> dict[str, Any]:
     return {
         "id": job.id,
-        "id_href": f"{href('clusters', cluster)}?job={job.id}#log" if job.status != "UNSENT" else "",
+        "id_href": f"{href('clusters', cluster)}?job={quote(job.id, safe='')}#log" if job.status != "UNSENT" else "",
         "status": job.status.lower(),
         "status_tone": job.tone,
         "took": job.took,
@@ -194,7 +195,7 @@ class _Log:
         self.text = ""
         if not self.job:
             return
-        with panel(f"Output of {self.job}") as section:
+        with panel("Output of the job", note=self.job) as section:
             section.props("id=log")
             self.place = ui.element("div")
             with self.place:
