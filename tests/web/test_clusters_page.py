@@ -67,5 +67,5 @@ def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
     page.get_by_text("hello from the head").wait_for(timeout=240_000)
     listed = visit.open("/clusters")
     listed.get_by_role("row").filter(has_text="small").get_by_text("ready").wait_for()
-    bench.good("cluster", "down", "small", "--yes")
+    bench.good("cluster", "down", "small")
     listed.get_by_text("No cluster is up.").wait_for(timeout=240_000)
