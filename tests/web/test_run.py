@@ -83,11 +83,13 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         "9999",
         "0.1",
     ]
-    answer = home.outlast("submit", *words)
-    assert answer.returncode == 0, answer.stderr
-    home.until(lambda: home.state("count-1").checkpoints, "a checkpoint", within_s=90.0)
-    yield home
-    home.clean()
+    try:
+        answer = home.outlast("submit", *words)
+        assert answer.returncode == 0, answer.stderr
+        home.until(lambda: home.state("count-1").checkpoints, "a checkpoint", within_s=90.0)
+        yield home
+    finally:
+        home.clean()
 
 
 def test_a_preemption_from_the_page_is_seen_on_it_as_it_happens_and_so_is_the_end(
