@@ -30,7 +30,7 @@ docs: $(READY)
 	@echo "site/index.html"
 
 test: $(READY) check
-	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore tests/frameworks
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/frameworks
 
 # The integrations against the real frameworks: about 2 GB. PyTorch comes first, by itself, so that a CPU build is taken
 # where the index offers one.

@@ -28,6 +28,7 @@ print("HERE", sorted(os.listdir("/data")), "THERE", ray.get(look.remote()), flus
 VOLUMES = '[volumes]\n"/data" = "demos"\n"/results" = "demos/runs/{run}"\n'
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(420)
 def test_head_and_workers_mount_it_and_it_stays_while_they_do(bench: Bench) -> None:
     (bench.project / "outlast.toml").write_text(FILE + VOLUMES)

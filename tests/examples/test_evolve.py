@@ -113,7 +113,7 @@ def evolve(evolution: Evolution, *, results: int, workers: str, preemptions: int
 
 
 def test_results_are_there_once_whatever_happens_to_workers_and_masters(evolution: Evolution) -> None:
-    evolve(evolution, results=24, workers="2..3", preemptions=3)
+    evolve(evolution, results=16, workers="2..3", preemptions=2)
 
 
 @pytest.mark.soak

@@ -91,7 +91,8 @@ def test_a_burst_and_a_huge_file_arrive_while_small_saves_go_on(home: Home, far:
     shutil.rmtree(home.project / "many")
     eventually(lambda: far.files("project") == {"a.py", "big.bin"}, within_s=60.0, what="the end of the many")
     assert far.sh("ls project") == "a.py\nbig.bin\n"
-    assert syncing.stop()[0] == 0
+    # 130 if it was stopped before it heard that the last of it had arrived.
+    assert syncing.stop()[0] in (0, 130)
 
 
 def test_without_delete_nothing_goes(home: Home, far: Far) -> None:

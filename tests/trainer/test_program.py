@@ -365,7 +365,7 @@ def test_a_flag_without_a_default_must_be_given_once(laptop: Laptop) -> None:
 
 
 def test_the_snippets_of_the_document_are_true(laptop: Laptop) -> None:
-    library, program = re.findall(r"```python\n(.*?)```", document("trainer.md"), re.DOTALL)
+    library, program = re.findall(r"```python[^\n]*\n(.*?)```", document("trainer.md"), re.DOTALL)
     laptop.script.write_text(library)
     assert laptop.run().returncode == 0
     told = json.loads((laptop.folder / ".outlast-local" / "done.json").read_text())

@@ -99,6 +99,8 @@ class Visit:
         page.on("console", lambda message: self._hear(message.type, message.text))
         page.on("pageerror", lambda problem: self.errors.append(str(problem)))
         page.goto(self.link)
+        # The link earns the cookie, and a page of its own leads on from there.
+        page.wait_for_url(self.origin + "/", wait_until="commit")
         if path != "/":
             page.goto(self.origin + path)
         return page

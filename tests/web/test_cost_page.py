@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from outlast.front.words import money
 from outlast.ui.views.cost import begin_of_period, per_day, spending
 from outlast.workspace.ledger import DAY_S, Line
 from tests.web.conftest import Lived, Visit
@@ -75,7 +76,7 @@ def test_the_page_says_what_the_command_says(visit: Visit, lived: Lived) -> None
     assert told > 0
     row = page.get_by_role("row").filter(has_text=lived.names.demo)
     row.wait_for()
-    assert f"{told:.2g}"[:3].strip("0.e-") in row.inner_text().replace("0", "")
+    assert money(told) in row.inner_text()
     assert row.get_by_role("link").get_attribute("href") == f"/run/{lived.names.demo}"
     assert lived.state(lived.names.demo).who in page.get_by_label("By user").first.inner_text()
     page.get_by_text("of $50.00").wait_for()
