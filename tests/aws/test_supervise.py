@@ -37,6 +37,7 @@ def holder(home: AwsHome) -> str:
     return found.who if found else ""
 
 
+@pytest.mark.soak
 def test_a_machine_of_ec2_supervises_is_revived_and_goes_with_the_last_run(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:

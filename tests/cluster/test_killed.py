@@ -56,6 +56,7 @@ def test_the_reaper_finds_what_a_killed_up_has_left(bench: Bench, moment: str) -
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(240)
 def test_up_goes_on_where_it_was_killed_and_down_where_it_was_killed(bench: Bench) -> None:
     kill_up(bench, "the head has said something")

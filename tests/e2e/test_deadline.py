@@ -40,6 +40,7 @@ def prepare(home: Home, ticks: str) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_ends_in_time_on_the_mix_and_for_the_cost_that_were_foretold(home: Home) -> None:
     prepare(home, "0" * UP_TICKS + "1" * 400)

@@ -112,6 +112,7 @@ def evolve(evolution: Evolution, *, results: int, workers: str, preemptions: int
     evolution.until(lambda: not evolution.machines(), "no machine is left", within_s=60)
 
 
+@pytest.mark.soak
 def test_results_are_there_once_whatever_happens_to_workers_and_masters(evolution: Evolution) -> None:
     evolve(evolution, results=16, workers="2..3", preemptions=2)
 

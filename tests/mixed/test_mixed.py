@@ -98,6 +98,7 @@ def test_a_run_hops_from_gcp_to_aws_at_a_stockout_and_leaves_nothing_on_either(
     assert home.ps()[0]["transfer_usd"] > 0
 
 
+@pytest.mark.soak
 def test_machines_of_google_use_a_workspace_in_s3_with_the_key_that_they_were_given(
     home: Home, gcp: GcpCloud, cloud: AwsCloud, bridge: Bridge, rehearsal: Rehearsal
 ) -> None:
