@@ -14,6 +14,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 import msgspec
 
@@ -138,13 +139,16 @@ class Up:
         spec = reach.checked(self.clusters.workspace, self.cloud, self.order.spec, source=self.order.source)
         self.order = msgspec.structs.replace(self.order, spec=spec)
         cluster = self._claim(has)
-        try:
+        with ExitStack() as undo:
+            undo.callback(lambda: self._undo(cluster))
             cluster = self._prepare(cluster)
-            return self._bring_up(cluster)
-        except BaseException:
-            self.say("taking down what there is of it")
-            take_down(self.clusters, {self.cloud.name: self.cloud}, cluster, say=self.say)
-            raise
+            ready = self._bring_up(cluster)
+            undo.pop_all()
+            return ready
+
+    def _undo(self, cluster: Cluster) -> None:
+        self.say("taking down what there is of it")
+        take_down(self.clusters, {self.cloud.name: self.cloud}, cluster, say=self.say)
 
     def _claim(self, has: Mapping[str, Mapping[str, float]]) -> Cluster:
         spec = self.order.spec

@@ -10,7 +10,7 @@ from nicegui import background_tasks, ui
 
 from outlast.errors import OutlastError
 from outlast.ui.frame import View, empty, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Place, Table, bar, code, href, not_there, search, trouble, warning
+from outlast.ui.pages.parts import Column, Listing, Place, Table, bar, code, href, not_there, trouble, warning
 from outlast.ui.topics import Told, follow
 from outlast.ui.views.clusters import ClusterReader, ClusterRow, ClusterSight, JobRow, NodeRow, OneCluster
 from outlast.ui.words import describe_s, moment, money
@@ -41,24 +41,11 @@ _JOBS = (
 
 def build(view: View) -> None:
     with panel("Clusters", note="of Ray, with spot workers"):
-        place = Place("looking for clusters")
-        with ui.element("div") as there:
-            above = ui.element("div").classes("ol-row ol-above")
-            table = Table("Clusters", _COLUMNS, key="name")
-            with above:
-                search(view, table, "Filter clusters")
-        with ui.element("div") as none:
-            empty("No cluster is up.", "outlast cluster up")
-    there.set_visibility(False)
-    none.set_visibility(False)
+        none, command = "No cluster is up.", "outlast cluster up"
+        listing = Listing(view, "Clusters", _COLUMNS, key="name", none=none, command=command)
 
     def tell(told: Told[tuple[ClusterRow, ...]]) -> None:
-        if not place.told(told):
-            return
-        rows = told.value or ()
-        there.set_visibility(bool(rows))
-        none.set_visibility(not rows)
-        table.fill(_cells(row) for row in rows)
+        listing.tell(told, (_cells(row) for row in told.value or ()))
 
     follow(view, "clusters", lambda: ClusterReader(view.workspace), tell, every_s=1.0, far_s=15.0)
 

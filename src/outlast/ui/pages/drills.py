@@ -8,8 +8,8 @@ from nicegui import ui
 
 from outlast.drill.findings import Finding, Handover
 from outlast.errors import OutlastError
-from outlast.ui.frame import View, empty, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Place, Table, href, not_there
+from outlast.ui.frame import View, fact, heading, panel, pill
+from outlast.ui.pages.parts import Column, Listing, Table, href, not_there
 from outlast.ui.topics import Told, follow
 from outlast.ui.views.drills import TONES, DrillReader, DrillRow, DrillSight, chart, one_drill
 from outlast.ui.words import describe_s, moment, money
@@ -28,22 +28,12 @@ _COLUMNS = (
 
 
 def build(view: View) -> None:
+    none = "No drill yet. One takes a minute, costs nothing, and says what would not survive."
     with panel("Drills", note="rehearsals: would it survive?"):
-        place = Place("looking for drills")
-        with ui.element("div") as there:
-            table = Table("Drills", _COLUMNS, key="run")
-        with ui.element("div") as none:
-            empty("No drill yet. One takes a minute, costs nothing, and says what would not survive.", "outlast drill")
-    there.set_visibility(False)
-    none.set_visibility(False)
+        listing = Listing(view, "Drills", _COLUMNS, key="run", none=none, command="outlast drill")
 
     def tell(told: Told[tuple[DrillRow, ...]]) -> None:
-        if not place.told(told):
-            return
-        rows = told.value or ()
-        there.set_visibility(bool(rows))
-        none.set_visibility(not rows)
-        table.fill(_cells(row) for row in rows)
+        listing.tell(told, (_cells(row) for row in told.value or ()))
 
     follow(view, "drills", lambda: DrillReader(view.workspace), tell)
 

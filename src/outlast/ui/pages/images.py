@@ -8,8 +8,8 @@ from typing import Any
 from nicegui import ui
 
 from outlast.errors import OutlastError
-from outlast.ui.frame import View, empty, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Place, Table, code, href, not_there, search, warning
+from outlast.ui.frame import View, fact, heading, panel, pill
+from outlast.ui.pages.parts import Column, Listing, code, href, not_there, warning
 from outlast.ui.topics import Told, follow
 from outlast.ui.views.images import FailedBuild, ImageReader, ImageRow, Images, OneImage
 from outlast.ui.words import describe_s, moment, money, size
@@ -31,27 +31,17 @@ _COLUMNS = (
 
 def build(view: View) -> None:
     with panel("Images", note="the software that machines are born with"):
-        place = Place("looking for images")
         blind = ui.element("div")
-        with ui.element("div") as there:
-            above = ui.element("div").classes("ol-row ol-above")
-            table = Table("Images", _COLUMNS, key="id")
-            with above:
-                search(view, table, "Filter images")
-        with ui.element("div") as none:
-            empty("No image yet.", "outlast image build")
+        none, command = "No image yet.", "outlast image build"
+        listing = Listing(view, "Images", _COLUMNS, key="id", none=none, command=command)
     with panel("Builds that failed") as failures:
         failed = ui.element("div")
-    for part in (there, none, failures):
-        part.set_visibility(False)
+    failures.set_visibility(False)
 
     def tell(told: Told[Images]) -> None:
-        if not place.told(told) or told.value is None:
+        listing.tell(told, (_cells(row) for row in told.value.rows) if told.value else ())
+        if (found := told.value) is None:
             return
-        found = told.value
-        there.set_visibility(bool(found.rows))
-        none.set_visibility(not found.rows)
-        table.fill(_cells(row) for row in found.rows)
         blind.clear()
         with blind:
             for cloud, why in found.blind.items():

@@ -122,6 +122,34 @@ class Place:
         return told.value is not None
 
 
+class Listing:
+    """A table with a filter above it; or what would be there, and the command that makes some; or what it waits for."""
+
+    def __init__(
+        self, view: View, title: str, columns: Sequence[Column], *, key: str, none: str, command: str = ""
+    ) -> None:
+        what = title.lower()
+        self.place = Place(f"looking for {what}")
+        with ui.element("div") as self.there:
+            above = ui.element("div").classes("ol-row ol-above")
+            self.table = Table(title, columns, key=key)
+            with above:
+                search(view, self.table, f"Filter {what}")
+        with ui.element("div") as self.none:
+            empty(none, command)
+        self.there.set_visibility(False)
+        self.none.set_visibility(False)
+
+    def tell(self, told: Told[Any], rows: Iterable[dict[str, Any]]) -> None:
+        """The rows of what is told; they are not looked at if there is nothing."""
+        if not self.place.told(told):
+            return
+        found = list(rows)
+        self.there.set_visibility(bool(found))
+        self.none.set_visibility(not found)
+        self.table.fill(found)
+
+
 def trouble(message: str, hint: str = "", *, old: bool = False) -> None:
     """What could not be read, in its place on the page."""
     with ui.element("div").classes("ol-note ol-bad-note").props("role=alert"):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nicegui import ui
-
-from outlast.ui.frame import View, empty, panel
-from outlast.ui.pages.parts import Column, Place, Table, href, search
+from outlast.ui.frame import View, panel
+from outlast.ui.pages.parts import Column, Listing, href
 from outlast.ui.topics import Told, follow
 from outlast.ui.views.sweeps import SweepReader, SweepRow, goal_names
 from outlast.ui.words import moment
@@ -28,26 +26,12 @@ _COLUMNS = (
 
 
 def build(view: View) -> None:
+    command = "outlast sweep --param lr=log(1e-4..1e-1) --goal min:loss -- python train.py"
     with panel("Sweeps", note="many trials of one program"):
-        place = Place("looking for sweeps")
-        with ui.element("div") as there:
-            with ui.element("div").classes("ol-row ol-above"):
-                field = ui.element("div")
-            table = Table("Sweeps", _COLUMNS, key="name")
-            with field:
-                search(view, table, "Filter sweeps")
-        with ui.element("div") as none:
-            empty("No sweep yet.", "outlast sweep --param lr=log(1e-4..1e-1) --goal min:loss -- python train.py")
-    there.set_visibility(False)
-    none.set_visibility(False)
+        listing = Listing(view, "Sweeps", _COLUMNS, key="name", none="No sweep yet.", command=command)
 
     def tell(told: Told[tuple[SweepRow, ...]]) -> None:
-        if not place.told(told):
-            return
-        rows = told.value or ()
-        there.set_visibility(bool(rows))
-        none.set_visibility(not rows)
-        table.fill(_cells(row) for row in rows)
+        listing.tell(told, (_cells(row) for row in told.value or ()))
 
     follow(view, "sweeps", lambda: SweepReader(view.workspace), tell)
 
