@@ -139,3 +139,11 @@ def test_every_document_is_in_the_index_and_every_link_leads_somewhere() -> None
     for path in (ROOT / "docs").rglob("*.md"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
             assert "://" in target or (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[a-z_*]+(?:/[a-z_*]+)+\.py", text))
+    assert named
+    for path in named:
+        assert any(list(base.glob(path)) for base in (ROOT, ROOT / "src" / "outlast")), f"there is no {path}"

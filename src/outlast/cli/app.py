@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.main import COMMANDS, root_help
-from outlast.cli.terminal import complain
+from outlast.cli.terminal import complain, note
 from outlast.errors import InvalidTransition, OutlastError
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def call(words: list[str]) -> int:
         complain(problem.format_message(), hint="" if "hint:" in problem.message else f"see `{where} --help`")
         return 2
     except (click.Abort, KeyboardInterrupt):
-        print(file=sys.stderr)
+        from outlast.cli.interrupted import sentence
+
+        note(f"\n{sentence(app, words)}")
         return 130
     except BrokenPipeError:
         # Whoever read our output has left; what is still in the buffer must not complain on the way out.

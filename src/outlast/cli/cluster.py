@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.cli.cluster_enter import attach, dashboard, exec_command, interruptible
+from outlast.cli.cluster_enter import attach, dashboard, exec_command
 from outlast.cli.cluster_find import cluster_argument, find_cluster, order_of
 from outlast.cli.cluster_jobs import jobs, logs, matrix, stop, submit
 from outlast.cli.cluster_show import shown
 from outlast.cli.complete import complete_cloud
+from outlast.cli.interrupted import interruptible
 from outlast.cli.machine_find import workshop, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.screen import clear

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from outlast.cli.cluster_find import cluster_argument, complete_cluster, find_cluster
+from outlast.cli.interrupted import interruptible
 from outlast.cli.machine_find import workshop
 from outlast.cli.options import workspace_option
 from outlast.cli.terminal import find_workspace, note
@@ -61,21 +60,6 @@ def after(command: tuple[str, ...], wait: bool) -> tuple[tuple[str, ...], bool]:
     if not words:
         raise UsageError("there is nothing to run", hint="give the command after `--`")
     return tuple(words), wait
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """However we are asked to leave, what was begun is ended on the way out."""
-
-    def leave(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @click.command()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.cli.cluster_enter import after, interruptible, needs_name, reach, words_argument
+from outlast.cli.cluster_enter import after, needs_name, reach, words_argument
 from outlast.cli.cluster_find import cluster_argument
+from outlast.cli.interrupted import interruptible
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.project import parse_assignment
 from outlast.cli.terminal import note, table

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from outlast.cli.screen import Output
-from outlast.errors import OverLimit, StoreUnreachable
+from outlast.errors import OverLimit, RunCancelled, RunFailed, StoreUnreachable
 from outlast.front.rows import word
 from outlast.front.tell import sentence
 from outlast.spec.quantity import describe_s
@@ -154,10 +154,10 @@ class Follower:
         if state.ending == "finished":
             return 0
         if state.ending == "cancelled":
-            return 7
+            return RunCancelled.exit_code
         if state.limit is not None:
             return OverLimit.exit_code
-        return state.exit_code or 6
+        return state.exit_code or RunFailed.exit_code
 
 
 def _left(state: RunState) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from outlast.cli.image_care import delete, list_command, promote, prune, rollback, share, show
 from outlast.cli.image_find import workshop
+from outlast.cli.interrupted import interruptible
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.project import Project, load_project, read_table
 from outlast.cli.terminal import find_workspace, note
@@ -165,24 +163,8 @@ def _ensure(workspace: Workspace, cloud: Workshop, recipe: Recipe, *, wishes: An
         show=(lambda _: None) if quiet else (lambda line: note(f"   {line}")),
         wishes=wishes or Wishes(),
     )
-    with _interruptible():
+    with interruptible():
         return order.ensure()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """However we are asked to leave, the builder is deleted on the way out."""
-
-    def leave(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def with_image(workspace: Workspace, spec: Spec, project: Project) -> Spec:

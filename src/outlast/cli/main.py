@@ -99,8 +99,10 @@ def main() -> None:
     gc.set_threshold(50_000)
     if words[:1] == ["ps"] and set(words[1:]) <= _PLAIN:
         _leave(_list_runs(words))
-    from outlast.cli.app import call
-
+    try:
+        from outlast.cli.app import call
+    except KeyboardInterrupt:
+        _leave(130)
     _leave(call(words))
 
 
@@ -116,6 +118,7 @@ def _list_runs(words: list[str]) -> int:
         complain(problem.message, hint=problem.hint)
         return problem.exit_code
     except KeyboardInterrupt:
+        print("\nstopped looking; the runs go on", file=sys.stderr)
         return 130
 
 

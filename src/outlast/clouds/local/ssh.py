@@ -117,12 +117,6 @@ def write_keys(folder: Folder) -> None:
         os.replace(draft, f"{folder.path}/ssh/keys/{user}")
 
 
-def has_keys(folder: Folder) -> bool:
-    """Whether anybody may come in at all: without, no machine needs a server."""
-    facts, attributes = folder.facts() or {}, folder.attributes()
-    return bool(facts.get("ssh_keys") or attributes.get(ATTRIBUTE_KEYS) or _lines(f"{folder.path}/ssh/admitted"))
-
-
 def prepare(folder: Folder) -> None:
     """Lay out host key, keys and configuration. May be repeated; the host key stays."""
     place = f"{folder.path}/ssh"

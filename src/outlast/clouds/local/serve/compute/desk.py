@@ -19,7 +19,6 @@ from outlast.clouds.local.serve.compute.store import Store
 from outlast.clouds.local.serve.refusal import Refused
 
 Handler = Callable[["Call"], Doc]
-See = Callable[[Ref, Doc], Doc]
 
 
 @dataclass(kw_only=True, slots=True)

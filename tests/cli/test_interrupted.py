@@ -1,0 +1,65 @@
+"""Ctrl-C: a sentence on what goes on, never a traceback; and every command has one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from outlast.cli.app import app
+from outlast.cli.interrupted import LEAVES, command_of
+from tests.cli.console import OUTLAST, Console
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from leaves(below, (*path, name))
+
+
+COMMANDS = sorted(leaves(app))
+
+
+def test_every_command_says_what_an_interruption_leaves_and_no_other_does() -> None:
+    assert sorted(LEAVES) == COMMANDS
+
+
+@pytest.mark.parametrize("command", sorted(LEAVES))
+def test_the_sentence_names_only_commands_that_exist(command: str) -> None:
+    for said in re.findall(r"`outlast ([^`]+)`", LEAVES[command]):
+        assert command_of(app, said.split()) in COMMANDS, said
+
+
+@pytest.mark.parametrize("words", ["machine create box --spot", "ps --all", "sweep show x --json"])
+def test_the_command_is_found_among_its_words(words: str) -> None:
+    assert words.startswith(command_of(app, words.split()) + " ")
+    assert command_of(app, words.split()) in COMMANDS
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    return Console(tmp_path)
+
+
+def test_a_command_that_is_interrupted_says_so_and_ends_with_130(console: Console) -> None:
+    pipe = console.folder / "capacity.json"
+    os.mkfifo(pipe)
+    words = [OUTLAST, "simulate", "--work", "10h", "--deadline", "20h", "--trace", str(pipe)]
+    process = subprocess.Popen(words, cwd=console.folder, env=console.variables, stderr=subprocess.PIPE, text=True)
+    # Whoever opens the other end of a pipe goes on as soon as the command has opened its own: it is at work then.
+    with open(pipe, "w", encoding="utf-8"):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip() == "stopped; nothing was changed"
