@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -39,11 +40,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _sshds_below(parent: int) -> list[int]:
     """Those of the sessions. For an ordinary user there are two each, and either keeps the connection."""
-    children = [
-        int(pid) for path in Path(f"/proc/{parent}/task").glob("*/children") for pid in path.read_text().split()
-    ]
-    sshds = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
+    children = [int(pid) for path in Path(f"/proc/{parent}/task").glob("*/children") for pid in _read(path).split()]
+    sshds = [pid for pid in children if _read(Path(f"/proc/{pid}/comm")).startswith("sshd")]
     return [*sshds, *(below for pid in sshds for below in _sshds_below(pid))]
+
+
+def _read(path: Path) -> str:
+    """Nothing, of a process that ended meanwhile."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 class Door:
@@ -92,7 +99,8 @@ class Door:
         """What a vanished machine looks like from here: the sshd of the session is gone, too."""
         assert self.process is not None
         for pid in _sshds_below(self.process.pid):
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
     def machine(self, name: str) -> Machine:
         self._known(name)

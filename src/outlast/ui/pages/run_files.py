@@ -230,7 +230,8 @@ class _Dialog:
                 )
             self.body = ui.element("div").classes("ol-dialog-body")
         if closed is not None:
-            self.dialog.on("hide", lambda: closed())
+            # Not at "hide", which comes when the fading is over: by then another thing may have been opened.
+            self.dialog.on_value_change(lambda change: None if change.value else closed())
 
     def show(self, title: str, fill: Callable[[], None]) -> None:
         self.title.set_text(title)
