@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Without compiled files every process of ours compiles itself anew, and the suite starts thousands.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo docs test frameworks check format lock simulate soak clusters bench release pythons clean
 
@@ -15,6 +17,7 @@ $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # The core on every other Python that is here.
