@@ -142,6 +142,7 @@ def test_whatever_a_killed_up_leaves_is_reaped_or_goes_on(bench: Bench, part: in
         # A cluster that is written down as ready is somebody's, whether its `up` lived to say so or not.
         if number // PARTS % 2 and [found.phase for found in bench.clusters.all()] != ["ready"]:
             reap(bench, where)
+            assert bench.clusters.names() == [], where
         else:
             made = up(bench)
             assert (made.phase, [machine.name for machine in bench.cloud.machines()]) == ("ready", [made.head]), where
@@ -162,6 +163,7 @@ def test_whatever_a_killed_down_leaves_is_reaped_or_goes(bench: Bench, part: int
             with pytest.raises(UsageError, match="being taken down"):
                 up(bench)
             reap(bench, where)
+            assert bench.clusters.names() == [], where
         end(bench, where)
 
 

@@ -38,7 +38,7 @@ class Traces:
                     self.spaces[space] = f"{kind} of {pid}"
             inodes = _inodes(pid)
             self.sockets |= {inode: port for inode, port in _listening(pid).items() if inode in inodes}
-        self.ids |= {path.name for path in Path("/sys/fs/cgroup").glob("**/outlast-*") if _holds(path, self.pids)}
+        self.ids |= {path.name for path in _groups() if _holds(path, self.pids)}
 
     def left(self, but: bytes = b"\0\0") -> list[str]:
         """What is still there of it; processes with that word in their command are let be."""
@@ -57,12 +57,18 @@ class Traces:
         mounted = Path("/proc/self/mountinfo").read_text()
         found += [f"a mount of {where}" for space, where in self.spaces.items() if space in mounted]
         found += [f"a mount below {self.cloud}"] * (f" {self.cloud}/" in mounted)
-        found += [str(path) for name in self.ids for path in Path("/sys/fs/cgroup").glob(f"**/{name}")]
+        found += [str(path) for path in _groups() if path.name in self.ids]
         if os.geteuid() == 0 and os.path.exists("/usr/sbin/nft"):
             tables = subprocess.run(["/usr/sbin/nft", "list", "tables"], capture_output=True, text=True, check=False)
             table = network._table(str(self.cloud))
             found += [table] * (table in tables.stdout)
         return found
+
+
+def _groups() -> list[Path]:
+    """Others come and go while one looks, which a walk does not mind."""
+    found = [Path(at, name) for at, below, _ in os.walk("/sys/fs/cgroup") for name in below]
+    return [path for path in found if path.name.startswith("outlast-")]
 
 
 def _pids() -> list[int]:

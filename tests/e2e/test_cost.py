@@ -34,6 +34,7 @@ def test_a_run_that_was_preempted_costs_what_its_releases_say_and_its_lost_work_
     home.write("train.py", COUNTER)
     process = home.start("run", "--no-pull", "--", "python", "train.py", "40", "0.1")
     home.until_counted(10)
+    home.until(lambda: home.state().checkpoints, "a checkpoint: else nothing of it was work")
     home.outlast("preempt", "last", "--no-notice")
     assert process.wait(timeout=60) == 0
     told, bills = cost(home), released(home)

@@ -374,7 +374,7 @@ IN_WORDS = {
     "compare": "`runs` with `run`, `params`, `metrics`, `cost_usd` …; `code`: run → `files` that differ, `note`",
     "plan": "a list of steps: `step`, its fields, `text`; of a run: `choice`, `place`, `sentence`, `options`, `steps`",
     "plot": "`run`; `metrics`: name → points with `step`, `at`, `value`, `attempt`; `marks`: preemptions, resumes",
-    "reap": "a list of steps as `plan` prints them",
+    "reap": "a list of steps as `plan` prints them, and of `takedown` with `cluster` and `text`",
     "simulate": "the job (`work_s`, `deadline_s` …); `policies`: name → cost and end; `foresight`: the best there was",
     "sync": "a line of JSON for everything that happens: see sync.md",
 }

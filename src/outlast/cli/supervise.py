@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +18,12 @@ from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.world import Place, Reap, Release, Step, describe
 from outlast.workspace.transfer import words
 
+if TYPE_CHECKING:
+    from outlast.cluster.record import Cluster, Clusters
+
 # Whoever reaps by hand does not wait as long for another head of a cluster as its workers do; heads speak every 10 s.
 _HEAD_S = 30.0
+_BY = {"making": "up", "deleting": "down"}
 
 
 @click.command()
@@ -117,17 +121,55 @@ def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
 @json_option
 @workspace_option
 def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
-    """Delete every machine of this workspace that no live run owns: running, stopped or half created."""
+    """Delete every machine of this workspace that no live run owns: running, stopped or half created.
+
+    What is left of a cluster whose `up` or `down` was killed is taken down.
+    """
+    from outlast.cluster.down import abandoned
+    from outlast.cluster.record import Clusters
+
     workspace = find_workspace(workspace_url)
     _, steps = look(workspace, patience_s=_HEAD_S)
     doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
-    _print_steps(doomed, as_json=as_json, nothing="no machine is left over")
+    clusters = Clusters(workspace)
+    left = abandoned(clusters)
+    _print_doomed(doomed, left, as_json=as_json)
+    code = 0
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds(workspace))
         supervisor.observer.hands_off = True  # the bells are for somebody who does more than reap
         supervisor.observer.observe(time.time())
-        return _carry_out(supervisor, doomed)
-    return 0
+        code = _carry_out(supervisor, doomed)
+    if left and not dry_run:
+        code = _take_down(clusters, left) or code
+    return code
+
+
+def _print_doomed(doomed: list[Step], left: list[Cluster], *, as_json: bool) -> None:
+    told = {cluster.name: f"take down {cluster.name}: its `{_BY[cluster.phase]}` was killed" for cluster in left}
+    if as_json:
+        import json
+
+        forgotten = [{"step": "takedown", "cluster": name, "text": text} for name, text in told.items()]
+        click.echo(json.dumps([*map(_as_data, doomed), *forgotten], indent=2))
+    else:
+        lines = [*map(describe, doomed), *told.values()]
+        click.echo("\n".join(lines) or "no machine is left over")
+
+
+def _take_down(clusters: Clusters, left: list[Cluster]) -> int:
+    """The machines are gone by now; this takes the token and the record, and whatever came late."""
+    from outlast.cli.machine_find import workshop
+    from outlast.cluster.down import take_down
+
+    code = 0
+    for cluster in left:
+        try:
+            take_down(clusters, {cluster.cloud: workshop(cluster.cloud)}, cluster, say=note)
+        except OutlastError as problem:
+            complain(f"could not take down {cluster.name}: {problem.message}", hint=problem.hint)
+            code = problem.exit_code
+    return code
 
 
 def _carry_out(supervisor: Supervisor, doomed: list[Step]) -> int:

@@ -151,9 +151,11 @@ class Clusters:
         except Missing:
             return None
 
+    def names(self) -> list[str]:
+        return [child.removesuffix(".json") for child in self.bucket.children("clusters/") if child.endswith(".json")]
+
     def all(self) -> Sequence[Cluster]:
-        names = [child.removesuffix(".json") for child in self.bucket.children("clusters/") if child.endswith(".json")]
-        return [found for name in names if (found := self.find(name)) is not None]
+        return [found for name in self.names() if (found := self.find(name)) is not None]
 
     def forget(self, cluster: Cluster) -> None:
         """Everything about it; the record last, so that one cut short is found again."""

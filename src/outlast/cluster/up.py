@@ -38,7 +38,8 @@ from outlast.workspace.reach import needs_key
 from outlast.workspace.record import CodeRecord
 
 Say = Callable[[str], None]
-_WAIT_S = {"local": 180.0}
+# As long as the guard of a head tries, three times two minutes on a busy computer, and a little.
+_WAIT_S = {"local": 420.0}
 _WAIT_ELSEWHERE_S = 900.0
 _SECRET_MAX = 60_000
 _MODES = ("root", "userns")
