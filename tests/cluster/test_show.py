@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from outlast.cli.cluster_show import shown
+from pathlib import Path
+
+from outlast.cli.cluster_show import listed, shown
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.cluster.listing import rows
 from outlast.cluster.look import NodeSight, Sight, _counted, _ended
-from outlast.cluster.record import UNNEEDED, Cluster, Past
+from outlast.cluster.record import UNNEEDED, Cluster, Clusters, Past
 from outlast.spec.cluster import parse_cluster
+from outlast.workspace.workspace import open_workspace
 
 
 def gone(machine: str, why: str) -> dict[str, str]:
@@ -42,6 +47,25 @@ def test_a_worker_that_ended_in_order_has_not_failed() -> None:
 def test_what_is_to_come_is_counted_by_kind() -> None:
     told = [{"kind": "cpu", "count": 2}, {"kind": "cpu", "machine": "a-number"}, {"kind": "gpu", "machine": "another"}]
     assert _counted(told) == [{"kind": "cpu", "count": 3}, {"kind": "gpu", "count": 1}]
+
+
+def test_a_list_tells_which_has_lost_its_head_and_which_cannot_be_asked(tmp_path: Path) -> None:
+    clusters = Clusters(open_workspace(str(tmp_path / "workspace")))
+    table = {"head": {"type": "local-1"}, "workers": {"cpu": {"type": "local-1", "max": 9}}}
+    spec = parse_cluster({"cluster": table}, name="small", source="here")
+    for name, cloud, phase in (("headless", "local", "ready"), ("far", "gcp", "ready"), ("new", "local", "making")):
+        clusters.create(Cluster(name=name, id=name, cloud=cloud, spec=spec, phase=phase, head=f"{name}-h", who="ann"))
+    clusters.add("headless", "past", "w", past("w", "preempted"))
+    found = rows(clusters, {"local": LocalCloud(str(tmp_path / "cloud"))})
+    lines = [line.split() for line in listed(found, now=60.0).splitlines()]
+    assert lines[0] == ["CLUSTER", "CLOUD", "STATE", "MACHINES", "JOBS", "AGE", "$/H", "COST", "WHO", "REMARKS"]
+    assert [line[:5] for line in lines[1:]] == [
+        ["far", "gcp", "ready", "0", "0"],
+        ["headless", "local", "lost", "0", "0"],
+        ["new", "local", "making", "0", "0"],
+    ]
+    assert [row.problem for row in found] == ["`gcp` cannot be asked from here", "the head is gone", ""]
+    assert [row.cost_usd for row in found] == [0.0, 0.1, 0.0]
 
 
 def test_it_is_told_at_a_glance() -> None:

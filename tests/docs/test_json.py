@@ -27,6 +27,7 @@ ASKED = [
     "machine list",
     "image list",
     "image prune --dry-run",
+    "cluster list",
     "volume list",
     "volume show demos",
     "volume ls demos",

@@ -18,6 +18,7 @@ def test_a_cluster_whose_head_is_gone_is_told_from_what_the_workspace_knows(visi
     page = visit.open("/clusters")
     row = page.get_by_role("row").filter(has_text=lived.names.cluster)
     row.get_by_text("the head is gone").wait_for()
+    row.get_by_text("lost", exact=True).wait_for()
     row.get_by_role("link", name=lived.names.cluster).click()
     page.get_by_text("Ray cannot be asked").wait_for()
     jobs = page.get_by_role("table")

@@ -1,4 +1,4 @@
-"""`outlast cluster up`, `down`, `status`: how clusters come, what they are, how they go."""
+"""`outlast cluster up`, `down`, `list`, `status`: how clusters come, what they are, how they go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from outlast.cli.cluster_enter import attach, dashboard, exec_command
 from outlast.cli.cluster_find import cluster_argument, find_cluster, order_of
 from outlast.cli.cluster_jobs import jobs, logs, matrix, stop, submit
-from outlast.cli.cluster_show import shown
+from outlast.cli.cluster_show import listed, shown
 from outlast.cli.complete import complete_cloud
 from outlast.cli.interrupted import interruptible
 from outlast.cli.machine_find import workshop, workshops
@@ -103,6 +103,27 @@ def down(name: str, workspace_url: str) -> int:
         return 0
     cost = take_down(clusters, {**known, found.cloud: workshop(found.cloud)}, found, say=note)
     click.echo(f"{found.name} is down; it has cost {money(cost)}")
+    return 0
+
+
+@cluster.command("list")
+@json_option
+@workspace_option
+def list_command(workspace_url: str, as_json: bool) -> int:
+    """List the clusters of this workspace: how they are, what they cost an hour and have cost."""
+    from outlast.cluster.listing import rows
+    from outlast.cluster.record import Clusters
+
+    clusters = Clusters(find_workspace(workspace_url))
+    found = rows(clusters, workshops(clusters.workspace))
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    elif not found:
+        note("no clusters; `outlast cluster up` brings one up")
+    else:
+        click.echo(listed(found, now=time.time()))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What `outlast cluster status` prints. Draws; decides nothing."""
+"""What `outlast cluster status` and `list` print. Draws; decides nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,32 @@ from outlast.cli.terminal import money, table
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
+    from outlast.cluster.listing import ClusterRow
     from outlast.cluster.look import NodeSight, Sight
     from outlast.cluster.record import Cluster
 
 _BAR = 24
 _NAMES_MAX = 3
+
+
+def listed(rows: Sequence[ClusterRow], *, now: float) -> str:
+    cells = [
+        [
+            row.name,
+            row.cloud,
+            row.phase,
+            str(row.machines),
+            str(row.jobs),
+            describe_s(max(0.0, now - row.asked_at)),
+            money(row.usd_per_hour),
+            money(row.cost_usd),
+            row.who,
+            row.problem,
+        ]
+        for row in rows
+    ]
+    header = ["CLUSTER", "CLOUD", "STATE", "MACHINES", "JOBS", "AGE", "$/H", "COST", "WHO", "REMARKS"]
+    return table(cells, header=header)
 
 
 def shown(found: Cluster, sight: Sight) -> str:

@@ -94,6 +94,7 @@ LEAVES = {
     "cluster down": "machines may be left, and cost; `outlast cluster down` again deletes them",
     "cluster exec": "left the head; the cluster goes on, and costs: `outlast cluster down` ends it",
     "cluster jobs": _LOOK,
+    "cluster list": _LOOK,
     "cluster logs": "stopped looking; the job goes on, and so does the cluster",
     "cluster matrix": "jobs that were submitted go on: `outlast cluster jobs`",
     "cluster status": "stopped looking; the cluster goes on, and costs: `outlast cluster down` ends it",

@@ -13,6 +13,7 @@ import msgspec
 from outlast.cli.doctor import Check
 from outlast.clouds.cloud import Machine
 from outlast.clouds.stores import Backup, Database, Volume
+from outlast.cluster.listing import ClusterRow
 from outlast.cluster.look import Sight
 from outlast.databases.check import Finding
 from outlast.drill.judge import Report
@@ -337,6 +338,7 @@ class SweepShown(_Shape, frozen=True, kw_only=True):
 
 # Command → what it prints. Tables without a shape of their own are told in words there.
 SHAPES: dict[str, Any] = {
+    "cluster list": list[ClusterRow],
     "cluster status": Sight,
     "cost": Cost,
     "db check": list[Finding],

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
+from outlast.cluster.listing import phase_of
 from outlast.cluster.place import FOLDER
 from outlast.cluster.record import LABEL_ID, UNNEEDED, Cluster, Clusters, Ended, Job, Node, NodeState, Past
 from outlast.errors import CloudError, CloudUnreachable, NotFound, OutlastError
@@ -175,7 +176,7 @@ def see(clusters: Clusters, cloud: Workshop, cluster: Cluster, *, watch: Watch |
     return Sight(
         name=cluster.name,
         cloud=cluster.cloud,
-        phase=cluster.phase,
+        phase=phase_of(cluster, machines),
         head=cluster.head,
         nodes=sorted(nodes, key=lambda node: (node.role != "head", node.machine)),
         pending=_counted(told.get("pending", [])),

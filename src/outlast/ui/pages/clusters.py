@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 from nicegui import background_tasks, ui
 
+from outlast.cluster.listing import ClusterRow
 from outlast.errors import OutlastError
 from outlast.ui.frame import View, empty, fact, heading, panel, pill
 from outlast.ui.pages.parts import Column, Listing, Place, Table, bar, code, href, not_there, trouble, warning
 from outlast.ui.topics import Told, follow
-from outlast.ui.views.clusters import ClusterReader, ClusterRow, ClusterSight, JobRow, NodeRow, OneCluster
+from outlast.ui.views.clusters import ClusterReader, ClusterSight, JobRow, NodeRow, OneCluster, phase_tone
 from outlast.ui.words import describe_s, moment, money
 
 _LOG_EVERY_S = 1.0
@@ -55,7 +56,7 @@ def _cells(row: ClusterRow) -> dict[str, Any]:
         "name": row.name,
         "name_href": href("clusters", row.name),
         "phase": row.phase,
-        "phase_tone": row.tone,
+        "phase_tone": phase_tone(row.phase, row.problem),
         "machines": row.machines,
         "jobs": row.jobs,
         "price": row.usd_per_hour,
@@ -122,7 +123,7 @@ def _head(sight: ClusterSight) -> None:
     with ui.element("section").classes("ol-panel").props('aria-label="Cluster"'):
         with ui.element("div").classes("ol-row"):
             heading(sight.name, 1)
-            pill("does not answer" if sight.blind else sight.phase, sight.tone)
+            pill("does not answer" if sight.blind and sight.phase == "ready" else sight.phase, sight.tone)
             if sight.goes_in_s >= 0:
                 ui.label(f"idle; goes down in {describe_s(sight.goes_in_s)}").classes("ol-dim")
         if sight.blind:

@@ -12,37 +12,23 @@ from typing import Any
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
+from outlast.clouds.cloud import Workshop
+from outlast.cluster.listing import LOST, ClusterRow, rows
 from outlast.cluster.look import NodeSight, Sight, Watch, desk_words, head_link, is_over, jobs, see
-from outlast.cluster.record import LABEL_ID, Cluster, Clusters, Job, Past
+from outlast.cluster.record import Cluster, Clusters, Job
 from outlast.errors import CloudError, NoSuchRun, OutlastError, StoreUnreachable
 from outlast.front.clouds import workshops
 from outlast.front.words import size
 from outlast.spec.quantity import describe_s
 from outlast.workspace.workspace import Workspace
 
-_PHASES = {"making": "busy", "ready": "good", "deleting": "warn"}
+_PHASES = {"making": "busy", "ready": "good", "deleting": "warn", LOST: "bad"}
 _JOBS = {"RUNNING": "good", "SUCCEEDED": "done", "PENDING": "busy", "FAILED": "bad", "LOST": "bad", "UNSENT": "warn"}
 _LOG_BYTES, _LOG_S = 200_000, 60.0
 # How often the head tells what Ray knows, and how long its first word may take: it has to load Ray.
 _WORD_S, _FIRST_S = 1.0, 60.0
 
 Known = Callable[[Workspace], Mapping[str, Workshop]]
-
-
-class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    cloud: str
-    phase: str
-    tone: str
-    who: str
-    head: str
-    machines: int
-    jobs: int
-    usd_per_hour: float
-    cost_usd: float
-    asked_at: float
-    problem: str = ""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,39 +96,7 @@ class ClusterReader:
         self.known = known
 
     def __call__(self) -> tuple[ClusterRow, ...]:
-        found = self.clusters.all()
-        there = self.known(self.workspace) if found else {}
-        return tuple(self._row(there, one) for one in sorted(found, key=lambda one: (-one.asked_at, one.name)))
-
-    def _row(self, there: Mapping[str, Workshop], cluster: Cluster) -> ClusterRow:
-        machines: list[Machine] = []
-        problem = "" if cluster.cloud in there else f"`{cluster.cloud}` cannot be asked from here"
-        if not problem:
-            try:
-                labels = {LABEL_WORKSPACE: self.workspace.id, LABEL_ID: cluster.id}
-                machines = list(there[cluster.cloud].machines(labels))
-            except StoreUnreachable:
-                raise
-            except OutlastError as trouble:
-                problem = trouble.message
-        running = [one for one in machines if one.status == "running"]
-        if not problem and cluster.phase == "ready" and not any(one.name == cluster.head for one in running):
-            problem = "the head is gone"
-        past = self.clusters.each(cluster.name, "past", Past)
-        return ClusterRow(
-            name=cluster.name,
-            cloud=cluster.cloud,
-            phase=cluster.phase,
-            tone="bad" if problem else _PHASES[cluster.phase],
-            who=cluster.who,
-            head=cluster.head,
-            machines=len(running),
-            jobs=len(self.clusters.each(cluster.name, "jobs", Job)),
-            usd_per_hour=sum(one.bills_usd_per_hour for one in machines),
-            cost_usd=sum(one.cost_usd for one in machines) + sum(one.cost_usd for one in past),
-            asked_at=cluster.asked_at,
-            problem=problem,
-        )
+        return tuple(rows(self.clusters, self.known(self.workspace)))
 
 
 class Newest(Watch):
@@ -230,6 +184,11 @@ class OneCluster:
         return cluster, cloud
 
 
+def phase_tone(phase: str, problem: str) -> str:
+    """What nobody could make sure of is not shown as good."""
+    return "warn" if problem and phase == "ready" else _PHASES[phase]
+
+
 def _unknown(job: Job) -> dict[str, Any]:
     return {"id": job.id, "command": job.command, "who": job.who, "matrix": job.matrix, "status": "UNKNOWN"}
 
@@ -238,8 +197,8 @@ def sight_of(cluster: Cluster, sight: Sight, told: list[dict[str, Any]], *, blin
     return ClusterSight(
         name=cluster.name,
         cloud=cluster.cloud,
-        phase=cluster.phase,
-        tone="bad" if blind and cluster.phase == "ready" else _PHASES[cluster.phase],
+        phase=sight.phase,
+        tone=phase_tone(sight.phase, blind),
         who=cluster.who,
         head=cluster.head,
         nodes=tuple(_node(node) for node in sight.nodes),
