@@ -186,6 +186,9 @@ WITHOUT_COUNTERPART = {
     "file_mounts./out": "file_mounts: {/out: {name: my-bucket, mode: MOUNT}}",
     "file_mounts./r2": "file_mounts: {/r2: 'r2://bucket'}",
     "file_mounts./v": "file_mounts: {/v: $NOWHERE}",
+    "file_mounts.~/.ssh/id": "file_mounts: {~/.ssh/id: ~/.ssh/id_ed25519, ~/.ssh/id.pub: ~/.ssh/id_ed25519.pub}",
+    "file_mounts./far": "envs: {FROM: 'r2://lake'}\nfile_mounts: {/far: {source: $FROM, mode: MOUNT}}",
+    "resources.candidates[1].accelerators": "resources: {candidates: [{accelerators: T4:4}, {accelerators: V100:4}]}",
     "volumes./scratch": "volumes: {/scratch: {size: 10Gi}}",
 }
 
@@ -194,6 +197,7 @@ WITHOUT_COUNTERPART = {
 def test_what_has_no_counterpart_is_named_here_and_in_the_file(console: Console, field: str) -> None:
     answer = ask(console, f"{WITHOUT_COUNTERPART[field]}\nrun: 'true'\n")
     assert answer.returncode == 0, answer.stderr
+    assert f"otherwise: {field}: " not in answer.stderr, "what is left out is not done otherwise, too"
     assert f"left out: {field}: " in answer.stderr
     text = (console.folder / "outlast.toml").read_text()
     assert f"# - {field}: " in text.partition("# Left out:")[2]
@@ -227,6 +231,41 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: REFUSED[text])
 def test_what_would_do_something_else_is_refused(console: Console, text: str) -> None:
     assert REFUSED[text] in refusal(console, text)
+
+
+def test_what_is_to_be_filled_in_or_may_be_empty_is_a_secret(console: Console) -> None:
+    answer = ask(console, "envs: {TOKEN: <your token>, SIDE: a<b}\nsecrets: {KEY: ''}\nrun: 'true'\n")
+    found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
+    assert found.secrets == {"TOKEN": "TOKEN", "KEY": "KEY"}
+    assert found.env == {"SIDE": "a<b"}
+    assert "`KEY=` will do" in answer.stderr
+
+
+def test_a_job_that_asks_for_its_share_has_all_of_it(console: Console) -> None:
+    answer = ask(console, "run: python ocr.py $((1000 / SKYPILOT_NUM_JOBS)) $SKYPILOT_JOB_RANK\n")
+    found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
+    assert found.env == {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
+    assert "otherwise: run: SKYPILOT_JOB_RANK, SKYPILOT_NUM_JOBS: " in answer.stderr
+
+
+def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Console) -> None:
+    header = "name: elastic\nexecution: parallel\nprimary_tasks: [boss]\n---\nname: boss\nresources: {infra: k8s}\n"
+    said = refusal(
+        console, f"---\n{header}run: a\n---\nname: hands\nresources: {{infra: k8s}}\nnum_nodes: 1500\nrun: b\n"
+    )
+    for reason in ("3 problems", "task 1.resources.infra", "task 2.resources.infra", "task 2.num_nodes"):
+        assert reason in said
+
+
+def test_a_file_that_is_none_is_said_in_words(console: Console) -> None:
+    (console.folder / "task.yaml").mkdir()
+    (console.folder / "binary").write_bytes(b"\x80\x81\x00")
+    for name, why in (("task.yaml", "is a folder"), ("binary", "is no text"), ("nowhere.yaml", "there is no file")):
+        answer = console.run("init", "--from", name)
+        assert answer.returncode == 2
+        assert why in answer.stderr
+        assert "Errno" not in answer.stderr
+        assert "hint: " in answer.stderr
 
 
 def test_a_secret_that_stands_in_the_file_is_not_copied(console: Console) -> None:

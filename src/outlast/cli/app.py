@@ -11,6 +11,7 @@ import click
 
 from outlast.cli.main import COMMANDS, root_help
 from outlast.cli.terminal import complain, note
+from outlast.cli.working import at_work
 from outlast.errors import InvalidTransition, OutlastError
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def app() -> None:
 def call(words: list[str]) -> int:
     """Run the command; the exit code. No traceback reaches a user but for our own bugs."""
     try:
-        result = app.main(words, prog_name="outlast", standalone_mode=False)
+        with at_work(words):
+            result = app.main(words, prog_name="outlast", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leaving:
         return leaving.exit_code

@@ -17,6 +17,7 @@ from outlast.cli.options import clouds, workspace_option
 from outlast.cli.project import load_project, spec_of
 from outlast.cli.run import overrides_from, see_through, spec_options
 from outlast.cli.terminal import find_workspace, money, note
+from outlast.cli.working import working
 from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import OutlastError, SpecError
 from outlast.front.account import account
@@ -101,7 +102,8 @@ def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: s
 def _ask(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> Request:
     from outlast.supervisor.submit import submit
 
-    return submit(workspace, available, spec, environment=os.environ, source=source, say=lambda text: note(text))
+    with working("sending the code"):
+        return submit(workspace, available, spec, environment=os.environ, source=source, say=note)
 
 
 def _bring(workspace: Workspace, request: Request, place: str, offer: Offer, *, quiet: bool) -> None:

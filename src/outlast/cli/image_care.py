@@ -13,6 +13,7 @@ from outlast.cli.complete import complete_family, complete_image
 from outlast.cli.image_find import find_image, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.terminal import find_workspace, money, note, table
+from outlast.cli.working import confirm
 from outlast.errors import NoSuchRun, UsageError
 from outlast.front.words import size
 from outlast.spec.quantity import describe_s
@@ -243,7 +244,7 @@ def delete(workspace_url: str, name: str, yes: bool, force: bool) -> int:
 def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody is here to answer; nothing was deleted", hint="say --yes")
-    return click.confirm(question, err=True)
+    return confirm(question)
 
 
 @click.command()

@@ -13,6 +13,7 @@ import click
 from outlast.cli.options import json_option
 from outlast.cli.serve import env, serve
 from outlast.cli.terminal import money, table
+from outlast.cli.working import confirm
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.clouds.local import catalog
 from outlast.clouds.local.cloud import LocalCloud
@@ -277,6 +278,6 @@ def _agreed(machine: Machine) -> bool:
     run = machine.labels.get(LABEL_RUN)
     whose = f" of {run}" if run else ""
     try:
-        return click.confirm(f"delete {machine.name}, a machine{whose} that is {machine.status}?", err=True)
+        return confirm(f"delete {machine.name}, a machine{whose} that is {machine.status}?")
     except click.Abort as problem:
         raise UsageError("nobody answered; nothing was deleted", hint="say --yes to delete without asking") from problem

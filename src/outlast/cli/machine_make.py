@@ -14,6 +14,7 @@ from outlast.cli.machine_find import cloud_option, complete_machine, find, hands
 from outlast.cli.options import json_option, tell_prices, workspace_option
 from outlast.cli.project import parse_assignment
 from outlast.cli.terminal import money, note, table
+from outlast.cli.working import confirm
 from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
 from outlast.spec.quantity import describe_s, duration_s
 
@@ -388,6 +389,6 @@ def _agreed(cloud: Workshop, hands: Hands, machine: Machine) -> bool:
     whose = see(cloud, hands, machine).whose
     question = f"delete {machine.name} ({machine.status}, {whose}) on {cloud.name}, and its disk with it?"
     try:
-        return click.confirm(question, err=True)
+        return confirm(question)
     except click.Abort as problem:
         raise UsageError("nobody answered; nothing was deleted", hint="say --yes to delete without asking") from problem

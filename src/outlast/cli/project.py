@@ -67,7 +67,18 @@ def read_table(path: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as problem:
         raise SpecError([f"this is no TOML: {problem}"], source=path) from problem
     except (OSError, UnicodeDecodeError) as problem:
-        raise SpecError([f"cannot be read: {problem}"], source=path) from problem
+        raise SpecError([unreadable(problem)], source=path, hint="name a file that you may read") from problem
+
+
+def unreadable(problem: OSError | UnicodeDecodeError) -> str:
+    """Why a file that a user named cannot be read, in words and without its path."""
+    if isinstance(problem, IsADirectoryError):
+        return "is a folder; name a file in it"
+    if isinstance(problem, PermissionError):
+        return "may not be read by you"
+    if isinstance(problem, OSError):
+        return f"cannot be read: {problem.strerror}"
+    return f"is no text: byte {problem.start} is not UTF-8"
 
 
 def workspace_of_project() -> str:

@@ -18,6 +18,7 @@ from outlast.cli.group import GroupFollower, Wanted, ask_for_group
 from outlast.cli.options import clouds, json_option, tell_prices, workspace_option
 from outlast.cli.project import load_project, parse_assignment, spec_of, typed
 from outlast.cli.terminal import find_workspace, note
+from outlast.cli.working import working
 from outlast.errors import UsageError
 from outlast.workspace.workspace import Request, Workspace
 
@@ -139,9 +140,8 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
 
         spec = with_image(workspace, spec, project)
     known = clouds(workspace)
-    request = submit_run(
-        workspace, known, spec, environment=os.environ, source=project.source, say=lambda text: note(text)
-    )
+    with working("sending the code"):
+        request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, say=note)
     tell_prices(known[spec.machine.cloud])
     return request
 

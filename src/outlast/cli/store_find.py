@@ -10,6 +10,7 @@ import click
 
 from outlast.cli.complete import complete_cloud
 from outlast.cli.terminal import find_workspace, table
+from outlast.cli.working import confirm
 from outlast.errors import BadRequest, OutlastError, UsageError
 
 if TYPE_CHECKING:
@@ -101,4 +102,4 @@ def tell_all(
 def agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody is here to answer; nothing was deleted", hint="say --yes")
-    return click.confirm(question, err=True)
+    return confirm(question)

@@ -17,6 +17,7 @@ from outlast.cli.run import Detached, detach, on_signals, overrides_from, spec_o
 from outlast.cli.sweep_look import best, export, list_command, plot, show
 from outlast.cli.sweep_tell import Narrator, page, sweep_argument
 from outlast.cli.terminal import find_workspace, note
+from outlast.cli.working import working
 from outlast.errors import RunFailed, UsageError
 from outlast.sweep.open import extend, halt, open_sweep
 from outlast.sweep.record import Sweep, SweepStory, find
@@ -94,9 +95,9 @@ def _open(workspace: Workspace, path: str, command: tuple[str, ...], options: di
         from outlast.cli.image import with_image
 
         spec = with_image(workspace, spec, project)
-    return open_sweep(
-        workspace, clouds(workspace), spec, environment=os.environ, source=project.source, say=lambda text: note(text)
-    )
+    with working("sending the code"):
+        known = clouds(workspace)
+        return open_sweep(workspace, known, spec, environment=os.environ, source=project.source, say=note)
 
 
 def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from outlast.cli.screen import one_line
 from outlast.front.words import money as money  # where most commands look for it
 from outlast.workspace.workspace import Workspace, open_workspace
 
 _DIM, _RED, _CYAN = "2", "1;31", "36"
+
+# When something was last told about what goes on, by the clock that only goes forward.
+said_at = 0.0
 
 
 def find_workspace(url: str) -> Workspace:
@@ -31,6 +35,8 @@ def _styled(text: str, style: str, *, where: object) -> str:
 
 def note(text: str) -> None:
     """Progress: to stderr, never in the way of results."""
+    global said_at
+    said_at = time.monotonic()
     print(text, file=sys.stderr, flush=True)
 
 

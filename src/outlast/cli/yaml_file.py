@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlast.cli.project import unreadable
 from outlast.errors import SpecError, UsageError
 
 # A file that names its parts again and again (`*alias`) may stand for more than fits into any memory.
@@ -21,9 +22,9 @@ def read_yaml(path: str) -> list[Any]:
         with open(path, encoding="utf-8") as file:
             text = file.read(_BYTES_MAX + 1)
     except FileNotFoundError as problem:
-        raise UsageError(f"there is no file `{path}`") from problem
+        raise UsageError(f"there is no file `{path}`", hint="name the YAML of your task or cluster") from problem
     except (OSError, UnicodeDecodeError) as problem:
-        raise SpecError([f"cannot be read: {problem}"], source=path) from problem
+        raise SpecError([unreadable(problem)], source=path, hint="name the YAML of your task or cluster") from problem
     if len(text) > _BYTES_MAX:
         raise SpecError(["is larger than 4 MB"], source=path, hint="is it the right file?")
     try:

@@ -13,6 +13,11 @@ from outlast.spec.convert import Section, shown
 FOLDER = "mounts"
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _STORES = ("gs://", "s3://")
+# Folders and files of a home that hold keys: what goes along lies in the workspace, where others may read it.
+_KEYS = re.compile(
+    r"~/(\.ssh|\.aws|\.config/gcloud|\.azure|\.kube|\.docker|\.gnupg|\.netrc|\.git-credentials|\.pgpass)(/|$)"
+    r"|~/\.(cache/)?huggingface/token$"
+)
 
 
 def files_of(section: Section, env: Mapping[str, Any], place: Callable[[str], str]) -> tuple[dict[str, str], list[str]]:
@@ -20,7 +25,8 @@ def files_of(section: Section, env: Mapping[str, Any], place: Callable[[str], st
     data: dict[str, str] = {}
     links: list[str] = []
     for there in section.table:
-        source = _source(section, str(there), section.take(there))
+        value = section.take(there)
+        source = _source(section, str(there), value)
         if not source:
             continue
         filled = _filled(source, env)
@@ -30,11 +36,18 @@ def files_of(section: Section, env: Mapping[str, Any], place: Callable[[str], st
         if "://" in filled and not filled.startswith(_STORES):
             section.left_out(str(there), f"`{filled.partition('://')[0]}://` is no store that data can come from")
             continue
+        if _KEYS.match(filled) and not filled.endswith(".pub"):
+            why = f"`{filled}` may hold keys, which do not travel as data: give them as `[secrets]`"
+            section.left_out(str(there), f"{why}, and write the file in `setup`")
+            continue
         inside = _inside(str(there))
         if not inside:
             section.left_out(str(there), "is no path that data can be brought to")
             continue
         data[inside] = filled if "://" in filled else place(filled)
+        if isinstance(value, Mapping) and (mode := _mode(value)) != "COPY":
+            why = f"{mode}: copied before the command starts; what is written there does not go back"
+            section.otherwise(str(there), why)
         if str(there).startswith(("/", "~/")):
             links.append(_link(str(there), inside))
             section.otherwise(
@@ -50,8 +63,8 @@ def _source(section: Section, there: str, value: Any) -> str:
         section.wrong(there, f"expected a path or a table, got {shown(value)}")
         return ""
     inner = Section(value, section.name(there), section.findings)
-    source, bucket, mode = inner.take("source"), inner.take("name"), str(inner.take("mode") or "MOUNT").upper()
-    store = inner.take("store")
+    source, bucket, store = inner.take("source"), inner.take("name"), inner.take("store")
+    inner.take("mode")
     persistent = inner.take("persistent")
     inner.drop(
         {
@@ -71,12 +84,14 @@ def _source(section: Section, there: str, value: Any) -> str:
         why = "a bucket to write to: write results to `outputs`, checkpoints to the folder of `[checkpoint]`"
         section.left_out(there, f"{why}; both are kept in the workspace")
         return ""
-    if mode != "COPY":
-        section.otherwise(there, f"{mode}: copied before the command starts; what is written there does not go back")
     for field, given in (("name", bucket), ("store", store), ("persistent", persistent)):
         if given is not None:
             inner.otherwise(field, "no bucket is made: local files travel with the run, by their hashes")
     return str(source)
+
+
+def _mode(value: Mapping[str, Any]) -> str:
+    return str(value.get("mode") or "MOUNT").upper()
 
 
 def _filled(text: str, env: Mapping[str, Any]) -> str:

@@ -32,7 +32,11 @@ _NO_COUNTERPART = {
     "_metadata": "it is SkyPilot's own",
 }
 _NODES = ("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_SETUP_NODE_RANK", "SKYPILOT_SETUP_NODE_IPS")
+# Which of the jobs it is that were launched at once.
+_SHARE = {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
 _VARIABLE = re.compile(r"SKYPILOT_[A-Z_]+")
+# `<your-token>`: what somebody is to write there.
+_TO_FILL_IN = re.compile(r"<[^<>]*>")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -160,7 +164,7 @@ def _variables(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
     given = _below(section, "envs")
     for name in given.table:
         value = given.take(name)
-        if value is None:
+        if value is None or (isinstance(value, str) and _TO_FILL_IN.fullmatch(value)):
             given.otherwise(str(name), "has no value: it is taken from your environment, as a secret")
             secrets[str(name)] = True
         elif isinstance(value, str | int | float | bool):
@@ -175,6 +179,8 @@ def _variables(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         if isinstance(hidden, Mapping) and hidden.get(plain):
             section.otherwise("secrets", f"the value of `{plain}` is not copied: export it before you submit")
+        elif isinstance(hidden, Mapping) and hidden.get(plain) == "":
+            section.otherwise("secrets", f"`{plain}` may be empty there: export it, `{plain}=` will do, or take it out")
         secrets[plain] = True
     return env, secrets
 
@@ -202,6 +208,11 @@ def _nodes(section: Section, script: str, env: dict[str, Any], machine: Mapping[
     used = set(_VARIABLE.findall(script))
     gpus = str(machine.get("gpu", ":0")).rpartition(":")[2]
     known = {"SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NUM_GPUS_PER_NODE": gpus}
+    if shares := sorted(used & set(_SHARE)):
+        known |= _SHARE
+        section.otherwise(
+            "run", f"{', '.join(shares)}: the one job of one; for several, change `[env]` and submit again"
+        )
     if nodes == 1:
         known |= dict.fromkeys(_NODES[::2], "0") | dict.fromkeys(_NODES[1::2], "127.0.0.1")
     elif marching := sorted(used & set(_NODES)):
