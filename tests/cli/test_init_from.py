@@ -257,15 +257,24 @@ def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Co
         assert reason in said
 
 
-def test_a_file_that_is_none_is_said_in_words(console: Console) -> None:
-    (console.folder / "task.yaml").mkdir()
+# What is called, the file that it is given, and what is said of it.
+UNREADABLE = [
+    ("init --from", "folder", "is a folder"),
+    ("submit --file", "folder", "is a folder"),
+    ("ui --password-file", "binary", "is no text"),
+    ("machine create a --startup", "nowhere", "is not there"),
+]
+
+
+@pytest.mark.parametrize(("words", "name", "why"), UNREADABLE)
+def test_a_file_that_is_none_is_said_in_words(console: Console, words: str, name: str, why: str) -> None:
+    (console.folder / "folder").mkdir()
     (console.folder / "binary").write_bytes(b"\x80\x81\x00")
-    for name, why in (("task.yaml", "is a folder"), ("binary", "is no text"), ("nowhere.yaml", "there is no file")):
-        answer = console.run("init", "--from", name)
-        assert answer.returncode == 2
-        assert why in answer.stderr
-        assert "Errno" not in answer.stderr
-        assert "hint: " in answer.stderr
+    answer = console.run(*words.split(), name)
+    assert answer.returncode == 2
+    assert why in answer.stderr
+    assert "Errno" not in answer.stderr
+    assert "hint: " in answer.stderr
 
 
 def test_a_secret_that_stands_in_the_file_is_not_copied(console: Console) -> None:

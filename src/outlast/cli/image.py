@@ -48,10 +48,11 @@ def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
     project = load_project()
     found = _projects_own(project)
     if found is None:
-        raise UsageError(
-            f"{project.source} has no `[image]`" if project.table else "there is no `outlast.toml` with `[image]` here",
-            hint="write a recipe: see docs/images.md",
+        named = f"`{what}` is no file, and " if what else ""
+        lacks = (
+            f"{project.source} has no `[image]`" if project.table else "there is no `outlast.toml` with `[image]` here"
         )
+        raise UsageError(named + lacks, hint="write a recipe: see docs/images.md")
     if what and what != found.name:
         raise UsageError(
             f"there is no file `{what}`, and the recipe in {project.source} is called `{found.name}`",

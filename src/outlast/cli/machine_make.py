@@ -12,7 +12,7 @@ import click
 from outlast.cli.complete import complete_family, complete_image
 from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of, name_argument, workshop, workshops
 from outlast.cli.options import json_option, tell_prices, workspace_option
-from outlast.cli.project import parse_assignment
+from outlast.cli.project import parse_assignment, unreadable
 from outlast.cli.terminal import money, note, table
 from outlast.cli.working import confirm
 from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
@@ -173,7 +173,7 @@ def _script(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"--startup {path}: cannot be read: {problem}") from problem
+        raise UsageError(f"--startup: `{path}` {unreadable(problem)}", hint="name a script") from problem
 
 
 # What there is

@@ -33,7 +33,8 @@ def load_project(path: str = "") -> Project:
     """The file given, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
     if path:
         if not os.path.isfile(path):
-            raise UsageError(f"there is no file `{path}`", hint="`outlast init` writes one")
+            why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"there is no file `{path}`"
+            raise UsageError(why, hint="`outlast init` writes one")
         return Project(read_table(path), folder=os.path.dirname(os.path.abspath(path)), source=path)
     folder = os.getcwd()
     while True:
@@ -67,13 +68,15 @@ def read_table(path: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as problem:
         raise SpecError([f"this is no TOML: {problem}"], source=path) from problem
     except (OSError, UnicodeDecodeError) as problem:
-        raise SpecError([unreadable(problem)], source=path, hint="name a file that you may read") from problem
+        raise SpecError([unreadable(problem)], source=path, hint="is it the right file?") from problem
 
 
 def unreadable(problem: OSError | UnicodeDecodeError) -> str:
     """Why a file that a user named cannot be read, in words and without its path."""
     if isinstance(problem, IsADirectoryError):
         return "is a folder; name a file in it"
+    if isinstance(problem, FileNotFoundError):
+        return "is not there"
     if isinstance(problem, PermissionError):
         return "may not be read by you"
     if isinstance(problem, OSError):

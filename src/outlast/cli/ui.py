@@ -8,6 +8,7 @@ import sys
 import click
 
 from outlast.cli.options import workspace_option
+from outlast.cli.project import unreadable
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 
@@ -87,7 +88,9 @@ def _password(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             text = file.read().strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"--password-file: cannot read {path}: {problem}") from problem
+        raise UsageError(
+            f"--password-file: `{path}` {unreadable(problem)}", hint="name a file with a password in it"
+        ) from problem
     if len(text) < 8:
         raise UsageError(f"--password-file: the password in {path} is too short", hint="take eight characters or more")
     return text

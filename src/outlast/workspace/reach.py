@@ -89,7 +89,9 @@ def _read(path: str) -> str:
             text = file.read()
         fields = msgspec.json.decode(text)
     except (OSError, ValueError) as problem:
-        raise UsageError(f"OUTLAST_GS_KEY_FILE: {path} cannot be read: {problem}", hint=hint) from problem
+        raise UsageError(
+            f"OUTLAST_GS_KEY_FILE: {path} cannot be read: {getattr(problem, 'strerror', None) or problem}", hint=hint
+        ) from problem
     if not isinstance(fields, dict) or not {"client_email", "private_key", "token_uri"} <= fields.keys():
         raise UsageError(f"OUTLAST_GS_KEY_FILE: {path} is no key of a service account", hint=hint)
     return text
