@@ -22,6 +22,8 @@ from outlast.workspace.workspace import Workspace
 # What a follower need not be told: it is in `outlast show`.
 _SILENT = (ev.Saved, ev.Released)
 _ASK_S = 3.0
+# Between looks. Output comes to a bucket a second or two after it was printed; every look is billed there.
+_NEAR_S, _FAR_S = (0.02, 0.05), (0.5, 2.0)
 
 
 class Follower:
@@ -46,7 +48,8 @@ class Follower:
 
     def follow(self) -> RunState:
         """Until the run is over; what was shown before is not shown again when it is called anew."""
-        wait_s, asked_at = 0.02, time.monotonic()
+        least_s, most_s = _NEAR_S if "://" not in self.workspace.url else _FAR_S
+        wait_s, asked_at = least_s, time.monotonic()
         while True:
             try:
                 moved = self.advance()
@@ -60,7 +63,7 @@ class Follower:
                 time.sleep(1.0)
             if self.story.state.ending and not moved:
                 return self.story.state
-            wait_s = 0.02 if moved else min(0.05 if "://" not in self.workspace.url else 2.0, wait_s * 1.5)
+            wait_s = least_s if moved else min(most_s, wait_s * 1.5)
             time.sleep(wait_s)
 
     def advance(self) -> bool:

@@ -10,7 +10,7 @@ from outlast.errors import WorkspaceError
 from outlast.front.rows import row
 from outlast.spec.quantity import describe_s
 from outlast.workspace.hand import Hands, supervisor_name
-from outlast.workspace.lease import Lease
+from outlast.workspace.lease import supervisors
 from outlast.workspace.workspace import Workspace
 
 
@@ -63,7 +63,7 @@ def _who_supervises(workspace: Workspace, rows: list[dict[str, object]]) -> str:
         hand = Hands(workspace).find(supervisor_name(workspace)) if "://" in workspace.url else None
         if hand is None and all(one["ending"] for one in rows):
             return ""
-        holder = Lease(workspace.bucket, "supervisor", who="", ttl_s=6.0).holder()
+        holder = supervisors(workspace.bucket, workspace.url).holder()
     except WorkspaceError:
         return ""  # the age of a lease is asked by writing, and who may only read may list runs all the same
     if holder is not None:

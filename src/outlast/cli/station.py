@@ -17,7 +17,7 @@ from outlast.machines import station
 from outlast.supervisor.boot import supervisor_boot
 from outlast.supervisor.station import Station, title
 from outlast.workspace.hand import Hands, supervisor_name
-from outlast.workspace.lease import Lease
+from outlast.workspace.lease import Lease, supervisors
 from outlast.workspace.workspace import Workspace
 
 # From the launch until it supervises: booting, and installing outlast if the image has none.
@@ -37,7 +37,7 @@ def put_up(
     """Make the machine, or find it, and wait until it supervises."""
     assert not off
     station.check(cloud, workspace.url)
-    lease = Lease(workspace.bucket, "supervisor", who="", ttl_s=6.0)
+    lease = supervisors(workspace.bucket, workspace.url)
     before = lease.holder()
     made_on = workshop(cloud)
     machine, fresh = station.ensure(

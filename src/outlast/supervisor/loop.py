@@ -17,14 +17,15 @@ from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap, Step, World, describe
 from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.hand import is_stationed, supervisor_name
-from outlast.workspace.lease import Lease
+from outlast.workspace.lease import supervisors
 from outlast.workspace.workspace import Workspace
 
-# Between rounds: short while things happen, longer when nothing does; a bucket far away is asked less often.
-_QUICK_S, _CALM_S, _REMOTE_S = 0.05, 0.3, 2.0
+# Between rounds: short while things happen, longer when nothing does; a bucket far away, which bills for every look,
+# is asked less often.
+_QUICK_S, _CALM_S = 0.05, 0.3
+_REMOTE_S, _REMOTE_CALM_S = 1.5, 5.0
 # Rounds without a pause while each of them does something.
 _HURRY = 4
-_LEASE_S = 6.0
 
 
 def name_of_this_process() -> str:
@@ -64,9 +65,9 @@ class Supervisor:
         self.station = station
         self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each, station=station)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
-        self.lease = Lease(workspace.bucket, "supervisor", who=who, ttl_s=_LEASE_S)
-        self.near = Lease(workspace.bucket, "near", who=who, ttl_s=_LEASE_S)
-        self.spare = Lease(workspace.bucket, "spare", who=who, ttl_s=_LEASE_S)
+        self.lease = supervisors(workspace.bucket, workspace.url, "supervisor", who=who)
+        self.near = supervisors(workspace.bucket, workspace.url, "near", who=who)
+        self.spare = supervisors(workspace.bucket, workspace.url, "spare", who=who)
         self.world = World(now=clock(), workspace_id=workspace.id)
 
     def round(self) -> tuple[Step, ...]:
@@ -122,7 +123,7 @@ class Supervisor:
 
         `relieved` is asked after every round that did nothing: whether to leave, all the same.
         """
-        wait_s, hurry = _QUICK_S, 0
+        wait_s, hurry, far_s = _QUICK_S, 0, _REMOTE_S
         try:
             while not stop.is_set():
                 try:
@@ -149,7 +150,8 @@ class Supervisor:
                 calmer_s = _QUICK_S if steps else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
                 wait_s = 0.0 if hurry else calmer_s
                 if not self._local:
-                    wait_s = max(wait_s, _REMOTE_S if not steps else 0.2)
+                    far_s = _REMOTE_S if steps else min(_REMOTE_CALM_S, far_s * 1.2)
+                    wait_s = max(wait_s, far_s if not steps else 0.2)
                 self._rest(stop, wait_s)
         finally:
             try:
@@ -162,7 +164,7 @@ class Supervisor:
     def _rest(self, stop: threading.Event, wait_s: float) -> None:
         """Until it is time for the next round, or until somebody rings: where that costs one small listing, a notice
         need not wait for the round."""
-        until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else _REMOTE_S
+        until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else wait_s
         hanging = self._bells()
         while (left_s := until - time.monotonic()) > 0 and self._bells() == hanging:
             if stop.wait(min(look_s, left_s)):

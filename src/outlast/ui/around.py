@@ -18,7 +18,7 @@ from outlast.supervisor.world import Hold, Step, describe
 from outlast.workspace.books import Books, Page
 from outlast.workspace.hand import Hands
 from outlast.workspace.holdings import bills, line
-from outlast.workspace.lease import Lease
+from outlast.workspace.lease import supervisors
 from outlast.workspace.ledger import Line, after, total
 from outlast.workspace.limits import begin_of, read_limits
 from outlast.workspace.standing import Standing, measured
@@ -125,7 +125,7 @@ class Around:
 
     def _supervisor(self) -> str:
         try:
-            holder = Lease(self.workspace.bucket, "supervisor", who="", ttl_s=6.0).holder()
+            holder = supervisors(self.workspace.bucket, self.workspace.url).holder()
         except WorkspaceError:
             return ""  # the age of a lease is asked by writing, and who may only read may look all the same
         return holder.who if holder is not None else "nobody"
