@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import assert_never
 
 import msgspec
 
 from outlast.clouds.cloud import Cloud
-from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
+from outlast.errors import (
+    BadRequest,
+    CloudError,
+    CloudUnreachable,
+    Damaged,
+    Denied,
+    Missing,
+    NoCapacity,
+    NotFound,
+    OverQuota,
+    Throttled,
+)
 from outlast.supervisor.boot import boot, drop_secrets, labels
 from outlast.supervisor.choose import region_key
 from outlast.supervisor.observe import Observer
@@ -29,6 +41,7 @@ from outlast.supervisor.world import (
 )
 from outlast.workspace import events as ev
 from outlast.workspace.books import Books
+from outlast.workspace.codec import decoded
 from outlast.workspace.events import Event
 from outlast.workspace.keep import collect
 from outlast.workspace.story import event_key
@@ -173,7 +186,7 @@ class Applier:
         self.clouds[step.cloud].delete(step.machine)
 
     def _release(self, step: Release) -> None:
-        seconds = step.ran_s or self._ran_s(step)
+        seconds = self._ran_s(step)
         self.clouds[step.cloud].delete(step.machine)
         cost = seconds * step.price_usd_per_hour / 3600.0 + step.disk_usd
         event = ev.Released(
@@ -182,11 +195,17 @@ class Applier:
         self._append(step.run, event)
 
     def _ran_s(self, step: Release) -> float:
-        """How long the machine ran: its cloud knows. If it is gone already, from its start to its end by the store's
-        clock; those of supervisor, agent and cloud may disagree."""
+        """How long the machine ran: its cloud knows, and it is noted before the machine is deleted, for whoever goes on
+        if we die in between. If nobody noted it, from its start to its end by the store's clock: those of supervisor,
+        agent and cloud may disagree."""
+        note = f"runs/{step.run}/ran/{step.attempt}"
         try:
-            return self.clouds[step.cloud].machine(step.machine).ran_s
+            ran_s = step.ran_s or self.clouds[step.cloud].machine(step.machine).ran_s
+            self.workspace.bucket.put(note, msgspec.json.encode(ran_s))
+            return ran_s
         except NotFound:
+            with suppress(Missing, Damaged):
+                return decoded(self.workspace.bucket.get(note), float, note)
             if not step.started_event:
                 return 0.0  # nobody ever saw it: the run was over before the launch
         head = self.workspace.bucket.head
