@@ -126,6 +126,27 @@ def test_a_cloud_that_never_answers_leaves_nothing(bench: Bench, monkeypatch: py
     assert bench.hands.all() == []
 
 
+def test_a_maker_that_slept_until_it_was_given_up_takes_nothing_from_whoever_made_another(bench: Bench) -> None:
+    def sleeps(_call: int, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        bench.hands.remove("box")
+        finish(bench.hands, make(bench.cloud, bench.hands, wish())[1])
+        return method(*arguments, **options)
+
+    cloud: Any = Stubborn(bench.cloud, launch=sleeps)
+    with pytest.raises(UsageError, match="somebody else made a machine `box`"):
+        make(cloud, bench.hands, wish())
+    assert reaped(bench) == ["box"], "the other one has its record, and stays"
+
+
+def test_a_maker_that_slept_before_its_last_word_does_not_say_it_of_another_machine(bench: Bench) -> None:
+    _, slept = make(bench.cloud, bench.hands, wish())
+    care.delete(bench.cloud, bench.hands, "box")
+    finish(bench.hands, make(bench.cloud, bench.hands, wish())[1])
+    with pytest.raises(UsageError, match="`box` is another machine by now"):
+        finish(bench.hands, slept)
+    assert reaped(bench) == ["box"]
+
+
 def test_ctrl_c_in_the_middle_leaves_nothing(bench: Bench) -> None:
     def interrupted(_call: int, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         method(*arguments, **options)

@@ -92,7 +92,7 @@ def unmake(cloud: Workshop, hands: Hands, hand: Hand, *, say: Say = lambda _: No
         if _whose(cloud, hand.name) == hand.id:
             close(cloud, hands, hand)
             cloud.delete(hand.name)
-        hands.remove(hand.name)
+        hands.take_back(hand)
     except OutlastError as problem:
         say(f"{hand.name} may be there and may bill: {problem.message}; `outlast reap` deletes it")
 

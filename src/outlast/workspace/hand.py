@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from outlast.errors import Exists, Missing
+from outlast.errors import Damaged, Exists, Missing, UsageError
 from outlast.workspace.codec import decoded
 from outlast.workspace.lease import Holder
 from outlast.workspace.workspace import Workspace
@@ -145,7 +145,14 @@ class Hands:
         return fresh
 
     def write(self, hand: Hand) -> Hand:
-        """Replace a record; also how a maker says that it is still there."""
+        """Replace a record; also how a maker says that it is still there. Raises UsageError for one that was given up
+        for gone, as after a long sleep, while somebody else made another machine of that name."""
+        found = self._other(hand)
+        if found is not None:
+            raise UsageError(
+                f"`{hand.name}` is another machine by now: {found.who or 'somebody'} made it on {found.cloud}",
+                hint="take another name",
+            )
         fresh = msgspec.structs.replace(hand, by=name_of_this_process())
         self.bucket.put(_key(hand.name), msgspec.json.encode(fresh), durable=True)
         return fresh
@@ -226,6 +233,20 @@ class Hands:
     def remove(self, name: str) -> None:
         """Removing what is not there is fine."""
         self.bucket.delete(_key(name))
+
+    def take_back(self, hand: Hand) -> None:
+        """Remove this very record, and not that of another machine which has its name by now: without it that one would
+        be reaped."""
+        if self._other(hand) is None:
+            self.remove(hand.name)
+
+    def _other(self, hand: Hand) -> Hand | None:
+        """The record in the place of this one, of another machine."""
+        try:
+            found = self.find(hand.name)
+        except Damaged:
+            return None
+        return found if found is not None and found.id != hand.id else None
 
 
 def _key(name: str) -> str:
