@@ -90,6 +90,8 @@ def _password(cloud: Keeper, secret: str) -> str:
 
 def _unmake(cloud: Keeper, holdings: Holdings, holding: Holding) -> None:
     try:
+        if not holdings.mine(holding):
+            return
         cloud.databases.delete(holding.there)
         cloud.drop_secrets(secret_name(holdings, holding.name))
     except OutlastError:

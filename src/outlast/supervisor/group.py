@@ -39,6 +39,8 @@ class Asker:
     def ask(self, name: str, tasks: Sequence[Task]) -> tuple[str, list[Request]]:
         """The group and its runs. They wait until the last of them is written; if we die before, they never start."""
         tasks = self._checked(tasks)
+        for task in tasks:
+            self._code(task.spec)  # may take long, and runs that are written wait for the last of them only for a while
         group = self.groups.reserve(name, who=who_am_i(), tasks=tuple(task.name for task in tasks))
         requests = [
             self._enlist(group, task, number if not task.single else 0, spare=number > task.least)

@@ -68,6 +68,8 @@ def _as_it_is(holding: Holding, volume: Volume) -> Holding:
 
 def _unmake(cloud: Keeper, holdings: Holdings, holding: Holding) -> None:
     try:
+        if not holdings.mine(holding):
+            return
         cloud.volumes.delete(holding.there)
     except OutlastError:
         return  # the record stays, so that `list` shows it and `delete` tries again

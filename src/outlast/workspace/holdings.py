@@ -82,13 +82,15 @@ class Holdings:
             return fresh
         except Exists:
             found = self.find(wish.name)
-        if found is not None and self.abandoned(found) and found.phase == "making" and found.cloud == wish.cloud:
+        half_made = found is not None and found.phase == "making" and self.abandoned(found)
+        if found is not None and half_made and _alike(found, wish):
             return self.write(msgspec.structs.replace(fresh, id=found.id, there=found.there, asked_at=found.asked_at))
         state = "is being made or deleted" if found is None or found.phase != "ready" else "exists already"
-        raise StoreTaken(
-            f"the {self.kind} `{wish.name}` {state}" + (f" on {found.cloud}" if found else ""),
-            hint=f"`outlast {self.word} describe {wish.name}` tells more; or take another name",
-        )
+        hint = f"`outlast {self.word} describe {wish.name}` tells more; or take another name"
+        if half_made:
+            state = "was begun otherwise, and is half made"
+            hint = f"ask for the same again, or take away what is there: `outlast {self.word} delete {wish.name}`"
+        raise StoreTaken(f"the {self.kind} `{wish.name}` {state}" + (f" on {found.cloud}" if found else ""), hint=hint)
 
     def claim(
         self, name: str, *, cloud: str, who: str, zone: str = "", size_gb: float = 0.0, engine: str = ""
@@ -120,6 +122,11 @@ class Holdings:
         fresh = msgspec.structs.replace(holding, by=name_of_this_process())
         self.bucket.put(self._key(holding.name), msgspec.json.encode(fresh), durable=True)
         return fresh
+
+    def mine(self, holding: Holding) -> bool:
+        """Whether nobody has taken it over from this process, as after a long sleep: then it is theirs to take back."""
+        found = self.find(holding.name)
+        return found is not None and (found.id, found.by) == (holding.id, holding.by)
 
     def find(self, name: str) -> Holding | None:
         """The record of that name. Raises Damaged."""
@@ -177,6 +184,12 @@ class Holdings:
 
     def _key(self, name: str) -> str:
         return f"{self.kind}s/{name}.json"
+
+
+def _alike(found: Holding, wish: Holding) -> bool:
+    """Whether what was begun is what is asked for: a half made server does not change its engine."""
+    asked = [(one.cloud, one.zone, one.engine, one.size_gb) for one in (found, wish)]
+    return asked[0] == asked[1]
 
 
 def line(holding: Holding, now: float) -> Line:
