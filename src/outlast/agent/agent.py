@@ -213,11 +213,13 @@ class Agent:
     def _run_command(self, saver: Saver, resumed: Checkpoint | None, code: str) -> None:
         secrets = self._secrets()
         self._check_happenings()
-        self.company.acquire(self._check_happenings, self._note)
+        self.company.acquire(self.watch, self._check_happenings, self._note)
         if not self.attempt.start(resumed=resumed, code=code):
             raise Ended(self.attempt.over() or "not wanted any more")
         # A predecessor whose time was up may have committed once more until this very `Started`, which fenced it.
         resumed = self._restore(saver, resumed)
+        if self.company.lost:
+            raise Ended(self.company.lost, Verdict(finished=False, outcome="preempted", why=self.company.lost))
         self.watch.phase = "running"
         words = words_for(self.request.spec)
         try:
@@ -235,7 +237,7 @@ class Agent:
         self.metrics = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.watch.progress = lambda: saver.step if self.metrics.step is None else self.metrics.step
         watch_for_hang(self.watch, self.request.spec, command=command, pump=pump, saver=saver, metrics=self.metrics)
-        self.company.begin(self.watch, self.place.code)
+        self.company.begin(self.watch, self.place.code, kill=lambda: saver.cut_short(command))
         self.watch.spawn(lambda: self.watch.happenings.put(Exited(command.wait(), time.time())))
         self._until_exit(command, pump, saver)
 
@@ -279,8 +281,7 @@ class Agent:
         while True:
             happening = self._next_happening(kill_at)
             if happening is None:
-                saver.suspect(command)
-                command.kill()
+                saver.cut_short(command)
                 kill_at = 0.0
             elif isinstance(happening, Exited):
                 break
@@ -291,8 +292,6 @@ class Agent:
             elif isinstance(happening, Fenced):
                 self.fenced = happening.why
                 say(self.fenced)
-                saver.suspect(command)
-                command.kill()
             elif isinstance(happening, Hung):
                 hung = happening.why
                 command.ask_to_leave()

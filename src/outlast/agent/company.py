@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from urllib.parse import quote
@@ -29,6 +30,8 @@ from outlast.workspace.workspace import Request, Workspace
 _HEARTBEATS = 2
 _BEAT_FACTOR = 5.0
 _STOP_AT = 0.7
+# A holder that lives is seen to beat within so many of its beats, also by whoever's clock has just jumped.
+_SURE_BEATS = 2.0
 
 
 def now_s() -> float:
@@ -40,7 +43,8 @@ def now_s() -> float:
 def exclusive_lease(workspace: Workspace, name: str, *, who: str, beat_s: float) -> Lease:
     """The lease on something that only one run may have."""
     ttl_s = _HEARTBEATS * _BEAT_FACTOR * beat_s
-    return Lease(workspace.bucket, f"exclusive/{quote(name, safe='')}", who=who, ttl_s=ttl_s)
+    name = f"exclusive/{quote(name, safe='')}"
+    return Lease(workspace.bucket, name, who=who, ttl_s=ttl_s, sure_s=_SURE_BEATS * beat_s)
 
 
 class Company:
@@ -58,6 +62,11 @@ class Company:
         who = f"{request.run} attempt {attempt.number}"
         self.lease = exclusive_lease(self.workspace, self.exclusive, who=who, beat_s=self.beat_s)
         self.proven_at = 0.0
+        # Why what was ours is not any more.
+        self.lost = ""
+        self._trouble = ""
+        self._losing = threading.Lock()
+        self._kill: Callable[[], None] = lambda: None
         self.seat = Seat(run=request.run, task="")
         self._left = False
 
@@ -74,8 +83,9 @@ class Company:
         )
         self.groups.sit(self.member.group, self.seat)
 
-    def acquire(self, check: Callable[[], None], note: Callable[[str], None]) -> None:
-        """Wait until what is exclusive is ours. `check` raises if this attempt is not wanted any more."""
+    def acquire(self, watch: Watch, check: Callable[[], None], note: Callable[[str], None]) -> None:
+        """Wait until what is exclusive is ours, and keep proving it from then on: to fetch a checkpoint may take longer
+        than a lease lives. `check` raises if this attempt is not wanted any more."""
         told = ""
         while self.exclusive and not self._prove():
             check()
@@ -85,6 +95,10 @@ class Company:
                 note(text)
                 told = text
             time.sleep(self.beat_s / 2)
+        if self.exclusive:
+            watch.holds = self.exclusive
+            watch.spawn(lambda: self._keep(watch))
+            watch.spawn(lambda: self._mind(watch))
 
     def environment(self) -> dict[str, str]:
         found = {"OUTLAST_FENCE": str(self.lease.epoch)} if self.exclusive else {}
@@ -99,11 +113,13 @@ class Company:
             self._write_peers(peers)
         return found
 
-    def begin(self, watch: Watch, code: str) -> None:
-        """The command runs: keep proving, say when it is ready, and tell it where the others are."""
-        if self.exclusive:
-            watch.holds = self.exclusive
-            watch.spawn(lambda: self._keep(watch))
+    def begin(self, watch: Watch, code: str, *, kill: Callable[[], None]) -> None:
+        """The command runs: say when it is ready, and tell it where the others are. `kill` ends it, from any thread."""
+        with self._losing:
+            self._kill = kill
+            lost = self.lost
+        if lost:
+            kill()
         if self.member is not None:
             watch.spawn(lambda: self._sit(watch, code))
 
@@ -125,24 +141,38 @@ class Company:
         asked_at = now_s()
         if not self.lease.hold():
             return False
-        self.proven_at = asked_at
+        self.proven_at, self._trouble = asked_at, ""
         return True
 
     def _keep(self, watch: Watch) -> None:
         while not self._left:
-            why = ""
             try:
                 if not self._prove():
                     holder = self.lease.holder()
-                    why = f"`{self.exclusive}` was taken over by {holder.who if holder else 'somebody else'}"
+                    self._lose(watch, f"was taken over by {holder.who if holder else 'somebody else'}")
+                    return
             except OutlastError as problem:
-                if now_s() - self.proven_at > _STOP_AT * self.lease.ttl_s:
-                    why = f"`{self.exclusive}` could not be held: {problem.message}"
-            if why and not self._left:
-                watch.happenings.put(Fenced(why))
-                return
+                self._trouble = problem.message
             if watch.pause(self.beat_s):
                 return
+
+    def _mind(self, watch: Watch) -> None:
+        """Stop in time. By a thread of its own: a store that neither answers nor fails keeps `_keep` waiting."""
+        while not self._left:
+            if now_s() - self.proven_at > _STOP_AT * self.lease.ttl_s:
+                self._lose(watch, f"could not be held: {self._trouble or 'the workspace does not answer'}")
+                return
+            if watch.pause(self.beat_s / 2):
+                return
+
+    def _lose(self, watch: Watch, why: str) -> None:
+        """Killed from here: whoever carries out the attempt may be waiting for the same store."""
+        with self._losing:
+            if self.lost or self._left:
+                return
+            self.lost, kill = f"`{self.exclusive}` {why}", self._kill
+        kill()
+        watch.happenings.put(Fenced(self.lost))
 
     # The group
 

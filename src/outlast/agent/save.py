@@ -211,6 +211,11 @@ class Saver:
         """Look, just before the command is told to leave, whether it is in the middle of writing."""
         self._writing = open_for_writing(self.folder, command.members())
 
+    def cut_short(self, command: Command) -> None:
+        """Kill it, in the middle of whatever it is writing."""
+        self.suspect(command)
+        command.kill()
+
     def commit_last(self, *, orderly: bool, died_at: float, within_s: float = 0.0) -> bool:
         """After the command's end. One that left in order left whole files; one that was killed or crashed may have
         been in the middle of writing, and then only what had settled before is taken. A store that is away is waited

@@ -7,6 +7,7 @@ What is exclusive to a run does rest on one: whoever holds it there proves it in
 from __future__ import annotations
 
 import os
+import time
 
 import msgspec
 
@@ -47,14 +48,22 @@ def supervisors(bucket: Bucket, url: str, name: str = "supervisor", *, who: str 
 
 
 class Lease:
-    """One named lease as one process sees it. Its age is judged by the store's clock alone."""
+    """One named lease as one process sees it. Its age is judged by the store's clock.
 
-    def __init__(self, bucket: Bucket, name: str, *, who: str, ttl_s: float) -> None:
+    That of a folder is this computer's, and may jump. So a beat that was not renewed while we watched for its whole
+    time to live is too old whatever the clock says; and with `sure_s` none is before we have watched it for so long.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, *, who: str, ttl_s: float, sure_s: float = 0.0) -> None:
         self.bucket = bucket
         self.prefix = f"leases/{name}/"
         self.who = who
         self.ttl_s = ttl_s
+        self.sure_s = sure_s
         self.epoch = 0
+        # The last beat of another one, and since when we see no newer one.
+        self._beheld: tuple[int, float] = (0, 0.0)
+        self._since = 0.0
 
     def hold(self) -> bool:
         """Take or renew the lease; True while it is ours."""
@@ -113,7 +122,14 @@ class Lease:
             return True
         # The store's own now: the time it gives to a write of ours.
         now = self.bucket.put(f"{self.prefix}clock", b"").modified_at
-        return now - seen_at > self.ttl_s
+        watched_s = self._watched_s(epoch, seen_at)
+        return watched_s > self.ttl_s or (now - seen_at > self.ttl_s and watched_s >= self.sure_s)
+
+    def _watched_s(self, epoch: int, beat_at: float) -> float:
+        """For how long we have seen no newer beat, by a clock that does not jump."""
+        if self._beheld != (epoch, beat_at):
+            self._beheld, self._since = (epoch, beat_at), time.monotonic()
+        return time.monotonic() - self._since
 
     def _forget_before(self, epoch: int) -> None:
         for entry in list(self.bucket.list(self.prefix)):

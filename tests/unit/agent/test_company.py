@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from pathlib import Path
 
@@ -25,14 +27,20 @@ TTL_S = 0.6
 
 
 class Cuttable(FolderBucket):
-    """A store whose cable can be pulled."""
+    """A store whose cable can be pulled, and which can stop to answer."""
 
     cut = False
 
-    def put(self, key: str, body: bytes) -> Entry:
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
+        self.answers.wait()
         if self.cut:
             raise StoreUnreachable("the cable is pulled")
-        return super().put(key, body)
+        return super().put(key, body, durable=durable)
 
 
 class Addressed(GceInstance):
@@ -55,7 +63,7 @@ class Run:
         place = place_for(request, str(home), cache="")
         self.company = Company(attempt, request, instance=instance, place=place)
         self.company.beat_s = 0.05
-        self.company.lease.ttl_s = TTL_S
+        self.company.lease.ttl_s, self.company.lease.sure_s = TTL_S, 0.1
         self.watch = Watch(attempt, instance, beat_s=1.0, unreachable_s=60.0)
 
     def has_it(self) -> bool:
@@ -66,7 +74,7 @@ class Run:
             raise _Enough
 
         try:
-            self.company.acquire(once, lambda _: None)
+            self.company.acquire(self.watch, once, lambda _: None)
         except _Enough:
             return False
         return True
@@ -94,7 +102,6 @@ def test_the_second_waits_and_gets_it_at_once_when_the_first_leaves(tmp_path: Pa
 def test_a_holder_that_keeps_proving_it_keeps_it(tmp_path: Path) -> None:
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_it()
-    first.company.begin(first.watch, str(tmp_path))
     until = time.monotonic() + 3 * TTL_S
     while time.monotonic() < until:
         assert not second.has_it()
@@ -102,21 +109,57 @@ def test_a_holder_that_keeps_proving_it_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_slept_finds_that_somebody_else_has_it_and_stops(tmp_path: Path) -> None:
-    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    first = Run(tmp_path, "first")
     assert first.has_it()
-    eventually(second.has_it, within_s=10, what="the second has it when the first does not prove it any more")
-    first.company.begin(first.watch, str(tmp_path))
+    second = exclusive_lease(first.workspace, "db:genomes", who="second-1 attempt 1", beat_s=0)
+    eventually(second.hold, within_s=10, what="the second has it, as it would be if the first had slept")
     assert first.fenced() == "`db:genomes` was taken over by second-1 attempt 1"
+    killed = threading.Event()
+    first.company.begin(first.watch, str(tmp_path), kill=killed.set)
+    assert killed.is_set(), "a command that was just being started is killed as well"
 
 
 def test_a_holder_that_cannot_prove_it_stops_before_anybody_else_may_have_it(tmp_path: Path) -> None:
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_it()
-    first.company.begin(first.watch, str(tmp_path))
     first.bucket.cut = True
     assert "could not be held: the cable is pulled" in first.fenced()
     assert first.company.lease.epoch == 1
     eventually(second.has_it, within_s=10, what="and then the second has it")
+
+
+def test_a_holder_whose_store_neither_answers_nor_fails_is_killed_before_anybody_else_may_have_it(
+    tmp_path: Path,
+) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    killed = threading.Event()
+    assert first.has_it()
+    first.company.begin(first.watch, str(tmp_path), kill=killed.set)
+    first.bucket.answers.clear()
+    eventually(second.has_it, within_s=10, what="the second has it")
+    assert killed.is_set()
+    assert "does not answer" in first.fenced()
+    first.bucket.answers.set()
+
+
+def test_a_clock_that_jumps_forward_takes_nothing_from_a_holder_that_lives(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    assert first.has_it()
+    beat = tmp_path / "workspace/leases/exclusive/db%3Agenomes/beat-00000001"
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        os.utime(beat, (time.time() - 3600, time.time() - 3600))
+        assert not second.has_it()
+    first.watch.stop()
+
+
+def test_a_clock_that_is_put_back_does_not_keep_a_dead_holder_alive(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    assert exclusive_lease(first.workspace, "db:genomes", who="first", beat_s=1).hold()
+    beat = tmp_path / "workspace/leases/exclusive/db%3Agenomes/beat-00000001"
+    os.utime(beat, (time.time() + 3600, time.time() + 3600))
+    assert not second.has_it()
+    eventually(second.has_it, within_s=10, what="the second has it when the time of the first is up")
 
 
 def test_whoever_leaves_twice_does_not_let_go_what_another_has_by_then(tmp_path: Path) -> None:
@@ -148,7 +191,7 @@ def test_a_member_says_when_it_is_ready(tmp_path: Path, ready: str) -> None:
     groups = Groups(run.workspace)
     run.company.join()
     assert [(seat.task, seat.ready) for seat in groups.seats("evolve-1")] == [("master", False)]
-    run.company.begin(run.watch, str(tmp_path))
+    run.company.begin(run.watch, str(tmp_path), kill=lambda: None)
     if ready.startswith("port"):
         assert not groups.seats("evolve-1")[0].ready
         listener = socket.create_server(("127.0.0.1", port))
