@@ -88,7 +88,7 @@ def test_the_link_leads_nowhere_else(asker: Asker) -> None:
     assert b'href="//' not in body
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8640", "", "[::1"])
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8640", "", "[::1", "localhost#.evil.example"])
 def test_a_name_that_is_not_ours_is_refused_whatever_it_brings(asker: Asker, host: str) -> None:
     asker.come_by_the_link()
     assert asker.ask("/", Host=host)[0] in (400, 421)

@@ -21,6 +21,10 @@ from outlast.workspace.workspace import Workspace
 
 T = TypeVar("T")
 
+# How long a page may be read for before it is shown. A run with a million points takes seconds, and so does every page
+# of a computer that trains; the library would give an error after three.
+_BUILD_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -78,7 +82,8 @@ class View:
 def register(pages: Sequence[Page], feed: Feed) -> None:
     """Tell the library of all pages."""
     for page in pages:
-        ui.page(page.path, title=f"{page.title} · outlast")(_shown(page, pages, feed))
+        made = ui.page(page.path, title=f"{page.title} · outlast", response_timeout=_BUILD_S)
+        made(_shown(page, pages, feed))
 
 
 def _shown(page: Page, pages: Sequence[Page], feed: Feed) -> Callable[[Request], Awaitable[None]]:

@@ -102,6 +102,8 @@ class Guard:
 
     def _ours(self, host: str) -> bool:
         """Is this a name of ours? A number is: what a stranger points at this computer is always a name."""
+        if any(sign in host for sign in "/?#@\\"):
+            return False  # no host at all: who takes it for an address reads another name in it than who does not
         try:
             name = urlsplit(f"//{host}").hostname or ""
             if name in self.names:
