@@ -15,6 +15,7 @@ from outlast.ui.views.curves import thinned
 from outlast.ui.views.preview import preview
 from outlast.ui.views.spend import gauges
 from outlast.ui.views.timeline import KINDS, timeline
+from outlast.ui.words import named
 from outlast.workspace import events as ev
 from outlast.workspace.limits import Limits
 from outlast.workspace.logs import write_piece
@@ -237,3 +238,11 @@ def test_a_story_that_cannot_be_read_is_a_row_that_says_so(workspace: Workspace,
     reader.read()
     assert reader.rows[run].state == "damaged"
     assert "damaged" in reader.rows[run].why
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a b/ü<i>.png", "a b/ü<i>.png"), ("é\u202egnp.exe", "é\\u202egnp.exe"), ("\x1b[2J\n", "\\x1b[2J\\n")],
+)
+def test_a_name_cannot_read_as_another_one(name: str, shown: str) -> None:
+    assert named(name) == shown

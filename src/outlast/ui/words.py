@@ -26,6 +26,14 @@ TONES = {
 }
 
 
+def named(text: str) -> str:
+    """The name of somebody's file. What cannot be seen in it is written out: it may turn round what follows, so that a
+    program reads as a picture."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
 def clock(at: float) -> str:
     """`12:03:04`, of the viewer's own computer, which this server is."""
     return time.strftime("%H:%M:%S", time.localtime(at))

@@ -13,7 +13,7 @@ from outlast.front.outputs import newest_outputs
 from outlast.ui.detail import Detail
 from outlast.ui.frame import View, complain, empty, panel
 from outlast.ui.views.preview import HEAD_BYTES, Preview, preview
-from outlast.ui.words import moment, size
+from outlast.ui.words import moment, named, size
 from outlast.workspace.bucket import Entry
 from outlast.workspace.checkpoints import Manifest, read_manifest
 
@@ -97,7 +97,7 @@ class CheckpointsTab:
         with ui.element("ul").classes("ol-list"):
             for file in manifest.files[:_FILES_MAX]:
                 with ui.element("li").classes("ol-row"):
-                    ui.label(file.path).classes("ol-grow ol-mono")
+                    ui.label(named(file.path)).classes("ol-grow ol-mono")
                     ui.label(size(file.bytes)).classes("ol-dim ol-num")
                     if not file.link:
                         _download(f"{base}?path={quote(file.path, safe='')}", file.path)
@@ -151,8 +151,8 @@ class OutputsTab:
     def _line(self, path: str, entry: Entry) -> None:
         with ui.element("li").classes("ol-row"):
             with ui.element("button").classes("ol-file ol-grow ol-mono").props("type=button") as button:
-                ui.label(path)
-            button.props["aria-label"] = f"Look at {path}"
+                ui.label(named(path))
+            button.props["aria-label"] = f"Look at {named(path)}"
             button.on("click", lambda: _begin(self._open(path)))
             ui.label(size(entry.bytes)).classes("ol-dim ol-num")
             ui.label(moment(entry.modified_at)).classes("ol-dim ol-num ol-wide")
@@ -171,7 +171,7 @@ class OutputsTab:
             return
         found = preview(path, head, entry.bytes)
         self.view.remember(file=path)
-        self.dialog.show(path, lambda: self._preview(path, found))
+        self.dialog.show(named(path), lambda: self._preview(path, found))
 
     def _preview(self, path: str, found: Preview) -> None:
         if found.kind == "image":
@@ -214,7 +214,7 @@ def _download(address: str, path: str) -> None:
     with ui.element("a").classes("ol-download") as link:
         link.props["href"] = address
         link.props["download"] = path.rpartition("/")[2]
-        link.props["aria-label"] = f"Download {path}"
+        link.props["aria-label"] = f"Download {named(path)}"
         ui.icon("download")
 
 
