@@ -127,7 +127,7 @@ def test_bad_input_is_told_with_the_next_step_and_nothing_is_made(bench: Bench) 
         (("create", "b", "--cpus", "many"), 2, "--cpus"),
         (("create", "b", "--type", "local-1", "--cpus", "2"), 2, "--type says it all"),
         (("create", "b", "--label", "outlast-run=x"), 2, "labels that begin with `outlast-`"),
-        (("create", "b", "--startup", "nowhere.sh"), 2, "--startup nowhere.sh"),
+        (("create", "b", "--startup", "nowhere.sh"), 2, "--startup: `nowhere.sh` is not there"),
         (("create", "b", "--cloud", "moon"), 2, "no cloud `moon`"),
         (("create", "b", "--like", "bax"), 5, "did you mean `box`"),
         (("create", "b", "--disk", "-1"), 2, "--disk"),
