@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from outlast.clouds.local.databases import LocalDatabases
 from outlast.clouds.sql import Login, Session
 from outlast.clouds.stores import Engine
 from tests.e2e.conftest import processes_mentioning
@@ -48,6 +49,14 @@ def login_of(team: Team, engine: Engine, name: str = "genomes") -> Login:
         ca=Path(ca).read_text(),
         server_name="127.0.0.1",
     )
+
+
+class Doomed(LocalDatabases):
+    """Killed when it has emptied the database that it restores."""
+
+    def _empty(self, folder: str) -> None:
+        super()._empty(folder)
+        raise KeyboardInterrupt
 
 
 def server_pid(team: Team) -> int:
@@ -88,6 +97,14 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
         assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2
         session.ask("INSERT INTO genes VALUES ('still its own')")
         session.ask("CREATE TABLE later (value INTEGER)")
+    with pytest.raises(KeyboardInterrupt):
+        Doomed(str(team.root / "cloud")).restore(listed(team)["genomes"]["there"], backup)
+    assert f"put back to {backup}, or that was cut short" in team.refused(5, "db", "check", "genomes")
+    kept = team.done("db", "show", "genomes").count("  backup ")
+    team.done("db", "restore", "genomes", backup, "--yes")
+    assert team.done("db", "show", "genomes").count("  backup ") == kept, "half of a backup is not backed up"
+    with Session(login) as session:
+        assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2
     assert "nothing was deleted" in team.refused(2, "db", "delete", "genomes")
     pid = server_pid(team)
     team.done("db", "delete", "genomes", "--yes")

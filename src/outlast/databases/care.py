@@ -108,7 +108,10 @@ def delete(cloud: Keeper, holdings: Holdings, holding: Holding) -> None:
 
 
 def login(cloud: Keeper, holdings: Holdings, holding: Holding, database: Database, *, inner: bool = False) -> Login:
-    """How to connect. Raises BadRequest for one that does not answer yet."""
+    """How to connect. Raises BadRequest for one that does not answer yet, or holds half of what it should."""
+    if database.state == "broken" and database.why:
+        hint = f"`outlast db show {holding.name}` lists its backups; `outlast db restore {holding.name} BACKUP`"
+        raise BadRequest(f"the database `{holding.name}` is broken: {database.why}", hint=hint)
     if not database.host:
         raise BadRequest(f"the database `{holding.name}` is {database.state}", hint="wait until it is ready")
     try:

@@ -24,7 +24,7 @@ from outlast.clouds.local.engines import ADMIN, SERVERS, network
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
 from outlast.clouds.local.told import told
 from outlast.clouds.sql import Login, Session, need
-from outlast.clouds.stores import Backup, Database, DatabaseWish, Engine
+from outlast.clouds.stores import Backup, Database, DatabaseWish, Engine, StoreState
 from outlast.errors import BadRequest, NotFound
 
 CLOUD = "local"
@@ -129,10 +129,15 @@ class LocalDatabases:
         with _locked(folder):
             self._serve(folder)
             facts = _facts(folder)
-            # As it is now is kept, for the case that the backup was the wrong one.
-            backups.make(folder, facts, _admin(folder))
+            if "restoring" not in facts:
+                # As it is now is kept, for the case that the backup was the wrong one; half of a backup is not.
+                backups.make(folder, facts, _admin(folder))
+            # Said first: who is killed from here on leaves a database that is empty, or half full.
+            write_json(f"{folder}/database.json", {**facts, "restoring": backup}, permissions=0o600)
             self._empty(folder)
             backups.load(folder, facts, _admin(folder), path)
+            facts.pop("restoring", None)
+            write_json(f"{folder}/database.json", facts, permissions=0o600)
 
     @told
     def delete(self, name: str) -> None:
@@ -179,12 +184,20 @@ class LocalDatabases:
                 certificate = file.read()
         except FileNotFoundError:
             certificate = ""
+        restoring = facts.get("restoring", "")
+        why = (
+            f"it is being put back to {restoring}, or that was cut short: then restore it once more"
+            if restoring
+            else ""
+        )
+        awake: StoreState = "ready" if dbprocess.is_running(folder) else "stopped"
         return Database(
             name=name,
             cloud=CLOUD,
             engine=facts["engine"],
             version=str(facts.get("version", "")),
-            state="ready" if dbprocess.is_running(folder) else "stopped",
+            state="broken" if restoring else awake,
+            why=why,
             host="127.0.0.1",
             port=int(facts["port"]),
             ca=certificate,

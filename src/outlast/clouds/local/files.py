@@ -88,9 +88,16 @@ def is_locked(path: str) -> bool:
 
 def wait_lock(path: str) -> int:
     """Make the lock file if need be and wait until the lock is ours."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        # Whoever had it has removed it with what it guards; the next one locks another file of that name.
+        os.close(descriptor)
 
 
 def remove_tree(path: str, *, patience_s: float = 10.0) -> None:
