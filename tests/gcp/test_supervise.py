@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.serve.environment import PROJECT
 from outlast.workspace.hand import Hands, supervisor_name
-from outlast.workspace.lease import Lease
+from outlast.workspace.lease import Lease, computer
 from outlast.workspace.story import event_key
 from tests.e2e.conftest import Home, kill_9, processes_mentioning
 from tests.gcp.conftest import Rehearsal
@@ -133,7 +132,7 @@ def test_a_command_that_was_killed_while_it_made_the_machine_leaves_what_reap_fi
     # As the record is between the launch and the end of the command, whose process is no more.
     dead = subprocess.Popen(["true"])
     dead.wait()
-    killed = msgspec.structs.replace(hand, phase="making", by=f"{socket.gethostname()}:{dead.pid}")
+    killed = msgspec.structs.replace(hand, phase="making", by=f"{computer()}:{dead.pid}")
     home.workspace.bucket.put(f"machines/{name}.json", msgspec.json.encode(killed))
     assert f"delete {name} on gcp" in home.outlast("reap").stdout
     assert gcp.machines() == []

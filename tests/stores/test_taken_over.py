@@ -13,6 +13,7 @@ from outlast.clouds.stores import Volume
 from outlast.errors import StoreTaken
 from outlast.volumes import care
 from outlast.workspace.holdings import Holding, Holdings
+from outlast.workspace.lease import computer
 from outlast.workspace.workspace import open_workspace
 
 
@@ -57,7 +58,7 @@ def test_what_was_begun_otherwise_is_not_taken_for_what_is_asked_now(holdings: H
     wish = Holding(kind="volume", name="demos", id="1", cloud="local", there="demos-1", size_gb=1.0)
     holdings.create(wish)
     # By a process of long ago.
-    begun = msgspec.structs.replace(holdings.demand("demos"), by=f"{holdings.demand('demos').by.split(':')[0]}:4194303")
+    begun = msgspec.structs.replace(holdings.demand("demos"), by=f"{computer()}:4194303")
     holdings.bucket.put("volumes/demos.json", msgspec.json.encode(begun))
     with pytest.raises(StoreTaken, match="half made"):
         holdings.create(msgspec.structs.replace(wish, **other))

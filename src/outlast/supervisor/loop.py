@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +14,7 @@ from outlast.supervisor.observe import Observer, anywhere
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap, Step, World, describe
 from outlast.workspace.each import Each, in_parallel
-from outlast.workspace.hand import is_stationed, supervisor_name
+from outlast.workspace.hand import is_stationed, name_of_this_process, supervisor_name
 from outlast.workspace.lease import supervisors
 from outlast.workspace.workspace import Workspace
 
@@ -26,10 +24,6 @@ _QUICK_S, _CALM_S = 0.05, 0.3
 _REMOTE_S, _REMOTE_CALM_S = 1.5, 5.0
 # Rounds without a pause while each of them does something.
 _HURRY = 4
-
-
-def name_of_this_process() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def on_this_computer(cloud: str) -> bool:

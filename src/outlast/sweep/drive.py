@@ -15,7 +15,6 @@ import msgspec
 
 from outlast.clouds.cloud import Cloud
 from outlast.errors import OutlastError, OverLimit, StoreUnreachable, UsageError
-from outlast.supervisor.loop import name_of_this_process
 from outlast.supervisor.submit import ask as submit_run
 from outlast.supervisor.submit import check_purse
 from outlast.sweep import events as ev
@@ -27,6 +26,7 @@ from outlast.sweep.state import SweepState, Trial
 from outlast.sweep.study import Search
 from outlast.sweep.trial import trial_spec
 from outlast.workspace.events import Cancelled
+from outlast.workspace.hand import name_of_this_process
 from outlast.workspace.lease import Lease
 from outlast.workspace.metrics import stitched
 from outlast.workspace.state import RunState

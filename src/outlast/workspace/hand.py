@@ -7,7 +7,6 @@ such a record and has none, or one whose maker is gone, is an orphan: so whoever
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,7 +14,7 @@ import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, UsageError
 from outlast.workspace.codec import decoded
-from outlast.workspace.lease import Holder
+from outlast.workspace.lease import Holder, computer
 from outlast.workspace.workspace import Workspace
 
 # `making`, `deleting`: somebody is at it, and says so again and again; `ready`: it stays until it is deleted.
@@ -112,7 +111,7 @@ def cluster_of(purpose: str) -> str:
 
 
 def name_of_this_process() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{computer()}:{os.getpid()}"
 
 
 def supervisor_name(workspace: Workspace) -> str:

@@ -15,6 +15,19 @@ from outlast.errors import Damaged, Exists, Missing
 from outlast.workspace.bucket import Bucket
 from outlast.workspace.codec import decoded
 
+# The kernel's name for the process numbers that a computer begins with.
+_PLAIN_NUMBERS = "pid:[4026531836]"
+
+
+def computer() -> str:
+    """This computer, as far as process numbers go: a container may have its name, and numbers of its own."""
+    name = os.uname().nodename
+    try:
+        numbers = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return name  # no Linux
+    return name if numbers == _PLAIN_NUMBERS else f"{name}/{numbers[5:-1]}"
+
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds an epoch: `host:pid`."""
@@ -27,7 +40,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         """Held by a process of this very computer that is no more: no need to wait until it expires. A mistake would do
         no harm, as nothing's safety rests on a lease."""
         host, _, pid = self.who.rpartition(":")
-        if host != os.uname().nodename or not pid.isdigit():
+        if host != computer() or not pid.isdigit():
             return False
         try:
             os.kill(int(pid), 0)
