@@ -66,6 +66,7 @@ class Company:
         self.lost = ""
         self._trouble = ""
         self._losing = threading.Lock()
+        self._proving = threading.Lock()
         self._kill: Callable[[], None] = lambda: None
         self.seat = Seat(run=request.run, task="")
         self._left = False
@@ -129,7 +130,9 @@ class Company:
             return
         self._left = True
         try:
-            self.lease.release()
+            # A proof under way would be a beat after the release, or take it anew; the next one would wait for its end.
+            with self._proving:
+                self.lease.release()
             if self.member is not None and self.seat.task:
                 self.groups.sit(self.member.group, msgspec.structs.replace(self.seat, address=""))
         except OutlastError:
@@ -138,9 +141,10 @@ class Company:
     # What is exclusive
 
     def _prove(self) -> bool:
-        asked_at = now_s()
-        if not self.lease.hold():
-            return False
+        with self._proving:
+            asked_at = now_s()
+            if self._left or not self.lease.hold():
+                return False
         self.proven_at, self._trouble = asked_at, ""
         return True
 

@@ -142,6 +142,21 @@ def test_a_holder_whose_store_neither_answers_nor_fails_is_killed_before_anybody
     first.bucket.answers.set()
 
 
+def test_a_proof_that_is_under_way_when_it_leaves_does_not_take_it_anew(tmp_path: Path) -> None:
+    first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
+    for run in (first, second):
+        run.company.lease.ttl_s = 600.0
+    assert first.has_it()
+    first.bucket.answers.clear()
+    eventually(first.company._proving.locked, what="it proves it")
+    leaving = threading.Thread(target=first.company.leave)
+    leaving.start()
+    eventually(lambda: first.company._left, what="it leaves")
+    first.bucket.answers.set()
+    leaving.join(10)
+    assert second.has_it()
+
+
 def test_a_clock_that_jumps_forward_takes_nothing_from_a_holder_that_lives(tmp_path: Path) -> None:
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_it()
