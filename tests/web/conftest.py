@@ -63,6 +63,12 @@ class Browser:
     def __init__(self, chromium: Any, quiet: Quiet) -> None:
         self.chromium = chromium
         self.quiet = quiet
+        # Somebody who has come by the link of a server, with its cookie and what the browser keeps of its scripts.
+        self.known: dict[str, Any] = {}
+
+    def forget(self, link: str) -> None:
+        if link in self.known:
+            self.known.pop(link).close()
 
     def new_context(self, link: str, **options: Any) -> Any:
         self.quiet.carry(urlsplit(link).port or 80)
@@ -75,7 +81,6 @@ class Visit:
     def __init__(self, browser: Browser, link: str) -> None:
         self.browser = browser
         self.link = link
-        self.contexts: list[Any] = []
         self.pages: list[Any] = []
         self.strangers: list[str] = []
         self.errors: list[str] = []
@@ -87,21 +92,24 @@ class Visit:
 
     def open(self, path: str = "/", *, width: int = 1280, height: int = 800, dark: bool = False) -> Any:
         """A page at a path, by somebody who came by the link."""
-        context = self.browser.new_context(
-            self.link, viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
+        fresh = self.link not in self.browser.known
+        if fresh:
+            self.browser.known[self.link] = self.browser.new_context(self.link)
+        context = self.browser.known[self.link]
         context.set_default_timeout(PATIENCE_MS)
-        self.contexts.append(context)
         page = context.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
         self.pages.append(page)
         page.on("request", lambda request: self._watch(request.url))
         page.on("websocket", lambda socket: self._watch(socket.url))
         page.on("console", lambda message: self._hear(message.type, message.text))
         page.on("pageerror", lambda problem: self.errors.append(str(problem)))
-        page.goto(self.link)
-        # The link earns the cookie, and a page of its own leads on from there.
-        page.wait_for_url(self.origin + "/", wait_until="commit")
-        if path != "/":
+        if fresh:
+            page.goto(self.link)
+            # The link earns the cookie, and a page of its own leads on from there.
+            page.wait_for_url(self.origin + "/", wait_until="commit")
+        if not fresh or path != "/":
             page.goto(self.origin + path)
         return page
 
@@ -115,9 +123,11 @@ class Visit:
             self.errors.append(text)
 
     def end(self) -> None:
-        hacked = [page.url for page in self.pages if not page.is_closed() and page.evaluate("window.hacked")]
-        for context in self.contexts:
-            context.close()
+        open_ones = [page for page in self.pages if not page.is_closed()]
+        hacked = [page.url for page in open_ones if page.evaluate("window.hacked")]
+        for page in open_ones:
+            page.evaluate("localStorage.clear()")
+            page.close()
         assert not hacked, f"somebody's words were obeyed as markup: {hacked}"
         assert not self.strangers, f"asked others: {self.strangers}"
         assert not self.errors, f"the browser complains: {self.errors}"
@@ -143,6 +153,7 @@ def visits(browser: Browser) -> Iterator[Callable[[str], Visit]]:
     yield begin
     for visit in made:
         visit.end()
+        browser.forget(visit.link)
 
 
 # The server

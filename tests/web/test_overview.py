@@ -16,8 +16,9 @@ from tests.web.lived import ATTACK
 
 
 def row(page: Any, run: str) -> Any:
-    """The row of a run in the table."""
-    return page.locator(".ag-center-cols-container .ag-row").filter(has=page.get_by_role("link", name=run, exact=True))
+    """The row of a run in the table; those that fade away are none."""
+    rows = page.locator(".ag-center-cols-container .ag-row:not(.ag-opacity-zero)")
+    return rows.filter(has=page.get_by_role("link", name=run, exact=True))
 
 
 def enlist(home: Home, name: str, *, run: str = "") -> str:
