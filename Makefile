@@ -22,7 +22,7 @@ $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 
 # The core on every other Python that is here.
 pythons:
-	tools/pythons.sh
+	VENV=$(VENV) tools/pythons.sh
 
 demo: $(READY)
 	@$(BIN)/outlast demo
