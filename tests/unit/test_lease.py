@@ -23,6 +23,23 @@ def test_a_process_that_ended_is_known_to_be_dead_and_one_that_runs_is_not() -> 
     assert not Holder(who=name_of_this_process(), epoch=1).plainly_dead()
 
 
+def test_one_that_was_killed_is_dead_though_nobody_has_asked_for_it() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{_SAY}; import sys; sys.stdout.flush(); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None and child.stdin is not None
+    who = Holder(who=child.stdout.readline().decode().strip() or "", epoch=1)
+    assert not who.plainly_dead()
+    child.kill()
+    # Seen to have ended, and left as it is.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert who.plainly_dead()
+    child.stdin.close()
+    child.wait()
+
+
 def test_a_process_of_a_container_with_our_name_is_not_taken_for_dead() -> None:
     told = subprocess.run([*_CONTAINED, sys.executable, "-c", _SAY], capture_output=True, text=True, check=False)
     if told.returncode or not told.stdout:
