@@ -29,8 +29,9 @@ def test_one_that_was_killed_is_dead_though_nobody_has_asked_for_it() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert child.stdout is not None and child.stdin is not None
-    who = Holder(who=child.stdout.readline().decode().strip() or "", epoch=1)
+    assert child.stdout is not None
+    assert child.stdin is not None
+    who = Holder(who=child.stdout.readline().decode().strip(), epoch=1)
     assert not who.plainly_dead()
     child.kill()
     # Seen to have ended, and left as it is.
