@@ -5,7 +5,8 @@ a viewer costs.
 
 A tenth of the runs lives. Beside it, in turns: the same rows as a static table served by the standard library, which
 nothing can beat, and a page of NiceGUI with one word on it, which is what the library costs by itself. `live` is from
-the append to the story (or the log) until the browser shows it. Needs the Debian package chromium and Playwright.
+the append to the story (or the log) until the browser shows it. Needs the Debian package
+chromium-headless-shell, and Playwright.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from outlast.workspace.record import CodeRecord
 from outlast.workspace.story import event_key
 from outlast.workspace.workspace import Pulse, Request
 
-_CHROMIUM = "/usr/bin/chromium"
+_CHROMIUM = next(filter(os.path.exists, ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")), "")
 _SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 _TIMES, _EVENTS, _VIEWERS = 5, 12, 10
 _BARE = """
@@ -299,8 +300,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.runs, options.log_mb = 200, 20
-    if not os.path.exists(_CHROMIUM):
-        print("not measured: needs the Debian package chromium")
+    if not _CHROMIUM:
+        print("not measured: needs the Debian package chromium-headless-shell")
         return 0
     tables, data = measure(options.runs, options.log_mb)
     if options.json:
