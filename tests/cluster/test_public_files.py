@@ -246,9 +246,10 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("text", [GCP_FULL, AWS_FULL, AWS_OLD], ids=["gcp", "aws", "old"])
 def test_whatever_stands_at_a_place_of_the_file_it_is_read_or_refused_and_nothing_breaks(text: str) -> None:
-    for path in _paths(yaml.safe_load(text)):
+    whole = yaml.safe_load(text)
+    for path in _paths(whole):
         for wrong in (None, True, -1, 1.5, "", "word", "$(", [], [None], ["'"], {}, {"a": None}, {1: 2}):
-            table = copy.deepcopy(yaml.safe_load(text))
+            table = copy.deepcopy(whole)
             place = table
             for key in path[:-1]:
                 place = place[key]
