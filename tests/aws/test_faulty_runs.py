@@ -72,6 +72,7 @@ def test_two_zones_without_capacity_are_passed_by(home: AwsHome, cloud: AwsCloud
     assert [one.outcome for one in state.attempts] == ["refused", "refused", "finished"]
 
 
+@pytest.mark.soak
 def test_throttling_of_every_second_call_of_any_kind_only_takes_time(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
@@ -90,6 +91,7 @@ def test_an_answer_lost_after_the_launch_makes_no_second_machine(
     assert [one.outcome for one in state.attempts] == ["finished"]
 
 
+@pytest.mark.soak
 def test_a_machine_that_vanishes_between_two_questions_is_replaced(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_machine_that_vanishes_between_two_questions_is_replaced(
     assert state.attempts[1].resumed_from
 
 
+@pytest.mark.soak
 def test_an_interruption_in_the_first_minute_costs_no_more_than_that(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:

@@ -172,6 +172,7 @@ def test_every_moment_is_struck_through_the_real_path(home: Home) -> None:
     assert finding(report, "moments") == {**finding(report, "moments"), "verdict": "pass", "answer": "6 preemptions"}
 
 
+@pytest.mark.soak
 def test_a_short_script_that_never_saves_is_struck_at_the_second_try(home: Home) -> None:
     code, report = drill(home, NAIVE, "--preemptions", "2", steps=20)
     assert (code, len(report["handovers"])) == (8, 2), report
@@ -179,6 +180,7 @@ def test_a_short_script_that_never_saves_is_struck_at_the_second_try(home: Home)
     assert "struck all the same" in finding(report, "moments")["answer"]
 
 
+@pytest.mark.soak
 def test_the_end_of_a_program_that_tells_no_steps_is_foreseen_by_the_clock(home: Home) -> None:
     silent = GOOD.replace("""print(f"step {step}/{total} loss {x * x:.9f}", flush=True)""", "pass")
     code, report = drill(home, silent, "--preemptions", "4", "--compare", "--no-notice", steps=40)

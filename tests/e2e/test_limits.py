@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from outlast.spec.parse import parse
 from outlast.supervisor.submit import ask
 from outlast.workspace import events as ev
@@ -62,6 +64,7 @@ def test_a_limit_that_is_near_is_said_before_it_is_reached(home: Home) -> None:
     assert warned < answer.stderr.index("limit: it has run for")
 
 
+@pytest.mark.soak
 def test_a_program_that_does_not_listen_is_killed_when_its_time_is_up(home: Home) -> None:
     home.write("train.py", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
     answer = home.outlast(
@@ -79,6 +82,7 @@ def test_a_program_that_is_done_within_the_grace_has_finished(home: Home) -> Non
     assert home.state().ending == "finished"
 
 
+@pytest.mark.soak
 def test_a_budget_of_the_workspace_that_is_spent_stops_what_runs(home: Home) -> None:
     """Set while it runs: a run whose budget would not last an hour is not even taken."""
     home.write("train.py", PATIENT)

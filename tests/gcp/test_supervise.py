@@ -70,6 +70,7 @@ def test_the_laptop_sleeps_while_a_machine_supervises_and_the_last_runs_end_take
     assert holder(home) == ""
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_called_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal

@@ -219,6 +219,7 @@ def test_what_is_to_be_kept_is_in_the_image(shop: Home) -> None:
     assert "~/b/.git  (repositories)" in answer.stderr
 
 
+@pytest.mark.soak
 def test_an_image_that_was_deleted_is_built_again(shop: Home) -> None:
     plain(shop, "echo hello\n")
     name = shop.outlast("image", "build", "-q").stdout.strip()

@@ -140,6 +140,7 @@ def test_refusals_read_as_googles_do(shell: Shell) -> None:
     assert "not empty" in full.stderr
 
 
+@pytest.mark.soak
 def test_gsutil_copies_trees(shell: Shell) -> None:
     if shutil.which("gsutil") is None:
         pytest.skip("gsutil is not installed")
