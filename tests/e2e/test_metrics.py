@@ -97,7 +97,8 @@ def assert_draws_a_picture(home: Home) -> None:
 
     for name, options in (("a.png", ()), ("b.png", ("--log", "--all-attempts", "--width", "640", "--height", "200"))):
         answer = home.outlast("plot", "last", "--png", name, *options)
-        assert (answer.returncode, answer.stderr) == (0, f"wrote {name}\n")
+        # On a busy computer it says before that it is at it.
+        assert (answer.returncode, answer.stderr.splitlines()[-1]) == (0, f"wrote {name}")
         height, width, *_ = imread(str(home.project / name)).shape
         assert (width, height) == ((640, 400) if options else (1000, 720))
         assert not list(home.project.glob(f"{name}.*"))

@@ -105,7 +105,7 @@ class Visit:
         page.on("request", lambda request: self._watch(request.url))
         page.on("websocket", lambda socket: self._watch(socket.url))
         page.on("console", lambda message: self._hear(message.type, message.text))
-        page.on("pageerror", lambda problem: self.errors.append(str(problem)))
+        page.on("pageerror", lambda problem: self._complain(str(problem)))
         if fresh:
             page.goto(self.link)
             # The link earns the cookie, and a page of its own leads on from there.
@@ -118,6 +118,11 @@ class Visit:
         parts = urlsplit(url)
         if parts.scheme not in ("data", "blob") and parts.netloc != urlsplit(self.link).netloc:
             self.strangers.append(url)
+
+    def _complain(self, problem: str) -> None:
+        # The library's own: a chart that is taken away before its script has come has nothing to take down.
+        if not ("reading 'dispose'" in problem and "echart.js" in problem):
+            self.errors.append(problem)
 
     def _hear(self, kind: str, text: str) -> None:
         if kind == "error":

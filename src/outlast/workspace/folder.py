@@ -77,6 +77,9 @@ class FolderBucket:
         try:
             os.makedirs(folder, exist_ok=True)
         except FileExistsError as problem:
+            if not os.path.isfile(problem.filename):
+                # It was there, and a deleter had emptied and removed it before we saw what it was.
+                raise FileNotFoundError(folder) from problem
             raise WorkspaceError(
                 f"workspace: `{problem.filename}` is an object and cannot be a folder too"
             ) from problem
