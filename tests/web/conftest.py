@@ -126,7 +126,7 @@ class Visit:
 
     def _hear(self, kind: str, text: str) -> None:
         if kind == "error":
-            self.errors.append(text)
+            self._complain(text)
 
     def end(self) -> None:
         open_ones = [page for page in self.pages if not page.is_closed()]
