@@ -188,6 +188,9 @@ def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Vi
     )
     log(run, first + 1, range(50, 70))
     page.wait_for_function(f"(label) => ({series})(label)[0][1] === 70", arg=label)
+    # The library cannot take away a chart whose script has not come yet.
+    drawn = "[...document.querySelectorAll('.nicegui-echart')].every(e => getElement(Number(e.id.slice(1)))?.chart)"
+    page.wait_for_function(f"() => {drawn}")
     page.get_by_label("Metric", exact=True).fill("loss")
     page.get_by_role("heading", name=evil, exact=True).wait_for(state="detached")
     assert "metric=loss" in page.url
