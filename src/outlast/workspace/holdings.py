@@ -86,7 +86,7 @@ class Holdings:
         if found is not None and half_made and _alike(found, wish):
             return self.write(msgspec.structs.replace(fresh, id=found.id, there=found.there, asked_at=found.asked_at))
         state = "is being made or deleted" if found is None or found.phase != "ready" else "exists already"
-        hint = f"`outlast {self.word} describe {wish.name}` tells more; or take another name"
+        hint = f"`outlast {self.word} show {wish.name}` tells more; or take another name"
         if half_made:
             state = "was begun otherwise, and is half made"
             hint = f"ask for the same again, or take away what is there: `outlast {self.word} delete {wish.name}`"
