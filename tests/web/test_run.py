@@ -159,6 +159,20 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     again.get_by_label("Output").get_by_text("a needle").wait_for()
     again.get_by_role("button", name="Follow").click()
     again.get_by_label("Output").get_by_text("0224999 some words").wait_for()
+    # What is pressed while an answer is on its way is done all the same, and what comes late is not shown.
+    late: list[Any] = []
+    again.route("**/api/log/**end=**", lambda route: late.append(route))
+    again.get_by_label("Lines found").get_by_text(ATTACK).last.click()
+    again.get_by_label("Output").get_by_text("a needle").wait_for()
+    waited = time.monotonic() + 30
+    while not late and time.monotonic() < waited:
+        again.wait_for_timeout(20)
+    assert late, "what is above the line is asked for"
+    again.get_by_role("button", name="Follow").click()
+    late.pop().continue_()
+    again.get_by_label("Output").get_by_text("0224999 some words").wait_for()
+    assert again.get_by_label("Output").get_by_text("a needle").count() == 0
+    assert "at=" not in again.url
 
 
 def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Visit, lived: Lived) -> None:
@@ -172,7 +186,8 @@ def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Vi
         metrics.write_piece(bucket, name, 1, number, b"".join(map(metrics.line_of, rows)))
 
     log(run, first, range(50))
-    log(other, len(list(bucket.list(f"runs/{other}/metrics/1/"))) + 1, range(30))
+    of_other = len(list(bucket.list(f"runs/{other}/metrics/1/"))) + 1
+    log(other, of_other, range(30))
     page = visit.open(f"/run/{run}?tab=metrics&with={other}&scale=log")
     page.get_by_role("heading", name=evil, exact=True).wait_for()
     page.get_by_role("heading", name=":formatter", exact=True).wait_for()
@@ -188,6 +203,8 @@ def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Vi
     )
     log(run, first + 1, range(50, 70))
     page.wait_for_function(f"(label) => ({series})(label)[0][1] === 70", arg=label)
+    log(other, of_other + 1, range(30, 45))
+    page.wait_for_function(f"(label) => ({series})(label)[1][1] === 45", arg=label)
     # The library cannot take away a chart whose script has not come yet.
     drawn = "[...document.querySelectorAll('.nicegui-echart')].every(e => getElement(Number(e.id.slice(1)))?.chart)"
     page.wait_for_function(f"() => {drawn}")

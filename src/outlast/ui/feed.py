@@ -97,10 +97,13 @@ class Feed:
         return leave
 
     def follow(self, watch: RunWatch, viewer: Callable[[Detail], None]) -> Callable[[], None]:
-        """Call it after every change of this run, in the event loop; the answer ends it."""
-        number, run = next(self._numbers), watch.run
-        watch = self._watches.setdefault(run, watch)
+        """Call it after every change of this run, in the event loop; the answer ends it. Comes at once if somebody
+        else reads this run by now: what he has seen may be newer."""
+        number, run, own = next(self._numbers), watch.run, watch
+        watch = self._watches.setdefault(run, own)
         watch.viewers[number] = viewer
+        if watch is not own:
+            viewer(watch.detail)
 
         def leave() -> None:
             watch.viewers.pop(number, None)

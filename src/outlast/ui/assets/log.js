@@ -33,7 +33,10 @@ window.outlastLog = (() => {
       this.attempt = Number(outlast.recall("attempt")) || Math.max(0, ...this.sizes.keys());
       this.words = outlast.recall("q");
       this.begin = this.end = 0;
-      this.busy = false;
+      this.waiting = 0; // turns that are taken or waited for
+      this.before = Promise.resolve();
+      this.asked = 0; // places that were asked for: what was fetched for an earlier one is not shown
+      this.catching = false;
       this.searching = 0;
       this.box = document.getElementById("ol-log");
       this.lines = document.getElementById("ol-lines");
@@ -104,55 +107,67 @@ window.outlastLog = (() => {
       return lines.map((line) => marked(plain(line), this.words));
     }
 
-    async only(query, mark) {
-      if (this.busy) return;
-      this.busy = true;
+    // One at a time, in the order of asking.
+    async turn(work) {
+      const before = this.before;
+      const asked = this.asked;
+      let over;
+      this.before = new Promise((resolve) => (over = resolve));
+      this.waiting += 1;
       try {
+        await before;
+        if (this.alive && asked === this.asked) await work(() => this.alive && asked === this.asked);
+      } finally {
+        this.waiting -= 1;
+        over();
+      }
+      this.status();
+    }
+
+    // Asks for a place; whether nobody has asked for another one meanwhile.
+    async only(query, mark) {
+      const asked = ++this.asked;
+      await this.turn(async (wanted) => {
         const found = await this.window(query);
-        if (!found || !this.alive) return;
+        if (!found || !wanted()) return;
         const lines = this.made(found.text);
         if (mark && lines[0]) lines[0].classList.add("ol-here");
         this.lines.replaceChildren(...lines);
         this.begin = found.begin;
         this.end = found.end;
         this.sizes.set(this.attempt, Math.max(this.size, found.size));
-      } finally {
-        this.busy = false;
-      }
-      this.status();
+      });
+      return asked === this.asked;
     }
 
     async tail() {
-      await this.only({});
-      this.box.scrollTop = this.box.scrollHeight;
+      if (await this.only({})) this.box.scrollTop = this.box.scrollHeight;
     }
 
     async jump(at, mark) {
       this.follow(false);
-      await this.only({ begin: at }, mark);
+      if (!(await this.only({ begin: at }, mark))) return;
       this.box.scrollTop = 0;
       outlast.change("at", at ? String(this.begin) : "");
+      const asked = this.asked;
       const before = this.box.scrollHeight;
       await this.earlier();
+      if (asked !== this.asked) return;
       if (mark) this.lines.querySelector(".ol-here")?.scrollIntoView({ block: "center" });
       else this.box.scrollTop = this.box.scrollHeight - before;
     }
 
-    async earlier() {
-      if (this.busy || this.begin <= 0) return;
-      this.busy = true;
-      try {
+    earlier() {
+      return this.turn(async (wanted) => {
+        if (this.begin <= 0) return;
         const found = await this.window({ end: this.begin, limit: BACK });
-        if (!found || !this.alive || found.end !== this.begin) return;
+        if (!found || !wanted() || found.end !== this.begin) return;
         const height = this.box.scrollHeight;
         this.lines.prepend(...this.made(found.text));
         this.begin = found.begin;
         this.box.scrollTop += this.box.scrollHeight - height;
-        if (this.lines.children.length > KEEP) await this.cutEnd();
-      } finally {
-        this.busy = false;
-      }
-      this.status();
+        if (this.lines.children.length > KEEP) this.cutEnd();
+      });
     }
 
     cutEnd() {
@@ -164,12 +179,11 @@ window.outlastLog = (() => {
       this.end = Math.max(this.begin, this.end - bytes);
     }
 
-    async later() {
-      if (this.busy || this.end >= this.size) return;
-      this.busy = true;
-      try {
+    later() {
+      return this.turn(async (wanted) => {
+        if (this.end >= this.size) return;
         const found = await this.window({ begin: this.end });
-        if (!found || !this.alive) return;
+        if (!found || !wanted()) return;
         this.lines.append(...this.made(found.text));
         this.end = found.end;
         const over = this.lines.children.length - KEEP;
@@ -178,20 +192,21 @@ window.outlastLog = (() => {
           this.begin += gone.reduce((sum, line) => sum + new TextEncoder().encode(line.textContent).length + 1, 0);
           gone.forEach((line) => line.remove());
         }
-      } finally {
-        this.busy = false;
-      }
-      this.status();
+      });
     }
 
     async catchUp() {
-      if (this.size - this.end > GAP || !this.end) await this.tail();
-      else {
-        while (this.alive && this.following && this.end < this.size && !this.busy) {
+      if (this.catching) return;
+      this.catching = true;
+      try {
+        while (this.alive && this.following && (!this.end || this.end < this.size)) {
           const before = this.end;
-          await this.later();
+          if (!this.end || this.size - this.end > GAP) await this.tail();
+          else await this.later();
           if (this.end === before) break;
         }
+      } finally {
+        this.catching = false;
       }
       if (this.following) this.box.scrollTop = this.box.scrollHeight;
     }
@@ -218,10 +233,12 @@ window.outlastLog = (() => {
     scrolled() {
       const { scrollTop, scrollHeight, clientHeight } = this.box;
       const atEnd = scrollHeight - scrollTop - clientHeight < 40;
-      if (!atEnd && this.following && !this.busy && this.last > scrollTop) this.follow(false);
+      if (!atEnd && this.following && !this.waiting && this.last > scrollTop) this.follow(false);
       this.last = scrollTop;
-      if (scrollTop < 300 && !this.following) this.earlier();
-      else if (scrollHeight - scrollTop - clientHeight < 300 && !this.following) this.later();
+      // Whoever scrolls while something is on its way goes on scrolling.
+      if (this.following || this.waiting) return;
+      if (scrollTop < 300) this.earlier();
+      else if (scrollHeight - scrollTop - clientHeight < 300) this.later();
     }
 
     typed() {

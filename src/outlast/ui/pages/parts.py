@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from outlast.ui.detail import Detail
 from outlast.ui.frame import View, empty
 from outlast.ui.topics import Told
 
@@ -42,6 +43,16 @@ class Column:
     def told(self) -> dict[str, Any]:
         align = "right" if self.right else "left"
         return {"name": self.name, "label": self.label, "field": self.name, "align": align, "sortable": True}
+
+
+class Tab:
+    """One part of a run, as it is shown. Told of every change while it is."""
+
+    def tell(self, detail: Detail) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Another part is shown now."""
 
 
 class Table:

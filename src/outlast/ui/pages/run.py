@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from nicegui import ui
 
@@ -13,15 +12,9 @@ from outlast.ui.detail import Detail
 from outlast.ui.files import checked_name
 from outlast.ui.frame import View, empty, heading, pill
 from outlast.ui.pages import run_files, run_log, run_metrics, run_spec, run_story
+from outlast.ui.pages.parts import Tab
 from outlast.ui.pages.run_actions import Actions
 from outlast.ui.words import TONES, money
-
-
-class Tab(Protocol):
-    """One part of a run, as it is shown. Told of every change while it is."""
-
-    def tell(self, detail: Detail) -> None: ...
-
 
 # What is in the address → title, and who builds it.
 TABS: dict[str, tuple[str, Callable[[View, Detail], Tab]]] = {
@@ -112,6 +105,7 @@ class _Shown:
         self.name = name
         self.view.query = {"tab": name if name != "story" else ""}
         self.view.remember()
+        self.tab.leave()
         self.tab = self._build()
 
     def _build(self) -> Tab:

@@ -12,6 +12,7 @@ from outlast.errors import OutlastError
 from outlast.front.outputs import newest_outputs
 from outlast.ui.detail import Detail
 from outlast.ui.frame import View, complain, empty, panel
+from outlast.ui.pages.parts import Tab
 from outlast.ui.views.preview import HEAD_BYTES, Preview, preview
 from outlast.ui.words import moment, named, size
 from outlast.workspace.bucket import Entry
@@ -24,7 +25,7 @@ def _begin(work: Coroutine[Any, Any, None]) -> None:
     background_tasks.create(work)
 
 
-class CheckpointsTab:
+class CheckpointsTab(Tab):
     def __init__(self, view: View, detail: Detail) -> None:
         self.view = view
         self.detail = detail
@@ -103,7 +104,7 @@ class CheckpointsTab:
                         _download(f"{base}?path={quote(file.path, safe='')}", file.path)
 
 
-class OutputsTab:
+class OutputsTab(Tab):
     def __init__(self, view: View, detail: Detail) -> None:
         self.view = view
         self.detail = detail

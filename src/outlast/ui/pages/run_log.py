@@ -8,9 +8,10 @@ from nicegui import ui
 
 from outlast.ui.detail import Detail
 from outlast.ui.frame import View, panel
+from outlast.ui.pages.parts import Tab
 
 
-class LogTab:
+class LogTab(Tab):
     def __init__(self, view: View, detail: Detail) -> None:
         self.view = view
         self.sizes: tuple[tuple[int, int], ...] = detail.logs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import background_tasks, ui
@@ -10,8 +11,10 @@ from outlast.errors import OutlastError
 from outlast.ui.detail import Detail
 from outlast.ui.files import checked_name
 from outlast.ui.frame import View, complain, empty, panel
+from outlast.ui.pages.parts import Tab
 from outlast.ui.views.curves import Plot, plots
 from outlast.workspace.metrics import Curves, Mark
+from outlast.workspace.state import Attempt
 
 _PALETTE = ("#3b5bdb", "#e8590c", "#2f9e5b", "#ae3ec9", "#c2255c", "#1098ad", "#a07400", "#6b7280")
 _GREY, _LINE = "#8a93a0", "rgba(128,136,148,.22)"
@@ -19,10 +22,13 @@ _MARKED = {"preempted": "#c27c0e", "lost": "#d64545", "crashed": "#d64545", "res
 _PLOTS_MAX, _OTHERS_MAX, _CHOICES_MAX = 24, 7, 500
 
 
-class MetricsTab:
+class MetricsTab(Tab):
     def __init__(self, view: View, detail: Detail) -> None:
         self.view = view
         self.detail = detail
+        # What was last told of each run that is drawn, and how to hear no more of those beside it.
+        self.told: dict[str, tuple[int, tuple[Attempt, ...]]] = {}
+        self.leaves: dict[str, Callable[[], None]] = {}
         self.others = [name for name in view.query.get("with", "").split(",") if name][:_OTHERS_MAX]
         self.log = view.query.get("scale") == "log"
         self.wanted = view.query.get("metric", "")
@@ -46,16 +52,27 @@ class MetricsTab:
                 find.props("dense outlined clearable data-search").classes("ol-select")
                 ui.switch("Log scale", value=self.log, on_change=lambda event: self._scale(bool(event.value)))
             self.place = ui.element("div").classes("ol-plots")
-        self._soon()
+        view.client.on_delete(self.leave)
+        self._hear(detail)
 
     def tell(self, detail: Detail) -> None:
-        changed = (detail.metrics, detail.state.attempts) != (self.detail.metrics, self.detail.state.attempts)
         self.detail = detail
-        if changed:
+        self._hear(detail)
+
+    def leave(self) -> None:
+        for run in list(self.leaves):
+            self.leaves.pop(run)()
+
+    def _hear(self, detail: Detail) -> None:
+        news = (detail.metrics, detail.state.attempts)
+        if self.told.get(detail.run) != news:
+            self.told[detail.run] = news
             self._soon()
 
     def _compare(self, others: list[str]) -> None:
         self.others = others[:_OTHERS_MAX]
+        for run in set(self.leaves) - set(self.others):
+            self.leaves.pop(run)()
         self.view.remember(**{"with": ",".join(self.others)})
         self._soon()
 
@@ -82,13 +99,17 @@ class MetricsTab:
             while self.again:
                 self.again = False
                 found = await self._curves()
-                if self.view.client.is_deleted or self.place.is_deleted:
+                if self._gone:
                     return
                 marks = found[self.detail.run].marks
                 with self.place:
                     self._show(plots(found, marks=marks))
         finally:
             self.busy = False
+
+    @property
+    def _gone(self) -> bool:
+        return self.view.client.is_deleted or self.place.is_deleted
 
     async def _curves(self) -> dict[str, Curves]:
         found: dict[str, Curves] = {}
@@ -97,6 +118,8 @@ class MetricsTab:
                 watch, fresh = self.view.feed.watching(checked_name(run))
                 if fresh:
                     await self.view.read(watch.look)
+                if run in self.others and run not in self.leaves and not self._gone:
+                    self.leaves[run] = self.view.feed.follow(watch, self._hear)
                 found[run] = await self.view.read(watch.metrics.curves, watch.detail.state)
             except OutlastError as problem:
                 with self.place:

@@ -11,6 +11,7 @@ from outlast.errors import OutlastError
 from outlast.ui.detail import Detail
 from outlast.ui.files import checked_name
 from outlast.ui.frame import View, complain, empty, fact, panel
+from outlast.ui.pages.parts import Tab
 from outlast.ui.words import size
 from outlast.workspace.blobs import blob_key
 from outlast.workspace.difference import Difference, difference
@@ -21,7 +22,7 @@ _DIFF_MAX = 400_000
 _CHOICES_MAX = 500
 
 
-class SpecTab:
+class SpecTab(Tab):
     def __init__(self, view: View, detail: Detail) -> None:
         self.view = view
         request = detail.request

@@ -11,6 +11,7 @@ from outlast.front.account import account
 from outlast.front.tell import told
 from outlast.ui.detail import Detail
 from outlast.ui.frame import View, empty, fact, panel
+from outlast.ui.pages.parts import Tab
 from outlast.ui.views.timeline import KINDS, Timeline, timeline
 from outlast.ui.words import describe_s, moment, money
 from outlast.workspace.ledger import lines_of, total
@@ -28,7 +29,7 @@ _CAUSES = {"work": "#2f9e5b", "lost": "#d64545", "boot": "#94a3b8", "idle": "#e0
 _REFRESH_S = 2.0
 
 
-class StoryTab:
+class StoryTab(Tab):
     def __init__(self, view: View, detail: Detail) -> None:
         self.detail = detail
         self.drawn: Timeline | None = None
