@@ -32,12 +32,16 @@ WIDE, PHONE = (1280, 800), (390, 844)
 
 def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
     """Name of the picture → path of the page, what must be seen on it, and how it is looked at."""
-    sweep = f"/sweeps/{names.sweep}"
+    sweep, run = f"/sweeps/{names.sweep}", f"/run/{names.drill}"
     return {
-        "overview": ("/", f"text={names.running}", {}),
-        "overview-dark": ("/", f"text={names.running}", {"dark": True}),
+        "overview": ("/", f"text={names.running}", {"size": (1280, 1100)}),
+        "overview-dark": ("/", f"text={names.running}", {"size": (1280, 1100), "dark": True}),
         "overview-phone": ("/", f"text={names.running}", {"size": PHONE}),
         "run": (f"/run/{names.demo}", "text=finished", {}),
+        "run-metrics": (f"{run}?tab=metrics&with={names.undisturbed}", "text=accuracy", {"size": (1280, 640)}),
+        "run-log": (f"{run}?tab=log", ".ol-line", {}),
+        "run-outputs": (f"{run}?tab=outputs", "text=scores.csv", {}),
+        "run-spec": (f"{run}?tab=spec", "text=as it was recorded", {}),
         "run-phone": (f"/run/{names.demo}", "text=finished", {"size": PHONE}),
         "sweeps": ("/sweeps", f"text={names.sweep}", {}),
         "sweep": (sweep, ".ol-picture-importance .main-svg", {"size": (1280, 1400)}),
@@ -64,7 +68,7 @@ def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, da
         before, now = now, page.screenshot(animations="disabled", caret="hide")
         if before == now:
             break
-    page.context.close()
+    page.close()
     picture: bytes = now
     return picture
 
@@ -80,7 +84,8 @@ def small(picture: bytes) -> bytes:
         if into.tell() <= BYTES_MAX:
             break
         into = io.BytesIO()
-        whole.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(into, "PNG", optimize=True)
+        fewer = whole.quantize(colours, Image.Quantize.MEDIANCUT, kmeans=4, dither=Image.Dither.NONE)
+        fewer.save(into, "PNG", optimize=True)
     return into.getvalue()
 
 
