@@ -134,7 +134,7 @@ def test_pull_copies_what_the_command_would(lived: Lived, visit: Visit) -> None:
     assert sorted(path.name for path in pulled.iterdir()) == ["notes.txt", "scores.csv", "weights.png"]
 
 
-LINE = b"%07d some words that a program says all day long, and nobody reads\n"
+LINE = b"%07d \x1b[32msome\x1b[0m words that a program says all day long, and nobody reads\n"
 
 
 def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
@@ -145,7 +145,7 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     for piece in range(250):
         body = b"".join(LINE % next(lines) for _ in range(900))
         if piece == 100:
-            body += f"a needle {ATTACK}\n".encode()
+            body += f"a needle {ATTACK}\n\u202emirrored\n".encode()
         write_piece(bucket, run, 1, number + 1 + piece, body)
     page = visit.open(f"/run/{run}?tab=log")
     page.get_by_label("Output").get_by_text("0224999 some words").wait_for()
@@ -154,6 +154,7 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     page.get_by_label("Lines found").get_by_text(ATTACK).last.click()
     page.get_by_label("Output").get_by_text("a needle").wait_for()
     page.get_by_label("Output").get_by_text("0090899 some words").wait_for()
+    page.get_by_label("Output").get_by_text(r"\u202emirrored").wait_for()
     assert "q=NEEDLE" in page.url
     again = visit.open(page.url.removeprefix(visit.origin))
     again.get_by_label("Output").get_by_text("a needle").wait_for()
@@ -173,6 +174,28 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     again.get_by_label("Output").get_by_text("0224999 some words").wait_for()
     assert again.get_by_label("Output").get_by_text("a needle").count() == 0
     assert "at=" not in again.url
+
+
+def test_whoever_scrolls_through_a_log_sees_each_line_once(visit: Visit, lived: Lived) -> None:
+    """More lines than stay in the page: what went at one end comes back when the reader does."""
+    run, bucket = lived.names.undisturbed, lived.workspace.bucket
+    number = len(list(bucket.list(f"runs/{run}/logs/1/")))
+    for piece in range(12):
+        body = b"".join(LINE % line for line in range(900 * piece, 900 * (piece + 1)))
+        write_piece(bucket, run, 1, number + 1 + piece, body)
+    page = visit.open(f"/run/{run}?tab=log")
+    output = page.get_by_label("Output")
+    output.get_by_text("0010799 some words").wait_for()
+    for at, wanted in ((0, "0004000"), (10**9, "0009000"), (0, "0005000")):
+        waited = time.monotonic() + 60
+        while not output.get_by_text(f"{wanted} some words").count() and time.monotonic() < waited:
+            output.evaluate(f"box => box.scrollTop = {at} || 1")
+            output.evaluate(f"box => box.scrollTop = {at}")
+            page.wait_for_timeout(50)
+        assert output.get_by_text(f"{wanted} some words").count() == 1
+        lines = page.evaluate("[...document.querySelectorAll('#ol-lines .ol-line')].map(e => parseInt(e.textContent))")
+        assert lines == list(range(lines[0], lines[0] + len(lines)))
+        assert len(lines) <= 3700
 
 
 def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Visit, lived: Lived) -> None:

@@ -5,13 +5,20 @@ window.outlastLog = (() => {
   const BACK = 48 * 1024;
   const GAP = 256 * 1024; // farther behind than this, a follower jumps to the end
   const ansi = /\x1b\[[0-9;?]*[A-Za-z]/g;
+  // Signs that nobody sees, and that turn around or hide what is beside them: written out, as on a terminal.
+  const odd = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+  const seen = (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`;
+
+  const encoder = new TextEncoder();
+  // How much of the log lines are: not what is seen of them, which has no colours.
+  const bytes = (lines) => lines.reduce((sum, line) => sum + line.bytes, 0);
 
   let log = null;
 
   const plain = (line) => {
     line = line.replace(ansi, "");
     const at = line.replace(/\r+$/, "").lastIndexOf("\r");
-    return (at < 0 ? line : line.slice(at + 1)).replace(/\r+$/, "").slice(0, 10000);
+    return (at < 0 ? line : line.slice(at + 1)).replace(/\r+$/, "").slice(0, 10000).replace(odd, seen);
   };
 
   const marked = (text, words) => {
@@ -104,7 +111,11 @@ window.outlastLog = (() => {
     made(text) {
       const lines = text.split("\n");
       if (lines.at(-1) === "") lines.pop();
-      return lines.map((line) => marked(plain(line), this.words));
+      return lines.map((line) => {
+        const made = marked(plain(line), this.words);
+        made.bytes = encoder.encode(line).length + 1;
+        return made;
+      });
     }
 
     // One at a time, in the order of asking.
@@ -171,12 +182,9 @@ window.outlastLog = (() => {
     }
 
     cutEnd() {
-      // How many bytes the lines that go had is only known to the server: the window is remembered as shorter by asking
-      // again from where it began when the reader comes back down.
       const over = [...this.lines.children].slice(KEEP);
-      const bytes = over.reduce((sum, line) => sum + new TextEncoder().encode(line.textContent).length + 1, 0);
+      this.end = Math.max(this.begin, this.end - bytes(over));
       over.forEach((line) => line.remove());
-      this.end = Math.max(this.begin, this.end - bytes);
     }
 
     later() {
@@ -189,7 +197,7 @@ window.outlastLog = (() => {
         const over = this.lines.children.length - KEEP;
         if (over > 0) {
           const gone = [...this.lines.children].slice(0, over);
-          this.begin += gone.reduce((sum, line) => sum + new TextEncoder().encode(line.textContent).length + 1, 0);
+          this.begin += bytes(gone);
           gone.forEach((line) => line.remove());
         }
       });
@@ -253,7 +261,7 @@ window.outlastLog = (() => {
       const mine = ++this.searching;
       this.hits.replaceChildren();
       this.hits.hidden = !this.words;
-      for (const line of this.lines.children) line.replaceWith(marked(line.textContent, this.words));
+      for (const line of this.lines.children) line.replaceChildren(...marked(line.textContent, this.words).childNodes);
       if (!this.words) return;
       const told = outlast.el("div", "ol-dim", "searching");
       told.setAttribute("role", "status");
