@@ -91,10 +91,10 @@ class MetricsTab(Tab):
         """Draw, once at a time: what comes meanwhile is drawn after."""
         self.again = True
         if not self.busy:
+            self.busy = True
             background_tasks.create(self._draw())
 
     async def _draw(self) -> None:
-        self.busy = True
         try:
             while self.again:
                 self.again = False
