@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from outlast.workspace.hand import name_of_this_process
-from outlast.workspace.lease import Holder
+from outlast.workspace.hand import Hand, Hands, name_of_this_process
+from outlast.workspace.lease import Holder, began, computer
+from outlast.workspace.workspace import open_workspace
 
 _CONTAINED = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
 _SAY = "from outlast.workspace.hand import name_of_this_process as name; print(name())"
@@ -49,3 +52,23 @@ def test_a_process_of_a_container_with_our_name_is_not_taken_for_dead() -> None:
     assert who.startswith(f"{os.uname().nodename}/")
     # Its number is a small one: as one of ours it may be anybody's, or nobody's.
     assert not Holder(who=f"{who.rpartition(':')[0]}:4194303", epoch=1).plainly_dead()
+
+
+@pytest.mark.skipif(not began(os.getpid()), reason="this computer does not tell when a process began")
+def test_a_maker_whose_number_another_process_has_by_now_is_gone_and_the_other_one_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    hands = Hands(open_workspace(str(tmp_path)))
+    hand = hands.create(Hand(name="box", id="1", cloud="local"))
+    view = hands.view("box")
+    assert view is not None
+    assert not view.abandoned
+    with subprocess.Popen(["sleep", "60"]) as other:
+        # Its own beginning differs from that of the maker who had the number before.
+        dead = f"{computer()}:{other.pid}.1"
+        hands.bucket.put("machines/box.json", msgspec.json.encode(msgspec.structs.replace(hand, by=dead)))
+        view = hands.view("box")
+        assert view is not None
+        assert view.abandoned
+        assert other.poll() is None
+        other.kill()

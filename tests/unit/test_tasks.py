@@ -37,9 +37,9 @@ def test_a_task_has_from_the_top_what_it_does_not_say_itself() -> None:
 
 
 def test_workers_end_with_those_of_whom_there_is_one_unless_it_is_said() -> None:
-    found = tasks(master=MASTER, worker=WORKER, watcher={**WORKER, "until": "worker"})
+    found = tasks(master=MASTER, worker=WORKER, watcher={**WORKER, "until": "worker"}, own={**WORKER, "until": []})
     told = {name: task.spec.member.until for name, task in found.items() if task.spec.member}
-    assert told == {"master": (), "worker": ("master",), "watcher": ("worker",)}
+    assert told == {"master": (), "worker": ("master",), "watcher": ("worker",), "own": ()}
 
 
 def test_tasks_come_in_the_order_in_which_they_may_start() -> None:

@@ -82,7 +82,10 @@ def cancel_group(workspace: Workspace, group: str) -> list[str]:
     """End every run of it that lives; which they were."""
     from outlast.front.actions import cancel_run
 
-    return [seat.run for seat in Groups(workspace).seats(group) if cancel_run(workspace, seat.run)]
+    names = [seat.run for seat in Groups(workspace).seats(group)]
+    # Whoever asks for a run at the very moment at which another asks for a group may have drawn its name.
+    names += [group] if workspace.story(group).refresh().exists else []
+    return [run for run in names if cancel_run(workspace, run)]
 
 
 class GroupFollower:

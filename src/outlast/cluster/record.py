@@ -20,7 +20,7 @@ from outlast.clouds.cloud import LABEL_CLUSTER, Boot
 from outlast.errors import Exists, Missing
 from outlast.spec.cluster import ClusterSpec, Kind
 from outlast.workspace.codec import decoded
-from outlast.workspace.hand import Hands, cluster_purpose, name_of_this_process
+from outlast.workspace.hand import Hands, cluster_purpose, mark_of_this_process
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.workspace import Workspace
 
@@ -136,12 +136,12 @@ class Clusters:
 
     def create(self, cluster: Cluster) -> Cluster:
         """Raises Exists."""
-        fresh = msgspec.structs.replace(cluster, by=name_of_this_process())
+        fresh = msgspec.structs.replace(cluster, by=mark_of_this_process())
         self.bucket.create(_key(cluster.name), msgspec.json.encode(fresh))
         return fresh
 
     def write(self, cluster: Cluster) -> Cluster:
-        fresh = msgspec.structs.replace(cluster, by=name_of_this_process())
+        fresh = msgspec.structs.replace(cluster, by=mark_of_this_process())
         self.bucket.put(_key(cluster.name), msgspec.json.encode(fresh), durable=True)
         return fresh
 

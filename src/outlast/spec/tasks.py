@@ -53,7 +53,8 @@ def parse_tasks(table: Mapping[str, Any], *, source: str = "outlast.toml") -> tu
     problems += _check_order(tables)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)), source=source, hint=_HINT)
-    return _ordered(_with_until(tasks))
+    said = {name for name, own in tables.table.items() if "until" in own}
+    return _ordered(_with_until(tasks, said))
 
 
 def _table(tables: Reader, name: str) -> dict[str, Any]:
@@ -178,14 +179,15 @@ def _named(table: Any, field: str) -> list[str]:
         return []
 
 
-def _with_until(tasks: list[Task]) -> list[Task]:
-    """Tasks of which there are several serve those of which there is one, and end with them unless it is said."""
+def _with_until(tasks: list[Task], said: set[str]) -> list[Task]:
+    """Tasks of which there are several serve those of which there is one, and end with them unless it is said: whoever
+    says `until = []` has work of its own, which nobody else's end may cut short."""
     served = tuple(task.name for task in tasks if task.single)
     found = []
     for task in tasks:
         member = task.spec.member
         assert member is not None
-        if not task.single and not member.until and served:
+        if not task.single and task.name not in said and served:
             member = msgspec.structs.replace(member, until=served)
             task = msgspec.structs.replace(task, spec=msgspec.structs.replace(task.spec, member=member))
         found.append(task)

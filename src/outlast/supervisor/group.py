@@ -11,6 +11,8 @@ from outlast.errors import Exists, NoSuchRun, SpecError, UsageError
 from outlast.spec.spec import CodeSpec, Spec
 from outlast.spec.tasks import Task
 from outlast.supervisor.submit import announce, check_all, enlist, store_code, who_am_i
+from outlast.workspace.each import in_parallel
+from outlast.workspace.events import Cancelled
 from outlast.workspace.group import Groups, Seat
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.workspace import Request, Workspace
@@ -47,10 +49,27 @@ class Asker:
             for task in tasks
             for number in range(1, task.most + 1)
         ]
+        self._refuse_broken(group, requests)
         self.groups.seal(group)
         for request in requests:
             self.workspace.ring(request.run)
         return group, requests
+
+    def _refuse_broken(self, group: str, requests: Sequence[Request]) -> None:
+        """Raises UsageError, with every run of it over, when some were given up or cancelled while we wrote the others,
+        as happens to whoever sleeps in between: the rest would run, and cost, without them."""
+        stories = [self.workspace.story(request.run) for request in requests]
+        in_parallel(lambda story: story.refresh(), stories)
+        over = next((story for story in stories if story.state.ending), None)
+        if over is None:
+            return
+        for story in stories:
+            story.append(Cancelled(who=who_am_i(), at=self.workspace.clock()), nonce=self.workspace.ids())
+            self.workspace.ring(story.run)
+        raise UsageError(
+            f"{group} does not start: {over.run} is {over.state.ending}, and the others were still being asked for",
+            hint="ask for it again",
+        )
 
     def add(self, group: str, task: Task, count: int) -> list[Request]:
         """More runs of one task, to a group that is under way; whoever asks, from wherever."""
@@ -110,7 +129,7 @@ class Asker:
         member = msgspec.structs.replace(member, group=group, spare=spare)
         spec = msgspec.structs.replace(task.spec, member=member)
         # The seat goes first: a member that nobody knows of would never be released.
-        self.groups.sit(group, Seat(run=run, task=task.name))
+        self.groups.claim(group, Seat(run=run, task=task.name))
         request = enlist(self.workspace, run, spec, self._code(spec), environment=self.environment)
         return announce(self.workspace, self.clouds, request, environment=self.environment)
 

@@ -44,9 +44,10 @@ class Groups:
         while True:
             record = GroupRecord(group=f"{name}-{number}", who=who, asked_at=self.workspace.clock(), tasks=tasks)
             try:
-                self.bucket.create(f"groups/{record.group}/group.json", msgspec.json.encode(record))
-                # Among the runs, where names are drawn: no run is called as a group is.
+                # Among the runs, where names are drawn: no run is called as a group is. It goes first: a group that is
+                # not among them, because we died, would lend its name to a run.
                 self.bucket.create(f"runs/{record.group}/group", b"")
+                self.bucket.create(f"groups/{record.group}/group.json", msgspec.json.encode(record))
             except Exists:
                 number += 1
                 continue
@@ -80,8 +81,16 @@ class Groups:
             return False
         return True
 
+    def claim(self, group: str, seat: Seat) -> None:
+        """Say that there is to be such a member, before it is asked for: one that nobody knows would never end. What it
+        says of itself stays: a teammate may have asked for the same one, and it may be there by now."""
+        try:
+            self.bucket.create(f"groups/{group}/seats/{seat.run}", msgspec.json.encode(seat))
+        except Exists:
+            pass
+
     def sit(self, group: str, seat: Seat) -> None:
-        """Say what is so now. The first time it goes before the request: a member that nobody knows would never end."""
+        """Say what is so now."""
         self.bucket.put(f"groups/{group}/seats/{seat.run}", msgspec.json.encode(seat))
 
     def seats(self, group: str) -> list[Seat]:

@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, UsageError
 from outlast.workspace.codec import decoded
-from outlast.workspace.lease import Holder, computer
+from outlast.workspace.lease import Holder, began, computer
 from outlast.workspace.workspace import Workspace
 
 # `making`, `deleting`: somebody is at it, and says so again and again; `ready`: it stays until it is deleted.
@@ -43,7 +43,7 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     cloud: str
     phase: Phase = "making"
-    # `host:pid` of the process that makes or deletes it.
+    # `host:pid.began` of the process that makes or deletes it.
     by: str = ""
     who: str = ""
     # What it is for: `hand`, or the name of the command that made it for its own use.
@@ -111,7 +111,14 @@ def cluster_of(purpose: str) -> str:
 
 
 def name_of_this_process() -> str:
+    """For people, and for leases, which run out by themselves."""
     return f"{computer()}:{os.getpid()}"
+
+
+def mark_of_this_process() -> str:
+    """For records, whose maker is believed for long: another process may have its number by then, and is not it."""
+    begun = began(os.getpid())
+    return f"{name_of_this_process()}.{begun}" if begun else name_of_this_process()
 
 
 def supervisor_name(workspace: Workspace) -> str:
@@ -134,7 +141,7 @@ class Hands:
     def create(self, hand: Hand) -> Hand:
         """Write the intent. Raises Exists when the name is taken; a record whose maker is gone is taken over only by
         whoever has seen to its machine, and removed it."""
-        fresh = msgspec.structs.replace(hand, by=name_of_this_process())
+        fresh = msgspec.structs.replace(hand, by=mark_of_this_process())
         try:
             self.bucket.create(_key(hand.name), msgspec.json.encode(fresh))
         except Exists:
@@ -152,7 +159,7 @@ class Hands:
                 f"`{hand.name}` is another machine by now: {found.who or 'somebody'} made it on {found.cloud}",
                 hint="take another name",
             )
-        fresh = msgspec.structs.replace(hand, by=name_of_this_process())
+        fresh = msgspec.structs.replace(hand, by=mark_of_this_process())
         self.bucket.put(_key(hand.name), msgspec.json.encode(fresh), durable=True)
         return fresh
 

@@ -17,6 +17,8 @@ from outlast.workspace.codec import decoded
 
 # The kernel's name for the process numbers that a computer begins with.
 _PLAIN_NUMBERS = "pid:[4026531836]"
+# When a process began, among the fields that the kernel tells of it after its name.
+_BEGAN = 19
 
 
 def computer() -> str:
@@ -29,8 +31,15 @@ def computer() -> str:
     return name if numbers == _PLAIN_NUMBERS else f"{name}/{numbers[5:-1]}"
 
 
+def began(pid: int) -> str:
+    """When a process began, as its kernel counts; empty if it cannot be told. Numbers of processes are given anew, and
+    none is given twice at the same time."""
+    fields = _fields(pid)
+    return fields[_BEGAN] if fields else ""
+
+
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds an epoch: `host:pid`."""
+    """Who holds an epoch: `host:pid`, or `host:pid.began`."""
 
     who: str
     epoch: int
@@ -39,7 +48,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     def plainly_dead(self) -> bool:
         """Held by a process of this very computer that is no more: no need to wait until it expires. A mistake would do
         no harm, as nothing's safety rests on a lease."""
-        host, _, pid = self.who.rpartition(":")
+        host, _, process = self.who.rpartition(":")
+        pid, _, begun = process.partition(".")
         if host != computer() or not pid.isdigit():
             return False
         try:
@@ -48,16 +58,18 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
             return True
         except PermissionError:
             return False
-        return _has_ended(int(pid))
+        # Of one that has ended only its number may be left, for a parent that never asks: most containers have none.
+        fields = _fields(int(pid))
+        return fields[:1] in (["Z"], ["X"]) or bool(begun and fields and fields[_BEGAN] != begun)
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether of that process only its number is left, for a parent that may never ask: most containers have none."""
+def _fields(pid: int) -> list[str]:
+    """What the kernel tells of a process, after its name; nothing if this is no Linux, or if it is gone just now."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(") ")[2].startswith(("Z", "X"))
+            return file.read().rpartition(") ")[2].split()
     except OSError:
-        return False  # no Linux, or gone just now: the next look tells
+        return []
 
 
 # Of those who supervise. Stores that bill for every question are asked less often, and their leases live longer.
