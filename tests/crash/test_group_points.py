@@ -81,6 +81,22 @@ def test_a_group_of_which_somebody_was_given_up_while_the_others_were_asked_for_
     assert {workspace.story(run).refresh().ending for run in runs} == {"cancelled"}
 
 
+def test_a_group_whose_asking_is_interrupted_is_over_at_once(workspace: Workspace, tmp_path: Path) -> None:
+    asking = asker(workspace, tmp_path)
+
+    def point(label: str) -> None:
+        if label == "after put" and workspace.story("evolve-1-master").refresh().exists:
+            workspace.bucket = bucket
+            raise KeyboardInterrupt
+
+    bucket = workspace.bucket
+    workspace.bucket = Doomed(bucket, {"put"}, point)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        asking.ask("evolve", tasks(tmp_path))
+    assert not asking.groups.sealed("evolve-1")
+    assert workspace.story("evolve-1-master").refresh().ending == "cancelled"
+
+
 def test_asking_for_a_member_that_is_there_already_takes_nothing_of_what_it_said(
     workspace: Workspace, tmp_path: Path
 ) -> None:

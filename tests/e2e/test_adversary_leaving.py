@@ -7,10 +7,12 @@ import pty
 import shutil
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
+from outlast.cli.run import supervised_here
 from outlast.workspace.lease import Lease
 from tests.e2e.conftest import COUNTER, OUTLAST, Home, processes_mentioning
 from tests.e2e.test_adversary_programs import STUCK
@@ -134,3 +136,23 @@ def test_following_a_run_whose_workspace_was_deleted_ends_with_a_sentence(home: 
     assert process.returncode in (3, 4), output
     assert "error:" in output
     assert "Traceback" not in output
+
+
+def test_ctrl_c_while_the_supervisor_is_started_leaves_the_run_to_somebody(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, left = threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        begin(thread)
+        if thread.name == "supervisor":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        supervised_here(home.workspace, then=lambda: left.append("handed over")),
+    ):
+        left.append("followed")
+    assert left == ["handed over"]
+    assert not any(thread.name == "supervisor" for thread in threading.enumerate())

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -206,22 +206,12 @@ def _stay(workspace: Workspace, run: str, follower: Follower | GroupFollower) ->
 
     However we leave (a closed terminal, a reader of our output that is gone, a bug), the run is handed over.
     """
-    stop = threading.Event()
-    supervisor = supervise_here(workspace, stop)
-    previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
     try:
-        _follow(run, follower)
-        follower.wait_until_settled()
-    except Detached:
+        with supervised_here(workspace, then=lambda: _hand_over(workspace)):
+            _follow(run, follower)
+            follower.wait_until_settled()
+    except (Detached, KeyboardInterrupt):
         return False
-    finally:
-        # Not to be interrupted: a second Ctrl-C would leave the run without a supervisor.
-        previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
-        stop.set()
-        supervisor.join(10.0)
-        _hand_over(workspace)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     return True
 
 
@@ -291,13 +281,30 @@ def _ask(run: str) -> str:
         return "d"  # a second Ctrl-C: out of here, and nothing is lost by it
 
 
-def supervise_here(workspace: Workspace, stop: threading.Event) -> threading.Thread:
-    from outlast.supervisor.loop import Supervisor
+@contextlib.contextmanager
+def supervised_here(workspace: Workspace, *, then: Callable[[], None]) -> Iterator[threading.Event]:
+    """Supervise meanwhile; the event is set when that ends. `then` is done last, however we leave, and also if we are
+    interrupted before the supervisor is up: what was submitted must not be left to nobody."""
+    stop = threading.Event()
+    previous: dict[signal.Signals, Any] = {}
+    thread: threading.Thread | None = None
+    try:
+        previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
+        from outlast.supervisor.loop import Supervisor
 
-    supervisor = Supervisor(workspace, clouds(workspace), say=_loud_bugs)
-    thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
-    thread.start()
-    return thread
+        supervisor = Supervisor(workspace, clouds(workspace), say=_loud_bugs)
+        thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
+        thread.start()
+        yield stop
+    finally:
+        # Not to be interrupted: a second Ctrl-C would leave the runs without a supervisor.
+        previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
+        stop.set()
+        if thread is not None and thread.is_alive():
+            thread.join(10.0)
+        then()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _loud_bugs(text: str) -> None:

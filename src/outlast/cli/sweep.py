@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 import time
 from typing import Any
 
@@ -13,7 +11,7 @@ import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.project import load_project, parse_assignment, spec_of
-from outlast.cli.run import Detached, detach, on_signals, overrides_from, spec_options, supervise_here
+from outlast.cli.run import Detached, overrides_from, spec_options, supervised_here
 from outlast.cli.sweep_look import best, export, list_command, plot, show
 from outlast.cli.sweep_tell import Narrator, page, sweep_argument
 from outlast.cli.terminal import find_workspace, note
@@ -125,24 +123,15 @@ def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bo
     narrator = Narrator(made, quiet=quiet)
     narrator.begin(SweepStory(workspace.bucket, made.name).refresh())
     driver = Driver(workspace, clouds(workspace), made, environment=os.environ, say=narrator.say, watch=narrator.tell)
-    stop = threading.Event()
-    supervisor = supervise_here(workspace, stop)
-    previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
     over = False
     try:
-        state = driver.run(stop=stop)
-        over = True
-        _settle(workspace, made)
+        with supervised_here(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
+            state = driver.run(stop=stop)
+            over = True
+            _settle(workspace, made)
     except (KeyboardInterrupt, Detached):
         note(f"detached; `{made.name}` goes on. Look: `outlast sweep show {made.name}`; end it: `outlast sweep stop`")
         return 130
-    finally:
-        previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
-        stop.set()
-        supervisor.join(10.0)
-        _leave(workspace, made, over=over)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     if not quiet:
         click.echo(page(workspace, made, state, as_json=as_json, most=10))
     if state.halted and not state.complete:

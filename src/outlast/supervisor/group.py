@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 
 from outlast.clouds.cloud import Cloud
-from outlast.errors import Exists, NoSuchRun, SpecError, UsageError
+from outlast.errors import Exists, NoSuchRun, OutlastError, SpecError, UsageError
 from outlast.spec.spec import CodeSpec, Spec
 from outlast.spec.tasks import Task
 from outlast.supervisor.submit import announce, check_all, enlist, store_code, who_am_i
@@ -44,32 +45,39 @@ class Asker:
         for task in tasks:
             self._code(task.spec)  # may take long, and runs that are written wait for the last of them only for a while
         group = self.groups.reserve(name, who=who_am_i(), tasks=tuple(task.name for task in tasks))
-        requests = [
-            self._enlist(group, task, number if not task.single else 0, spare=number > task.least)
-            for task in tasks
-            for number in range(1, task.most + 1)
-        ]
-        self._refuse_broken(group, requests)
-        self.groups.seal(group)
+        with ExitStack() as undo:
+            undo.callback(self._take_back, group)
+            requests = [
+                self._enlist(group, task, number if not task.single else 0, spare=number > task.least)
+                for task in tasks
+                for number in range(1, task.most + 1)
+            ]
+            self._refuse_broken(group, requests)
+            self.groups.seal(group)
+            undo.pop_all()
         for request in requests:
             self.workspace.ring(request.run)
         return group, requests
 
     def _refuse_broken(self, group: str, requests: Sequence[Request]) -> None:
-        """Raises UsageError, with every run of it over, when some were given up or cancelled while we wrote the others,
-        as happens to whoever sleeps in between: the rest would run, and cost, without them."""
+        """Raises UsageError when some were given up or cancelled while we wrote the others, as happens to whoever slept
+        in between: the rest would run, and cost, without them."""
         stories = [self.workspace.story(request.run) for request in requests]
         in_parallel(lambda story: story.refresh(), stories)
-        over = next((story for story in stories if story.state.ending), None)
-        if over is None:
-            return
         for story in stories:
-            story.append(Cancelled(who=who_am_i(), at=self.workspace.clock()), nonce=self.workspace.ids())
-            self.workspace.ring(story.run)
-        raise UsageError(
-            f"{group} does not start: {over.run} is {over.state.ending}, and the others were still being asked for",
-            hint="ask for it again",
-        )
+            if story.state.ending:
+                why = f"{story.run} is {story.state.ending}, and the others were still being asked for"
+                raise UsageError(f"{group} does not start: {why}", hint="ask for it again")
+
+    def _take_back(self, group: str) -> None:
+        """End what there is of a group that will never be whole; what cannot be reached is given up by a supervisor."""
+        event = Cancelled(who=who_am_i(), at=self.workspace.clock(), why="the group was not asked for to the end")
+        try:
+            for seat in self.groups.seats(group):
+                self.workspace.story(seat.run).append(event, nonce=self.workspace.ids())
+                self.workspace.ring(seat.run)
+        except OutlastError:
+            pass
 
     def add(self, group: str, task: Task, count: int) -> list[Request]:
         """More runs of one task, to a group that is under way; whoever asks, from wherever."""
