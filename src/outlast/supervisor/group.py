@@ -71,6 +71,7 @@ class Asker:
 
     def _take_back(self, group: str) -> None:
         """End what there is of a group that will never be whole; what cannot be reached is given up by a supervisor."""
+        self.say(f"{group} was not asked for to the end: what there is of it is cancelled")
         event = Cancelled(who=who_am_i(), at=self.workspace.clock(), why="the group was not asked for to the end")
         try:
             for seat in self.groups.seats(group):

@@ -18,6 +18,7 @@ from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import IDLE_S
 from outlast.workspace.books import Books
 from outlast.workspace.hand import Hand, Hands
+from outlast.workspace.lease import computer
 from outlast.workspace.workspace import Workspace
 
 # How often it asks whether it is still wanted.
@@ -52,6 +53,7 @@ class Station:
 
     def serve(self, stop: threading.Event) -> bool:
         """Supervise until told to stop, or until it is wanted no more; whether it is. Then `go`."""
+        self._take_up()
         if self._record() is None:
             return False
         self.supervisor.run(stop=stop, relieved=self._relieved)
@@ -66,6 +68,15 @@ class Station:
             Books(self.hands.workspace).close_machine(hand, self.cloud.machine(self.machine.name))
             self.hands.remove(self.machine.name)
         self.cloud.delete(self.machine.name)
+
+    def _take_up(self) -> None:
+        """One that was killed here while it looked a last time has said `deleting`, and may have found a run: it is the
+        next one's to look again. What somebody elsewhere has said is meant."""
+        hand = self.hands.find(self.machine.name)
+        if hand is None or hand.id != self.machine.labels.get(LABEL_HAND) or hand.phase != "deleting":
+            return
+        if hand.until_idle and hand.by.rpartition(":")[0] == computer():
+            self.hands.write(msgspec.structs.replace(hand, phase="ready"))
 
     def _record(self) -> Hand | None:
         """Our record, while we are wanted."""
