@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.run import supervised_here
+from outlast.cli.run import looked_after, supervised_here
 from outlast.workspace.lease import Lease
 from tests.e2e.conftest import COUNTER, OUTLAST, Home, processes_mentioning
 from tests.e2e.test_adversary_programs import STUCK
@@ -156,3 +156,20 @@ def test_ctrl_c_while_the_supervisor_is_started_leaves_the_run_to_somebody(
         left.append("followed")
     assert left == ["handed over"]
     assert not any(thread.name == "supervisor" for thread in threading.enumerate())
+
+
+def test_ctrl_c_between_the_asking_and_the_supervising_leaves_the_run_to_somebody(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "OUTLAST_LOCAL_CLOUD"):
+        monkeypatch.setenv(name, home.environment[name])
+
+    def ask_and_be_interrupted() -> None:
+        home.run("true")
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), looked_after(home.workspace):
+        ask_and_be_interrupted()
+    home.until(lambda: home.state().settled, "the end")
+    assert home.state().ending == "finished"
+    home.until(lambda: home.machines() == [], "no machine")

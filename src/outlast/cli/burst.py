@@ -15,7 +15,7 @@ import msgspec
 
 from outlast.cli.options import clouds, workspace_option
 from outlast.cli.project import load_project, spec_of
-from outlast.cli.run import overrides_from, see_through, spec_options
+from outlast.cli.run import looked_after, overrides_from, see_through, spec_options
 from outlast.cli.terminal import find_workspace, money, note
 from outlast.cli.working import working
 from outlast.clouds.cloud import Cloud, Offer
@@ -102,7 +102,7 @@ def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: s
 def _ask(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> Request:
     from outlast.supervisor.submit import submit
 
-    with working("sending the code"):
+    with looked_after(workspace), working("sending the code"):
         return submit(workspace, available, spec, environment=os.environ, source=source, say=note)
 
 

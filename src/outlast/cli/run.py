@@ -19,7 +19,7 @@ from outlast.cli.options import clouds, json_option, tell_prices, workspace_opti
 from outlast.cli.project import load_project, parse_assignment, spec_of, typed
 from outlast.cli.terminal import find_workspace, note
 from outlast.cli.working import working
-from outlast.errors import UsageError
+from outlast.errors import OutlastError, UsageError
 from outlast.workspace.workspace import Request, Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -140,9 +140,10 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
 
         spec = with_image(workspace, spec, project)
     known = clouds(workspace)
-    with working("sending the code"):
-        request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, say=note)
-    tell_prices(known[spec.machine.cloud])
+    with looked_after(workspace):
+        with working("sending the code"):
+            request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, say=note)
+        tell_prices(known[spec.machine.cloud])
     return request
 
 
@@ -164,7 +165,8 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     wanted, project = Wanted(options), load_project(path)
     workspace = find_workspace(workspace_url)
     if wanted.check(project):
-        group, _ = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+        with looked_after(workspace):
+            group, _ = ask_for_group(workspace, project, overrides_from(options), command, wanted)
         return _run_group(workspace, group, destination="" if no_pull else destination or "outputs", quiet=quiet)
     request = ask_for(workspace, path, options, command)
     return see_through(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
@@ -255,7 +257,6 @@ def _follow(run: str, follower: Follower | GroupFollower) -> None:
 
 def _enter_terminal(workspace: Workspace, run: str) -> None:
     """Into the terminal of the command as soon as it has one. Whoever leaves it follows the output from then on."""
-    from outlast.errors import OutlastError
     from outlast.sync.attach import attach
     from outlast.sync.target import RunTarget
 
@@ -312,6 +313,17 @@ def _loud_bugs(text: str) -> None:
         note(text)
 
 
+@contextlib.contextmanager
+def looked_after(workspace: Workspace) -> Iterator[None]:
+    """Ask for runs in here: Ctrl-C says that what was submitted goes on, so somebody has to see to it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        with contextlib.suppress(OutlastError):
+            _hand_over(workspace)
+        raise
+
+
 def _hand_over(workspace: Workspace) -> None:
     """This run, or others of this workspace, may need a supervisor when this one leaves."""
     from outlast.front.background import start_supervisor
@@ -335,7 +347,8 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
     wanted, project = Wanted(options), load_project(path)
     workspace = find_workspace(workspace_url)
     if wanted.check(project):
-        group, runs = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+        with looked_after(workspace):
+            group, runs = ask_for_group(workspace, project, overrides_from(options), command, wanted)
         start_supervisor(workspace)
         _tell_group(workspace, group, runs, as_json=as_json)
         return 0
