@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -45,13 +46,14 @@ class Column:
         return {"name": self.name, "label": self.label, "field": self.name, "align": align, "sortable": True}
 
 
-class Tab:
-    """One part of a run, as it is shown. Told of every change while it is."""
+class Tab(ABC):
+    """One part of a run, as it is shown."""
 
+    @abstractmethod
     def tell(self, detail: Detail) -> None:
-        raise NotImplementedError
+        """What it is now: called after every change while this part is shown."""
 
-    def leave(self) -> None:
+    def leave(self) -> None:  # noqa: B027  most parts have nothing to give back
         """Another part is shown now."""
 
 
