@@ -18,7 +18,7 @@ from outlast.cli.interrupted import interruptible
 from outlast.cli.machine_find import workshop, workshops
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.screen import clear
-from outlast.cli.terminal import find_workspace, money, note
+from outlast.cli.terminal import find_workspace, money, note, tell_damaged
 from outlast.errors import NoSuchRun
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def list_command(workspace_url: str, as_json: bool) -> int:
         note("no clusters; `outlast cluster up` brings one up")
     else:
         click.echo(listed(found, now=time.time()))
-    return 0
+    return tell_damaged(clusters.damaged)
 
 
 @cluster.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from outlast.cli.options import clouds, complete_run, json_option, workspace_option
-from outlast.cli.terminal import dim, find_workspace, money, note, table
+from outlast.cli.terminal import dim, find_workspace, money, note, table, tell_damaged
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s, duration_s
 from outlast.workspace.books import Books
@@ -41,8 +41,7 @@ def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, wor
     begin = when(since, now) if since else 0.0
     books = Books(workspace)
     lines, blind = _lines(workspace, books, run_name, now)
-    for run, why in books.damaged.items():
-        note(f"{run}: {why}; what it cost is not counted")
+    code = tell_damaged(books.damaged, so="; what it cost is not counted")
     for name, why in blind.items():
         note(f"{name}: {why}; machines by hand there are not counted")
     if who:
@@ -53,10 +52,10 @@ def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, wor
     chosen = cast(By, by or ("machine" if run_name else "day"))
     if as_json:
         click.echo(_as_json(lines, chosen, since=begin, now=now, blind=blind))
-        return 0
+        return code
     _tell(lines, chosen)
     _tell_limits(workspace, now, who)
-    return 0
+    return code
 
 
 def _lines(workspace: Workspace, books: Books, run_name: str, now: float) -> tuple[list[Line], dict[str, str]]:
@@ -69,7 +68,8 @@ def _lines(workspace: Workspace, books: Books, run_name: str, now: float) -> tup
     lines = [line for page in [*books.runs(now), *books.machines()] for line in page.lines]
     hands = Hands(workspace)
     there, blind = open_lines(cast(Any, clouds(workspace)), hands) if hands.any() else ([], {})
-    stores = [line(one, now) for one in bills(workspace) if one.usd_per_month or one.extra_usd]
+    stores = [line(one, now) for one in bills(workspace, books.damaged) if one.usd_per_month or one.extra_usd]
+    books.damaged.update({f"machine {name}": why for name, why in hands.damaged.items()})
     return lines + there + stores, blind
 
 

@@ -10,7 +10,7 @@ import click
 from outlast.cli.db_use import allow, backup, check, forget_certificates, restore, revoke, shell, url
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.store_find import agreed, cloud_option, database_argument, holdings_of, size, tell_all
-from outlast.cli.terminal import money, note
+from outlast.cli.terminal import money, note, tell_damaged
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
     header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO"]
     empty = "no databases; `outlast db create NAME` makes one"
     tell_all(found, cells, header=header, empty=empty, as_json=as_json)
-    return 0
+    return tell_damaged(holdings.damaged)
 
 
 def _look(holdings: Holdings, holding: Holding) -> tuple[Database | None, str, str]:

@@ -39,7 +39,7 @@ def find(hands: Hands, name: str, *, cloud_name: str = "") -> tuple[Workshop, Ma
     from outlast.machines.sshfiles import alias
 
     alias(name)
-    record = hands.find(name)
+    record = hands.legible(name)
     wanted = cloud_name or (record.cloud if record else "")
     asked = {wanted: workshop(wanted)} if wanted else workshops(hands.workspace)
     silent: list[str] = []

@@ -13,7 +13,7 @@ from outlast.cli.complete import complete_family, complete_image
 from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of, name_argument, workshop, workshops
 from outlast.cli.options import json_option, tell_prices, workspace_option
 from outlast.cli.project import parse_assignment, unreadable
-from outlast.cli.terminal import money, note, table
+from outlast.cli.terminal import money, note, table, tell_damaged
 from outlast.cli.working import confirm
 from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
 from outlast.spec.quantity import describe_s, duration_s
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from outlast.clouds.cloud import Machine, Workshop
     from outlast.machines.look import Sight
     from outlast.machines.make import Wish
-    from outlast.workspace.hand import Hand, Hands
+    from outlast.workspace.hand import Hands
 
 T = TypeVar("T")
 _DISK_GB = 10.0
@@ -204,7 +204,7 @@ def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json:
     else:
         header = ["NAME", "STATUS", "CLOUD", "ZONE", "TYPE", "KIND", "AGE", "$/H", "COST", "WHOSE", "REMARKS"]
         click.echo(table([_row(sight) for sight in shown], header=header))
-    return CloudError.exit_code if blind else 0
+    return tell_damaged(hands.damaged) or (CloudError.exit_code if blind else 0)
 
 
 def _forget_deleted(asked: Any, blind: Any, sights: list[Sight]) -> None:
@@ -361,9 +361,9 @@ def delete(name: str, workspace_url: str, cloud_name: str, yes: bool) -> int:
     try:
         cloud, machine = find(hands, name, cloud_name=cloud_name)
     except NotFound:
-        if (record := hands.find(name)) is None:
+        if not hands.recorded(name):
             raise
-        _forget(hands, record)
+        _forget(hands, name)
         return 0
     if not yes and not _agreed(cloud, hands, machine):
         note("nothing was deleted")
@@ -373,14 +373,15 @@ def delete(name: str, workspace_url: str, cloud_name: str, yes: bool) -> int:
     return 0
 
 
-def _forget(hands: Hands, record: Hand) -> None:
+def _forget(hands: Hands, name: str) -> None:
     from outlast.machines import care
 
-    view = hands.view(record.name)
-    if record.phase == "making" and view is not None and not view.abandoned:
-        raise BadRequest(f"{record.by} is making {record.name} just now", hint="wait, or stop it there")
-    care.forget(hands, record.name)
-    click.echo(f"forgot {record.name}, which was gone already")
+    record = hands.legible(name)
+    view = hands.view(name) if record is not None else None
+    if record is not None and record.phase == "making" and view is not None and not view.abandoned:
+        raise BadRequest(f"{record.by} is making {name} just now", hint="wait, or stop it there")
+    care.forget(hands, name)
+    click.echo(f"forgot {name}, which was gone already")
 
 
 def _agreed(cloud: Workshop, hands: Hands, machine: Machine) -> bool:

@@ -9,7 +9,7 @@ import click
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.runs import page
 from outlast.cli.screen import clear
-from outlast.cli.terminal import find_workspace
+from outlast.cli.terminal import find_workspace, tell_damaged
 
 
 @click.command()
@@ -25,12 +25,13 @@ def ps(everything: bool, who: str, watch: bool, as_json: bool, workspace_url: st
         from outlast.supervisor.submit import who_am_i
 
         who = who_am_i()
+    damaged: dict[str, str] = {}
     if not watch:
-        click.echo(page(workspace, everything=everything, who=who, as_json=as_json), nl=False)
-        return 0
+        click.echo(page(workspace, damaged, everything=everything, who=who, as_json=as_json), nl=False)
+        return tell_damaged(damaged)
     try:
         while True:
-            text = page(workspace, everything=everything, who=who, as_json=as_json)
+            text = page(workspace, damaged, everything=everything, who=who, as_json=as_json)
             clear()
             click.echo(text, nl=False)
             time.sleep(1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from outlast.cli.terminal import dim, find_workspace, money, note, table
+from outlast.cli.terminal import dim, find_workspace, money, note, table, tell_damaged
 from outlast.errors import WorkspaceError
 from outlast.front.rows import row
 from outlast.spec.quantity import describe_s
@@ -16,13 +16,16 @@ from outlast.workspace.workspace import Workspace
 
 def list_runs(*, everything: bool, as_json: bool) -> int:
     """`outlast ps` without a parser: for the plain words that it is nearly always called with."""
-    sys.stdout.write(page(find_workspace(""), everything=everything, as_json=as_json))
-    return 0
+    damaged: dict[str, str] = {}
+    sys.stdout.write(page(find_workspace(""), damaged, everything=everything, as_json=as_json))
+    return tell_damaged(damaged)
 
 
-def page(workspace: Workspace, *, everything: bool, as_json: bool, who: str = "") -> str:
+def page(workspace: Workspace, damaged: dict[str, str], *, everything: bool, as_json: bool, who: str = "") -> str:
+    """The listing; runs whose story cannot be read are in it, and noted in `damaged`."""
     runs = list(workspace.runs()) if everything else sorted({*workspace.pulses(), *workspace.bells()})
     rows = [one for run in runs if (one := _row(workspace, run)) is not None and who in ("", one.get("user"))]
+    damaged.update({str(one["run"]): str(one["why"]) for one in rows if one["state"] == "damaged"})
     if as_json:
         import json
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlast.cli.options import clouds, complete_run, json_option, workspace_option
-from outlast.cli.terminal import complain, find_workspace, note
+from outlast.cli.terminal import complain, find_workspace, note, tell_damaged
 from outlast.errors import OutlastError, UsageError
-from outlast.front.look import look
+from outlast.front.look import look, onlooker
 from outlast.supervisor.loop import Supervisor
+from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Place, Reap, Release, Step, describe
 from outlast.workspace.transfer import words
 
@@ -129,17 +130,19 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     from outlast.cluster.record import Clusters
 
     workspace = find_workspace(workspace_url)
-    _, steps = look(workspace, patience_s=_HEAD_S)
+    observer = onlooker(workspace)
+    observer.patience_s = _HEAD_S
+    steps = plan(observer.observe(time.time()))
     doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
     clusters = Clusters(workspace)
     left = abandoned(clusters)
     _print_doomed(doomed, left, as_json=as_json)
-    code = 0
+    code = tell_damaged(observer.damaged, observer.hands.damaged, clusters.damaged, so="; its machines are left alone")
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds(workspace))
         supervisor.observer.hands_off = True  # the bells are for somebody who does more than reap
         supervisor.observer.observe(time.time())
-        code = _carry_out(supervisor, doomed)
+        code = _carry_out(supervisor, doomed) or code
     if left and not dry_run:
         code = _take_down(clusters, left) or code
     return code

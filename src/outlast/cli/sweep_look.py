@@ -14,8 +14,8 @@ import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.sweep_tell import outcome, page, params, rows, sweep_argument
-from outlast.cli.terminal import find_workspace, note, table
-from outlast.errors import OutlastError, UsageError
+from outlast.cli.terminal import find_workspace, note, table, tell_damaged
+from outlast.errors import OutlastError, StoreUnreachable, UsageError, WorkspaceError
 from outlast.sweep.measure import measured
 from outlast.sweep.record import Sweep, SweepStory, find, read, sweeps
 from outlast.sweep.state import SweepState, Trial
@@ -38,8 +38,16 @@ def list_command(as_json: bool, workspace_url: str) -> int:
     """List every sweep of the workspace."""
     workspace = find_workspace(workspace_url)
     found: list[dict[str, Any]] = []
+    damaged: dict[str, str] = {}
     for name in sweeps(workspace):
-        sweep, state = read(workspace, name), SweepStory(workspace.bucket, name).refresh()
+        try:
+            sweep, state = read(workspace, name), SweepStory(workspace.bucket, name).refresh()
+        except StoreUnreachable:
+            raise
+        except WorkspaceError as problem:
+            damaged[name] = problem.message
+            found.append({"sweep": name, "state": "damaged", "trials": 0, "wanted": 0, "goals": [], "best": []})
+            continue
         if not state.exists:
             continue
         leaders = best_of(state, sweep.search.goals)
@@ -69,7 +77,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
             for row in found
         ]
         click.echo(table(cells, header=["SWEEP", "STATE", "TRIALS", "GOAL", "BEST"]))
-    return 0
+    return tell_damaged(damaged)
 
 
 @click.command()

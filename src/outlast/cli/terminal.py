@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 
 from outlast.cli.screen import one_line
+from outlast.errors import WorkspaceError
 from outlast.front.words import money as money  # where most commands look for it
 from outlast.workspace.workspace import Workspace, open_workspace
 
@@ -49,6 +51,14 @@ def complain(message: str, *, hint: str = "") -> None:
     note(_styled("error:", _RED, where=sys.stderr) + f" {message}")
     if hint:
         note(_styled("hint:", _CYAN, where=sys.stderr) + f" {hint}")
+
+
+def tell_damaged(*damaged: Mapping[str, str], so: str = "") -> int:
+    """Name what a listing could not read, after it has shown the rest. The exit code of that listing."""
+    told = dict.fromkeys(why for one in damaged for why in one.values())
+    for why in told:
+        note(f"{why}{so}")
+    return WorkspaceError.exit_code if told else 0
 
 
 def _columns() -> int:

@@ -8,8 +8,9 @@ import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, tell_all, volume_argument
-from outlast.cli.terminal import money, note
+from outlast.cli.terminal import money, note, tell_damaged
 from outlast.cli.volume_use import ls, mount, populate, unmount
+from outlast.errors import Damaged
 
 if TYPE_CHECKING:
     from outlast.clouds.stores import Volume
@@ -56,7 +57,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
     header = ["NAME", "CLOUD", "ZONE", "SIZE", "STATE", "A MONTH", "WHO"]
     empty = "no volumes; `outlast volume create NAME --size 1TB` makes one"
     tell_all(found, cells, header=header, empty=empty, as_json=as_json)
-    return 0
+    return tell_damaged(holdings.damaged)
 
 
 def _look(holdings: Holdings, holding: Holding) -> tuple[Volume | None, str, str]:
@@ -78,7 +79,10 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
     holdings = holdings_of(workspace_url, "volume")
     holding = holdings.demand(name)
     found, state, why = _look(holdings, holding)
-    runs = care.users(holdings, name)
+    try:
+        runs = care.users(holdings, name)
+    except Damaged as problem:
+        runs = [f"nobody knows whom: {problem.message}"]
     here = [one for one in laptop.every() if one.volume == name and one.workspace == holdings.workspace.url]
     if as_json:
         told = msgspec.to_builtins(holding) | {"state": state, "why": why, "runs": runs}

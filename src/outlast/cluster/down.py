@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -16,7 +15,7 @@ from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
 from outlast.cluster import broker
 from outlast.cluster.fleet import Fleet
 from outlast.cluster.record import LABEL_ID, LABEL_NAME, Cluster, Clusters, Past
-from outlast.errors import CloudError, Damaged, NoSuchRun
+from outlast.errors import CloudError, NoSuchRun
 from outlast.machines import sshfiles
 from outlast.workspace.each import in_parallel
 
@@ -61,13 +60,7 @@ def take_down(clusters: Clusters, clouds: Mapping[str, Workshop], cluster: Clust
 
 def abandoned(clusters: Clusters) -> list[Cluster]:
     """Those that somebody brought up or down who was killed on the way; nobody goes on with them by himself."""
-    found = []
-    for name in clusters.names():
-        with suppress(Damaged):  # whoever looks at that one is told; it must not save the others
-            cluster = clusters.find(name)
-            if cluster is not None and clusters.hands.without_cluster(name):
-                found.append(cluster)
-    return found
+    return [cluster for cluster in clusters.all() if clusters.hands.without_cluster(cluster.name)]
 
 
 def _delete_all(clusters: Clusters, cloud: Workshop, cluster: Cluster, say: Say) -> None:

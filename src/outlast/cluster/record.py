@@ -19,7 +19,7 @@ import msgspec
 from outlast.clouds.cloud import LABEL_CLUSTER, Boot
 from outlast.errors import Exists, Missing
 from outlast.spec.cluster import ClusterSpec, Kind
-from outlast.workspace.codec import decoded
+from outlast.workspace.codec import decoded, readable
 from outlast.workspace.hand import Hands, cluster_purpose, mark_of_this_process
 from outlast.workspace.record import CodeRecord
 from outlast.workspace.workspace import Workspace
@@ -133,6 +133,8 @@ class Clusters:
         self.workspace = workspace
         self.bucket = workspace.bucket
         self.hands = Hands(workspace)
+        # Records that could not be read, and why.
+        self.damaged: dict[str, str] = {}
 
     def create(self, cluster: Cluster) -> Cluster:
         """Raises Exists."""
@@ -155,7 +157,8 @@ class Clusters:
         return [child.removesuffix(".json") for child in self.bucket.children("clusters/") if child.endswith(".json")]
 
     def all(self) -> Sequence[Cluster]:
-        return [found for name in self.names() if (found := self.find(name)) is not None]
+        """All that can be read; the others are in `damaged`."""
+        return readable(self.names(), self.find, self.damaged)
 
     def forget(self, cluster: Cluster) -> None:
         """Everything about it; the record last, so that one cut short is found again."""
@@ -184,8 +187,12 @@ class Clusters:
             return None
 
     def each(self, cluster: str, part: str, kind: type[T]) -> list[T]:
+        """All that can be read; the others are in `damaged`."""
         names = self.bucket.children(f"clusters/{cluster}/{part}/")
-        return [found for name in names if (found := self.get(cluster, part, name, kind)) is not None]
+        damaged: dict[str, str] = {}
+        found = readable(names, lambda name: self.get(cluster, part, name, kind), damaged)
+        self.damaged.update({f"{cluster}/{part}/{name}": why for name, why in damaged.items()})
+        return found
 
     def drop(self, cluster: str, part: str, name: str) -> None:
         self.bucket.delete(f"clusters/{cluster}/{part}/{name}")

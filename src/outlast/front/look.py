@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 from outlast.front.clouds import clouds
@@ -12,14 +11,9 @@ from outlast.supervisor.world import Step, World
 from outlast.workspace.workspace import Workspace
 
 
-def look(workspace: Workspace, *, patience_s: float = math.inf) -> tuple[World, tuple[Step, ...]]:
-    """What is, and what a supervisor would do about it; changes nothing.
-
-    With `patience_s` as one would who gives clusters no longer than that to get another head.
-    """
-    observer = onlooker(workspace)
-    observer.patience_s = patience_s
-    world = observer.observe(time.time())
+def look(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
+    """What is, and what a supervisor would do about it; changes nothing."""
+    world = onlooker(workspace).observe(time.time())
     return world, plan(world)
 
 

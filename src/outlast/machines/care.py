@@ -27,7 +27,7 @@ def stop(cloud: Workshop, hands: Hands, name: str) -> None:
 
 def delete(cloud: Workshop, hands: Hands, name: str) -> None:
     """Machine, disk, record, ssh block. In this order, so that one cut short is found by the reaper."""
-    hand = hands.find(name)
+    hand = hands.legible(name)
     if hand is not None and hand.cloud == cloud.name:
         hands.write(msgspec.structs.replace(hand, phase="deleting"))
         close(cloud, hands, hand)

@@ -86,7 +86,7 @@ def see_all(
 
 
 def see(cloud: Workshop, hands: Hands, machine: Machine) -> Sight:
-    hand = hands.find(machine.name)
+    hand = hands.legible(machine.name)
     return _sight(cloud, hands, machine, {machine.name: hand} if hand else {}, with_drift=True)
 
 

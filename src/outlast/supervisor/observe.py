@@ -218,8 +218,9 @@ class Observer:
                         headless[view.cluster] = self._headless(view.cluster, machine.cloud, machines)
                     view = msgspec.structs.replace(view, headless=headless[view.cluster])
                 found[machine.name] = view
-            except Damaged:
-                continue  # nobody can tell whose it is, so it is nobody's to delete
+            except Damaged as problem:
+                # Nobody can tell whose it is, so it is nobody's to delete.
+                self.hands.damaged[machine.name] = problem.message
         return found
 
     def _headless(self, name: str, cloud: str, machines: Mapping[str, Machine]) -> bool:

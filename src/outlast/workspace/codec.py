@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,3 +35,18 @@ def decoded(body: bytes, kind: type[T], key: str) -> T:
         return _decoder(kind).decode(body)
     except UNREADABLE as problem:
         raise Damaged(f"{key} cannot be read: {problem}", hint=HINT) from problem
+
+
+def readable(names: Iterable[str], read: Callable[[str], T | None], damaged: dict[str, str]) -> list[T]:
+    """What is there. One that cannot be read hides none of the others: it is noted in `damaged`, with the reason."""
+    found: list[T] = []
+    for name in names:
+        try:
+            one = read(name)
+        except Damaged as problem:
+            damaged[name] = problem.message
+            continue
+        damaged.pop(name, None)
+        if one is not None:
+            found.append(one)
+    return found

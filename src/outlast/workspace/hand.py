@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, UsageError
-from outlast.workspace.codec import decoded
+from outlast.workspace.codec import decoded, readable
 from outlast.workspace.lease import Holder, began, computer
 from outlast.workspace.workspace import Workspace
 
@@ -137,6 +137,8 @@ class Hands:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.bucket = workspace.bucket
+        # Records that could not be read, and why: whose those machines are nobody can tell.
+        self.damaged: dict[str, str] = {}
 
     def create(self, hand: Hand) -> Hand:
         """Write the intent. Raises Exists when the name is taken; a record whose maker is gone is taken over only by
@@ -170,9 +172,21 @@ class Hands:
         except Missing:
             return None
 
+    def legible(self, name: str) -> Hand | None:
+        """The record, or none if it cannot be read: whoever ends a machine must be able to without it."""
+        try:
+            return self.find(name)
+        except Damaged:
+            return None
+
     def all(self) -> Sequence[Hand]:
+        """All that can be read; the others are in `damaged`."""
         names = [child.removesuffix(".json") for child in self.bucket.children("machines/") if child.endswith(".json")]
-        return [hand for name in names if (hand := self.find(name)) is not None]
+        return readable(names, self.find, self.damaged)
+
+    def recorded(self, name: str) -> bool:
+        """Whether there is a record of that name, legible or not."""
+        return f"{name}.json" in self.bucket.children("machines/")
 
     def any(self) -> bool:
         """Whether there is a record at all; one listing."""
@@ -248,10 +262,7 @@ class Hands:
 
     def _other(self, hand: Hand) -> Hand | None:
         """The record in the place of this one, of another machine."""
-        try:
-            found = self.find(hand.name)
-        except Damaged:
-            return None
+        found = self.legible(hand.name)
         return found if found is not None and found.id != hand.id else None
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import Exists, Missing, NoSuchStore, StoreTaken, UsageError
 from outlast.spec import fields
-from outlast.workspace.codec import decoded
+from outlast.workspace.codec import decoded, readable
 from outlast.workspace.hand import QUIET_S, name_of_this_process
 from outlast.workspace.lease import Holder
 from outlast.workspace.ledger import Line
@@ -68,6 +68,8 @@ class Holdings:
         self.workspace = workspace
         self.bucket = workspace.bucket
         self.kind = kind
+        # Records that could not be read, and why: what they stand for may bill.
+        self.damaged: dict[str, str] = {}
 
     def name_there(self, name: str, id: str) -> str:
         """Derived from the record: who makes it again finds the first. Not from the name alone: Google takes a name
@@ -151,8 +153,9 @@ class Holdings:
         raise NoSuchStore(f"there is no {self.kind} `{name}` in {self.workspace.url}", hint=hint)
 
     def all(self) -> Sequence[Holding]:
+        """All that can be read; the others are in `damaged`."""
         names = [child.removesuffix(".json") for child in self.bucket.children(f"{self.kind}s/")]
-        return [found for name in names if name != "gone" and (found := self.find(name)) is not None]
+        return readable([name for name in names if name != "gone"], self.find, self.damaged)
 
     def abandoned(self, holding: Holding) -> bool:
         """Whether whoever makes or deletes it is not there any more."""
@@ -174,9 +177,9 @@ class Holdings:
         self.bucket.delete(self._key(holding.name))
 
     def gone(self) -> Sequence[Holding]:
-        """Those that were and cost something."""
+        """Those that were and cost something; what cannot be read is in `damaged`."""
         keys = [entry.key for entry in self.bucket.list(f"{self.kind}s/gone/")]
-        return [decoded(self.bucket.get(key), Holding, key) for key in keys]
+        return readable(keys, lambda key: decoded(self.bucket.get(key), Holding, key), self.damaged)
 
     @property
     def word(self) -> str:
@@ -213,8 +216,12 @@ def line(holding: Holding, now: float) -> Line:
     )
 
 
-def bills(workspace: Workspace) -> Sequence[Holding]:
-    """All that bills by the month in this workspace, and all that ever did: `cost_usd` tells how much."""
+def bills(workspace: Workspace, damaged: dict[str, str] | None = None) -> Sequence[Holding]:
+    """All that bills by the month in this workspace, and all that ever did: `cost_usd` tells how much. What cannot be
+    read is noted in `damaged`."""
     kinds: tuple[Kind, ...] = ("volume", "database")
     every = [Holdings(workspace, kind) for kind in kinds]
-    return [one for holdings in every for one in (*holdings.all(), *holdings.gone())]
+    found = [one for holdings in every for one in (*holdings.all(), *holdings.gone())]
+    if damaged is not None:
+        damaged.update({f"{one.kind} {name}": why for one in every for name, why in one.damaged.items()})
+    return found

@@ -69,6 +69,8 @@ def layers_for(root: str, name: str, *, mode: str) -> list[str]:
     if not name or (image := find(root, name)).name == catalog.BASE_IMAGE:
         return []
     record = read_json(_path(root, image.name)) or {}
+    if not record:
+        raise BadRequest(f"the record of image `{image.name}` is damaged", hint=f"outlast image delete {image.name}")
     if record.get("format") != FORMATS[mode]:
         made_in = " or ".join(f"`{m}`" for m, kind in FORMATS.items() if kind == record.get("format"))
         raise BadRequest(
@@ -225,8 +227,10 @@ def _names(root: str) -> list[str]:
 
 def _read(root: str, name: str) -> Image | None:
     record = read_json(_path(root, name))
-    if not record:
+    if record is None:
         return None
+    if not record:
+        return Image(name=name, cloud=catalog.CLOUD, description="damaged: nobody can boot from it; delete it")
     return Image(
         name=name,
         cloud=catalog.CLOUD,
