@@ -88,11 +88,14 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
     words = ["-e", "SELECT COUNT(*) FROM genes"] if engine == "mysql" else ["-c", "SELECT COUNT(*) FROM genes"]
     assert "2" in team.done("db", "shell", "genomes", "--", *words)
     backup = team.done("db", "backup", "genomes").strip()
+    draft = next((team.root / "cloud" / "databases").glob("*/backups")) / "20200101-000000.draft"
+    draft.write_text("of a backup that was killed")
     with Session(login) as session:
         session.ask("DELETE FROM genes")
         session.ask("CREATE TABLE later (value INTEGER)")
     assert backup in team.done("db", "show", "genomes")
     team.done("db", "restore", "genomes", backup, "--yes")
+    assert not draft.exists()
     with Session(login) as session:
         assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2
         session.ask("INSERT INTO genes VALUES ('still its own')")
@@ -101,7 +104,9 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
         Doomed(str(team.root / "cloud")).restore(listed(team)["genomes"]["there"], backup)
     assert f"put back to {backup}, or that was cut short" in team.refused(5, "db", "check", "genomes")
     kept = team.done("db", "show", "genomes").count("  backup ")
-    team.done("db", "restore", "genomes", backup, "--yes")
+    assert "half of a backup is no backup" in team.refused(5, "db", "backup", "genomes")
+    # The newest backup is by now how it was before; who repeats the command means what it was to become.
+    assert f"as it was at {backup}" in team.done("db", "restore", "genomes", "--yes")
     assert team.done("db", "show", "genomes").count("  backup ") == kept, "half of a backup is not backed up"
     with Session(login) as session:
         assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2

@@ -163,7 +163,8 @@ def restore(name: str, backup_id: str, yes: bool, workspace_url: str) -> int:
     """Put the database NAME back to how it was at BACKUP, or at the newest one. It asks first."""
     cloud, _, holding = _find(name, workspace_url)
     known = cloud.databases.backups(holding.there)
-    chosen = backup_id or (known[-1].id if known else "")
+    # The newest is how it was before a restore that was cut short: who repeats that one means what it was to become.
+    chosen = backup_id or cloud.databases.find(holding.there).restoring or (known[-1].id if known else "")
     if not chosen or chosen not in {one.id for one in known}:
         ids = ", ".join(one.id for one in known) or "none"
         raise NotFound(

@@ -27,6 +27,8 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     state: StoreState = "ready"
     why: str = ""
+    # The backup that it is being put back to, or was when that was cut short.
+    restoring: str = ""
     zone: str = ""
     type: str = ""
     host: str = ""

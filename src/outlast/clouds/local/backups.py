@@ -18,19 +18,30 @@ from outlast.errors import CloudError, NotFound
 
 _ID = re.compile(r"\d{8}-\d{6}(-\d+)?")
 _BYTES = 1 << 20
+_DRAFT = ".draft"
 
 
-def make(folder: str, facts: dict[str, Any], admin: str) -> Backup:
+def make(folder: str, facts: dict[str, Any], admin: str, lock: int) -> Backup:
     """A dump, whole or not there at all. Under the database's lock, awake."""
+    return keep(draw(folder, facts, admin, lock))
+
+
+def draw(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
+    """A dump that is whole, and no backup before it is kept: its path. What a killed one has left goes."""
     os.makedirs(f"{folder}/backups", mode=0o700, exist_ok=True)
+    for name in os.listdir(f"{folder}/backups"):
+        if name.endswith(_DRAFT):
+            os.unlink(f"{folder}/backups/{name}")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     taken = sum(name.startswith(stamp) for name in os.listdir(f"{folder}/backups"))
     path = f"{folder}/backups/{stamp}{f'-{taken}' if taken else ''}"
     server = SERVERS[facts["engine"]]
     words = server.dump(folder, port=int(facts["port"]), database=facts["database"])
     pack = zlib.compressobj(6)
-    with _client(folder, facts, admin) as environment, open(f"{path}.draft", "wb") as file:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    with _client(folder, facts, admin) as environment, open(f"{path}{_DRAFT}", "wb") as file:
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, pass_fds=(lock,)
+        )
         assert process.stdout is not None
         assert process.stderr is not None
         while piece := process.stdout.read(_BYTES):
@@ -38,12 +49,22 @@ def make(folder: str, facts: dict[str, Any], admin: str) -> Backup:
         file.write(pack.flush())
         said = process.stderr.read().decode("utf-8", "replace")
         if process.wait() != 0:
-            os.unlink(f"{path}.draft")
+            os.unlink(f"{path}{_DRAFT}")
             raise CloudError(f"the backup failed: {_last(said)}")
         file.flush()
         os.fsync(file.fileno())
-    os.rename(f"{path}.draft", path)
+    return f"{path}{_DRAFT}"
+
+
+def keep(draft: str) -> Backup:
+    """Make a backup of a draft."""
+    os.rename(draft, path := draft.removesuffix(_DRAFT))
     return _describe(path)
+
+
+def id_of(draft: str) -> str:
+    """What it is called as soon as it is kept."""
+    return os.path.basename(draft.removesuffix(_DRAFT))
 
 
 def every(folder: str) -> list[Backup]:
@@ -61,14 +82,23 @@ def find(folder: str, backup: str) -> str:
     return path
 
 
-def load(folder: str, facts: dict[str, Any], admin: str, path: str) -> None:
-    """Into a database that was emptied."""
+def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -> None:
+    """Into a database that was emptied.
+
+    The engine's program has the database's lock as well: if we are killed it goes on for a while with what it was
+    given, and whoever restores once more must not begin before it has ended.
+    """
     server = SERVERS[facts["engine"]]
     words = server.load(folder, port=int(facts["port"]), database=facts["database"])
     unpack = zlib.decompressobj()
     with _client(folder, facts, admin) as environment, open(path, "rb") as file:
         process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            pass_fds=(lock,),
         )
         assert process.stdin is not None
         assert process.stderr is not None

@@ -115,9 +115,12 @@ class LocalDatabases:
     @told
     def back_up(self, name: str) -> Backup:
         folder = self._there(name)
-        with _locked(folder):
+        with _locked(folder) as lock:
+            if _cut_short(folder):
+                hint = "restore it once more first: `outlast db restore NAME`"
+                raise BadRequest("a restore was cut short, and half of a backup is no backup", hint=hint)
             self._serve(folder)
-            return backups.make(folder, _facts(folder), _admin(folder))
+            return backups.make(folder, _facts(folder), _admin(folder), lock)
 
     def backups(self, name: str) -> Sequence[Backup]:
         return backups.every(self._there(name))
@@ -126,17 +129,22 @@ class LocalDatabases:
     def restore(self, name: str, backup: str) -> None:
         folder = self._there(name)
         path = backups.find(folder, backup)
-        with _locked(folder):
+        with _locked(folder) as lock:
             self._serve(folder)
-            facts = _facts(folder)
-            if "restoring" not in facts:
+            facts = {**_facts(folder), "restoring": backup}
+            if not _cut_short(folder):
                 # As it is now is kept, for the case that the backup was the wrong one; half of a backup is not.
-                backups.make(folder, facts, _admin(folder))
+                draft = backups.draw(folder, facts, _admin(folder), lock)
+                facts["before"] = backups.id_of(draft)
+                # Said before it is the newest backup: who repeats this after a kill means the same one as before.
+                write_json(f"{folder}/database.json", facts, permissions=0o600)
+                backups.keep(draft)
             # Said first: who is killed from here on leaves a database that is empty, or half full.
-            write_json(f"{folder}/database.json", {**facts, "restoring": backup}, permissions=0o600)
+            write_json(f"{folder}/database.json", facts, permissions=0o600)
             self._empty(folder)
-            backups.load(folder, facts, _admin(folder), path)
-            facts.pop("restoring", None)
+            backups.load(folder, facts, _admin(folder), path, lock)
+            del facts["restoring"]
+            facts.pop("before", None)
             write_json(f"{folder}/database.json", facts, permissions=0o600)
 
     @told
@@ -198,6 +206,7 @@ class LocalDatabases:
             version=str(facts.get("version", "")),
             state="broken" if restoring else awake,
             why=why,
+            restoring=restoring,
             host="127.0.0.1",
             port=int(facts["port"]),
             ca=certificate,
@@ -334,6 +343,13 @@ def _beyond(addresses: Sequence[str]) -> bool:
     return any(not ipaddress.ip_network(network(address)).is_loopback for address in addresses)
 
 
+def _cut_short(folder: str) -> bool:
+    """Whether a restore was killed after it had begun to empty the database: how it was before is a backup by then."""
+    facts = _facts(folder)
+    before = facts.get("before", "")
+    return "restoring" in facts and (not before or any(one.id == before for one in backups.every(folder)))
+
+
 def _facts(folder: str) -> dict[str, Any]:
     return read_json(f"{folder}/database.json") or {}
 
@@ -343,11 +359,11 @@ def _admin(folder: str) -> str:
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[None]:
+def _locked(folder: str) -> Iterator[int]:
     """Alone with this database, among threads and processes. The lock is beside it: the folder may go."""
     descriptor = wait_lock(f"{folder}.lock")
     try:
-        yield
+        yield descriptor
     finally:
         if not os.path.isdir(folder):
             os.unlink(f"{folder}.lock")
