@@ -1,24 +1,29 @@
 """`outlast volume populate`: copies files into a folder, many at a time. What is there already is not copied again.
 
-A file is written beside its place and renamed, so that an interrupted copy leaves no half file under a real name, and
-the next one goes on where it ended. Size and time tell whether a file is the same.
+A file is written in a folder of drafts and renamed to its place, so that an interrupted copy leaves no half file under
+a real name, and the next one goes on where it ended. Each copy has drafts of its own: two at once do no harm, and those
+of one that was killed are removed by the next. Size and time tell whether a file is the same.
 """
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from outlast.errors import OutlastError, UsageError, VolumeFull
 
 _THREADS = 8
-_DRAFT = ".outlast-draft"
+_DRAFTS = ".outlast-drafts-"
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,41 +103,84 @@ def _copy_all(root: str, todo: list[_Item], target: str, say: Callable[[str], No
     total = sum(item.bytes for item in todo)
     done, begun, told_at = 0, time.monotonic(), 0.0
     stop = threading.Event()
+    numbers = itertools.count()
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="populate")
     try:
-        pending = {pool.submit(_copy, root, item, target, stop): item for item in todo}
-        for count, future in enumerate(as_completed(pending), 1):
-            future.result()
-            done += pending[future].bytes
-            if time.monotonic() - told_at > 1.0 or count == len(todo):
-                told_at = time.monotonic()
-                rate = done / max(0.001, told_at - begun) / 1e6
-                say(f"{count} of {len(todo)} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB, {rate:.0f} MB/s")
+        os.makedirs(target, exist_ok=True)
+        with _drafts(target) as folder:
+            try:
+                pending = {
+                    pool.submit(_copy, root, item, target, f"{folder}/{next(numbers)}", stop): item for item in todo
+                }
+                for count, future in enumerate(as_completed(pending), 1):
+                    future.result()
+                    done += pending[future].bytes
+                    if time.monotonic() - told_at > 1.0 or count == len(todo):
+                        told_at = time.monotonic()
+                        rate = done / max(0.001, told_at - begun) / 1e6
+                        say(f"{count} of {len(todo)} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB, {rate:.0f} MB/s")
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
     except OSError as problem:
         raise _told(problem) from problem
+
+
+@contextmanager
+def _drafts(target: str) -> Iterator[str]:
+    """A folder for files that are not whole yet. Its lock says that somebody copies; without one it is removed."""
+    for name in os.listdir(target):
+        if name.startswith(_DRAFTS) and (lock := _locked(f"{target}/{name}")) is not None:
+            shutil.rmtree(f"{target}/{name}", ignore_errors=True)
+            os.close(lock)
+    while (lock := _locked(folder := tempfile.mkdtemp(prefix=_DRAFTS, dir=target))) is None:
+        pass  # another copy took it for a dead one's, before we had its lock
+    try:
+        yield folder
     finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
-def _copy(root: str, item: _Item, target: str, stop: threading.Event) -> None:
+def _locked(folder: str) -> int | None:
+    """The lock of a folder; None if somebody has it, or the folder is gone."""
+    with suppress(FileNotFoundError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), os.stat(folder)):
+                return lock
+        os.close(lock)
+    return None
+
+
+def _copy(root: str, item: _Item, target: str, draft: str, stop: threading.Event) -> None:
     if stop.is_set():
         return
     source, goal = os.path.join(root, item.path), os.path.join(target, item.path)
-    os.makedirs(os.path.dirname(goal), exist_ok=True)
-    draft = f"{goal}{_DRAFT}"
+    _make_folder(target, os.path.dirname(item.path))
+    if item.link:
+        os.symlink(os.readlink(source), draft)
+    else:
+        shutil.copyfile(source, draft)
+        shutil.copystat(source, draft)
+    os.replace(draft, goal)
+
+
+def _make_folder(target: str, path: str) -> None:
+    """A folder of the volume, with those above it; but not the volume itself, which somebody may just have deleted."""
+    if not path:
+        return
     try:
-        if os.path.lexists(draft):
-            os.unlink(draft)  # of a copy that was killed
-        if item.link:
-            os.symlink(os.readlink(source), draft)
-        else:
-            shutil.copyfile(source, draft)
-            shutil.copystat(source, draft)
-        os.replace(draft, goal)
-    finally:
-        if os.path.lexists(draft):
-            os.unlink(draft)
+        os.mkdir(os.path.join(target, path))
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        if not os.path.isdir(target):
+            raise
+        _make_folder(target, os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(os.path.join(target, path))
 
 
 def _told(problem: OSError) -> OutlastError:

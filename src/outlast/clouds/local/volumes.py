@@ -20,6 +20,8 @@ from outlast.clouds.stores import Volume
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+# No volume can be called like this.
+_GONE = ".deleted"
 
 
 class LocalVolumes:
@@ -61,8 +63,12 @@ class LocalVolumes:
         return self.find(name)
 
     def delete(self, name: str) -> None:
+        folder = self._folder(name)
         with _told():
-            remove_tree(self._folder(name))
+            # In one step it is nobody's any more: who copies into it meanwhile is told, and makes no half of it anew.
+            with suppress(FileNotFoundError):
+                os.rename(folder, f"{folder}{_GONE}")
+            remove_tree(f"{folder}{_GONE}")
 
     def _folder(self, name: str) -> str:
         if not _NAME.fullmatch(name):
