@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -61,6 +62,21 @@ def test_a_machine_whose_user_was_interrupted_is_not_left(team: Team, holding: H
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+    assert team.machines() == []
+    assert not team.workspace.bucket.children("machines/")
+
+
+def test_a_machine_whose_user_was_killed_is_the_reapers_at_once(team: Team, holding: Holding) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with door.door(team.cloud, team.workspace, holding, say=lambda _: None):
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+    [machine] = team.machines()
+    assert machine.name in team.done("reap")
     assert team.machines() == []
     assert not team.workspace.bucket.children("machines/")
 

@@ -184,6 +184,9 @@ class Applier:
             except NotFound:
                 pass  # somebody was first
         self.clouds[step.cloud].delete(step.machine)
+        if hand is not None and hand.id == step.hand:
+            # The record goes last, so that one cut short is found again; and it goes: nobody else would take it away.
+            self.observer.hands.take_back(hand)
 
     def _release(self, step: Release) -> None:
         seconds = self._ran_s(step)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
 from outlast.clouds.cloud import Boot, Needs, Range
-from outlast.errors import CloudError, OutlastError
+from outlast.errors import CloudError, OutlastError, UsageError, WorkspaceError
 from outlast.machines import care as machine_care
 from outlast.machines import sshfiles
 from outlast.machines.make import Wish, finish, make, unmake
@@ -23,6 +24,8 @@ from outlast.workspace.workspace import Workspace
 PURPOSE = "volume"
 # A laptop that was forgotten in a drawer must not go on paying for the machine behind its mount.
 LIFE_S = 12 * 3600.0
+# Whose machine is there for one command says so this often; after a quarter of an hour without it is the reaper's.
+_BEAT_S = 60.0
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +35,11 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-def open_door(cloud: Keeper, workspace: Workspace, holding: Holding, *, say: Callable[[str], None]) -> Door:
-    """Raises with nothing left behind."""
+def open_door(
+    cloud: Keeper, workspace: Workspace, holding: Holding, *, say: Callable[[str], None], stays: bool = True
+) -> Door:
+    """Raises with nothing left behind. If it `stays` it is there until somebody closes it, or for `LIFE_S`; else it is
+    this process's, and with it the reaper's."""
     hands = Hands(workspace)
     folder = holding.mount_kind == "folder"
     wish = Wish(
@@ -53,8 +59,9 @@ def open_door(cloud: Keeper, workspace: Workspace, holding: Holding, *, say: Cal
         else:
             script = nfs_script(holding.source, path, holding.options) + f"chmod 1777 {shlex.quote(path)}\n"
             link.run(["sudo", "-n", "sh", "-c", script])
-        # The reaper takes it if nobody comes back for it.
-        finish(hands, msgspec.structs.replace(hand, until=hands.now() + LIFE_S))
+        if stays:
+            # The reaper takes it if nobody comes back for it.
+            finish(hands, msgspec.structs.replace(hand, until=hands.now() + LIFE_S))
         undo.pop_all()
     return Door(machine=machine.name, path=path)
 
@@ -69,16 +76,30 @@ def door(
     cloud: Keeper, workspace: Workspace, holding: Holding, *, say: Callable[[str], None]
 ) -> Iterator[tuple[Door, Link]]:
     """For as long as one command takes."""
-    opened = open_door(cloud, workspace, holding, say=say)
+    opened = open_door(cloud, workspace, holding, say=say, stays=False)
     link = Link(cloud, opened.machine)
+    over = threading.Event()
+    beat = threading.Thread(target=_beat, args=(Hands(workspace), opened.machine, over), name="door", daemon=True)
+    beat.start()
     try:
         yield opened, link
     finally:
+        over.set()
+        beat.join()
         link.close()
         try:
             close_door(cloud, workspace, opened.machine)
         except OutlastError as problem:
             say(f"{opened.machine} may be there and may bill: {problem.message}; `outlast reap` deletes it")
+
+
+def _beat(hands: Hands, machine: str, over: threading.Event) -> None:
+    """Say again and again that somebody uses the machine."""
+    while not over.wait(_BEAT_S):
+        # Passing, or the machine was given up meanwhile: then the command itself will say so.
+        with suppress(WorkspaceError, UsageError):
+            if (hand := hands.find(machine)) is not None:
+                hands.write(hand)
 
 
 def listing(link: Link, path: str) -> list[tuple[str, int, bool]]:
