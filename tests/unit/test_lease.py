@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from outlast.workspace.folder import FolderBucket
 from outlast.workspace.hand import Hand, Hands, name_of_this_process
-from outlast.workspace.lease import Holder, began, computer
+from outlast.workspace.lease import Holder, Lease, began, computer
 from outlast.workspace.workspace import open_workspace
 
 _CONTAINED = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
@@ -72,3 +73,14 @@ def test_a_maker_whose_number_another_process_has_by_now_is_gone_and_the_other_o
         assert view.abandoned
         assert other.poll() is None
         other.kill()
+
+
+def test_a_lease_that_was_lost_is_not_taken_again_by_whoever_only_renews_it(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path))
+    first, second = (Lease(bucket, "image", who=who, ttl_s=0.0) for who in ("one:1", "two:2"))
+    assert first.hold()
+    assert first.renew()
+    assert second.hold(), "the first was silent for too long"
+    second.release()
+    assert not first.renew(), "somebody else did the work meanwhile"
+    assert first.hold(), "who asks for it anew gets it"

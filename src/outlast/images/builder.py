@@ -130,7 +130,7 @@ class Builder:
                     self.log.flush()
                     if time.monotonic() - beaten_at > _BEAT_S:
                         beaten_at = time.monotonic()
-                        if self.lease.hold() and self.hands.find(hand.name) is not None:
+                        if self.lease.renew() and self.hands.find(hand.name) is not None:
                             self.hands.write(hand)
                 except StoreUnreachable:
                     continue  # passing; if it is not, the build itself will say so
@@ -215,7 +215,7 @@ class Builder:
         return tuple(find.path for find in doomed)
 
     def _freeze(self, hand: Hand) -> Image:
-        if not self.lease.hold():
+        if not self.lease.renew():
             raise OutlastError(
                 "somebody else builds the same image meanwhile: this computer was silent for too long",
                 hint="build again: it waits for the other build, or finds its image",

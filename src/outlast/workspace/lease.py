@@ -117,6 +117,13 @@ class Lease:
         self._forget_before(self.epoch)
         return True
 
+    def renew(self) -> bool:
+        """Say that it is still ours, if it is. Once lost it is not taken again: who had it meanwhile did its work."""
+        if not self.epoch or self._newest() != self.epoch:
+            return False
+        self._beat()
+        return True
+
     def release(self) -> None:
         """Let the next one take it at once instead of after the time to live."""
         if self.epoch and self._newest() == self.epoch:
