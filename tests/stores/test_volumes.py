@@ -284,11 +284,31 @@ def test_mount_shows_it_here_and_unmount_undoes_it(team: Team) -> None:
     assert (inside(team) / "new").read_text() == "3"
     assert described(team)["mounted"][0]["path"] == str(here)
     assert "already" in team.refused(21, "volume", "mount", "demos", "here")
+    assert f"mounted here, at {here}" in team.refused(21, "volume", "delete", "demos", "--yes")
+    (team.root / "home" / ".outlast" / "mounts" / "torn.json").write_text("{")
     team.done("volume", "unmount", "here")
     assert not os.path.lexists(here)
     assert (inside(team) / "two.txt").exists()
     team.write("full/file", "")
     assert "not an empty folder" in team.refused(21, "volume", "mount", "demos", "full")
+
+
+def test_a_mount_whose_command_was_killed_can_be_undone(team: Team) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    team.done("volume", "create", "demos", "--size", "1GB")
+    (inside(team) / "two.txt").write_text("22")
+    deadly = team.root / "bin" / "mount"
+    deadly.parent.mkdir()
+    deadly.write_text(f'#!/bin/sh\n{shutil.which("mount")} "$@"\nkill -9 $PPID\n')
+    deadly.chmod(0o755)
+    path = f"{deadly.parent}:{team.environment['PATH']}"
+    assert team.outlast("volume", "mount", "demos", "here", PATH=path).returncode == -signal.SIGKILL
+    here = team.project / "here"
+    assert (here / "two.txt").exists()
+    team.done("volume", "unmount", "here")
+    assert not here.exists()
+    assert str(here) not in Path("/proc/self/mounts").read_text()
 
 
 def test_through_a_machine_it_is_mounted_by_sshfs_and_the_machine_goes_with_it(team: Team) -> None:

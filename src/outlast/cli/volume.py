@@ -10,7 +10,7 @@ from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.store_find import agreed, cloud_option, holdings_of, size, tell_all, volume_argument
 from outlast.cli.terminal import money, note, tell_damaged
 from outlast.cli.volume_use import ls, mount, populate, unmount
-from outlast.errors import Damaged
+from outlast.errors import Damaged, StoreTaken
 
 if TYPE_CHECKING:
     from outlast.clouds.stores import Volume
@@ -121,12 +121,15 @@ def resize(name: str, size_text: str, workspace_url: str) -> int:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @workspace_option
 def delete(name: str, yes: bool, workspace_url: str) -> int:
-    """Delete the volume NAME with all that is in it. It asks first, and refuses while a run uses it."""
-    from outlast.volumes import care
+    """Delete the volume NAME with all that is in it. It asks first, and refuses while it is in use."""
+    from outlast.volumes import care, laptop
 
     holdings = holdings_of(workspace_url, "volume")
     holding = holdings.demand(name)
     cloud = care.keeper(clouds(holdings.workspace), holding.cloud)
+    if here := laptop.there(holdings.workspace, name):
+        why = f"the volume `{name}` is mounted here, at {here[0].path}; nothing was deleted"
+        raise StoreTaken(why, hint=f"outlast volume unmount {here[0].path}")
     if not yes and not agreed(f"delete the volume {name} on {holding.cloud}, and all that is in it?"):
         note("nothing was deleted")
         return 0

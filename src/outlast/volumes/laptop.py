@@ -21,6 +21,7 @@ from outlast.errors import NoSuchStore, OutlastError, StoreTaken
 from outlast.machines.ssh import Link
 from outlast.volumes.care import Keeper
 from outlast.volumes.door import close_door, open_door
+from outlast.workspace.codec import decoded, readable
 from outlast.workspace.holdings import Holding
 from outlast.workspace.workspace import Workspace
 
@@ -69,13 +70,16 @@ def _near(holding: Holding, workspace: Workspace, full: str) -> Mounted:
     made = Mounted(path=full, volume=holding.name, workspace=workspace.url, cloud=holding.cloud, how="bind")
     os.makedirs(full, exist_ok=True)
     mounting = shutil.which("mount") if os.geteuid() == 0 else None
+    # The record first: what a killed command has mounted could not be undone by it otherwise.
     if mounting:
+        _remember(made)
         done = subprocess.run([mounting, "--bind", holding.source, full], capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            return _remember(made)
+            return made
+    made = _remember(msgspec.structs.replace(made, how="link"))
     os.rmdir(full)
     os.symlink(holding.source, full)
-    return _remember(msgspec.structs.replace(made, how="link"))
+    return made
 
 
 def _far(cloud: Keeper, workspace: Workspace, holding: Holding, full: str, say: Callable[[str], None]) -> Mounted:
@@ -138,15 +142,27 @@ def _umount(known: Mounted, full: str) -> None:
 
 
 def every() -> list[Mounted]:
+    """All that are remembered. A record that cannot be read hides none of the others."""
     try:
-        names = sorted(os.listdir(_folder()))
+        names = sorted(name for name in os.listdir(_folder()) if name.endswith(".json"))
     except FileNotFoundError:
         return []
-    found = []
-    for name in names:
-        with open(f"{_folder()}/{name}", "rb") as file:
-            found.append(msgspec.json.decode(file.read(), type=Mounted))
-    return found
+    return readable(names, _read, {})
+
+
+def there(workspace: Workspace, volume: str) -> list[Mounted]:
+    """Where a volume is seen on this computer."""
+    known = [one for one in every() if (one.workspace, one.volume) == (workspace.url, volume)]
+    return [one for one in known if _is_there(one)]
+
+
+def _read(name: str) -> Mounted | None:
+    path = f"{_folder()}/{name}"
+    try:
+        with open(path, "rb") as file:
+            return decoded(file.read(), Mounted, path)
+    except FileNotFoundError:
+        return None  # unmounted meanwhile
 
 
 def find(full: str) -> Mounted | None:
