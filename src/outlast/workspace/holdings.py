@@ -15,7 +15,7 @@ import msgspec
 from outlast.errors import Exists, Missing, NoSuchStore, StoreTaken, UsageError
 from outlast.spec import fields
 from outlast.workspace.codec import decoded, readable
-from outlast.workspace.hand import QUIET_S, name_of_this_process
+from outlast.workspace.hand import QUIET_S, mark_of_this_process
 from outlast.workspace.lease import Holder
 from outlast.workspace.ledger import Line
 from outlast.workspace.workspace import Workspace
@@ -78,7 +78,7 @@ class Holdings:
 
     def create(self, wish: Holding) -> Holding:
         """Write the intent. Raises StoreTaken; a record whose maker is gone is taken over, with its id."""
-        fresh = msgspec.structs.replace(wish, by=name_of_this_process())
+        fresh = msgspec.structs.replace(wish, by=mark_of_this_process())
         try:
             self.bucket.create(self._key(wish.name), msgspec.json.encode(fresh))
             return fresh
@@ -121,7 +121,7 @@ class Holdings:
         return holding
 
     def write(self, holding: Holding) -> Holding:
-        fresh = msgspec.structs.replace(holding, by=name_of_this_process())
+        fresh = msgspec.structs.replace(holding, by=mark_of_this_process())
         self.bucket.put(self._key(holding.name), msgspec.json.encode(fresh), durable=True)
         return fresh
 
