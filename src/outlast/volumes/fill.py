@@ -145,10 +145,11 @@ def _drafts(target: str) -> Iterator[str]:
 def _locked(folder: str) -> int | None:
     """The lock of a folder; None if somebody has it, or the folder is gone."""
     with suppress(FileNotFoundError):
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        # A file, not the folder itself: on NFS only what can be written is locked.
+        lock = os.open(path := f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), os.stat(folder)):
+            if os.path.samestat(os.fstat(lock), os.stat(path)):
                 return lock
         os.close(lock)
     return None
