@@ -16,7 +16,7 @@ _AFTER_SAVE_S = 0.3
 # And something in the checkpoint that would be missed: so many steps, or so many checkpoints.
 _STEPS, _SAVES = 3, 3
 # Where the middle is known, or saves come without a pause, none is waited for: it might come when all is over.
-_MIDDLE, _MANY_SAVES = 0.5, 8
+_MIDDLE, _MANY_SAVES = 0.5, 4
 # A program that never saves is struck when so much of it is over: each attempt begins anew, and all can be struck.
 _UNSAVED = 0.4
 
