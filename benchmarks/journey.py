@@ -5,6 +5,7 @@ All stamps are of this one computer's clock: those of the story, of the machine'
 
 from __future__ import annotations
 
+import glob
 import itertools
 import json
 import os
@@ -59,9 +60,10 @@ class Journey:
         folder = f"{self.home.cloud.root}/machines/{machine}"
         with open(f"{folder}/machine.json", encoding="utf-8") as file:
             stamps["launch called"] = json.load(file)["created_at"]
-        stamps["keeper runs"] = os.stat(f"{folder}/startup-script").st_mtime
-        stamps["init runs"] = os.stat(f"{folder}/bin/shutdown").st_mtime
-        stamps["agent has the code"] = os.stat(f"{folder}/disk/home/work").st_mtime
+        stamps["keeper runs"] = os.stat(f"{folder}/box/startup-script").st_mtime
+        # Where machines have a root of their own, and where they have not.
+        stamps["init runs"] = _written(f"{folder}/disk/*/local/sbin/shutdown", f"{folder}/bin/shutdown")
+        stamps["agent has the code"] = _written(f"{folder}/disk/top/root/**/work", f"{folder}/disk/home/work")
         stamps["Started"] = self.told(ev.Started, attempt)
 
     def end(self) -> None:
@@ -70,6 +72,12 @@ class Journey:
             check=True,
         )  # fmt: skip
         self.process.communicate(timeout=60)
+
+
+def _written(*patterns: str) -> float:
+    """When the first of them that is there was written."""
+    found = [path for pattern in patterns for path in glob.glob(pattern, recursive=True, include_hidden=True)]
+    return os.stat(found[0]).st_mtime
 
 
 def submitted(journey: Journey) -> Stamps:
