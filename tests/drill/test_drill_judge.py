@@ -104,6 +104,8 @@ def test_few_blows_are_the_telling_ones_and_come_in_order() -> None:
         ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.5, steps_saved=2), "strike"),
         ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.1, progress=0.4), "wait"),
         ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.1, progress=0.5), "strike"),
+        ("in the middle", sight(progress=0.55), "wait"),
+        ("in the middle", sight(progress=0.6), "strike"),
         ("in the middle", sight(saves=4, own_saves=4, since_save_s=0.1), "strike"),
         ("in the middle", sight(running_s=61.0), "strike"),
         ("while saving", sight(writing=True), "wait"),

@@ -15,8 +15,9 @@ END = 0.85
 _AFTER_SAVE_S = 0.3
 # And something in the checkpoint that would be missed: so many steps, or so many checkpoints.
 _STEPS, _SAVES = 3, 3
-# Where the middle is known, or saves come without a pause, none is waited for: it might come when all is over.
-_MIDDLE, _MANY_SAVES = 0.5, 4
+# Where the middle is known, or saves come without a pause, none is waited for: it might come when all is over. Nor is a
+# save that would make it worth: the files of a program that never rests are not whole before it does.
+_MIDDLE, _MIDDLE_AT_LAST, _MANY_SAVES = 0.5, 0.6, 4
 # A program that never saves is struck when so much of it is over: each attempt begins anew, and all can be struck.
 _UNSAVED = 0.4
 
@@ -91,5 +92,7 @@ def due(blow: Blow, sight: Sight, *, wait_s: float) -> Due:
     if blow.moment == "while saving":
         return "strike" if sight.writing and sight.saves else "wait"
     worth = sight.steps_saved is None or sight.steps_saved >= _STEPS or sight.own_saves >= _SAVES
+    if (sight.progress or 0.0) >= _MIDDLE_AT_LAST:
+        return "strike"
     now = (sight.progress or 0.0) >= _MIDDLE or sight.own_saves >= _MANY_SAVES or sight.since_save_s > _AFTER_SAVE_S
     return "strike" if sight.own_saves and worth and now else "wait"

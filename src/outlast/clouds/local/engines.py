@@ -64,6 +64,8 @@ class MariaDb:
             find("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={seen}/data",
+            # Not the computer's: whoever starts there removes what looks like a table of one that was killed.
+            f"--tmpdir={seen}/run",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
             "--skip-name-resolve",
@@ -83,6 +85,7 @@ class MariaDb:
             find("mariadbd"),
             "--no-defaults",
             f"--datadir={seen}/data",
+            f"--tmpdir={seen}/run",
             # Below its data folder, where it works: the whole path may be longer than a socket's may be.
             "--socket=server.sock",
             f"--pid-file={seen}/run/server.pid",
