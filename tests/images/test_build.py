@@ -91,6 +91,14 @@ def test_a_recipe_becomes_an_image_that_a_run_boots_from(project: Home) -> None:
     assert any(path.endswith("/.env") for path in facts["result"]["scrubbed"])
 
 
+def test_the_last_words_of_a_script_are_told_although_their_line_has_no_end(shop: Home) -> None:
+    plain(shop, "echo one\nprintf 'last words' >&2\nexit 3\n")
+    answer = shop.outlast("image", "build")
+    assert answer.returncode == 1
+    assert "setup.sh, line 3: `exit 3` ended with 3" in answer.stderr
+    assert answer.stderr.split("error:")[1].count("    last words\n") == 1
+
+
 def test_a_script_that_fails_at_line_7_says_so_and_leaves_nothing(shop: Home) -> None:
     plain(shop, "# one\necho two\n\necho four\n\necho six\nls /nowhere/at/all\necho eight\n")
     answer = shop.outlast("image", "build")

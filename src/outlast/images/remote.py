@@ -156,7 +156,10 @@ class Remote:
             told = steps.failure_of(line)
             if told is not None:
                 failed.append(told)
-                continue
+                # A program may have left its last line without an end.
+                line = line.partition(steps.MARK)[0]
+                if not line:
+                    continue
             tail.append(line)
             self.write(line)
 

@@ -20,14 +20,16 @@ SYSTEM_PLACE = "/opt/outlast/env"
 HOME_PLACE = "$HOME/.outlast/env"
 # Where scripts and files wait on the builder; it does not get into the image.
 BUILD_FOLDER = ".outlast/build"
-_MARK = "@outlast-failed@"
-_FAILED = re.compile(rf"{_MARK} line (\d+) code (\d+)")
+MARK = "@outlast-failed@"
+_FAILED = re.compile(rf"{MARK} line (\d+) code (\d+)")
 
 _SUDO = 'sudo=""; [ "$(id -u)" = 0 ] || sudo="sudo -n"\n'
 
 # The script is in a file of its own, so that its first line is line 1. The trap is inherited by functions and by what
 # is sourced. `BASH_SOURCE` tells whether a line is the script's own; the end counts as the command that sourced it.
+# Both outputs are one, for ssh would bring them by two ways, and the end of a script in the middle of an error's line.
 _WRAPPER = """\
+exec 2>&1
 set -eETo pipefail
 outlast_own=$1
 outlast_end() {
