@@ -146,6 +146,17 @@ def shell() -> str:
     return next((shell for shell in _SHELLS if os.path.exists(shell)), "/bin/sh")
 
 
+def mount_all(variables: dict[str, str]) -> None:
+    """What the machine's own /etc/fstab says of the disks beside its boot disk."""
+    try:
+        with open("/etc/fstab", encoding="utf-8", errors="replace") as file:
+            lines = [line for line in file if line.strip() and not line.lstrip().startswith("#")]
+        if lines:
+            os.waitpid(os.posix_spawnp("mount", ["mount", "-a"], variables), 0)
+    except OSError as problem:
+        say(f"/etc/fstab: {problem}")
+
+
 def _write_switches(inside: Inside) -> None:
     """Commands that switch off the machine, where the real ones would switch off the user's computer."""
     refusal = "#!/bin/sh\necho 'reboot: a local machine cannot reboot itself; power it off and start it' >&2\nexit 1\n"

@@ -13,17 +13,21 @@ import selectors
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from outlast.clouds.local import init
+from outlast.clouds.local.drives import Drives
 from outlast.clouds.local.files import remove_tree
 from outlast.clouds.local.folder import Folder
-from outlast.clouds.local.isolation import isolation
+from outlast.clouds.local.isolation import Inside, isolation
 
 # How long a wish may lie unseen when its signal was lost.
 _LOOK_EVERY_S = 1.0
 # How long a shutdown script may take when the machine is stopped, as on GCE.
 _STOP_S_MAX = 90.0
+# The mounts of a machine that was switched off go a moment after its processes, and only then can it have its disks.
+_DRIVES_S = 3.0
 _ATTRIBUTE_KEYS = "ssh-keys"
 
 
@@ -46,6 +50,7 @@ class Keeper:
         self.last_words = False
         # Who may come in, as far as the door is opened: nobody.
         self.door: tuple[int, str, bool] = (0, "", False)
+        self.drives = Drives(folder, mode)
 
     def boot(self) -> None:
         """Bring up init; from here on the machine runs."""
@@ -58,13 +63,13 @@ class Keeper:
             seen_through = str(self.facts.get("mode")) in ("root", "userns")
             _copy_image(self.folder, [] if seen_through else list(self.facts.get("layers", [])))
         init.fill_box(self.folder, self.folder.attributes())
+        self.drives.fetch(patience_s=_DRIVES_S)
         os.makedirs(f"{self.folder.path}/ssh", mode=0o711, exist_ok=True)
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
-        self.running = self.isolation.boot(
-            self.folder, lambda inside, died, end: init.Init(inside).run(keeper_died=died, at_the_end=end)
-        )
+        self.running = self.isolation.boot(self.folder, self._be_init)
         self.init_pid = self.running.init_pid
+        self.drives.made_by_init()
         self._tell_sessions(str(self.init_pid))
         self.folder.set_state(
             phase="running",
@@ -75,6 +80,16 @@ class Keeper:
             ssh_port=self.running.ssh_port,
             metadata=self.running.listener.getsockname()[:2],
         )
+
+    def _be_init(self, inside: Inside, died: Callable[[], bool], end: Callable[[], object]) -> NoReturn:
+        """In the machine, to its end."""
+        if self.drives.seen:
+            try:
+                self.drives.make("/dev")
+                init.mount_all(inside.variables)
+            except OSError as problem:
+                init.say(f"its disks cannot be seen: {problem}")
+        init.Init(inside).run(keeper_died=died, at_the_end=end)
 
     def _tell_sessions(self, init_pid: str) -> None:
         """Where whoever logs in finds the machine; nowhere once it is off."""
@@ -132,9 +147,20 @@ class Keeper:
             self.ending = Ending("life over", delete=True)
         elif verdict == "preempted":
             self.preempt(notice=True, grace_s=grace_s)
-        if self.service.refresh(grace_s=grace_s):
+        changed = self.service.refresh(grace_s=grace_s)
+        if changed:
             init.fill_box(self.folder, self.folder.attributes())
+        if changed or self.drives.lacking:
+            self._change_drives()
         self._open_door()
+
+    def _change_drives(self) -> None:
+        """Disks come and go while the machine runs."""
+        self.drives.fetch()
+        try:
+            self.drives.make(f"/proc/{self.init_pid}/root/dev")
+        except OSError as problem:
+            self.folder.print_serial(f"its disks cannot be seen: {problem}")
 
     def _has_last_words(self, patience_s: float) -> bool:
         """Let the machine run its shutdown script, which ends with its power. False when it has none."""

@@ -110,6 +110,8 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
     if is_new and not tops:
         # Not over an image: it has its accounts, and those who were added to them.
         _accounts(root, rootless=rootless)
+        # This computer's names disks that no machine has.
+        _replace(f"{root}/etc/fstab", "# <file system> <mount point> <type> <options> <dump> <pass>\n", 0o644)
     _names(root, folder.name, cable)
     _share(f"{folder.path}/box", f"{root}/run/outlast")
     _share(f"{folder.path}/ssh", f"{root}/run/outlast-ssh", writable=False)

@@ -1,14 +1,20 @@
-"""What stands behind a disk: a machine of the local cloud whose boot disk it is, or an image it will be made from."""
+"""What stands behind a disk: a machine of the local cloud whose boot disk it is, an image that it will be made from, or
+a file of this computer, if the disk holds no system."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+from contextlib import suppress
 
 from outlast.clouds.cloud import Image, Machine
 from outlast.clouds.local.catalog import BASE_IMAGE
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.links import Doc, Ref
-from outlast.errors import NotFound
+from outlast.errors import CloudError, NotFound
+
+_GB = 2**30
 
 
 def machine_of(desk: Desk, name: str) -> Machine | None:
@@ -57,3 +63,48 @@ def release(desk: Desk, local: str) -> None:
         if any(doc.get("_local") == local for _, doc in desk.store.each(collection)):
             return
     desk.cloud.delete_image(local)
+
+
+def drive_path(desk: Desk, drive: str) -> str:
+    return f"{desk.cloud.root}/drives/{drive}"
+
+
+def drive(desk: Desk, disk: Doc) -> str:
+    """The file behind a disk, as large as that. Made if need be: empty, or a copy of what the disk was made from."""
+    path, size = drive_path(desk, disk["_drive"]), int(disk["sizeGb"]) * _GB
+    with desk.names:
+        if not os.path.exists(path):
+            copy_drive(desk, str(disk.get("_copied", "")), disk["_drive"])
+        # Sparse: it takes the room of what is written to it.
+        if os.path.getsize(path) < size:
+            os.truncate(path, size)
+    return path
+
+
+def copy_drive(desk: Desk, source: str, drive: str) -> int:
+    """Another file with what is in this one now, or with nothing; answers with the bytes that it takes."""
+    path = drive_path(desk, drive)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    draft = f"{path}.draft"
+    if source and os.path.exists(drive_path(desk, source)):
+        words = ["cp", "--reflink=auto", "--sparse=always", drive_path(desk, source), draft]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+            raise CloudError(f"the disk cannot be copied: {done.stderr.strip()}", hint="is there room for it?")
+    else:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+    os.replace(draft, path)
+    return os.stat(path).st_blocks * 512
+
+
+def release_drive(desk: Desk, drive: str) -> None:
+    """Delete a file if nobody names it any more."""
+    if not drive:
+        return
+    for collection in ("images", "snapshots", "disks"):
+        if any(drive in (doc.get("_drive"), doc.get("_copied")) for _, doc in desk.store.each(collection)):
+            return
+    with suppress(FileNotFoundError):
+        os.unlink(drive_path(desk, drive))

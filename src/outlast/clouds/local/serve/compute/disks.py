@@ -1,4 +1,4 @@
-"""Disks: made by themselves or with a machine, kept or deleted with it. A boot disk is a machine of the local cloud."""
+"""Disks: made by themselves or with a machine, kept or deleted with it. What stands behind one is in `backing`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make(desk: Desk, ref: Ref, params: Doc, *, field: str) -> Doc:
     doc = new_resource(ref, "disk", {**body, "name": ref.name})
     source, size_gb = _source(desk, ref, params, field)
     asked = number(params.get("diskSizeGb") or params.get("sizeGb") or size_gb, f"{field}.sizeGb")
-    if asked < size_gb and source["_local"]:
+    if asked < size_gb and (source["_local"] or "_copied" in source):
         raise invalid(
             f"Invalid value for field '{field}.diskSizeGb': '{asked}'. Requested disk size cannot be smaller than the"
             f" image size ({size_gb} GB)"
@@ -33,6 +33,8 @@ def make(desk: Desk, ref: Ref, params: Doc, *, field: str) -> Doc:
         "architecture": "X86_64",
         "labelFingerprint": fingerprint(params.get("labels", {})),
         **source,
+        # A disk that holds no system has a file of its own.
+        **({} if source["_local"] else {"_drive": doc["id"]}),
     }
 
 
@@ -48,7 +50,8 @@ def _source(desk: Desk, ref: Ref, params: Doc, field: str) -> tuple[Doc, int]:
         return {"_local": ""}, _BLANK_GB
     if image["status"] != "READY":
         raise Refused(400, "resourceNotReady", f"The resource '{ref_of(image['selfLink']).path}' is not ready")
-    return {**doc, "_local": image["_local"]}, int(image["diskSizeGb"])
+    copied = {"_copied": image["_drive"]} if image.get("_drive") else {}
+    return {**doc, "_local": image.get("_local", ""), **copied}, int(image["diskSizeGb"])
 
 
 def insert(desk: Desk, call: Call) -> Doc:
@@ -59,35 +62,22 @@ def insert(desk: Desk, call: Call) -> Doc:
         params["sourceImage"] = call.query["sourceImage"]
     with desk.names:
         desk.store.put(ref, make(desk, ref, params, field="resource"))
-    return desk.begin(call, ref, "insert", lambda: None)
+    return desk.begin(call, ref, "insert", lambda: fill(desk, ref))
 
 
-def resize(desk: Desk, call: Call) -> Doc:
-    ref = call.ref("disks")
-    doc = desk.find(ref)
-    size_gb = number(call.body.get("sizeGb", ""), "sizeGb")
-    if size_gb < int(doc["sizeGb"]):
-        told = f"New disk size '{size_gb}' GB must be larger than existing size '{doc['sizeGb']}' GB."
-        raise invalid(f"Invalid value for field 'sizeGb': '{size_gb}'. {told}")
-
-    def work() -> None:
-        if machine := doc.get("_machine"):
-            desk.cloud.resize(machine, disk_gb=float(size_gb))
-        desk.change(ref, sizeGb=str(size_gb))
-        for user in map(ref_of, doc.get("users", [])):
-            attached = desk.find(user)["disks"]
-            grown = [{**one, "diskSizeGb": str(size_gb)} if ref_of(one["source"]) == ref else one for one in attached]
-            desk.change(user, disks=grown)
-
-    return desk.begin(call, ref, "resizeDisk", work)
+def fill(desk: Desk, ref: Ref) -> None:
+    """Copy what the disk is made from now: that may be deleted before the disk is used."""
+    if (doc := desk.store.get(ref)) is not None and "_copied" in doc:
+        backing.drive(desk, doc)
+        desk.change(ref, _copied=None)
+        backing.release_drive(desk, doc["_copied"])
 
 
 def delete(desk: Desk, call: Call) -> Doc:
     ref = call.ref("disks")
     doc = desk.find(ref)
     if users := doc.get("users"):
-        told = f"The disk resource '{ref.path}' is already being used by '{ref_of(users[0]).path}'"
-        raise Refused(400, "resourceInUseByAnotherResource", told)
+        raise in_use(ref, users[0])
     return desk.begin(call, ref, "delete", lambda: discard(desk, ref))
 
 
@@ -99,13 +89,15 @@ def discard(desk: Desk, ref: Ref) -> None:
         desk.cloud.delete(machine)
     desk.store.drop(ref)
     backing.release(desk, str(doc.get("_local", "")))
+    for drive in (doc.get("_drive"), doc.get("_copied")):
+        backing.release_drive(desk, str(drive or ""))
 
 
 def attached(disk: Ref, doc: Doc, wish: Doc, index: int) -> Doc:
     """A disk as its machine lists it."""
     return {
         "kind": "compute#attachedDisk",
-        "type": "PERSISTENT",
+        "type": wish.get("type") or "PERSISTENT",
         "mode": wish.get("mode", "READ_WRITE"),
         "source": disk.link,
         "deviceName": wish.get("deviceName") or (disk.name if index else f"persistent-disk-{index}"),
@@ -116,6 +108,44 @@ def attached(disk: Ref, doc: Doc, wish: Doc, index: int) -> Doc:
         "diskSizeGb": doc["sizeGb"],
         "architecture": "X86_64",
     }
+
+
+def plugged(desk: Desk, doc: Doc) -> list[Doc]:
+    """The disks beside the boot disk, as the power supply of the instance's machine reads them."""
+    found, scratch = [], 0
+    for one in doc["disks"]:
+        disk = desk.store.get(ref_of(one["source"])) or {}
+        if one["boot"] or not disk.get("_drive"):
+            continue
+        nvme = one["interface"] == "NVME"
+        if one["type"] == "SCRATCH":
+            aliases, scratch = [f"google-local-{'nvme-' if nvme else ''}ssd-{scratch}"], scratch + 1
+        else:
+            aliases = [f"google-{one['deviceName']}", f"scsi-0Google_PersistentDisk_{one['deviceName']}"]
+        plug = {"file": backing.drive(desk, disk), "gb": disk["sizeGb"], "aliases": aliases}
+        found.append({**plug, "bus": "nvme0n" if nvme else "sd", "read_only": one["mode"] == "READ_ONLY"})
+    return found
+
+
+def wipe_scratch(desk: Desk, doc: Doc) -> None:
+    """Disks that are part of the computer that a machine was on, and empty on the next one."""
+    for one in doc["disks"]:
+        disk = desk.store.get(ref_of(one["source"])) or {}
+        if one["type"] == "SCRATCH" and disk.get("_drive"):
+            backing.copy_drive(desk, "", disk["_drive"])
+
+
+def check_unused(desk: Desk, ref: Ref, doc: Doc, mode: str) -> None:
+    """Raises Refused for a disk that another machine has, unless all of them only read it."""
+    for user in doc.get("users", []):
+        modes = [one["mode"] for one in desk.find(ref_of(user))["disks"] if one["source"] == ref.link]
+        if mode != "READ_ONLY" or modes != ["READ_ONLY"]:
+            raise in_use(ref, user)
+
+
+def in_use(ref: Ref, user: str) -> Refused:
+    told = f"The disk resource '{ref.path}' is already being used by '{ref_of(user).path}'"
+    return Refused(400, "resourceInUseByAnotherResource", told)
 
 
 def use(desk: Desk, disk: Ref, user: Ref, *, used: bool) -> None:

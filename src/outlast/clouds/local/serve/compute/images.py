@@ -143,18 +143,23 @@ def _source(desk: Desk, call: Call, ref: Ref) -> tuple[Doc, Ref | None]:
         if not call.flag("forceCreate"):
             _check_idle(desk, source, disk)
         doc = {"sourceDisk": disk.link, "sourceDiskId": source["id"], "diskSizeGb": source["sizeGb"]}
-        return (doc, disk) if source.get("_machine") else ({**doc, "_local": source["_local"]}, None)
+        return (doc, disk) if is_written(source) else ({**doc, "_local": source["_local"]}, None)
     size_gb = str(max(number(body.get("diskSizeGb", 0), "resource.diskSizeGb"), int(source["diskSizeGb"])))
     return {
         given[0]: source["selfLink"],
         f"{given[0]}Id": source["id"],
         "diskSizeGb": size_gb,
-        "_local": source["_local"],
+        **{name: source[name] for name in ("_local", "_drive") if name in source},
     }, None
 
 
+def is_written(disk: Doc) -> bool:
+    """Whether there is more on a disk than the image that it was made from."""
+    return bool(disk.get("_machine") or disk.get("_drive"))
+
+
 def _check_idle(desk: Desk, disk: Doc, ref: Ref) -> None:
-    if (users := disk.get("users")) and backing.is_running(desk, disk):
+    if (users := disk.get("users")) and (disk.get("_drive") or backing.is_running(desk, disk)):
         told = f"The disk resource '{ref.path}' is already being used by '{ref_of(users[0]).path}'"
         raise Refused(400, "resourceInUseByAnotherResource", told)
 
@@ -186,15 +191,23 @@ def _make(desk: Desk, ref: Ref, disk: Ref | None) -> None:
         size: Doc = {}
         if disk is not None:
             with desk.names:
-                local = backing.local_image(desk, ref)
-                image = backing.freeze(desk, disk, local)
-            size = {"_local": local}
-            size["archiveSizeBytes" if ref.collection == "images" else "storageBytes"] = str(image.bytes)
+                size, taken = _copy(desk, ref, desk.find(disk), disk)
+            size["archiveSizeBytes" if ref.collection == "images" else "storageBytes"] = str(taken)
         desk.change(ref, status="READY", **size)
         made = True
     finally:
         if not made:
             desk.store.drop(ref)
+
+
+def _copy(desk: Desk, ref: Ref, source: Doc, disk: Ref) -> tuple[Doc, int]:
+    """What stands behind an image or snapshot of this disk, and how many bytes it takes."""
+    if source.get("_drive"):
+        backing.drive(desk, source)
+        drive = str(desk.find(ref)["id"])
+        return {"_drive": drive}, backing.copy_drive(desk, source["_drive"], drive)
+    local = backing.local_image(desk, ref)
+    return {"_local": local}, backing.freeze(desk, disk, local).bytes
 
 
 def create_snapshot(desk: Desk, call: Call) -> Doc:
@@ -215,10 +228,10 @@ def create_snapshot(desk: Desk, call: Call) -> Doc:
             "snapshotType": "STANDARD",
             "labelFingerprint": fingerprint(call.body.get("labels", {})),
         }
-        if not source.get("_machine"):
+        if not is_written(source):
             doc["_local"] = source["_local"]
         desk.store.put(ref, doc)
-    copied = disk if source.get("_machine") else None
+    copied = disk if is_written(source) else None
     return desk.begin(call, disk, "createSnapshot", lambda: _make(desk, ref, copied))
 
 
@@ -231,11 +244,12 @@ def insert_snapshot(desk: Desk, call: Call) -> Doc:
 
 def delete(desk: Desk, call: Call, collection: str) -> Doc:
     ref = call.ref(collection)
-    local = str(desk.find(ref).get("_local", ""))
+    doc = desk.find(ref)
 
     def work() -> None:
         desk.store.drop(ref)
-        backing.release(desk, local)
+        backing.release(desk, str(doc.get("_local", "")))
+        backing.release_drive(desk, str(doc.get("_drive", "")))
 
     return desk.begin(call, ref, "delete", work)
 

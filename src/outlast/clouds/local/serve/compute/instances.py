@@ -35,7 +35,8 @@ def create(desk: Desk, ref: Ref, body: Doc) -> None:
         wanted = wish.Wish(desk, ref, body)
         for disk, doc in wanted.disks.items():
             desk.store.put(disk, doc)
-        desk.store.put(ref, {**wanted.doc, "_creating": True})
+        made = [disk.link for disk in wanted.disks]
+        desk.store.put(ref, {**wanted.doc, "_creating": True, "_made": made})
         for attached in wanted.doc["disks"]:
             disks.use(desk, parse(attached["source"], near=ref.beside("disks", ""), field="source"), ref, used=True)
 
@@ -179,35 +180,6 @@ def service_account(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
 
 def protection(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
     return {"deletionProtection": call.query.get("deletionProtection", "true").lower() == "true"}
-
-
-def auto_delete(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
-    wanted = call.query.get("autoDelete", "").lower() == "true"
-    device = call.query.get("deviceName")
-    if device not in [disk["deviceName"] for disk in doc["disks"]]:
-        raise invalid(f"Invalid value for field 'disk': '{device}'. No attached disk found with device name '{device}'")
-    changed = [{**disk, "autoDelete": wanted} if disk["deviceName"] == device else disk for disk in doc["disks"]]
-    return {"disks": changed}
-
-
-def attach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
-    disk = parse(call.body.get("source"), near=ref.beside("disks", ""), field="resource.source")
-    found = desk.find(disk)
-    if users := found.get("users"):
-        told = f"The disk resource '{disk.path}' is already being used by '{users[0].partition('projects/')[2]}'"
-        raise Refused(400, "resourceInUseByAnotherResource", told)
-    disks.use(desk, disk, ref, used=True)
-    index = max(one["index"] for one in doc["disks"]) + 1
-    return {"disks": [*doc["disks"], disks.attached(disk, found, {**call.body, "boot": False}, index)]}
-
-
-def detach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
-    device = call.query.get("deviceName", "")
-    found = [disk for disk in doc["disks"] if disk["deviceName"] == device and not disk["boot"]]
-    if not found:
-        raise invalid(f"Invalid value for field 'disk': '{device}'. No attached disk found with device name '{device}'")
-    disks.use(desk, parse(found[0]["source"], near=ref.beside("disks", ""), field="source"), ref, used=False)
-    return {"disks": [disk for disk in doc["disks"] if disk is not found[0]]}
 
 
 def add_access(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.clouds.cloud import Boot, Machine
-from outlast.clouds.local import catalog
+from outlast.clouds.local import catalog, drives
 from outlast.clouds.local.serve.compute import backing, disks, fixed
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.links import Doc, Ref, last, ref_of, stable_number, timestamp
@@ -49,6 +49,7 @@ def raw_metadata(desk: Desk, ref: Ref, doc: Doc) -> dict[str, str]:
         ATTRIBUTE_OVERLAY: json.dumps(overlay(desk, ref, doc)),
         "ssh-keys": "\n".join(key.strip() for key in keys if key.strip()),
         "shutdown-script": guest_program("shutdown") if ending else "",
+        drives.ATTRIBUTE: json.dumps(disks.plugged(desk, doc)),
     }
 
 
@@ -125,6 +126,8 @@ def launch(desk: Desk, ref: Ref) -> None:
 
 
 def _launch(desk: Desk, ref: Ref, doc: Doc) -> None:
+    for attached in doc["disks"]:
+        disks.fill(desk, ref_of(attached["source"]))
     disk = ref_of(doc["disks"][0]["source"])
     boot_disk = desk.find(disk)
     former, image = str(boot_disk.get("_machine", "")), str(boot_disk.get("_local", ""))
@@ -193,6 +196,7 @@ def stop(desk: Desk, ref: Ref) -> None:
 
 def start(desk: Desk, ref: Ref) -> None:
     doc = desk.change(ref, _ended=None)
+    disks.wipe_scratch(desk, doc)
     tell(desk, ref)
     desk.cloud.start(doc["_machine"])
     _wait_running(desk, doc["_machine"])
@@ -231,7 +235,8 @@ def forget(desk: Desk, ref: Ref, doc: Doc) -> None:
     for attached in doc["disks"]:
         disk = ref_of(attached["source"])
         disks.use(desk, disk, ref, used=False)
-        if attached["autoDelete"] or (doc.get("_creating") and not (desk.store.get(disk) or {}).get("_machine")):
+        # One that could not be made takes with it what was made for it, and nothing that was there before.
+        if disk.link in doc.get("_made", []) if doc.get("_creating") else attached["autoDelete"]:
             disks.discard(desk, disk)
     desk.store.drop(ref)
 

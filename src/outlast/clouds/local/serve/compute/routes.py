@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outlast.clouds.local.serve.compute import advice, disks, fixed, groups, images, instances, plain
+from outlast.clouds.local.serve.compute import advice, attach, disks, fixed, groups, images, instances, plain
 from outlast.clouds.local.serve.compute.desk import Call, Desk, Handler, aggregated, listing
 from outlast.clouds.local.serve.compute.links import GLOBAL, ROOT, Doc, check_place, render
 from outlast.clouds.local.serve.message import Answer, Request, json_answer
@@ -84,9 +84,9 @@ def _instances(desk: Desk) -> Iterator[Entry]:
         "setScheduling": instances.scheduling,
         "setServiceAccount": instances.service_account,
         "setDeletionProtection": instances.protection,
-        "setDiskAutoDelete": instances.auto_delete,
-        "attachDisk": instances.attach_disk,
-        "detachDisk": instances.detach_disk,
+        "setDiskAutoDelete": attach.auto_delete,
+        "attachDisk": attach.attach_disk,
+        "detachDisk": attach.detach_disk,
         "addAccessConfig": instances.add_access,
         "deleteAccessConfig": instances.delete_access,
     }
@@ -122,7 +122,7 @@ def _disks(desk: Desk) -> Iterator[Entry]:
     yield "POST", here, _with(desk, disks.insert)
     yield "GET", one, get
     yield "DELETE", one, _with(desk, disks.delete)
-    yield "POST", f"{one}/resize", _with(desk, disks.resize)
+    yield "POST", f"{one}/resize", _with(desk, attach.resize)
     yield "POST", f"{one}/createSnapshot", _with(desk, images.create_snapshot)
     yield "POST", f"{one}/setLabels", _label(desk, "disks")
 

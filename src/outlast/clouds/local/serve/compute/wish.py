@@ -8,7 +8,7 @@ from outlast.clouds.local import google
 from outlast.clouds.local.serve.compute import disks, fixed
 from outlast.clouds.local.serve.compute.desk import Desk, check_free, new_resource
 from outlast.clouds.local.serve.compute.links import Doc, Ref, check_name, fingerprint, last, number, parse
-from outlast.clouds.local.serve.refusal import Refused, invalid
+from outlast.clouds.local.serve.refusal import invalid
 
 # What a body may say of a machine, and is kept as it is said.
 _KEPT = (
@@ -85,11 +85,7 @@ class Wish:
         if wish.get("source"):
             disk = parse(wish["source"], near=self.ref.beside("disks", ""), field=f"{field}.source")
             doc = self.desk.find(disk)
-            if users := doc.get("users"):
-                told = (
-                    f"The disk resource '{disk.path}' is already being used by '{users[0].partition('projects/')[2]}'"
-                )
-                raise Refused(400, "resourceInUseByAnotherResource", told)
+            disks.check_unused(self.desk, disk, doc, wish.get("mode", "READ_WRITE"))
         else:
             params = wish.get("initializeParams") or {}
             name = params.get("diskName") or (self.ref.name if at == 0 else f"{self.ref.name}-{at}")

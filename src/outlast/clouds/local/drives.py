@@ -1,0 +1,201 @@
+"""Disks beside a machine's boot disk: files of this computer, which the machine sees as /dev/sdb and so on.
+
+In mode `root` alone: it takes loop devices, and the right to make nodes. The keeper holds each device open, and the
+kernel lets go of it with the last one who does, a mount of the machine included: nothing is left of a keeper that was
+killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import struct
+import time
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from outlast.clouds.local.folder import Folder
+
+# JSON: a list of `file`, `bus` (how its name begins), `aliases` (below /dev/disk/by-id), `read_only`.
+ATTRIBUTE = "outlast-drives"
+
+_SET_CAPACITY, _CONFIGURE, _GET_FREE = 0x4C07, 0x4C0A, 0x4C82
+_READ_ONLY, _AUTOCLEAR = 1, 4
+# `struct loop_config`: descriptor and block size, a `struct loop_info64`, and what is reserved.
+_CONFIG = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
+# How the names of a bus end. The first letter is the boot disk's.
+_ENDS = {"sd": list("bcdefghijklmnopqrstuvwxyz"), "nvme0n": [str(number) for number in range(1, 33)]}
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Wish = dict[str, Any]
+
+
+class Plugged(NamedTuple):
+    descriptor: int
+    device: int
+    node: str
+    bytes: int
+
+
+class Drives:
+    """What is plugged into one machine, for one boot. Its keeper's; init has a copy."""
+
+    def __init__(self, folder: Folder, mode: str) -> None:
+        self._folder = folder
+        self._mode = mode
+        self._plugged: dict[str, Plugged] = {}
+        self._told: set[str] = set()
+        # By path below /dev, a device's number or where a link leads: what shall be there, and what is.
+        self.seen: dict[str, str | int] = {}
+        self._made: dict[str, str | int] = {}
+        # Something is wanted that cannot be had yet.
+        self.lacking = False
+
+    def fetch(self, *, patience_s: float = 0.0) -> None:
+        """Plug in what is wanted by now, and pull out what is not."""
+        wanted = {str(wish["file"]): wish for wish in _wishes(self._folder)}
+        for file in [file for file in self._plugged if file not in wanted]:
+            os.close(self._plugged.pop(file).descriptor)
+        give_up_at = time.monotonic() + patience_s
+        for file, wish in wanted.items():
+            try:
+                self._plugged[file] = self._grown(file) if file in self._plugged else self._plug(wish, give_up_at)
+            except OSError as problem:
+                self._complain(wish, problem)
+        self.lacking = self._mode == "root" and len(self._plugged) < len(wanted)
+        self.seen = {}
+        for file, plugged in self._plugged.items():
+            self.seen[plugged.node] = plugged.device
+            # By the kernel's own name, too: `blkid` and `mount UUID=…` find it by that.
+            self.seen[f"loop{os.minor(plugged.device)}"] = plugged.device
+            self.seen |= {f"disk/by-id/{alias}": f"../../{plugged.node}" for alias in wanted[file].get("aliases", [])}
+
+    def made_by_init(self) -> None:
+        """From here on init has done what its copy was told to."""
+        self._made = dict(self.seen)
+
+    def make(self, dev: str) -> None:
+        """Make nodes and links in the machine's /dev, and remove those of what is gone. Raises OSError."""
+        changed = {path for path in {**self._made, **self.seen} if self._made.get(path) != self.seen.get(path)}
+        if not changed:
+            return
+        self._made = dict(self.seen)
+        folder = os.open(dev, _FOLDER)
+        try:
+            for path in sorted(changed):
+                _put(folder, path, self.seen.get(path))
+        finally:
+            os.close(folder)
+
+    def _plug(self, wish: Wish, give_up_at: float) -> Plugged:
+        if self._mode != "root":
+            raise OSError("only machines of mode `root` have disks beside their boot disk")
+        file, read_only = str(wish["file"]), bool(wish.get("read_only"))
+        while not read_only and (others := _holders(file)):
+            if time.monotonic() > give_up_at:
+                raise OSError(f"it is still in use, as {', '.join(others)} of this computer")
+            time.sleep(0.02)
+        node = self._free_node(str(wish.get("bus")))
+        descriptor = _loop(file, read_only=read_only)
+        return Plugged(descriptor, os.fstat(descriptor).st_rdev, node, os.stat(file).st_size)
+
+    def _grown(self, file: str) -> Plugged:
+        plugged, size = self._plugged[file], os.stat(file).st_size
+        if size != plugged.bytes:
+            fcntl.ioctl(plugged.descriptor, _SET_CAPACITY)
+        return plugged._replace(bytes=size)
+
+    def _free_node(self, bus: str) -> str:
+        taken = {plugged.node for plugged in self._plugged.values()}
+        free = [bus + end for end in _ENDS.get(bus, []) if bus + end not in taken]
+        if not free:
+            raise OSError(f"there is no room for it on the bus `{bus}`")
+        return free[0]
+
+    def _complain(self, wish: Wish, problem: OSError) -> None:
+        """On the serial console, and once: it is tried again every second."""
+        name = (wish.get("aliases") or [wish["file"]])[0]
+        if (line := f"disk {name} cannot be seen on this machine: {problem}") not in self._told:
+            self._told.add(line)
+            self._folder.print_serial(line)
+
+
+def _wishes(folder: Folder) -> list[Wish]:
+    try:
+        value = json.loads(folder.attributes().get(ATTRIBUTE, "[]"))
+    except ValueError:
+        return []  # set by hand; no word in metadata may end a machine
+    found = value if isinstance(value, list) else []
+    return [wish for wish in found if isinstance(wish, dict) and os.path.isfile(str(wish.get("file")))]
+
+
+def _holders(file: str) -> list[str]:
+    """The loop devices that have this file behind them."""
+    found = []
+    for name in os.listdir("/sys/block"):
+        with suppress(OSError), open(f"/sys/block/{name}/loop/backing_file", encoding="utf-8") as backing:
+            if backing.read().rstrip("\n") == os.path.realpath(file):
+                found.append(f"/dev/{name}")
+    return found
+
+
+def _loop(file: str, *, read_only: bool) -> int:
+    """A loop device over the file, open; it is gone when nobody has it open any more."""
+    how = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
+    backing = os.open(file, how)
+    try:
+        flags = _AUTOCLEAR | (_READ_ONLY if read_only else 0)
+        name = os.fsencode(file)[-63:]
+        config = _CONFIG.pack(backing, 0, *[0] * 5, 0, 0, 0, flags, name, b"", b"", *[0] * 10)
+        while True:
+            device = _open_free(how)
+            try:
+                fcntl.ioctl(device, _CONFIGURE, config)
+                return device
+            except OSError as problem:
+                os.close(device)
+                # Somebody else has taken it since we asked.
+                if problem.errno != errno.EBUSY:
+                    raise
+    finally:
+        os.close(backing)
+
+
+def _open_free(how: int) -> int:
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        number = fcntl.ioctl(control, _GET_FREE)
+    finally:
+        os.close(control)
+    path = f"/dev/loop{number}"
+    if not os.path.exists(path):
+        # In a container: its devices are those that were there when it was started.
+        os.mknod(path, stat.S_IFBLK | 0o660, os.makedev(7, number))
+    return os.open(path, how)
+
+
+def _put(dev: int, path: str, what: str | int | None) -> None:
+    """A link, a node or nothing at this path below /dev.
+
+    Step by step, through no link: whoever is root on the machine may have put one there that leads out of it.
+    """
+    folder = os.dup(dev)
+    try:
+        *steps, name = path.split("/")
+        for step in steps:
+            with suppress(FileExistsError):
+                os.mkdir(step, 0o755, dir_fd=folder)
+            deeper = os.open(step, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        if isinstance(what, str):
+            os.symlink(what, name, dir_fd=folder)
+        elif what is not None:
+            os.mknod(name, stat.S_IFBLK | 0o660, what, dir_fd=folder)
+    finally:
+        os.close(folder)

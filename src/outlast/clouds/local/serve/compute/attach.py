@@ -1,0 +1,56 @@
+"""Disks come to a machine, go from it, and grow on it, while it runs as well."""
+
+from __future__ import annotations
+
+from outlast.clouds.local.serve.compute import disks, machines
+from outlast.clouds.local.serve.compute.desk import Call, Desk
+from outlast.clouds.local.serve.compute.links import Doc, Ref, number, parse, ref_of
+from outlast.clouds.local.serve.refusal import invalid
+
+
+def auto_delete(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
+    wanted = call.query.get("autoDelete", "").lower() == "true"
+    device = call.query.get("deviceName")
+    if device not in [disk["deviceName"] for disk in doc["disks"]]:
+        raise invalid(f"Invalid value for field 'disk': '{device}'. No attached disk found with device name '{device}'")
+    changed = [{**disk, "autoDelete": wanted} if disk["deviceName"] == device else disk for disk in doc["disks"]]
+    return {"disks": changed}
+
+
+def attach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
+    disk = parse(call.body.get("source"), near=ref.beside("disks", ""), field="resource.source")
+    found = desk.find(disk)
+    disks.check_unused(desk, disk, found, call.body.get("mode", "READ_WRITE"))
+    disks.use(desk, disk, ref, used=True)
+    index = max(one["index"] for one in doc["disks"]) + 1
+    return {"disks": [*doc["disks"], disks.attached(disk, found, {**call.body, "boot": False}, index)]}
+
+
+def detach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
+    device = call.query.get("deviceName", "")
+    found = [disk for disk in doc["disks"] if disk["deviceName"] == device and not disk["boot"]]
+    if not found:
+        raise invalid(f"Invalid value for field 'disk': '{device}'. No attached disk found with device name '{device}'")
+    disks.use(desk, parse(found[0]["source"], near=ref.beside("disks", ""), field="source"), ref, used=False)
+    return {"disks": [disk for disk in doc["disks"] if disk is not found[0]]}
+
+
+def resize(desk: Desk, call: Call) -> Doc:
+    ref = call.ref("disks")
+    doc = desk.find(ref)
+    size_gb = number(call.body.get("sizeGb", ""), "sizeGb")
+    if size_gb < int(doc["sizeGb"]):
+        told = f"New disk size '{size_gb}' GB must be larger than existing size '{doc['sizeGb']}' GB."
+        raise invalid(f"Invalid value for field 'sizeGb': '{size_gb}'. {told}")
+
+    def work() -> None:
+        if machine := doc.get("_machine"):
+            desk.cloud.resize(machine, disk_gb=float(size_gb))
+        desk.change(ref, sizeGb=str(size_gb))
+        for user in map(ref_of, doc.get("users", [])):
+            attached = desk.find(user)["disks"]
+            grown = [{**one, "diskSizeGb": str(size_gb)} if ref_of(one["source"]) == ref else one for one in attached]
+            desk.change(user, disks=grown)
+            machines.tell(desk, user)
+
+    return desk.begin(call, ref, "resizeDisk", work)
