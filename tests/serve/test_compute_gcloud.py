@@ -6,6 +6,7 @@ Skips where gcloud is not installed. A call takes one or two seconds, so there a
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import subprocess
@@ -190,3 +191,30 @@ def test_scripts_of_the_cloud_build_an_image_and_train_on_it_unchanged(shell: Sh
     shell.run("gsutil cat gs://census-box/model.txt > model.txt")
     assert (shell.folder / "model.txt").read_text() == "trained 300 software\n"
     assert shell.client.names("Z/disks") == []
+
+
+def test_a_script_that_begins_with_the_project_itself(shell: Shell) -> None:
+    """What tutorials let one do first: switch APIs on, make an account for the machines, give it a role and a key."""
+    said = shell.run("""
+        PROJECT=$(gcloud config get-value project)
+        gcloud services enable compute.googleapis.com
+        gcloud services list --enabled --format 'value(config.name)'
+        gcloud projects describe $PROJECT --format 'value(projectNumber)'
+        gcloud iam service-accounts create trainer --display-name 'Trains'
+        ACCOUNT=trainer@$PROJECT.iam.gserviceaccount.com
+        gcloud projects add-iam-policy-binding $PROJECT --member serviceAccount:$ACCOUNT --role roles/storage.admin \\
+            --format 'value(bindings.members)'
+        gcloud iam service-accounts keys create key.json --iam-account $ACCOUNT
+        gcloud iam service-accounts list --format 'value(email)'
+        gcloud iam service-accounts delete -q $ACCOUNT
+        gcloud iam service-accounts list --format 'value(email)'
+    """)
+    account = "trainer@outlast-local.iam.gserviceaccount.com"
+    lines = said.split("\n")
+    assert lines[0] == "compute.googleapis.com"
+    assert lines[1] == shell.client.get("")["id"]
+    assert f"serviceAccount:{account}" in lines[2]
+    assert lines.count(account) == 1
+    key = json.loads((shell.folder / "key.json").read_text())
+    assert (key["type"], key["client_email"]) == ("service_account", account)
+    assert key["token_uri"].startswith(shell.here.endpoint.url)

@@ -68,7 +68,8 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
 def _endpoints(url: str) -> dict[str, str]:
     """Where gcloud finds each API; without the slash at the end it refuses them."""
     paths = {"STORAGE": "storage/v1", "COMPUTE": "compute/v1", "FILE": "file", "SOURCEREPO": "sourcerepo"}
-    paths["SECRETMANAGER"] = "secretmanager"
+    same = ("SECRETMANAGER", "SERVICEUSAGE", "IAM", "CLOUDRESOURCEMANAGER")
+    paths |= {name: name.lower() for name in same}
     return {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{url}/{path}/" for name, path in paths.items()}
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
+import secrets
 import threading
 from typing import Any
 
 from outlast.clouds.local.files import read_json, write_json
 from outlast.clouds.local.serve.compute.links import fingerprint, stable_number
+from outlast.clouds.local.serve.environment import PROJECT
 from outlast.clouds.local.serve.message import Answer, Request, json_answer
-from outlast.clouds.local.serve.refusal import Refused, not_found
+from outlast.clouds.local.serve.refusal import Refused, invalid, not_found
 from outlast.clouds.local.serve.router import Router
+from outlast.clouds.local.serve.tokens import service_account_key
 
 Doc = dict[str, Any]
+_PROJECT = re.compile(r"[a-z][-a-z0-9:.]{0,61}[a-z0-9]")
 
 
 class Identity:
@@ -26,8 +33,15 @@ class Identity:
         services = "/serviceusage/v1/projects/{project}/services"
         router.add("POST", f"{services}:batchEnable", self._enable)
         router.add("GET", services, self._services)
+        router.add("POST", f"{services}/{{name}}:enable", self._enable)
+        router.add("POST", f"{services}/{{name}}:disable", self._disable)
+        router.add("GET", f"{services}/{{name}}", self._service)
         iam = "/iam/v1/projects/{project}"
         router.add("POST", f"{iam}/serviceAccounts", self._create_account)
+        router.add("GET", f"{iam}/serviceAccounts", self._accounts)
+        router.add("DELETE", f"{iam}/serviceAccounts/{{name}}", self._delete_account)
+        router.add("POST", f"{iam}/serviceAccounts/{{name}}/keys", self._create_key)
+        router.add("GET", f"{iam}/serviceAccounts/{{name}}/keys", lambda request: json_answer({"keys": []}))
         router.add("GET", f"{iam}/serviceAccounts/{{name}}", lambda request: self._get(request, "accounts"))
         account = f"{iam}/serviceAccounts/{{name}}"
         router.add("POST", f"{account}:getIamPolicy", lambda request: json_answer(self._account_policy(request)))
@@ -36,17 +50,28 @@ class Identity:
         router.add("PATCH", f"{iam}/roles/{{name}}", self._change_role)
         router.add("GET", f"{iam}/roles/{{name}}", lambda request: self._get(request, "roles"))
         policy = "/cloudresourcemanager/v1/projects/{project}"
+        router.add("GET", "/cloudresourcemanager/v1/projects", self._projects)
+        router.add("GET", policy, lambda request: json_answer(_project(request.parts["project"])))
         router.add("POST", f"{policy}:getIamPolicy", self._get_policy)
         router.add("POST", f"{policy}:setIamPolicy", self._set_policy)
         router.add("POST", f"{policy}:testIamPermissions", self._test_permissions)
 
+    def _file(self, request: Request) -> str:
+        project, account = request.parts["project"], request.parts.get("name", "")
+        if project == "-":
+            # Whose account it is says its address.
+            project = account.partition("@")[2].partition(".")[0]
+        if not _PROJECT.fullmatch(project):
+            raise invalid(f"'{project}' is not the name of a project")
+        return f"{self._folder}/{project}.json"
+
     def _read(self, request: Request) -> Doc:
-        kept = read_json(f"{self._folder}/{request.parts['project']}.json")
+        kept = read_json(self._file(request))
         return kept or {"accounts": {}, "roles": {}, "bindings": [], "services": []}
 
     def _write(self, request: Request, kept: Doc) -> None:
         os.makedirs(self._folder, exist_ok=True)
-        write_json(f"{self._folder}/{request.parts['project']}.json", kept)
+        write_json(self._file(request), kept)
 
     def _get(self, request: Request, kind: str) -> Answer:
         found = self._read(request)[kind].get(request.parts["name"])
@@ -73,6 +98,33 @@ class Identity:
             "displayName": str(body.get("serviceAccount", {}).get("displayName", "")),
         }
         return self._add(request, "accounts", email, doc)
+
+    def _accounts(self, request: Request) -> Answer:
+        return json_answer({"accounts": list(self._read(request)["accounts"].values())})
+
+    def _delete_account(self, request: Request) -> Answer:
+        self._get(request, "accounts")
+        with self._lock:
+            kept = self._read(request)
+            kept["accounts"].pop(request.parts["name"], None)
+            self._write(request, kept)
+        return json_answer({})
+
+    def _create_key(self, request: Request) -> Answer:
+        """A file as Google's clients read it, whose tokens come from this server."""
+        self._get(request, "accounts")
+        email, number = request.parts["name"], secrets.token_hex(20)
+        project = email.partition("@")[2].partition(".")[0]
+        key = {**service_account_key(request.base_url, project), "client_email": email, "private_key_id": number}
+        doc = {
+            "name": f"projects/{project}/serviceAccounts/{email}/keys/{number}",
+            "privateKeyType": "TYPE_GOOGLE_CREDENTIALS_FILE",
+            "privateKeyData": base64.b64encode(json.dumps(key).encode()).decode(),
+            "keyAlgorithm": "KEY_ALG_RSA_2048",
+            "keyOrigin": "GOOGLE_PROVIDED",
+            "keyType": "USER_MANAGED",
+        }
+        return json_answer(doc)
 
     def _create_role(self, request: Request) -> Answer:
         body, name = request.json(), str(request.json().get("roleId", ""))
@@ -129,11 +181,41 @@ class Identity:
     def _enable(self, request: Request) -> Answer:
         with self._lock:
             kept = self._read(request)
-            on = sorted({*kept["services"], *request.json().get("serviceIds", [])})
-            self._write(request, {**kept, "services": on})
+            wanted = [request.parts["name"]] if "name" in request.parts else request.json().get("serviceIds", [])
+            self._write(request, {**kept, "services": sorted({*kept["services"], *wanted})})
         return json_answer({"name": "operations/noop.DONE_OPERATION", "done": True})
 
+    def _disable(self, request: Request) -> Answer:
+        with self._lock:
+            kept = self._read(request)
+            left = [name for name in kept["services"] if name != request.parts["name"]]
+            self._write(request, {**kept, "services": left})
+        return json_answer({"name": "operations/noop.DONE_OPERATION", "done": True})
+
+    def _service(self, request: Request) -> Answer:
+        name = request.parts["name"]
+        state = "ENABLED" if name in self._read(request)["services"] else "DISABLED"
+        return json_answer(_service(request.parts["project"], name, state))
+
+    def _projects(self, request: Request) -> Answer:
+        known = [name.removesuffix(".json") for name in os.listdir(self._folder)] if os.path.isdir(self._folder) else []
+        return json_answer({"projects": [_project(name) for name in sorted({PROJECT, *known})]})
+
     def _services(self, request: Request) -> Answer:
-        project = f"projects/{stable_number(request.parts['project'])}"
         on = self._read(request)["services"]
-        return json_answer({"services": [{"name": f"{project}/services/{name}", "state": "ENABLED"} for name in on]})
+        return json_answer({"services": [_service(request.parts["project"], name, "ENABLED") for name in on]})
+
+
+def _service(project: str, name: str, state: str) -> Doc:
+    parent = f"projects/{stable_number(project)}"
+    return {"name": f"{parent}/services/{name}", "parent": parent, "state": state, "config": {"name": name}}
+
+
+def _project(name: str) -> Doc:
+    return {
+        "projectId": name,
+        "name": name,
+        "projectNumber": str(stable_number(name)),
+        "lifecycleState": "ACTIVE",
+        "createTime": "2026-11-01T00:00:00.000Z",
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlast.clouds.local import google
 from outlast.clouds.local.serve.compute import backing, images
 from outlast.clouds.local.serve.compute.desk import Call, Desk, check_free, new_resource
 from outlast.clouds.local.serve.compute.links import Doc, Ref, fingerprint, last, number, parse, ref_of
@@ -71,6 +72,18 @@ def fill(desk: Desk, ref: Ref) -> None:
         backing.drive(desk, doc)
         desk.change(ref, _copied=None)
         backing.release_drive(desk, doc["_copied"])
+
+
+def policies(desk: Desk, call: Call, *, verb: str) -> Doc:
+    """Schedules of a disk, which are written down."""
+    ref = call.ref("disks")
+    near = Ref(call.project, f"regions/{google.region_of(last(call.scope))}", "resourcePolicies", "")
+    given = [parse(one, near=near, field="resourcePolicies").link for one in call.body.get("resourcePolicies", [])]
+    with desk.store.lock:
+        others = [link for link in desk.find(ref).get("resourcePolicies", []) if link not in given]
+        kept = [*others, *given] if verb == "addResourcePolicies" else others
+        desk.change(ref, resourcePolicies=kept or None)
+    return desk.begin(call, ref, verb, lambda: None)
 
 
 def delete(desk: Desk, call: Call) -> Doc:

@@ -1,4 +1,4 @@
-"""Managed groups: so many machines of one template, brought back when they vanish or stop. In one zone each."""
+"""Managed groups: so many machines of one template, brought back when they vanish or stop, in a zone or a region."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import secrets
 import string
 import threading
 import time
+from collections import Counter
 
+from outlast.clouds.local import google
 from outlast.clouds.local.serve.compute import instances, machines
 from outlast.clouds.local.serve.compute.desk import Call, Desk, aggregated, check_free, listing, new_resource
 from outlast.clouds.local.serve.compute.links import (
@@ -19,11 +21,12 @@ from outlast.clouds.local.serve.compute.links import (
     number,
     parse,
     ref_of,
+    scope_link,
     timestamp,
 )
 from outlast.clouds.local.serve.compute.operations import Failure, failure_of
 from outlast.clouds.local.serve.refusal import Refused, invalid
-from outlast.errors import OutlastError
+from outlast.errors import NoCapacity, OutlastError
 
 COLLECTION = "instanceGroupManagers"
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -50,8 +53,19 @@ def insert(desk: Desk, call: Call) -> Doc:
             "instanceGroup": ref.beside("instanceGroups", ref.name).link,
             "fingerprint": fingerprint(ref.path),
         }
+        if ref.scope.startswith("regions/"):
+            doc["distributionPolicy"] = {"targetShape": "EVEN", "zones": _spread(ref, body)}
         desk.store.put(ref, doc)
     return desk.begin(call, ref, "insert", lambda: _try_to_keep(desk, ref))
+
+
+def _spread(ref: Ref, body: Doc) -> list[Doc]:
+    """The zones of a group that is all over a region."""
+    known = google.REGIONS[last(ref.scope)]
+    wanted = [last(one.get("zone")) for one in (body.get("distributionPolicy") or {}).get("zones", [])] or known
+    if strange := [zone for zone in wanted if zone not in known]:
+        raise invalid(f"Invalid value for field 'resource.distributionPolicy.zones': '{strange[0]}'.")
+    return [{"zone": scope_link(ref.project, f"zones/{zone}")} for zone in wanted]
 
 
 def _version(body: Doc) -> object:
@@ -66,7 +80,7 @@ def _template(desk: Desk, project: str, given: object) -> Ref:
 
 
 def _members(desk: Desk, group: Ref) -> list[tuple[Ref, Doc]]:
-    found = desk.store.each("instances", group.project, group.scope)
+    found = desk.store.each("instances", group.project, group.scope if group.scope.startswith("zones/") else "")
     return [(ref, doc) for ref, doc in found if doc.get("_group") == group.link]
 
 
@@ -142,9 +156,37 @@ def resize(desk: Desk, call: Call) -> Doc:
 def set_template(desk: Desk, call: Call) -> Doc:
     ref = call.ref(COLLECTION)
     desk.find(ref)
-    template = _template(desk, call.project, call.body.get("instanceTemplate") or _version(call.body))
-    desk.change(ref, instanceTemplate=template.link, versions=[{"instanceTemplate": template.link}])
+    _put_template(desk, ref, call.body)
     return desk.begin(call, ref, "compute.instanceGroupManagers.setInstanceTemplate", lambda: None)
+
+
+def _put_template(desk: Desk, ref: Ref, body: Doc) -> None:
+    template = _template(desk, ref.project, body.get("instanceTemplate") or _version(body))
+    name = (body.get("versions") or [{}])[0].get("name")
+    version = {"instanceTemplate": template.link, **({"name": name} if name else {})}
+    desk.change(ref, instanceTemplate=template.link, versions=[version])
+
+
+def patch(desk: Desk, call: Call) -> Doc:
+    """Change the rules of a group; what is said to go ahead by itself changes its machines as well."""
+    ref, body = call.ref(COLLECTION), call.body
+    before = desk.find(ref)
+    if body.get("instanceTemplate") or body.get("versions"):
+        _put_template(desk, ref, body)
+    doc = desk.change(ref, **{name: body[name] for name in _RULES if name in body})
+    policy = doc.get("updatePolicy") or {}
+    ahead = policy.get("type") == "PROACTIVE" and doc["versions"] != before["versions"]
+    replace = doc["instanceTemplate"] != before["instanceTemplate"] or policy.get("minimalAction") == "REPLACE"
+
+    def work() -> None:
+        for member, _ in _members(desk, ref) if ahead else ():
+            (machines.delete if replace else machines.reset)(desk, member)
+        _try_to_keep(desk, ref)
+
+    return desk.begin(call, ref, "patch", work)
+
+
+_RULES = ("targetSize", "autoHealingPolicies", "updatePolicy", "instanceLifecyclePolicy", "description")
 
 
 def end_members(desk: Desk, call: Call, verb: str) -> Doc:
@@ -205,11 +247,27 @@ def keep(desk: Desk, ref: Ref) -> None:
 
 
 def _create(desk: Desk, group: Ref, doc: Doc, name: str) -> None:
-    member = group.beside("instances", name)
     properties = desk.find(ref_of(doc["instanceTemplate"]))["properties"]
-    instances.create(desk, member, {**properties, "name": name})
-    desk.change(member, _group=group.link)
-    machines.launch(desk, member)
+    *others, last_one = _places(desk, group, doc)
+    for scope in [*others, last_one]:
+        member = Ref(group.project, scope, "instances", name)
+        instances.create(desk, member, {**properties, "name": name})
+        desk.change(member, _group=group.link)
+        try:
+            machines.launch(desk, member)
+            return
+        except NoCapacity:
+            if scope == last_one:
+                raise
+
+
+def _places(desk: Desk, group: Ref, doc: Doc) -> list[str]:
+    """The zones that a machine may be in, the one with the fewest first."""
+    if group.scope.startswith("zones/"):
+        return [group.scope]
+    crowd = Counter(member.scope for member, _ in _members(desk, group))
+    places = [f"zones/{last(one['zone'])}" for one in doc["distributionPolicy"]["zones"]]
+    return sorted(places, key=lambda scope: crowd[scope])
 
 
 def _try_to_keep(desk: Desk, ref: Ref) -> None:
@@ -227,8 +285,21 @@ def _try_to_keep(desk: Desk, ref: Ref) -> None:
 def look_after(desk: Desk) -> None:
     """All groups that are not what they should be."""
     for ref, doc in list(desk.store.each(COLLECTION)):
+        doc = _within_bounds(desk, ref, doc)
         if time.time() >= doc.get("_again_at", 0.0) and not view(desk, ref, doc)["status"]["isStable"]:
             _try_to_keep(desk, ref)
+
+
+def _within_bounds(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    """The group as its autoscaler lets it be. How busy the machines are is not looked at."""
+    for _, scaler in desk.store.each("autoscalers", ref.project, ref.scope):
+        policy = scaler.get("autoscalingPolicy") or {}
+        if last(scaler.get("target")) == ref.name and policy.get("mode", "ON") != "OFF":
+            least = int(policy.get("minNumReplicas") or 0)
+            size = max(least, min(doc["targetSize"], int(policy.get("maxNumReplicas") or least)))
+            if size != doc["targetSize"]:
+                return desk.change(ref, targetSize=size)
+    return doc
 
 
 # The group itself, which a manager fills
@@ -242,7 +313,7 @@ def _group(desk: Desk, ref: Ref, doc: Doc) -> Doc:
         "creationTimestamp": doc["creationTimestamp"],
         "name": ref.name,
         "description": f"This instance group is controlled by Instance Group Manager '{ref.name}'.",
-        "zone": doc["zone"],
+        **{place: doc[place] for place in ("zone", "region") if place in doc},
         "size": len(_members(desk, ref)),
         "network": Ref(ref.project, GLOBAL, "networks", "default").link,
         "fingerprint": doc["fingerprint"],

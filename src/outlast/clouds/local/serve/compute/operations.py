@@ -41,8 +41,10 @@ class Operations:
             if doc["status"] != "DONE":
                 self._end(ref, Failure("INTERNAL_ERROR", "the server ended during the operation", status=500))
 
-    def begin(self, target: Ref, verb: str, work: Work, *, target_id: str = "", request_id: str = "") -> Doc:
-        """Start the work and answer with its operation."""
+    def begin(
+        self, target: Ref, verb: str, work: Work, *, target_id: str = "", request_id: str = "", group: str = ""
+    ) -> Doc:
+        """Start the work and answer with its operation. A group is those that one request has begun."""
         name = f"operation-{int(time.time() * 1000)}-{secrets.token_hex(6)}"
         ref = Ref(target.project, target.scope, "operations", name)
         now = timestamp()
@@ -63,6 +65,8 @@ class Operations:
         kind, _, _ = target.scope.partition("/")
         if kind in ("zones", "regions"):
             doc[kind[:-1]] = scope_link(target.project, target.scope)
+        if group:
+            doc["operationGroupId"] = group
         if request_id:
             self._asked[target.project, request_id] = ref
         self._store.put(ref, doc)

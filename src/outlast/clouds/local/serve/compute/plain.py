@@ -1,4 +1,4 @@
-"""Resources that are only written down: networks, firewalls, addresses, templates. No packet is stopped by them.
+"""Resources that are only written down: networks, firewalls, templates, health checks. No packet is stopped by them.
 
 A project begins with the network `default`, a subnetwork in each region, and the rules that Google gives it.
 """
@@ -191,10 +191,23 @@ def _fill_subnetwork(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     return {**basics, **doc, "network": network.link}
 
 
+def _fill_policy(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    return {"status": "READY", **doc}
+
+
 def _fill_template(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     if not isinstance(doc.get("properties"), dict):
         raise invalid("Invalid value for field 'resource.properties': ''. An instance template needs properties.")
     return doc
+
+
+def _fill_autoscaler(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    policy = doc.get("autoscalingPolicy") or {}
+    if not policy.get("maxNumReplicas"):
+        raise invalid("Invalid value for field 'resource.autoscalingPolicy.maxNumReplicas': ''. It is required.")
+    group = parse(doc.get("target"), near=ref.beside("instanceGroupManagers", ""), field="resource.target")
+    desk.find(group)
+    return {"status": "ACTIVE", **doc, "target": group.link}
 
 
 TEMPLATES = Plain(collection="instanceTemplates", kind="instanceTemplate", scopes=(GLOBAL,), fill=_fill_template)
@@ -205,11 +218,12 @@ KINDS = (
     Plain(collection="routes", kind="route", scopes=(GLOBAL,)),
     Plain(collection="addresses", kind="address", scopes=("regions", GLOBAL), fill=_fill_address),
     TEMPLATES,
+    Plain(collection="healthChecks", kind="healthCheck", scopes=(GLOBAL, "regions")),
+    Plain(collection="autoscalers", kind="autoscaler", scopes=("zones", "regions"), fill=_fill_autoscaler),
+    Plain(collection="resourcePolicies", kind="resourcePolicy", scopes=("regions",), fill=_fill_policy),
 )
 # Listed by clients beside others, and always empty here.
 EMPTY = {
-    "autoscalers": ("autoscaler", ("zones", "regions")),
-    "resourcePolicies": ("resourcePolicy", ("regions",)),
     "commitments": ("commitment", ("regions",)),
     "reservations": ("reservation", ("zones",)),
     "machineImages": ("machineImage", (GLOBAL,)),

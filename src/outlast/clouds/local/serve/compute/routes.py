@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outlast.clouds.local.serve.compute import advice, attach, disks, fixed, groups, images, instances, plain
+from outlast.clouds.local.serve.compute import advice, attach, bulk, disks, fixed, groups, images, instances, plain
 from outlast.clouds.local.serve.compute.desk import Call, Desk, Handler, aggregated, listing
 from outlast.clouds.local.serve.compute.links import GLOBAL, ROOT, Doc, check_place, render
 from outlast.clouds.local.serve.message import Answer, Request, json_answer
@@ -71,6 +71,8 @@ def _instances(desk: Desk) -> Iterator[Entry]:
     yield "GET", "/aggregated/instances", _with(desk, instances.aggregate)
     yield "GET", here, _with(desk, instances.list_instances)
     yield "POST", here, _with(desk, instances.insert)
+    for place in (_ZONAL, _REGIONAL):
+        yield "POST", f"{place}/instances/bulkInsert", _with(desk, bulk.insert)
     yield "GET", one, _with(desk, instances.get)
     yield "DELETE", one, instances.power(desk, "delete")
     for verb in ("start", "stop", "reset"):
@@ -124,6 +126,8 @@ def _disks(desk: Desk) -> Iterator[Entry]:
     yield "DELETE", one, _with(desk, disks.delete)
     yield "POST", f"{one}/resize", _with(desk, attach.resize)
     yield "POST", f"{one}/createSnapshot", _with(desk, images.create_snapshot)
+    for verb in ("addResourcePolicies", "removeResourcePolicies"):
+        yield "POST", f"{one}/{verb}", functools.partial(disks.policies, desk, verb=verb)
     yield "POST", f"{one}/setLabels", _label(desk, "disks")
 
 
@@ -148,23 +152,24 @@ def _images(desk: Desk) -> Iterator[Entry]:
 
 
 def _groups(desk: Desk) -> Iterator[Entry]:
-    here, one = f"{_ZONAL}/instanceGroupManagers", f"{_ZONAL}/instanceGroupManagers/{{name}}"
     yield "GET", "/aggregated/instanceGroupManagers", _with(desk, groups.aggregate)
-    yield "GET", here, _with(desk, groups.list_groups)
-    yield "POST", here, _with(desk, groups.insert)
-    yield "GET", one, _with(desk, groups.get)
-    yield "PATCH", one, _with(desk, groups.set_template)
-    yield "DELETE", one, _with(desk, groups.delete)
-    yield "POST", f"{one}/resize", _with(desk, groups.resize)
-    yield "POST", f"{one}/setInstanceTemplate", _with(desk, groups.set_template)
-    yield "POST", f"{one}/listManagedInstances", _with(desk, groups.managed)
-    yield "GET", f"{one}/listErrors", _with(desk, groups.errors)
-    for verb in ("deleteInstances", "recreateInstances"):
-        yield "POST", f"{one}/{verb}", functools.partial(groups.end_members, desk, verb=verb)
     yield "GET", "/aggregated/instanceGroups", _with(desk, groups.aggregate_groups)
-    yield "GET", f"{_ZONAL}/instanceGroups", _with(desk, groups.list_instance_groups)
-    yield "GET", f"{_ZONAL}/instanceGroups/{{name}}", _with(desk, groups.get_group)
-    yield "POST", f"{_ZONAL}/instanceGroups/{{name}}/listInstances", _with(desk, groups.group_instances)
+    for place in (_ZONAL, _REGIONAL):
+        here, one = f"{place}/instanceGroupManagers", f"{place}/instanceGroupManagers/{{name}}"
+        yield "GET", here, _with(desk, groups.list_groups)
+        yield "POST", here, _with(desk, groups.insert)
+        yield "GET", one, _with(desk, groups.get)
+        yield "PATCH", one, _with(desk, groups.patch)
+        yield "DELETE", one, _with(desk, groups.delete)
+        yield "POST", f"{one}/resize", _with(desk, groups.resize)
+        yield "POST", f"{one}/setInstanceTemplate", _with(desk, groups.set_template)
+        yield "POST", f"{one}/listManagedInstances", _with(desk, groups.managed)
+        yield "GET", f"{one}/listErrors", _with(desk, groups.errors)
+        for verb in ("deleteInstances", "recreateInstances"):
+            yield "POST", f"{one}/{verb}", functools.partial(groups.end_members, desk, verb=verb)
+        yield "GET", f"{place}/instanceGroups", _with(desk, groups.list_instance_groups)
+        yield "GET", f"{place}/instanceGroups/{{name}}", _with(desk, groups.get_group)
+        yield "POST", f"{place}/instanceGroups/{{name}}/listInstances", _with(desk, groups.group_instances)
 
 
 def _operations(desk: Desk) -> Iterator[Entry]:
@@ -196,6 +201,10 @@ def _plain(desk: Desk) -> Iterator[Entry]:
             yield "POST", here, _with(desk, kind.insert)
             yield "GET", f"{here}/{{name}}", _with(desk, kind.get)
             yield "PATCH", f"{here}/{{name}}", _with(desk, kind.patch)
+            yield "PUT", f"{here}/{{name}}", _with(desk, kind.patch)
+            # Of an autoscaler the name is in the query.
+            for method in ("PATCH", "PUT"):
+                yield method, here, _with(desk, kind.patch)
             yield "DELETE", f"{here}/{{name}}", _with(desk, kind.delete)
             yield "POST", f"{here}/{{name}}/setLabels", _with(desk, kind.label)
         yield "GET", f"/aggregated/{kind.collection}", _with(desk, kind.aggregate)
@@ -265,7 +274,7 @@ def _call(request: Request) -> Call:
     call = Call(
         project=parts["project"],
         scope=scope,
-        name=parts.get("name", ""),
+        name=parts.get("name") or request.query.get("autoscaler", ""),
         query=request.query,
         body=_absorb(request.json()) if request.method != "GET" else {},
         base=f"{request.base_url}/compute/{parts['version']}",
