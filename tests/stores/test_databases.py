@@ -182,6 +182,16 @@ def test_a_create_that_was_killed_is_taken_over_or_thrown_away(team: Team, engin
     assert list(data.iterdir()) == []
 
 
+def test_a_database_whose_record_is_damaged_can_be_deleted(team: Team, engine: Engine) -> None:
+    team.done("db", "create", "genomes", "--engine", engine)
+    team.workspace.bucket.put("databases/genomes.json", b'{"kind": "data')
+    answer = team.outlast("db", "delete", "genomes", "--yes")
+    assert answer.returncode == 0, answer.stderr
+    assert "on local it is `genomes-" in answer.stderr
+    assert listed(team) == {}
+    assert LocalDatabases(str(team.root / "cloud")).every() == []
+
+
 def test_a_second_database_of_the_same_name_is_refused(team: Team, engine: Engine) -> None:
     team.done("db", "create", "genomes", "--engine", engine)
     assert "exists already" in team.refused(21, "db", "create", "genomes", "--engine", engine)

@@ -329,6 +329,25 @@ def test_through_a_machine_it_is_mounted_by_sshfs_and_the_machine_goes_with_it(t
         team.cloud.machine(machine)
 
 
+def test_a_volume_whose_record_is_damaged_can_be_deleted(team: Team) -> None:
+    team.done("volume", "create", "demos", "--size", "1GB")
+    team.done("volume", "create", "demos-two", "--size", "1GB")
+    folder, other = inside(team), Path(described(team, "demos-two")["source"])
+    team.workspace.bucket.put("volumes/demos.json", b'{"kind": "vol')
+    assert "volumes/demos.json cannot be read" in team.refused(4, "volume", "show", "demos")
+    answer = team.outlast("volume", "delete", "demos", "--yes")
+    assert answer.returncode == 0, answer.stderr
+    assert "on local it is `demos-" in answer.stderr
+    assert (folder.exists(), other.exists()) == (False, True)
+    assert "demos-two" in team.done("volume", "list")
+    # And one of which nothing is left but that.
+    team.workspace.bucket.put("volumes/ghost.json", b"")
+    answer = team.outlast("volume", "delete", "ghost", "--yes")
+    assert answer.returncode == 0, answer.stderr
+    assert "no cloud of this workspace has such a volume" in answer.stderr
+    assert [row["name"] for row in json.loads(team.done("volume", "list", "--json"))] == ["demos-two"]
+
+
 def test_what_bills_is_listed_also_when_it_is_gone(team: Team) -> None:
     """The list that the cost of a workspace is made of."""
     from outlast.workspace.holdings import Holding, Holdings, bills

@@ -123,10 +123,14 @@ def _inside(holding: Holding) -> str:
 def delete(name: str, yes: bool, workspace_url: str) -> int:
     """Delete the database NAME with all that is in it and all its backups. It asks first."""
     from outlast.databases import care
+    from outlast.front.stores import to_be_deleted
 
     holdings = holdings_of(workspace_url, "database")
-    holding = holdings.demand(name)
-    cloud = care.keeper(clouds(holdings.workspace), holding.cloud)
+    known = clouds(holdings.workspace)
+    holding, told = to_be_deleted(known, holdings, name)
+    if told:
+        note(told)
+    cloud = care.keeper(known, holding.cloud)
     if not yes and not agreed(f"delete the database {name} on {holding.cloud}, its data and its backups?"):
         note("nothing was deleted")
         return 0

@@ -122,11 +122,15 @@ def resize(name: str, size_text: str, workspace_url: str) -> int:
 @workspace_option
 def delete(name: str, yes: bool, workspace_url: str) -> int:
     """Delete the volume NAME with all that is in it. It asks first, and refuses while it is in use."""
+    from outlast.front.stores import to_be_deleted
     from outlast.volumes import care, laptop
 
     holdings = holdings_of(workspace_url, "volume")
-    holding = holdings.demand(name)
-    cloud = care.keeper(clouds(holdings.workspace), holding.cloud)
+    known = clouds(holdings.workspace)
+    holding, told = to_be_deleted(known, holdings, name)
+    if told:
+        note(told)
+    cloud = care.keeper(known, holding.cloud)
     if here := laptop.there(holdings.workspace, name):
         why = f"the volume `{name}` is mounted here, at {here[0].path}; nothing was deleted"
         raise StoreTaken(why, hint=f"outlast volume unmount {here[0].path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from outlast.errors import NotFound, OutlastError
+from outlast.errors import Damaged, NotFound, OutlastError
 
 if TYPE_CHECKING:
     from outlast.clouds.cloud import Cloud
@@ -60,3 +60,38 @@ def standing(
     except OutlastError as problem:
         return None, "unknown", problem.message
     return (found, *told(found)) if holding.phase == "ready" else (found, holding.phase, half)
+
+
+def to_be_deleted(clouds: Mapping[str, Cloud], holdings: Holdings, name: str) -> tuple[Holding, str]:
+    """The record of that name; where it cannot be read, one that is made from what the clouds have, and what is to be
+    said of that. Raises NoSuchStore, and Damaged when the clouds do not tell which one is meant."""
+    from outlast.clouds.cloud import LABEL_WORKSPACE
+    from outlast.workspace.holdings import HOURS_PER_MONTH, Holding
+
+    try:
+        return holdings.demand(name), ""
+    except Damaged as problem:
+        damaged = problem
+    beginning, labels = holdings.name_there(name, ""), {LABEL_WORKSPACE: holdings.workspace.id}
+    stores = [getattr(cloud, f"{holdings.kind}s", None) for cloud in clouds.values()]
+    every: list[Volume | Database] = [one for store in stores if store is not None for one in store.every(labels)]
+    there = [one for one in every if one.name.startswith(beginning)]
+    if len(there) > 1:
+        raise damaged
+    if not there:
+        told = f"{damaged.message}; no cloud of this workspace has such a {holdings.kind}"
+        return Holding(kind=holdings.kind, name=name, id="", cloud="local", there=f"{beginning}lost"), told
+    [one] = there
+    hourly = getattr(one, "usd_per_hour", 0.0) * HOURS_PER_MONTH
+    holding = Holding(
+        kind=holdings.kind,
+        name=name,
+        id=one.name.removeprefix(beginning),
+        cloud=one.cloud,
+        there=one.name,
+        phase="ready",
+        asked_at=one.created_at,
+        size_gb=one.size_gb,
+        usd_per_month=getattr(one, "usd_per_month", 0.0) or hourly,
+    )
+    return holding, f"{damaged.message}; on {one.cloud} it is `{one.name}`"
