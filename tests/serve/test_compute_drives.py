@@ -215,3 +215,13 @@ def test_a_link_on_the_machine_leads_nobody_out_of_it(here: Place, tmp_path: Pat
     client.do("POST Z/instances/one/attachDisk", {"source": f"{ZONE}/disks/data", "deviceName": "data"})
     client.prints("one", "its disks cannot be seen")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_that_cannot_have_it_says_why(tmp_path: Path, watching: Watching) -> None:
+    with place(tmp_path, watching) as opened:
+        client = Client(opened, "plain")
+        client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
+        client.do("POST Z/instances", with_data("one", "echo started"))
+        client.prints("one", "started")
+        why = "only machines of mode `root` have disks beside their boot disk"
+        assert client.serial("one").count(f"disk google-data cannot be seen on this machine: {why}") == 1
