@@ -282,12 +282,15 @@ def _try_to_keep(desk: Desk, ref: Ref) -> None:
             desk.change(ref, _again_at=time.time() + _AGAIN_S, _errors=[entry])
 
 
-def look_after(desk: Desk) -> None:
-    """All groups that are not what they should be."""
+def look_after(desk: Desk) -> bool:
+    """All groups that are not what they should be; True when there were any."""
+    acted = False
     for ref, doc in list(desk.store.each(COLLECTION)):
         doc = _within_bounds(desk, ref, doc)
         if time.time() >= doc.get("_again_at", 0.0) and not view(desk, ref, doc)["status"]["isStable"]:
             _try_to_keep(desk, ref)
+            acted = True
+    return acted
 
 
 def _within_bounds(desk: Desk, ref: Ref, doc: Doc) -> Doc:

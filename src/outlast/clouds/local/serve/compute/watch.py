@@ -38,15 +38,17 @@ class Watch:
     def _run(self) -> None:
         pause_s = _LOOK_EVERY_S
         while not self._over.wait(pause_s):
-            began = time.monotonic()
+            began, acted = time.monotonic(), False
             try:
-                look(self._desk, self.doors)
+                acted = look(self._desk, self.doors)
             except OutlastError:
                 pass  # the local cloud cannot be read now; requests are told so, and the next look may see
-            pause_s = max(_LOOK_EVERY_S, (time.monotonic() - began) / _SHARE)
+            # Making machines takes long as well, and is no reason to look away.
+            pause_s = _LOOK_EVERY_S if acted else max(_LOOK_EVERY_S, (time.monotonic() - began) / _SHARE)
 
 
-def look(desk: Desk, doors: Doors) -> None:
+def look(desk: Desk, doors: Doors) -> bool:
+    """Once; True when a group was changed by it."""
     known = {machine.name: machine for machine in desk.cloud.machines()}
     running = set()
     for ref, doc in desk.store.each("instances"):
@@ -65,7 +67,7 @@ def look(desk: Desk, doors: Doors) -> None:
         elif machine.status == "broken" and doc["scheduling"].get("automaticRestart") and not doc.get("_lost"):
             _revive(desk, ref, doc)
     doors.keep(running)
-    groups.look_after(desk)
+    return groups.look_after(desk)
 
 
 def _limit_life(desk: Desk, ref: Ref, doc: Doc, machine: Machine) -> None:
