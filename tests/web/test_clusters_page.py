@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.conftest import Bench
 from tests.cluster.conftest import bench as bench
+from tests.e2e.conftest import Home
 from tests.web.conftest import Lived, Served, Visit
 from tests.web.lived import ATTACK
 
@@ -32,6 +33,15 @@ def test_a_cluster_whose_head_is_gone_is_told_from_what_the_workspace_knows(visi
     lost.get_by_role("link", name="job-2").click()
     page.get_by_text("The output is on the head.").wait_for()
     assert "job=job-2" in page.url
+
+
+def test_a_cluster_whose_record_is_damaged_is_shown(
+    empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
+) -> None:
+    empty.workspace.bucket.put("clusters/torn.json", b"{")
+    row = visits(serve(empty).link).open("/clusters").get_by_role("row").filter(has_text="torn")
+    row.get_by_text("damaged", exact=True).wait_for()
+    row.get_by_text("clusters/torn.json cannot be read").wait_for()
 
 
 def test_a_cluster_that_is_not_there_is_said_to_be_so(visit: Visit) -> None:

@@ -45,5 +45,13 @@ def test_a_volume_comes_and_goes_live_and_one_half_made_says_what_to_do(
     half = holdings.claim("half", cloud="local", who="ada", size_gb=3)
     row = page.get_by_role("row").filter(has_text="half")
     row.get_by_text("making").wait_for()
+    # What cannot be read may bill, and hides none of the others.
+    empty.workspace.bucket.put("volumes/torn.json", b"{")
+    empty.workspace.bucket.put("databases/torn.json", b"{")
+    for kind in ("Volumes", "Databases"):
+        torn = page.get_by_label(kind).get_by_role("row").filter(has_text="torn").first
+        torn.get_by_text("damaged", exact=True).wait_for()
+    row.get_by_text("making").wait_for()
+    empty.workspace.bucket.delete("volumes/torn.json")
     holdings.remove(half)
     page.get_by_text("No volume yet.").wait_for()

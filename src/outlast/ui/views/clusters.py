@@ -22,7 +22,8 @@ from outlast.front.words import size
 from outlast.spec.quantity import describe_s
 from outlast.workspace.workspace import Workspace
 
-_PHASES = {"making": "busy", "ready": "good", "deleting": "warn", LOST: "bad"}
+DAMAGED = "damaged"
+_PHASES = {"making": "busy", "ready": "good", "deleting": "warn", LOST: "bad", DAMAGED: "bad"}
 _JOBS = {"RUNNING": "good", "SUCCEEDED": "done", "PENDING": "busy", "FAILED": "bad", "LOST": "bad", "UNSENT": "warn"}
 _LOG_BYTES, _LOG_S = 200_000, 60.0
 # How often the head tells what Ray knows, and how long its first word may take: it has to load Ray.
@@ -96,7 +97,25 @@ class ClusterReader:
         self.known = known
 
     def __call__(self) -> tuple[ClusterRow, ...]:
-        return tuple(rows(self.clusters, self.known(self.workspace)))
+        found = rows(self.clusters, self.known(self.workspace))
+        return (*found, *(_damaged(name, why) for name, why in self.clusters.damaged.items()))
+
+
+def _damaged(name: str, why: str) -> ClusterRow:
+    """One whose record cannot be read; its machines may bill all the same."""
+    return ClusterRow(
+        name=name,
+        cloud="",
+        phase=DAMAGED,
+        who="",
+        head="",
+        machines=0,
+        jobs=0,
+        usd_per_hour=0.0,
+        cost_usd=0.0,
+        asked_at=0.0,
+        problem=why,
+    )
 
 
 class Newest(Watch):

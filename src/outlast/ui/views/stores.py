@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from outlast.clouds.cloud import Cloud
+from outlast.errors import Damaged
 from outlast.front.clouds import clouds
 from outlast.front.stores import database_standing, volume_standing
 from outlast.volumes import care
@@ -63,9 +64,24 @@ class StoreReader:
         there = self.known(self.workspace)
         volumes, databases = Holdings(self.workspace, "volume"), Holdings(self.workspace, "database")
         return Stores(
-            volumes=tuple(_volume(there, volumes, one) for one in volumes.all()),
-            databases=tuple(_database(there, databases, one) for one in databases.all()),
+            volumes=(*(_volume(there, volumes, one) for one in volumes.all()), *_damaged(volumes)),
+            databases=(*(_database(there, databases, one) for one in databases.all()), *_damaged(databases)),
         )
+
+
+def _damaged(holdings: Holdings) -> list[StoreRow]:
+    """Those whose records cannot be read; they may bill all the same."""
+    return [
+        _row(Holding(kind=holdings.kind, name=name, id="", cloud="", there=""), "damaged", why)
+        for name, why in holdings.damaged.items()
+    ]
+
+
+def _users(holdings: Holdings, name: str) -> tuple[str, ...]:
+    try:
+        return tuple(care.users(holdings, name))
+    except Damaged as problem:
+        return (f"nobody knows whom: {problem.message}",)
 
 
 def _volume(there: Mapping[str, Cloud], holdings: Holdings, holding: Holding) -> StoreRow:
@@ -77,7 +93,7 @@ def _volume(there: Mapping[str, Cloud], holdings: Holdings, holding: Holding) ->
         zone=", ".join(holding.zones) or "every zone",
         used_gb=found.used_gb if found else None,
         where=holding.source,
-        users=tuple(care.users(holdings, holding.name)),
+        users=_users(holdings, holding.name),
     )
 
 
