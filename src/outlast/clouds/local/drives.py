@@ -38,6 +38,7 @@ class Plugged(NamedTuple):
     device: int
     node: str
     bytes: int
+    read_only: bool
 
 
 class Drives:
@@ -57,8 +58,9 @@ class Drives:
     def fetch(self, *, patience_s: float = 0.0) -> None:
         """Plug in what is wanted by now, and pull out what is not."""
         wanted = {str(wish["file"]): wish for wish in _wishes(self._folder)}
-        for file in [file for file in self._plugged if file not in wanted]:
-            os.close(self._plugged.pop(file).descriptor)
+        for file, plugged in list(self._plugged.items()):
+            if file not in wanted or plugged.read_only != bool(wanted[file].get("read_only")):
+                os.close(self._plugged.pop(file).descriptor)
         give_up_at = time.monotonic() + patience_s
         for file, wish in wanted.items():
             try:
@@ -100,7 +102,8 @@ class Drives:
             time.sleep(0.02)
         node = self._free_node(str(wish.get("bus")))
         descriptor = _loop(file, read_only=read_only)
-        return Plugged(descriptor, os.fstat(descriptor).st_rdev, node, os.stat(file).st_size)
+        device, size = os.fstat(descriptor).st_rdev, os.stat(file).st_size
+        return Plugged(descriptor=descriptor, device=device, node=node, bytes=size, read_only=read_only)
 
     def _grown(self, file: str) -> Plugged:
         plugged, size = self._plugged[file], os.stat(file).st_size
