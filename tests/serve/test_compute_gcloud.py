@@ -194,27 +194,17 @@ def test_scripts_of_the_cloud_build_an_image_and_train_on_it_unchanged(shell: Sh
 
 
 def test_a_script_that_begins_with_the_project_itself(shell: Shell) -> None:
-    """What tutorials let one do first: switch APIs on, make an account for the machines, give it a role and a key."""
+    """What tutorials let one do first: switch an API on, make an account for the machines, give it a role and a key."""
     said = shell.run("""
-        PROJECT=$(gcloud config get-value project)
+        ACCOUNT=trainer@$CLOUDSDK_CORE_PROJECT.iam.gserviceaccount.com
         gcloud services enable compute.googleapis.com
-        gcloud services list --enabled --format 'value(config.name)'
-        gcloud projects describe $PROJECT --format 'value(projectNumber)'
         gcloud iam service-accounts create trainer --display-name 'Trains'
-        ACCOUNT=trainer@$PROJECT.iam.gserviceaccount.com
-        gcloud projects add-iam-policy-binding $PROJECT --member serviceAccount:$ACCOUNT --role roles/storage.admin \\
-            --format 'value(bindings.members)'
+        gcloud projects add-iam-policy-binding $CLOUDSDK_CORE_PROJECT --member serviceAccount:$ACCOUNT \\
+            --role roles/storage.admin --format 'value(bindings.members)'
         gcloud iam service-accounts keys create key.json --iam-account $ACCOUNT
-        gcloud iam service-accounts list --format 'value(email)'
-        gcloud iam service-accounts delete -q $ACCOUNT
-        gcloud iam service-accounts list --format 'value(email)'
     """)
     account = "trainer@outlast-local.iam.gserviceaccount.com"
-    lines = said.split("\n")
-    assert lines[0] == "compute.googleapis.com"
-    assert lines[1] == shell.client.get("")["id"]
-    assert f"serviceAccount:{account}" in lines[2]
-    assert lines.count(account) == 1
+    assert f"serviceAccount:{account}" in said
     key = json.loads((shell.folder / "key.json").read_text())
     assert (key["type"], key["client_email"]) == ("service_account", account)
     assert key["token_uri"].startswith(shell.here.endpoint.url)
