@@ -295,6 +295,13 @@ def test_a_server_that_was_killed_in_the_middle_of_a_launch_leaves_no_half_machi
     assert client.names("Z/disks") == ["whole"]
 
 
+def test_whoever_knows_nothing_but_the_address_is_answered_too(client: Client) -> None:
+    """A client of Google's that was given it as its endpoint leaves `/compute/v1` out."""
+    found = client.place.call.json("GET", f"/projects/{client.project}/zones/us-central1-a")
+    assert found["selfLink"] == client.get("zones/us-central1-a")["selfLink"]
+    assert client.place.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
+
+
 # Faults on the way
 
 

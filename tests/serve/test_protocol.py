@@ -334,3 +334,13 @@ def test_parts_become_one_object(endpoint: Endpoint, call: Caller) -> None:
     assert content(answer_headers) == b"1" * 100_000 + b"2" * 100_000
     assert answer_headers.headers["x-goog-meta-own"] == "word"
     assert len(stored_files(endpoint.root)) == 1
+
+
+def test_a_copy_may_say_nothing_of_the_new_object(call: Caller) -> None:
+    """As Google's client in Go says it, which rclone is made with."""
+    call("POST", "/upload/storage/v1/b/box-1/o?uploadType=media&name=one", b"words")
+    done = call.json(
+        "POST", "/storage/v1/b/box-1/o/one/rewriteTo/b/box-1/o/two", b"null\n", Content_Type="application/json"
+    )
+    assert (done["done"], done["resource"]["size"]) == (True, "5")
+    assert call.refused("POST", "/storage/v1/b/box-1/o/one/rewriteTo/b/box-1/o/three", b"[]")[0] == 400

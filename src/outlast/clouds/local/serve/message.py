@@ -127,6 +127,9 @@ def json_object(data: bytes) -> dict[str, Any]:
         value = json.loads(data)
     except ValueError as problem:
         raise Refused(400, "parseError", "Parse Error") from problem
+    # What Google's clients in Go send for a resource that they leave out, as of the copy of an object.
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise Refused(400, "parseError", "Parse Error: a JSON object is wanted")
     return value

@@ -33,6 +33,8 @@ def add_routes(router: Router, desk: Desk) -> None:
     for method, path, handler in entries(desk):
         answer = functools.partial(_answer, desk, limits, handler)
         router.add(method, f"/compute/{{version}}/projects/{{project}}{path}", answer)
+        # As clients come that were given the server's address and nothing more.
+        router.add(method, f"/projects/{{project}}{path}", answer)
     # Else what is asked for would be taken for an object in a bucket `compute`.
     router.add("*", "/compute/{rest*}", _unknown)
 
@@ -277,7 +279,7 @@ def _call(request: Request) -> Call:
         name=parts.get("name") or request.query.get("autoscaler", ""),
         query=request.query,
         body=_absorb(request.json()) if request.method != "GET" else {},
-        base=f"{request.base_url}/compute/{parts['version']}",
+        base=f"{request.base_url}/compute/{parts.get('version', 'v1')}",
     )
     check_place(call.scope, call.project)
     return call
