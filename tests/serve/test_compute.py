@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,24 @@ def test_scripts_find_metadata_as_on_googles_machines(client: Client) -> None:
     assert f"scopes={CLOUD_SCOPE}" in said
     assert '"access_token"' in said
     assert "hidden=none" in said
+
+
+def test_scripts_find_their_addresses_and_disks_in_the_metadata(client: Client) -> None:
+    script = """
+    ask() { curl -sf -H Metadata-Flavor:Google "http://metadata.google.internal/computeMetadata/v1/$1" || echo none; }
+    CARD=instance/network-interfaces/0
+    echo "card=$(ask $CARD/network) ip=$(ask $CARD/ip) outside=$(ask $CARD/access-configs/0/external-ip)"
+    echo "disk=$(ask instance/disks/0/interface) $(ask instance/disks/0/device-name)"
+    """
+    found = client.create("open", script=script)["networkInterfaces"][0]
+    client.create("closed", script=script, networkInterfaces=[{"network": "global/networks/default"}])
+    for name in ("open", "closed"):
+        client.prints(name, "disk=SCSI persistent-disk-0")
+    number = client.get("")["id"]
+    outside = found["accessConfigs"][0]["natIP"]
+    card = f"card=projects/{number}/networks/default"
+    assert f"{card} ip={found['networkIP']} outside={outside}" in client.serial("open")
+    assert "outside=none" in client.serial("closed")
 
 
 def test_the_output_of_a_machine_is_read_on_from_where_one_was(client: Client) -> None:
@@ -300,6 +320,23 @@ def test_whoever_knows_nothing_but_the_address_is_answered_too(client: Client) -
     found = client.place.call.json("GET", f"/projects/{client.project}/zones/us-central1-a")
     assert found["selfLink"] == client.get("zones/us-central1-a")["selfLink"]
     assert client.place.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
+
+
+def test_a_machine_that_cannot_boot_does_not_end_the_care_for_the_others(client: Client) -> None:
+    client.place.cloud.set_zone("us-central1-a", grace_s=1.0)
+    client.create("spot", scheduling=SPOT)
+    client.create("lost")
+    folder = client.place.cloud._folder("lost")
+    # What is no folder is no disk: it cannot boot from it.
+    os.rename(folder.disk_path, f"{folder.disk_path}.away")
+    Path(folder.disk_path).touch()
+    os.kill((folder.state() or {})["keeper_pid"], signal.SIGKILL)
+    told = "compute.instances.hostError"
+    eventually(
+        lambda: told in [one["operationType"] for one in client.get("Z/operations")["items"]], what="the end of `lost`"
+    )
+    client.do("POST Z/instances/spot/simulateMaintenanceEvent")
+    client.comes("spot", "TERMINATED")
 
 
 # Faults on the way

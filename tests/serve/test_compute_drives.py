@@ -145,6 +145,24 @@ def test_snapshots_and_images_of_a_data_disk_hold_what_is_on_it(here: Place) -> 
     assert set(files(here)) <= before
 
 
+def test_a_disk_is_copied_while_it_is_mounted_and_becomes_an_image_when_its_machine_is_off(here: Place) -> None:
+    client = Client(here, "cloned")
+    client.do("POST Z/disks", {"name": "data", "sizeGb": "1", "type": f"{ZONE}/diskTypes/pd-ssd"})
+    client.do("POST Z/instances", with_data("one", MOUNT + "sync -f /mnt/disks/data; echo written"))
+    client.prints("one", "written")
+    client.do("POST Z/disks", {"name": "copy", "sourceDisk": f"{ZONE}/disks/data"})
+    copy = client.get("Z/disks/copy")
+    assert (copy["sizeGb"], copy["type"].rpartition("/")[2]) == ("1", "pd-ssd")
+    client.do("POST Z/instances", with_data("two", disk="copy"))
+    client.prints("two", "boots=2")
+    image = {"name": "img", "sourceDisk": f"{ZONE}/disks/data"}
+    assert client.refused("POST global/images", image)[1] == "resourceInUseByAnotherResource"
+    client.do("POST Z/instances/one/stop")
+    client.do("POST global/images", image)
+    for name in ("one", "two"):
+        client.do(f"DELETE Z/instances/{name}")
+
+
 def test_many_may_read_one_disk_and_none_may_write_it_meanwhile(here: Place) -> None:
     client = Client(here, "many")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.serve.compute import SPOT, Client, Doc, Place, machine, place
+from tests.serve.compute import SPOT, ZONE, Client, Doc, Place, machine, place
 from tests.serve.discovery import Watching
 from tests.waiting import eventually
 
@@ -97,6 +97,38 @@ def test_a_group_stays_within_the_bounds_of_its_autoscaler(client: Client) -> No
     client.do("POST Z/instanceGroupManagers/group/resize?size=2")
     assert len(everywhere(client)) == 2
     client.do("DELETE Z/instanceGroupManagers/group")
+
+
+def test_bounds_of_an_autoscaler_that_are_no_numbers_are_refused(client: Client) -> None:
+    client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 0, **template(client)})
+    target = "zones/us-central1-a/instanceGroupManagers/group"
+    scaler = {"name": "scaler", "target": target, "autoscalingPolicy": {"maxNumReplicas": 1}}
+    client.do("POST Z/autoscalers", scaler)
+    changed = {**scaler, "autoscalingPolicy": {"minNumReplicas": "few", "maxNumReplicas": 1}}
+    assert "minNumReplicas" in client.refused("PATCH Z/autoscalers?autoscaler=scaler", changed)[2]
+    client.do("DELETE Z/autoscalers/scaler")
+    client.do("DELETE Z/instanceGroupManagers/group")
+
+
+def test_a_template_stays_as_long_as_a_group_has_it(client: Client) -> None:
+    client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 0, **template(client)})
+    refused = client.refused("DELETE global/instanceTemplates/template")
+    assert refused[:2] == (400, "resourceInUseByAnotherResource")
+    client.do("DELETE Z/instanceGroupManagers/group")
+    client.do("DELETE global/instanceTemplates/template")
+
+
+def test_a_machine_that_its_group_abandons_runs_on(client: Client) -> None:
+    client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 2, **template(client)})
+    one, other = sorted(client.names("Z/instances"))
+    client.do("POST Z/instanceGroupManagers/group/abandonInstances", {"instances": [f"{ZONE}/instances/{one}"]})
+    group = client.get("Z/instanceGroupManagers/group")
+    assert (group["targetSize"], group["status"]["isStable"]) == (1, True)
+    client.do("DELETE Z/instanceGroupManagers/group")
+    assert client.names("Z/instances") == [one]
+    assert client.status(one) == "RUNNING"
+    assert other not in client.names("Z/disks")
+    client.do(f"DELETE Z/instances/{one}")
 
 
 def test_the_rules_of_a_group_change_with_and_without_its_machines(client: Client) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,6 +165,67 @@ def test_disks_grow_and_never_shrink(client: Client) -> None:
     assert [disk["deviceName"] for disk in client.get("Z/instances/one")["disks"]] == ["persistent-disk-0", "data"]
     client.do("POST Z/instances/one/detachDisk?deviceName=data")
     client.do("DELETE Z/disks/data")
+
+
+def test_a_disk_that_is_attached_without_a_name_is_named_by_its_place(client: Client) -> None:
+    client.create("one")
+    for name in ("a", "b", "c"):
+        client.do("POST Z/disks", {"name": name, "sizeGb": "20"})
+        if name != "c":
+            client.do("POST Z/instances/one/attachDisk", {"source": f"{ZONE}/disks/{name}"})
+    client.do("POST Z/instances/one/detachDisk?deviceName=persistent-disk-1")
+    taken = {"source": f"{ZONE}/disks/c", "deviceName": "persistent-disk-2"}
+    assert client.refused("POST Z/instances/one/attachDisk", taken)[:2] == (400, "invalid")
+    assert "users" not in client.get("Z/disks/c")
+    client.do("POST Z/instances/one/attachDisk", {"source": f"{ZONE}/disks/c"})
+    found = [(disk["deviceName"], disk["source"].rpartition("/")[2]) for disk in client.get("Z/instances/one")["disks"]]
+    assert found == [("persistent-disk-0", "one"), ("persistent-disk-1", "c"), ("persistent-disk-2", "b")]
+    client.do("DELETE Z/instances/one")
+
+
+def test_a_disk_made_of_another_one_boots_what_that_has_written(client: Client) -> None:
+    client.create("one", script=WRITE)
+    client.prints("one", "Finished running startup scripts")
+    # Smaller it cannot be, and nothing stays of the try.
+    images = len(client.place.cloud.images())
+    assert client.refused("POST Z/disks", {"name": "less", "sizeGb": "1", "sourceDisk": f"{ZONE}/disks/one"})[0] == 400
+    assert len(client.place.cloud.images()) == images
+    client.do("POST Z/disks", {"name": "copy", "sourceDisk": f"{ZONE}/disks/one"})
+    client.do("DELETE Z/instances/one")
+    copy = client.get("Z/disks/copy")
+    assert (copy["sourceDisk"].rpartition("/")[2], copy["sizeGb"]) == ("one", "10")
+    client.create("two", script=READ, disks=[{"boot": True, "autoDelete": True, "source": f"{ZONE}/disks/copy"}])
+    client.prints("two", "found precious")
+    client.do("DELETE Z/instances/two")
+    assert len(client.place.cloud.images()) == images
+    elsewhere = {"name": "far", "sourceDisk": f"projects/{client.project}/zones/us-east1-b/disks/one"}
+    assert "same zone" in client.refused("POST Z/disks", elsewhere)[2]
+
+
+def test_a_snapshot_that_is_asked_for_globally_has_an_operation_that_is_found_there(client: Client) -> None:
+    with_disk(client)
+    done = client.do("POST global/snapshots", {"name": "snap", "sourceDisk": f"{ZONE}/disks/one"})
+    assert "/global/operations/" in done["selfLink"]
+    assert client.get(f"global/operations/{done['name']}")["status"] == "DONE"
+    assert client.get("global/snapshots/snap")["status"] == "READY"
+
+
+def test_a_server_that_was_killed_while_it_made_a_snapshot_leaves_no_half_of_it(client: Client) -> None:
+    client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
+    for name in ("half", "whole"):
+        client.do("POST Z/disks/data/createSnapshot", {"name": name})
+    drive = Path(client.place.cloud.root, "drives", client.get("global/snapshots/half")["id"])
+    [kept] = Path(client.place.endpoint.root, "compute", "snapshots").glob(f"{client.project}*/half.json")
+    record = json.loads(kept.read_text())
+    # As it is on disk while the operation goes on.
+    record["doc"]["status"] = "CREATING"
+    del record["doc"]["_drive"]
+    kept.write_text(json.dumps(record))
+    drive.rename(f"{drive}.draft")
+    client.place.reopen()
+    assert client.names("global/snapshots") == ["whole"]
+    assert not list(drive.parent.glob(f"{drive.name}*"))
+    client.do("POST Z/disks/data/createSnapshot", {"name": "half"})
 
 
 # Groups

@@ -43,7 +43,7 @@ def tree(facts: dict[str, Any], attributes: dict[str, str], *, address: str, pre
         "name": facts["name"],
         "network-interfaces": [
             {
-                "access-configs": [{"external-ip": "", "type": "ONE_TO_ONE_NAT"}],
+                "access-configs": [{"external-ip": address, "type": "ONE_TO_ONE_NAT"}],
                 "gateway": "127.0.0.1",
                 "ip": address,
                 "mac": "02:00:00:00:00:01",
@@ -73,12 +73,20 @@ def overlay(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """The tree with other values laid over it: what an endpoint in front of this cloud says of its machine."""
     merged = dict(values)
     for name, value in over.items():
-        below = merged.get(name)
+        below: Any = merged.get(name)
         if isinstance(value, dict) and isinstance(below, dict) and name not in _GIVEN_WHOLE:
             merged[name] = overlay(below, value)
+        elif _is_of_objects(value) and _is_of_objects(below):
+            # One by one: of a network card the endpoint says what is its own, and the address is the machine's.
+            known = [*below, *({} for _ in value)]
+            merged[name] = [overlay(known[at], one) for at, one in enumerate(value)]
         else:
             merged[name] = _typed(value)
     return merged
+
+
+def _is_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(inner, dict) for inner in value)
 
 
 def _typed(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from outlast.clouds.local.serve.compute import disks, machines
 from outlast.clouds.local.serve.compute.desk import Call, Desk
 from outlast.clouds.local.serve.compute.links import Doc, Ref, number, parse, ref_of
@@ -21,9 +23,12 @@ def attach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
     disk = parse(call.body.get("source"), near=ref.beside("disks", ""), field="resource.source")
     found = desk.find(disk)
     disks.check_unused(desk, disk, found, call.body.get("mode", "READ_WRITE"))
+    taken = {one["index"] for one in doc["disks"]}
+    index = next(at for at in itertools.count(1) if at not in taken)
+    new = disks.attached(disk, found, {**call.body, "boot": False}, index)
+    disks.check_devices([*doc["disks"], new])
     disks.use(desk, disk, ref, used=True)
-    index = max(one["index"] for one in doc["disks"]) + 1
-    return {"disks": [*doc["disks"], disks.attached(disk, found, {**call.body, "boot": False}, index)]}
+    return {"disks": sorted([*doc["disks"], new], key=lambda one: int(one["index"]))}
 
 
 def detach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:

@@ -69,6 +69,10 @@ def drive_path(desk: Desk, drive: str) -> str:
     return f"{desk.cloud.root}/drives/{drive}"
 
 
+def _draft(desk: Desk, drive: str) -> str:
+    return f"{drive_path(desk, drive)}.draft"
+
+
 def drive(desk: Desk, disk: Doc) -> str:
     """The file behind a disk, as large as that. Made if need be: empty, or a copy of what the disk was made from."""
     path, size = drive_path(desk, disk["_drive"]), int(disk["sizeGb"]) * _GB
@@ -85,7 +89,7 @@ def copy_drive(desk: Desk, source: str, drive: str) -> int:
     """Another file with what is in this one now, or with nothing; answers with the bytes that it takes."""
     path = drive_path(desk, drive)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    draft = f"{path}.draft"
+    draft = _draft(desk, drive)
     if source and os.path.exists(drive_path(desk, source)):
         words = ["cp", "--reflink=auto", "--sparse=always", drive_path(desk, source), draft]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -106,5 +110,7 @@ def release_drive(desk: Desk, drive: str) -> None:
     for collection in ("images", "snapshots", "disks"):
         if any(drive in (doc.get("_drive"), doc.get("_copied")) for _, doc in desk.store.each(collection)):
             return
-    with suppress(FileNotFoundError):
-        os.unlink(drive_path(desk, drive))
+    # Half a copy as well, of a server that was killed while it copied.
+    for path in (drive_path(desk, drive), _draft(desk, drive)):
+        with suppress(FileNotFoundError):
+            os.unlink(path)

@@ -21,19 +21,21 @@ def make(desk: Desk, ref: Ref, params: Doc, *, field: str) -> Doc:
     source, size_gb = _source(desk, ref, params, field)
     asked = number(params.get("diskSizeGb") or params.get("sizeGb") or size_gb, f"{field}.sizeGb")
     if asked < size_gb and (source["_local"] or "_copied" in source):
+        # What was just copied from a disk has no other owner.
+        backing.release(desk, source["_local"])
         raise invalid(
             f"Invalid value for field '{field}.diskSizeGb': '{asked}'. Requested disk size cannot be smaller than the"
             f" image size ({size_gb} GB)"
         )
-    kind = last(params.get("diskType") or params.get("type")) or "pd-standard"
+    kind = last(params.get("diskType") or params.get("type") or source.get("type")) or "pd-standard"
     return doc | {
         "sizeGb": str(asked),
         "status": "READY",
-        "type": ref.beside("diskTypes", kind).link,
         "physicalBlockSizeBytes": "4096",
         "architecture": "X86_64",
         "labelFingerprint": fingerprint(params.get("labels", {})),
         **source,
+        "type": ref.beside("diskTypes", kind).link,
         # A disk that holds no system has a file of its own.
         **({} if source["_local"] else {"_drive": doc["id"]}),
     }
@@ -47,12 +49,31 @@ def _source(desk: Desk, ref: Ref, params: Doc, field: str) -> tuple[Doc, int]:
         near = Ref(ref.project, "global", "snapshots", "")
         image = desk.find(parse(params["sourceSnapshot"], near=near, field=f"{field}.sourceSnapshot"))
         doc = {"sourceSnapshot": image["selfLink"], "sourceSnapshotId": image["id"]}
+    elif params.get("sourceDisk"):
+        return _clone(desk, ref, params["sourceDisk"], f"{field}.sourceDisk")
     else:
         return {"_local": ""}, _BLANK_GB
     if image["status"] != "READY":
         raise Refused(400, "resourceNotReady", f"The resource '{ref_of(image['selfLink']).path}' is not ready")
     copied = {"_copied": image["_drive"]} if image.get("_drive") else {}
     return {**doc, "_local": image.get("_local", ""), **copied}, int(image["diskSizeGb"])
+
+
+def _clone(desk: Desk, ref: Ref, given: Any, field: str) -> tuple[Doc, int]:
+    """A disk with what is on another one now, also while that is written to, as after a power cut."""
+    disk = parse(given, near=ref.beside("disks", ""), field=field)
+    if disk.scope != ref.scope:
+        raise invalid(f"Invalid value for field '{field}': '{given}'. The source disk must be in the same zone.")
+    source = desk.find(disk)
+    doc: Doc = {"sourceDisk": disk.link, "sourceDiskId": source["id"], "type": source["type"]}
+    if source.get("_drive"):
+        behind: Doc = {"_local": "", "_copied": source["_drive"]}
+    elif source.get("_machine"):
+        local = backing.local_image(desk, ref._replace(collection="snapshots"))
+        behind = {"_local": backing.freeze(desk, disk, local).name}
+    else:
+        behind = {"_local": source["_local"]}
+    return doc | behind, int(source["sizeGb"])
 
 
 def insert(desk: Desk, call: Call) -> Doc:
@@ -69,6 +90,9 @@ def insert(desk: Desk, call: Call) -> Doc:
 def fill(desk: Desk, ref: Ref) -> None:
     """Copy what the disk is made from now: that may be deleted before the disk is used."""
     if (doc := desk.store.get(ref)) is not None and "_copied" in doc:
+        if "sourceDisk" in doc:
+            # Which may itself be a copy that is not made yet.
+            fill(desk, ref_of(doc["sourceDisk"]))
         backing.drive(desk, doc)
         desk.change(ref, _copied=None)
         backing.release_drive(desk, doc["_copied"])
@@ -108,12 +132,13 @@ def discard(desk: Desk, ref: Ref) -> None:
 
 def attached(disk: Ref, doc: Doc, wish: Doc, index: int) -> Doc:
     """A disk as its machine lists it."""
+    scratch = wish.get("type") == "SCRATCH"
     return {
         "kind": "compute#attachedDisk",
         "type": wish.get("type") or "PERSISTENT",
         "mode": wish.get("mode", "READ_WRITE"),
         "source": disk.link,
-        "deviceName": wish.get("deviceName") or (disk.name if index else f"persistent-disk-{index}"),
+        "deviceName": wish.get("deviceName") or (disk.name if scratch else f"persistent-disk-{index}"),
         "index": index,
         "boot": bool(wish.get("boot", False)),
         "autoDelete": bool(wish.get("autoDelete", False)),
@@ -121,6 +146,14 @@ def attached(disk: Ref, doc: Doc, wish: Doc, index: int) -> Doc:
         "diskSizeGb": doc["sizeGb"],
         "architecture": "X86_64",
     }
+
+
+def check_devices(found: list[Doc]) -> None:
+    """Raises Refused if two disks of a machine have one name on it."""
+    for at, one in enumerate(found):
+        if one["deviceName"] in [other["deviceName"] for other in found[:at]]:
+            told = "Another disk of the instance has this device name."
+            raise invalid(f"Invalid value for field 'resource.deviceName': '{one['deviceName']}'. {told}")
 
 
 def plugged(desk: Desk, doc: Doc) -> list[Doc]:

@@ -190,9 +190,9 @@ _RULES = ("targetSize", "autoHealingPolicies", "updatePolicy", "instanceLifecycl
 
 
 def end_members(desk: Desk, call: Call, verb: str) -> Doc:
-    """Delete machines of the group, or let them be made anew."""
+    """Delete machines of the group, let them be made anew, or let them go on without the group."""
     ref = call.ref(COLLECTION)
-    doc = desk.find(ref)
+    desk.find(ref)
     near = Ref(call.project, call.scope, "instances", "")
     wanted = [parse(one, near=near, field="instances") for one in call.body.get("instances", [])]
     members = {member for member, _ in _members(desk, ref)}
@@ -200,9 +200,12 @@ def end_members(desk: Desk, call: Call, verb: str) -> Doc:
         raise invalid("Invalid value for field 'instances': not all are members of this group.")
 
     def work() -> None:
-        if verb == "deleteInstances":
-            desk.change(ref, targetSize=max(0, doc["targetSize"] - len(wanted)))
-        for member in wanted:
+        with _ONE_AT_A_TIME:
+            if verb != "recreateInstances":
+                desk.change(ref, targetSize=max(0, desk.find(ref)["targetSize"] - len(wanted)))
+            for member in wanted if verb == "abandonInstances" else ():
+                desk.change(member, _group=None)
+        for member in wanted if verb != "abandonInstances" else ():
             machines.delete(desk, member)
         _try_to_keep(desk, ref)
 

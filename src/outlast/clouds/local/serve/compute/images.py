@@ -159,9 +159,10 @@ def is_written(disk: Doc) -> bool:
 
 
 def _check_idle(desk: Desk, disk: Doc, ref: Ref) -> None:
-    if (users := disk.get("users")) and (disk.get("_drive") or backing.is_running(desk, disk)):
-        told = f"The disk resource '{ref.path}' is already being used by '{ref_of(users[0]).path}'"
-        raise Refused(400, "resourceInUseByAnotherResource", told)
+    for user in map(ref_of, disk.get("users", [])):
+        if backing.is_running(desk, desk.store.get(user) or {}):
+            told = f"The disk resource '{ref.path}' is already being used by '{user.path}'"
+            raise Refused(400, "resourceInUseByAnotherResource", told)
 
 
 def insert(desk: Desk, call: Call) -> Doc:
@@ -210,9 +211,22 @@ def _copy(desk: Desk, ref: Ref, source: Doc, disk: Ref) -> tuple[Doc, int]:
     return {"_local": local}, backing.freeze(desk, disk, local).bytes
 
 
+def tidy_up(desk: Desk) -> None:
+    """After a server that was killed while it made an image or a snapshot: what is not whole goes."""
+    for collection in ("images", "snapshots"):
+        for ref, doc in list(desk.store.each(collection)):
+            if doc["status"] != "READY":
+                desk.store.drop(ref)
+                backing.release_drive(desk, str(doc["id"]))
+
+
 def create_snapshot(desk: Desk, call: Call) -> Doc:
-    """A snapshot of a disk, also while its machine runs: what is on the disk at that moment."""
     disk = call.ref("disks")
+    return _snapshot(desk, call, disk, target=disk)
+
+
+def _snapshot(desk: Desk, call: Call, disk: Ref, target: Ref) -> Doc:
+    """A snapshot of a disk, also while its machine runs: what is on the disk at that moment."""
     source = desk.find(disk)
     ref = Ref(call.project, GLOBAL, "snapshots", str(call.body.get("name", "")))
     with desk.names:
@@ -232,14 +246,14 @@ def create_snapshot(desk: Desk, call: Call) -> Doc:
             doc["_local"] = source["_local"]
         desk.store.put(ref, doc)
     copied = disk if is_written(source) else None
-    return desk.begin(call, disk, "createSnapshot", lambda: _make(desk, ref, copied))
+    return desk.begin(call, target, "createSnapshot", lambda: _make(desk, ref, copied))
 
 
 def insert_snapshot(desk: Desk, call: Call) -> Doc:
     near = Ref(call.project, GLOBAL, "disks", "")
     disk = parse(call.body.get("sourceDisk"), near=near, field="resource.sourceDisk")
-    inner = Call(project=call.project, scope=disk.scope, name=disk.name, query=call.query, body=call.body)
-    return create_snapshot(desk, inner)
+    # Asked for globally, and the client looks for the operation there.
+    return _snapshot(desk, call, disk, target=Ref(call.project, GLOBAL, "snapshots", str(call.body.get("name", ""))))
 
 
 def delete(desk: Desk, call: Call, collection: str) -> Doc:

@@ -21,6 +21,7 @@ _BOOT_S_MAX = 30.0
 _GUEST = Path(__file__).with_name("guest.py")
 # Ends that nobody asked for.
 _WRITTEN_DOWN = ("preempted", "powered off by itself")
+_DISK_FIELDS = {name: name for name in ("index", "interface", "mode", "type")} | {"device-name": "deviceName"}
 _STATUS = {"pending": "STAGING", "running": "RUNNING", "stopping": "STOPPING", "stopped": "TERMINATED"}
 
 
@@ -69,15 +70,19 @@ def overlay(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     instance = {
         "attributes": {**scripts, **attributes(doc)},
         "description": doc.get("description", ""),
-        "disks": [
-            {"device-name": disk["deviceName"], "index": disk["index"], "mode": disk["mode"], "type": disk["type"]}
-            for disk in doc["disks"]
-        ],
+        "disks": [{name: disk[told] for name, told in _DISK_FIELDS.items()} for disk in doc["disks"]],
         "hostname": doc.get("hostname") or f"{ref.name}.{zone}.c.{ref.project}.internal",
         "id": int(doc["id"]),
         "image": boot.get("sourceImage", "").partition("googleapis.com/")[2],
         "machine-type": f"{place}/machineTypes/{last(doc['machineType'])}",
         "name": ref.name,
+        "network-interfaces": [
+            {
+                "network": f"{place}/networks/{last(one['network'])}",
+                **({} if one.get("accessConfigs") else {"access-configs": []}),
+            }
+            for one in doc["networkInterfaces"]
+        ],
         "scheduling": {
             "automatic-restart": str(rules["automaticRestart"]).upper(),
             "on-host-maintenance": rules["onHostMaintenance"],

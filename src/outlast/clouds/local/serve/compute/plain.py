@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from outlast.clouds.local import google
 from outlast.clouds.local.serve.compute.desk import Call, Desk, aggregated, check_free, listing, new_resource
 from outlast.clouds.local.serve.compute.instances import labels_of
-from outlast.clouds.local.serve.compute.links import GLOBAL, Doc, Ref, fingerprint, parse, stable_number
+from outlast.clouds.local.serve.compute.links import GLOBAL, Doc, Ref, fingerprint, number, parse, stable_number
 from outlast.clouds.local.serve.refusal import Refused, invalid
 
 _BORN = "2026-11-01T00:00:00.000+00:00"
@@ -79,12 +79,16 @@ class Plain:
     def patch(self, desk: Desk, call: Call) -> Doc:
         ref = call.ref(self.collection)
         given = {name: value for name, value in call.body.items() if name not in ("name", "id", "kind", "selfLink")}
-        desk.store.put(ref, {**self.get(desk, call), **given})
+        desk.store.put(ref, self.fill(desk, ref, {**self.get(desk, call), **given}))
         return desk.begin(call, ref, "patch", lambda: None)
 
     def delete(self, desk: Desk, call: Call) -> Doc:
         ref = call.ref(self.collection)
         desk.find(ref)
+        for user, doc in desk.store.each("instanceGroupManagers", call.project):
+            if doc["instanceTemplate"] == ref.link:
+                told = f"The instance_template resource '{ref.path}' is already being used by '{user.path}'"
+                raise Refused(400, "resourceInUseByAnotherResource", told)
         return desk.begin(call, ref, "delete", lambda: desk.store.drop(ref))
 
     def label(self, desk: Desk, call: Call) -> Doc:
@@ -205,6 +209,8 @@ def _fill_autoscaler(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     policy = doc.get("autoscalingPolicy") or {}
     if not policy.get("maxNumReplicas"):
         raise invalid("Invalid value for field 'resource.autoscalingPolicy.maxNumReplicas': ''. It is required.")
+    for bound in ("minNumReplicas", "maxNumReplicas"):
+        number(policy.get(bound) or 0, f"resource.autoscalingPolicy.{bound}")
     group = parse(doc.get("target"), near=ref.beside("instanceGroupManagers", ""), field="resource.target")
     desk.find(group)
     return {"status": "ACTIVE", **doc, "target": group.link}

@@ -167,7 +167,7 @@ def _groups(desk: Desk) -> Iterator[Entry]:
         yield "POST", f"{one}/setInstanceTemplate", _with(desk, groups.set_template)
         yield "POST", f"{one}/listManagedInstances", _with(desk, groups.managed)
         yield "GET", f"{one}/listErrors", _with(desk, groups.errors)
-        for verb in ("deleteInstances", "recreateInstances"):
+        for verb in ("abandonInstances", "deleteInstances", "recreateInstances"):
             yield "POST", f"{one}/{verb}", functools.partial(groups.end_members, desk, verb=verb)
         yield "GET", f"{place}/instanceGroups", _with(desk, groups.list_instance_groups)
         yield "GET", f"{place}/instanceGroups/{{name}}", _with(desk, groups.get_group)

@@ -10,6 +10,8 @@ from outlast.clouds.local.serve.compute import backing, groups, machines
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.doors import Doors
 from outlast.clouds.local.serve.compute.links import Doc, Ref
+from outlast.clouds.local.serve.compute.operations import Failure
+from outlast.clouds.local.serve.refusal import Refused
 from outlast.errors import OutlastError
 
 _LOOK_EVERY_S = 0.25
@@ -41,8 +43,9 @@ class Watch:
             began, acted = time.monotonic(), False
             try:
                 acted = look(self._desk, self.doors)
-            except OutlastError:
-                pass  # the local cloud cannot be read now; requests are told so, and the next look may see
+            except (OutlastError, Refused, Failure, OSError):
+                # The local cloud cannot be read now, or somebody deletes what we look at; the next look may see.
+                pass
             # Making machines takes long as well, and is no reason to look away.
             pause_s = _LOOK_EVERY_S if acted else max(_LOOK_EVERY_S, (time.monotonic() - began) / _SHARE)
 
@@ -83,7 +86,7 @@ def _revive(desk: Desk, ref: Ref, doc: Doc) -> None:
     desk.operations.done(ref, "compute.instances.hostError", target_id=doc["id"])
     try:
         machines.reset(desk, ref)
-    except OutlastError:
+    except (OutlastError, Failure):
         desk.change(ref, _lost=True)  # what cannot boot is not tried for ever
         return
     desk.operations.done(ref, "compute.instances.automaticRestart", target_id=doc["id"])

@@ -76,7 +76,9 @@ class Wish:
         ):
             raise invalid("Invalid value for field 'resource.disks': ''. At least one boot disk must be specified.")
         boot_first = sorted(given, key=lambda disk: not disk.get("boot", disk is given[0]))
-        return [self._disk({**disk, "boot": at == 0}, at) for at, disk in enumerate(boot_first)]
+        found = [self._disk({**disk, "boot": at == 0}, at) for at, disk in enumerate(boot_first)]
+        disks.check_devices(found)
+        return found
 
     def _disk(self, wish: Doc, at: int) -> Doc:
         field = f"resource.disks[{at}]"
