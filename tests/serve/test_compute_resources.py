@@ -113,6 +113,18 @@ def test_public_images_stand_for_this_computers_software(client: Client) -> None
     assert Client(client.place, "windows-cloud").get("global/images")["items"] == []
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        "deeplearning-platform-release/global/images/family/tf2-latest-gpu",
+        "ml-images/global/images/c2-deeplearning-tf-1-12-cu100-20181120",
+        "ml-images/global/images/family/tf-1-15",
+    ],
+)
+def test_images_for_machine_learning_have_the_names_of_many_years(here: Place, image: str) -> None:
+    assert here.call.json("GET", f"/compute/v1/projects/{image}")["status"] == "READY"
+
+
 def test_a_snapshot_is_taken_of_a_running_machine_and_becomes_a_disk(client: Client) -> None:
     client.create("one", script=WRITE)
     client.prints("one", "Finished running startup scripts")

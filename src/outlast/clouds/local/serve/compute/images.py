@@ -34,6 +34,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "cos-cloud": ("cos-stable",),
     "fedora-coreos-cloud": ("fedora-coreos-stable",),
 }
+# How other names begin that scripts ask these projects for: `tf2-latest-gpu`, `c2-deeplearning-tf-1-12-cu100-20181120`.
+_BEGINNINGS: dict[str, tuple[str, ...]] = {
+    "deeplearning-platform-release": ("tf2", "c0", "c1", "c2"),
+    "ml-images": ("tf", "tf2", "pytorch", "debian", "c0", "c1", "c2"),
+}
 # Asked for in every listing of images; there is nothing of them that this computer could boot.
 _EMPTY = (
     "opensuse-cloud",
@@ -85,7 +90,8 @@ def find(desk: Desk, ref: Ref) -> Doc:
 
 def _check_public(ref: Ref, name: str) -> None:
     """Versions come and go, and any will do; but what sounds like none of a project's images is none."""
-    if name.partition("-")[0] not in {family.partition("-")[0] for family in PUBLIC[ref.project]}:
+    words = {family.partition("-")[0] for family in PUBLIC[ref.project]}
+    if name.partition("-")[0] not in words.union(_BEGINNINGS.get(ref.project, ())):
         raise not_there(ref)
 
 
