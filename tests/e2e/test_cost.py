@@ -32,10 +32,10 @@ def released(home: Home) -> list[ev.Released]:
 
 def test_a_run_that_was_preempted_costs_what_its_releases_say_and_its_lost_work_is_seen(home: Home) -> None:
     home.write("train.py", COUNTER)
-    process = home.start("run", "--no-pull", "--", "python", "train.py", "40", "0.1")
+    process = home.start("run", "--no-pull", "--", "python", "train.py", "120", "0.1")
     home.until_counted(10)
     home.until(lambda: home.state().checkpoints, "a checkpoint: else nothing of it was work")
-    home.outlast("preempt", "last", "--no-notice")
+    assert home.outlast("preempt", "last", "--no-notice").returncode == 0
     assert process.wait(timeout=60) == 0
     told, bills = cost(home), released(home)
     assert told["total"]["cost_usd"] == pytest.approx(sum(bill.cost_usd for bill in bills), rel=1e-9)

@@ -115,7 +115,7 @@ def test_the_output_of_a_machine_is_read_on_from_where_one_was(client: Client) -
 
 
 def test_a_machine_that_switches_itself_off_is_terminated_and_its_end_written_down(client: Client) -> None:
-    client.create("one", script="shutdown -h now")
+    client.do("POST Z/instances", machine("one", script="shutdown -h now"))
     client.comes("one", "TERMINATED")
 
     def written() -> bool:

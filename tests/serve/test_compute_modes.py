@@ -49,7 +49,8 @@ def test_scripts_run_find_the_cloud_and_leave_an_image(here: Place) -> None:
     client.do("POST Z/instances/one/stop")
     assert "shutdown-script: last words" in client.serial("one")
     client.do("POST global/images", {"name": "img", "sourceDisk": "zones/us-central1-a/disks/one"})
-    client.create("two", image="global/images/img", script="echo found $(cat $HOME/kept); sudo shutdown -h now")
+    last = "echo found $(cat $HOME/kept); sudo shutdown -h now"
+    client.do("POST Z/instances", machine("two", image="global/images/img", script=last))
     client.comes("two", "TERMINATED")
     assert "found precious" in client.serial("two")
 
