@@ -94,7 +94,7 @@ def test_a_checkpoint_that_was_being_written_is_never_taken_for_a_whole_one(home
     )
     process = home.start("run", "--", "python3", "save.py")
     home.until(lambda: home.workspace.runs() and "saving 4" in home.log(), "the fourth save")
-    home.outlast("preempt", "last", *([] if notice else ["--no-notice"]))
+    home.cloud.preempt(home.machines()[0].name, notice=notice)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert "whole at the end: 8 whole" in output

@@ -68,7 +68,7 @@ def test_a_preempted_container_hears_the_notice_and_resumes(home: Home, root: Pa
         *("--", "/bin/sh", "count.sh", "60"),
     )
     home.until_counted(10)
-    assert home.outlast("preempt", "last").returncode == 0
+    home.cloud.preempt(home.machines()[0].name)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     log = home.log()
@@ -101,7 +101,7 @@ def test_a_program_below_a_shell_that_swallows_signals_is_told_to_leave(home: Ho
         *("--", "/bin/sh", "-c", "/bin/sh count.sh 40; exit $?"),
     )
     home.until_counted(10)
-    assert home.outlast("preempt", "last").returncode == 0
+    home.cloud.preempt(home.machines()[0].name)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert "heard of it" in home.log()
