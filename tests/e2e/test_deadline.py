@@ -72,7 +72,12 @@ def test_moves_to_on_demand_with_what_it_has_done_when_a_loss_could_not_be_made_
     answer = home.outlast("run", "--no-pull", timeout_s=200.0)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     state = home.state()
-    assert [(attempt.spot, attempt.moved) for attempt in state.attempts] == [(True, True), (False, False)]
+    # With what it has done saved, and time to spare, it may go back to spot, and has to leave that in time once more.
+    assert [(attempt.spot, attempt.moved) for attempt in state.attempts[:2]] in (
+        [(True, True), (False, False)],
+        [(True, True), (False, True)],
+    )
+    assert (state.attempts[-1].spot, state.attempts[-1].moved) == (False, False)
     resumed = [int(count) for count in re.findall(r"resumed at (\d+)", home.log())]
     assert resumed[0] == 0
     assert resumed[1] > 0
