@@ -85,7 +85,8 @@ class Storm:
     def blow(self) -> bool:
         """Strike if it is time to; whether the sweep is over."""
         state = state_of(self.home)
-        if time.monotonic() > self.due:
+        # The first as soon as something was told: on a quick computer all of it is over before a moment that is set.
+        if time.monotonic() > self.due or (state.told and not self.taken):
             self.taken += preempt_one(self.home, self.dice)
             self.due = time.monotonic() + self.every_s
         if self.kills and state.wanted and len(state.told) > state.wanted // (self.kills + 1):
