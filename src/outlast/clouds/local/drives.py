@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from outlast.clouds.local.folder import Folder
 
-# JSON: a list of `file`, `bus` (how its name begins), `aliases` (below /dev/disk/by-id), `read_only`.
+# JSON: a list of `file`, `bus` (how its name begins), `aliases` (below /dev/disk/by-id), `read_only`, and `gb`, so that
+# it changes when the file grows.
 ATTRIBUTE = "outlast-drives"
 
 _SET_CAPACITY, _CONFIGURE, _GET_FREE = 0x4C07, 0x4C0A, 0x4C82

@@ -12,6 +12,7 @@ from outlast.clouds.cloud import Image, Machine
 from outlast.clouds.local.catalog import BASE_IMAGE
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.links import Doc, Ref
+from outlast.clouds.local.serve.refusal import Refused
 from outlast.errors import CloudError, NotFound
 
 _GB = 2**30
@@ -32,6 +33,11 @@ def is_running(desk: Desk, disk: Doc) -> bool:
 def freeze(desk: Desk, disk: Ref, local: str) -> Image:
     """An image of a disk as it is now, also of one that is being written to, as after a power cut."""
     return desk.cloud.snapshot(desk.find(disk)["_machine"], local, live=True)
+
+
+def in_use(ref: Ref, user: Ref) -> Refused:
+    told = f"The disk resource '{ref.path}' is already being used by '{user.path}'"
+    return Refused(400, "resourceInUseByAnotherResource", told)
 
 
 def local_image(desk: Desk, ref: Ref) -> str:

@@ -114,7 +114,7 @@ def delete(desk: Desk, call: Call) -> Doc:
     ref = call.ref("disks")
     doc = desk.find(ref)
     if users := doc.get("users"):
-        raise in_use(ref, users[0])
+        raise backing.in_use(ref, ref_of(users[0]))
     return desk.begin(call, ref, "delete", lambda: discard(desk, ref))
 
 
@@ -186,12 +186,7 @@ def check_unused(desk: Desk, ref: Ref, doc: Doc, mode: str) -> None:
     for user in doc.get("users", []):
         modes = [one["mode"] for one in desk.find(ref_of(user))["disks"] if one["source"] == ref.link]
         if mode != "READ_ONLY" or modes != ["READ_ONLY"]:
-            raise in_use(ref, user)
-
-
-def in_use(ref: Ref, user: str) -> Refused:
-    told = f"The disk resource '{ref.path}' is already being used by '{ref_of(user).path}'"
-    return Refused(400, "resourceInUseByAnotherResource", told)
+            raise backing.in_use(ref, ref_of(user))
 
 
 def use(desk: Desk, disk: Ref, user: Ref, *, used: bool) -> None:

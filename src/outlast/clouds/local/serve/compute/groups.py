@@ -251,8 +251,8 @@ def keep(desk: Desk, ref: Ref) -> None:
 
 def _create(desk: Desk, group: Ref, doc: Doc, name: str) -> None:
     properties = desk.find(ref_of(doc["instanceTemplate"]))["properties"]
-    *others, last_one = _places(desk, group, doc)
-    for scope in [*others, last_one]:
+    places = _places(desk, group, doc)
+    for scope in places:
         member = Ref(group.project, scope, "instances", name)
         instances.create(desk, member, {**properties, "name": name})
         desk.change(member, _group=group.link)
@@ -260,7 +260,7 @@ def _create(desk: Desk, group: Ref, doc: Doc, name: str) -> None:
             machines.launch(desk, member)
             return
         except NoCapacity:
-            if scope == last_one:
+            if scope == places[-1]:
                 raise
 
 

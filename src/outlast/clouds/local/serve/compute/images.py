@@ -167,8 +167,7 @@ def is_written(disk: Doc) -> bool:
 def _check_idle(desk: Desk, disk: Doc, ref: Ref) -> None:
     for user in map(ref_of, disk.get("users", [])):
         if backing.is_running(desk, desk.store.get(user) or {}):
-            told = f"The disk resource '{ref.path}' is already being used by '{user.path}'"
-            raise Refused(400, "resourceInUseByAnotherResource", told)
+            raise backing.in_use(ref, user)
 
 
 def insert(desk: Desk, call: Call) -> Doc:

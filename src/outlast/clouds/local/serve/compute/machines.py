@@ -241,7 +241,8 @@ def forget(desk: Desk, ref: Ref, doc: Doc) -> None:
         disk = ref_of(attached["source"])
         disks.use(desk, disk, ref, used=False)
         # One that could not be made takes with it what was made for it, and nothing that was there before.
-        if disk.link in doc.get("_made", []) if doc.get("_creating") else attached["autoDelete"]:
+        goes = disk.link in doc.get("_made", []) if doc.get("_creating") else attached["autoDelete"]
+        if goes:
             disks.discard(desk, disk)
     desk.store.drop(ref)
 

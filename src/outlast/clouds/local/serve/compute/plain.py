@@ -26,6 +26,10 @@ def _as_given(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     return doc
 
 
+def _always(desk: Desk, ref: Ref) -> None:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plain:
     """One kind: where it lives, what is there from the beginning, what a new one is filled up with."""
@@ -36,6 +40,8 @@ class Plain:
     scopes: tuple[str, ...]
     given: Given = _nothing
     fill: Callable[[Desk, Ref, Doc], Doc] = _as_given
+    # Raises Refused for one that is needed.
+    let_go: Callable[[Desk, Ref], None] = _always
 
     def all(self, desk: Desk, project: str, scope: str) -> list[Doc]:
         made = [doc for _, doc in desk.store.each(self.collection, project, scope)]
@@ -85,10 +91,7 @@ class Plain:
     def delete(self, desk: Desk, call: Call) -> Doc:
         ref = call.ref(self.collection)
         desk.find(ref)
-        for user, doc in desk.store.each("instanceGroupManagers", call.project):
-            if doc["instanceTemplate"] == ref.link:
-                told = f"The instance_template resource '{ref.path}' is already being used by '{user.path}'"
-                raise Refused(400, "resourceInUseByAnotherResource", told)
+        self.let_go(desk, ref)
         return desk.begin(call, ref, "delete", lambda: desk.store.drop(ref))
 
     def label(self, desk: Desk, call: Call) -> Doc:
@@ -205,6 +208,13 @@ def _fill_template(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     return doc
 
 
+def _unused_template(desk: Desk, ref: Ref) -> None:
+    for user, doc in desk.store.each("instanceGroupManagers", ref.project):
+        if doc["instanceTemplate"] == ref.link:
+            told = f"The instance_template resource '{ref.path}' is already being used by '{user.path}'"
+            raise Refused(400, "resourceInUseByAnotherResource", told)
+
+
 def _fill_autoscaler(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     policy = doc.get("autoscalingPolicy") or {}
     if not policy.get("maxNumReplicas"):
@@ -216,7 +226,13 @@ def _fill_autoscaler(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     return {"status": "ACTIVE", **doc, "target": group.link}
 
 
-TEMPLATES = Plain(collection="instanceTemplates", kind="instanceTemplate", scopes=(GLOBAL,), fill=_fill_template)
+TEMPLATES = Plain(
+    collection="instanceTemplates",
+    kind="instanceTemplate",
+    scopes=(GLOBAL,),
+    fill=_fill_template,
+    let_go=_unused_template,
+)
 KINDS = (
     Plain(collection="networks", kind="network", scopes=(GLOBAL,), given=_networks, fill=_fill_network),
     Plain(collection="subnetworks", kind="subnetwork", scopes=("regions",), given=_subnetworks, fill=_fill_subnetwork),
