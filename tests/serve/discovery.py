@@ -190,6 +190,7 @@ class Watching:
                 "cloudbilling",
                 "file",
                 "sqladmin",
+                "oslogin",
             )
         }
         # What else happens between a request and its answer.

@@ -101,6 +101,31 @@ def test_scripts_find_their_addresses_and_disks_in_the_metadata(client: Client) 
     assert "outside=none" in client.serial("closed")
 
 
+def test_a_script_says_by_guest_attributes_how_far_it_is(client: Client) -> None:
+    script = """
+    GUEST=http://metadata.google.internal/computeMetadata/v1/instance/guest-attributes
+    curl -sf -X PUT --data begun -H Metadata-Flavor:Google $GUEST/startup/state
+    curl -sf -X PUT --data 7 -H Metadata-Flavor:Google $GUEST/startup/step
+    """
+    made = machine("one", script=script)
+    made["metadata"]["items"].append({"key": "enable-guest-attributes", "value": "TRUE"})
+    client.do("POST Z/instances", made)
+    client.prints("one", "startup-script exit status 0")
+    ask = "Z/instances/one/getGuestAttributes"
+    written = [
+        {"namespace": "startup", "key": "state", "value": "begun"},
+        {"namespace": "startup", "key": "step", "value": "7"},
+    ]
+    assert client.get(ask, queryPath="startup/")["queryValue"]["items"] == written
+    assert client.get(ask, queryPath="startup/step")["queryValue"]["items"] == written[1:]
+    assert client.get(ask, variableKey="startup/step")["variableValue"] == "7"
+    assert [item for item in client.get(ask)["queryValue"]["items"] if item["namespace"] != "hostkeys"] == written
+    told = "The resource 'startup/nothing' of type 'Guest Attribute' was not found."
+    assert client.refused(f"GET {ask}?queryPath=startup/nothing") == (404, "notFound", told)
+    client.do("POST Z/instances/one/stop")
+    assert client.get(ask, queryPath="startup/state")["queryValue"]["items"] == written[:1]
+
+
 def test_the_output_of_a_machine_is_read_on_from_where_one_was(client: Client) -> None:
     client.create("one", script="echo first line")
     client.prints("one", "first line")
@@ -302,17 +327,19 @@ def test_a_server_that_begins_anew_knows_what_there_was(client: Client) -> None:
     client.do("DELETE Z/instances/one")
 
 
-def test_a_server_that_was_killed_in_the_middle_of_a_launch_leaves_no_half_machine(client: Client) -> None:
+@pytest.mark.parametrize("mark", ["_creating", "_deleting"])
+def test_a_server_that_was_killed_at_a_launch_or_a_delete_leaves_no_half_machine(client: Client, mark: str) -> None:
     client.create("half")
     client.create("whole")
     [kept] = Path(client.place.endpoint.root, "compute", "instances").glob(f"{client.project}*/half.json")
     record = json.loads(kept.read_text())
-    record["doc"]["_creating"] = True
+    record["doc"][mark] = True
     # As it is on disk while the operation goes on.
     kept.write_text(json.dumps(record))
     client.place.reopen()
     assert client.names("Z/instances") == ["whole"]
     assert client.names("Z/disks") == ["whole"]
+    assert len(client.place.cloud.machines()) == 1
 
 
 def test_whoever_knows_nothing_but_the_address_is_answered_too(client: Client) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from outlast.clouds.local.serve.environment import variables, write_files
 from outlast.clouds.local.ssh import find_sshd
-from tests.serve.compute import Client, Place, place
+from tests.serve.compute import Client, Place, machine, place
 from tests.serve.discovery import Watching
 from tests.waiting import eventually
 
@@ -123,6 +123,32 @@ def test_gcloud_logs_in_and_copies(shell: Shell) -> None:
     if shell.here.cloud.mode != "plain":
         assert "machine vm-ssh" in said
     shell.client.do("DELETE Z/instances/vm-ssh")
+
+
+@pytest.mark.skipif(not find_sshd(), reason="openssh is not installed")
+def test_gcloud_logs_in_by_os_login(shell: Shell) -> None:
+    made = machine("vm-oslogin")
+    made["metadata"] = {"items": [{"key": "enable-oslogin", "value": "TRUE"}]}
+    shell.client.do("POST Z/instances", made)
+    port = "" if os.geteuid() == 0 else '--ssh-flag="-p 2222"'
+    assert "I am in" in shell.run(f"gcloud compute ssh {port} vm-oslogin --command 'echo I am in'")
+    assert "ssh-keys" not in [item["key"] for item in shell.client.get("Z/instances/vm-oslogin")["metadata"]["items"]]
+    assert shell.run("gcloud compute os-login describe-profile --format='value(sshPublicKeys)'").strip()
+    shell.client.do("DELETE Z/instances/vm-oslogin")
+
+
+def test_gcloud_gives_machines_without_an_address_a_way_out(shell: Shell) -> None:
+    """As scripts do that make machines with --no-address. Nothing is stopped here, and nothing needs it."""
+    said = shell.run("""
+        gcloud compute networks subnets update default --region us-central1 --enable-private-ip-google-access
+        gcloud compute routers create way --network default --region us-central1 > made
+        gcloud compute routers nats create out --router way --region us-central1 \\
+            --auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges
+        gcloud compute routers nats list --router way --region us-central1 --format 'value(name)'
+        gcloud compute routers delete way --region us-central1 --quiet
+        gcloud compute routers list --format 'value(name)'
+    """)
+    assert said.split() == ["out"]
 
 
 # As in Google's own examples of training on preemptible machines: everything by gcloud, gsutil and curl.

@@ -62,10 +62,13 @@ def plain_fleet(plain_cloud: LocalCloud) -> Fleet:
 
 @pytest.fixture
 def ask() -> Callable[..., Answered]:
-    def call(host: str, path: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> Answered:
+    def call(
+        host: str, path: str, *, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None
+    ) -> Answered:
         connection = http.client.HTTPConnection(host, timeout=10)
         try:
-            connection.request(method, path, headers={"Metadata-Flavor": "Google"} if headers is None else headers)
+            known = {"Metadata-Flavor": "Google"} if headers is None else headers
+            connection.request(method, path, body.encode() if body is not None else None, known)
             answer = connection.getresponse()
             return Answered(answer.status, answer.read().decode(), dict(answer.getheaders()))
         finally:

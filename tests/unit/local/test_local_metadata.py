@@ -121,6 +121,43 @@ def test_requests_without_the_header_or_from_elsewhere_are_refused(get: Any) -> 
     assert get(f"{V1}/instance/name", method="POST").status == 405
 
 
+def test_programs_write_for_those_outside_once_they_may(shared: LocalCloud, get: Any) -> None:
+    guest = f"{V1}/instance/guest-attributes"
+    eventually("it is not allowed yet", lambda: get(f"{guest}/").status == 403)
+    refused = get(f"{guest}/run/state", method="PUT", body="begun")
+    assert (refused.status, refused.body) == (403, "Guest attributes endpoint access is disabled.\n")
+    shared.set_metadata("m", {"enable-guest-attributes": "TRUE"})
+    eventually("the machine knows it", lambda: get(f"{guest}/").status == 200)
+    assert get(f"{guest}/").body == ""
+    for state in ("begun", "done"):
+        assert get(f"{guest}/run/state", method="PUT", body=state).status == 200
+    assert get(f"{guest}/other/my-key", method="PUT", body="ä").status == 200
+    assert get(f"{guest}/").body == "other/\nrun/\n"
+    assert get(f"{guest}/run/state").body == "done"
+    assert get(f"{guest}/?recursive=true").json() == {"run": {"state": "done"}, "other": {"my-key": "ä"}}
+    assert get(f"{V1}/instance/?recursive=true").json()["guestAttributes"]["other"] == {"my-key": "ä"}
+    assert shared.guest_attributes("m") == {"run": {"state": "done"}, "other": {"my-key": "ä"}}
+    assert get(f"{guest}/other/my-key", method="DELETE").status == 200
+    assert shared.guest_attributes("m") == {"run": {"state": "done"}}
+    shared.set_metadata("m", {"enable-guest-attributes": ""})
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "status"),
+    [("alone", 1, 400), ("a/b/c", 1, 400), ("../a", 1, 400), (f"a/{'k' * 129}", 1, 400), ("a/b", 2**18, 413)],
+)
+def test_what_cannot_be_written_for_those_outside_is_refused(
+    shared: LocalCloud, get: Any, place: str, size: int, status: int
+) -> None:
+    shared.set_metadata("m", {"enable-guest-attributes": "true"})
+    path = f"{V1}/instance/guest-attributes/{place}"
+    eventually("the machine knows it", lambda: get(f"{V1}/instance/guest-attributes/").status == 200)
+    before = shared.guest_attributes("m")
+    assert get(path, method="PUT", body="x" * size).status == status
+    assert shared.guest_attributes("m") == before
+    shared.set_metadata("m", {"enable-guest-attributes": ""})
+
+
 def test_the_google_client_finds_what_it_asks_for(get: Any) -> None:
     assert get("/").headers["Metadata-Flavor"] == "Google"
     account = get(f"{V1}/instance/service-accounts/default/?recursive=true").json()

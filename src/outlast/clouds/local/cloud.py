@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import msgspec
 
 from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
-from outlast.clouds.local import catalog, images, power, probe, secrets, ssh
+from outlast.clouds.local import catalog, guestbook, images, power, probe, secrets, ssh
 from outlast.clouds.local.describe import describe, facts_of
 from outlast.clouds.local.files import remove_tree, wait_lock, write_json
 from outlast.clouds.local.folder import Folder
@@ -233,6 +233,12 @@ class LocalCloud(Shared):
         self.machine(name)
         hidden = {ATTRIBUTE_TOKEN}
         return {key: value for key, value in self._folder(name).attributes().items() if key not in hidden}
+
+    @told
+    def guest_attributes(self, name: str) -> guestbook.Pages:
+        """What the machine's programs have written for those outside."""
+        self.machine(name)
+        return guestbook.pages(self._folder(name))
 
     @told
     def admit(self, name: str, ssh_key: str) -> None:

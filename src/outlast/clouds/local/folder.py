@@ -3,6 +3,7 @@
     machine.json     facts, hardly changed        state.json   phase, why, boots, the keeper's pid, the address
     metadata.json    attributes, may change       keeper.lock  held by the launcher, then by the keeper, while it lives
     disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the keeper is asked to do
+    guest.json       guest attributes, if any
 
 The state has one writer at a time, whoever holds the lock. Whether a keeper lives is told by the lock alone, never
 by a pid, which may belong to somebody else by now.

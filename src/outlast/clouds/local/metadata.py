@@ -25,7 +25,9 @@ class List(list[Any]):
     """A value of several lines, such as scopes: no directory, unlike a plain list."""
 
 
-def tree(facts: dict[str, Any], attributes: dict[str, str], *, address: str, preempted: bool) -> dict[str, Any]:
+def tree(
+    facts: dict[str, Any], attributes: dict[str, str], *, guest: dict[str, Any], address: str, preempted: bool
+) -> dict[str, Any]:
     """Everything below `computeMetadata/v1/`."""
     zone, spot = str(facts["zone"]), bool(facts["spot"])
     account = {"aliases": List(["default"]), "email": EMAIL, "scopes": List(_SCOPES)}
@@ -35,6 +37,7 @@ def tree(facts: dict[str, Any], attributes: dict[str, str], *, address: str, pre
         "cpu-platform": "Unknown CPU Platform",
         "description": "",
         "disks": [{"device-name": "boot", "index": 0, "interface": "SCSI", "mode": "READ_WRITE", "type": "PERSISTENT"}],
+        "guest-attributes": guest,
         "hostname": f"{facts['name']}.{zone}.c.{_PROJECT}.internal",
         "id": int(facts["id"]),
         "image": f"projects/{_PROJECT}/global/images/{facts['image']}",
@@ -65,6 +68,8 @@ def tree(facts: dict[str, Any], attributes: dict[str, str], *, address: str, pre
     return {"instance": instance, "project": project}
 
 
+# Directories below which the names are not ours.
+NAMED_BY_USERS = ("attributes", "guest-attributes")
 # Directories that an overlay gives whole: nothing of what was there before may shine through.
 _GIVEN_WHOLE = ("attributes", "service-accounts")
 
@@ -143,7 +148,7 @@ def as_json(value: Any, *, named_by_users: bool = False) -> str:
 
 def _camel(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_camel_name(name): inner if name == "attributes" else _camel(inner) for name, inner in value.items()}
+        return {_camel_name(name): inner if name in NAMED_BY_USERS else _camel(inner) for name, inner in value.items()}
     return [_camel(inner) for inner in value] if isinstance(value, list) else value
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from outlast.clouds.local import metadata, secrets
+from outlast.clouds.local import guestbook, metadata, secrets
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.imds import Imds
 from outlast.clouds.local.web import Reply, Request
@@ -29,6 +29,8 @@ ATTRIBUTE_IMDS = "outlast-imds"
 _PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
 _OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"}
 _PRIVATE = "/outlast/v1/"
+_GUEST = "instance/guest-attributes/"
+_ATTRIBUTE_GUEST = "enable-guest-attributes"
 # As long as a client may leave a question open without a `timeout_sec` of its own.
 _WAIT_S_MAX = 24 * 3600.0
 
@@ -76,8 +78,6 @@ class MetadataService:
             return Reply(403, "Missing or wrong header: Metadata-Flavor: Google is required, X-Forwarded-For refused\n")
         if request.path.startswith(_PRIVATE):
             return self._private(request)
-        if request.method not in ("GET", "HEAD"):
-            return Reply(405)
         for prefix in _PREFIXES:
             if request.path.startswith(prefix):
                 return self._public(request, request.path.removeprefix(prefix))
@@ -87,6 +87,12 @@ class MetadataService:
 
     def _public(self, request: Request, path: str) -> Reply:
         values = self._tree()
+        if path.startswith(_GUEST) and not _has_guestbook(values):
+            return Reply(403, "Guest attributes endpoint access is disabled.\n")
+        if path.startswith(_GUEST) and request.method in ("PUT", "DELETE"):
+            return self._write(request, path.removeprefix(_GUEST))
+        if request.method not in ("GET", "HEAD"):
+            return Reply(405)
         if path.startswith("instance/service-accounts/") and path.endswith("/token"):
             return self._token(values, path)
         try:
@@ -101,11 +107,20 @@ class MetadataService:
         etag = metadata.etag(body)
         return Reply(200, body, content_type, etag, wait_s=_wait_s(request, etag))
 
+    def _write(self, request: Request, place: str) -> Reply:
+        value = request.body.decode("utf-8", "replace") if request.method == "PUT" else None
+        try:
+            guestbook.write(self._folder, place, value)
+        except guestbook.CannotWrite as refusal:
+            return Reply(refusal.status, f"{refusal}\n")
+        return Reply(200)
+
     def _tree(self) -> dict[str, Any]:
         # GCE's grace is known; ours is a setting, so the machine is told.
         attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
         facts = self._folder.facts() or {}
-        values = metadata.tree(facts, attributes, address=self._address, preempted=self.preempted)
+        guest = guestbook.pages(self._folder)
+        values = metadata.tree(facts, attributes, guest=guest, address=self._address, preempted=self.preempted)
         return metadata.overlay(values, self._overlay)
 
     def _token(self, values: dict[str, Any], path: str) -> Reply:
@@ -139,6 +154,12 @@ class MetadataService:
         return Reply(404) if values is None else Reply(200, json.dumps(values), "application/json")
 
 
+def _has_guestbook(values: dict[str, Any]) -> bool:
+    """Whether the machine's owner, or the project's, lets its programs write."""
+    places = (values["instance"], values["project"])
+    return any(str(place["attributes"].get(_ATTRIBUTE_GUEST, "")).upper() == "TRUE" for place in places)
+
+
 def _render(value: Any, request: Request) -> tuple[str, str]:
     recursive = request.query.get("recursive", "").lower() == "true"
     wanted = request.query.get("alt", "")
@@ -146,9 +167,8 @@ def _render(value: Any, request: Request) -> tuple[str, str]:
         return metadata.as_listing(value), "application/text"
     if wanted == "json" or (recursive and metadata.is_directory(value) and wanted != "text"):
         # Somebody who asks for the attributes alone has not passed the place where their names begin.
-        return metadata.as_json(
-            value, named_by_users=request.path.rstrip("/").endswith("attributes")
-        ), "application/json"
+        named_by_users = any(name in metadata.NAMED_BY_USERS for name in request.path.split("/"))
+        return metadata.as_json(value, named_by_users=named_by_users), "application/json"
     if metadata.is_directory(value):
         return metadata.as_text_tree(value), "application/text"
     return metadata.as_text(value), "application/text"

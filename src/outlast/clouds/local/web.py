@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote
 from outlast.clouds.local.peers import is_page, is_stranger
 
 _HEAD_BYTES_MAX = 16 * 1024
-_BODY_BYTES_MAX = 64 * 1024
+_BODY_BYTES_MAX = 256 * 1024
 _CONNECTIONS_MAX = 256
 _IDLE_S = 120.0
 
@@ -41,6 +41,7 @@ class Request(NamedTuple):
     query: dict[str, str]
     headers: dict[str, str]
     target: str = ""
+    body: bytes = b""
 
 
 class Reply(NamedTuple):
@@ -234,7 +235,8 @@ def _take_request(received: bytes) -> tuple[Request, bytes, bool] | None:
         return None
     keep_alive = headers.get("connection", "").lower()
     closing = keep_alive == "close" or (words[2] == "HTTP/1.0" and keep_alive != "keep-alive")
-    return _request(words[0], words[1], headers), rest[body_bytes:], closing
+    request = _request(words[0], words[1], headers)._replace(body=rest[:body_bytes])
+    return request, rest[body_bytes:], closing
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

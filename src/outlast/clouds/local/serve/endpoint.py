@@ -12,6 +12,7 @@ from outlast.clouds.local.serve.faults import Faults
 from outlast.clouds.local.serve.filestore import Filestore
 from outlast.clouds.local.serve.http import Server
 from outlast.clouds.local.serve.identity import Identity
+from outlast.clouds.local.serve.oslogin import OsLogin
 from outlast.clouds.local.serve.router import Router, Watch
 from outlast.clouds.local.serve.secretmanager import SecretRoutes
 from outlast.clouds.local.serve.source import Source
@@ -49,6 +50,7 @@ class Endpoint:
         SqlAdmin(f"{self.root}/sqladmin").add_to(router)
         Identity(f"{self.root}/identity").add_to(router)
         SecretRoutes(f"{self.root}/secrets", self._compute.desk).add_to(router)
+        OsLogin(self._compute.desk).add_to(router)
         Source(f"{self.root}/source").add_to(router)
         BucketRoutes(self._store).add_to(router)
         ObjectRoutes(self._store).add_to(router)

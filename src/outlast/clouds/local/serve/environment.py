@@ -73,7 +73,7 @@ _NO_GRPC = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 def _endpoints(url: str) -> dict[str, str]:
     """Where gcloud finds each API; without the slash at the end it refuses them."""
     paths = {"STORAGE": "storage/v1", "COMPUTE": "compute/v1", "FILE": "file", "SOURCEREPO": "sourcerepo"}
-    same = ("SECRETMANAGER", "SERVICEUSAGE", "IAM", "CLOUDRESOURCEMANAGER")
+    same = ("SECRETMANAGER", "SERVICEUSAGE", "IAM", "CLOUDRESOURCEMANAGER", "OSLOGIN")
     paths |= {name: name.lower() for name in same}
     return {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{url}/{path}/" for name, path in paths.items()}
 

@@ -218,22 +218,36 @@ def serial(desk: Desk, call: Call) -> Doc:
 
 
 def guest_attributes(desk: Desk, call: Call) -> Doc:
-    """The host keys of the machine's ssh server; other guest attributes are not kept."""
+    """What the machine has told of itself: the host keys of its ssh server, and what its programs have written."""
     ref, doc = _ready(desk, call)
-    path = call.query.get("queryPath", "hostkeys/")
+    found: Doc = {"kind": "compute#guestAttributes", "selfLink": f"{ref.link}/getGuestAttributes"}
+    key, path = call.query.get("variableKey", ""), call.query.get("queryPath", "")
+    items = [item for item in _told_by(desk, doc["_machine"]) if _is_at(item, key or path)]
+    if not items:
+        # Google's own words, which gcloud looks for.
+        raise Refused(404, "notFound", f"The resource '{key or path}' of type 'Guest Attribute' was not found.")
+    if key:
+        return {**found, "variableKey": key, "variableValue": items[0]["value"]}
+    return {**found, "queryPath": path, "queryValue": {"items": items}}
+
+
+def _told_by(desk: Desk, machine: str) -> list[dict[str, str]]:
     try:
-        keys = desk.cloud.access(doc["_machine"]).host_keys if path.startswith("hostkeys") else ()
+        keys = dict(key.split()[:2] for key in desk.cloud.access(machine).host_keys)
     except (BadRequest, CloudError):
-        keys = ()
-    if not keys:
-        raise not_there(Ref(ref.project, ref.scope, "instances", f"{ref.name}/guestAttributes/{path}"))
-    items = [{"namespace": "hostkeys", "key": key.split()[0], "value": key.split()[1]} for key in keys]
-    return {
-        "kind": "compute#guestAttributes",
-        "selfLink": f"{ref.link}/getGuestAttributes",
-        "queryPath": path,
-        "queryValue": {"items": items},
-    }
+        keys = {}
+    pages = {**desk.cloud.guest_attributes(machine), **({"hostkeys": keys} if keys else {})}
+    return [
+        {"namespace": name, "key": key, "value": page[key]}
+        for name, page in sorted(pages.items())
+        for key in sorted(page)
+    ]
+
+
+def _is_at(item: dict[str, str], path: str) -> bool:
+    """All of them, those of a namespace, or one."""
+    place = path.strip("/")
+    return place in ("", item["namespace"], f"{item['namespace']}/{item['key']}")
 
 
 def set_common_metadata(desk: Desk, call: Call) -> Doc:

@@ -10,7 +10,7 @@ from typing import Any
 
 from outlast.clouds.cloud import Boot, Machine
 from outlast.clouds.local import catalog, drives
-from outlast.clouds.local.serve.compute import backing, disks, fixed
+from outlast.clouds.local.serve.compute import backing, disks, fixed, logins
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.links import Doc, Ref, last, ref_of, stable_number, timestamp
 from outlast.clouds.local.serve.compute.operations import Failure
@@ -42,16 +42,21 @@ def attributes(doc: Doc) -> dict[str, str]:
 def raw_metadata(desk: Desk, ref: Ref, doc: Doc) -> dict[str, str]:
     """The attributes of the local machine: what its power supply reads, and the overlay that its programs see."""
     own, common = attributes(doc), fixed.common_metadata(desk, ref.project)
-    keys = [own.get("ssh-keys", ""), own.get("sshKeys", "")]
-    if own.get("block-project-ssh-keys", "").lower() != "true":
-        keys += [common.get("ssh-keys", ""), common.get("sshKeys", "")]
     ending = any(own.get(key) or common.get(key) for key in ("shutdown-script", "shutdown-script-url"))
     return {
         ATTRIBUTE_OVERLAY: json.dumps(overlay(desk, ref, doc)),
-        "ssh-keys": "\n".join(key.strip() for key in keys if key.strip()),
+        "ssh-keys": "\n".join(key.strip() for key in _ssh_keys(desk, ref, own) if key.strip()),
         "shutdown-script": guest_program("shutdown") if ending else "",
         drives.ATTRIBUTE: json.dumps(disks.plugged(desk, doc)),
     }
+
+
+def _ssh_keys(desk: Desk, ref: Ref, own: dict[str, str]) -> list[str]:
+    """Who may come in: whom OS Login knows, where it is on, and whom the metadata name everywhere else."""
+    if logins.are_used(desk, ref.project, own):
+        return logins.lines(desk)
+    common = {} if own.get("block-project-ssh-keys", "").lower() == "true" else fixed.common_metadata(desk, ref.project)
+    return [named.get(key, "") for named in (own, common) for key in ("ssh-keys", "sshKeys")]
 
 
 def overlay(desk: Desk, ref: Ref, doc: Doc) -> Doc:
@@ -229,10 +234,18 @@ def delete(desk: Desk, ref: Ref) -> None:
     """The machine with those of its disks that go with it."""
     if (doc := desk.store.get(ref)) is None:
         return
-    desk.change(ref, _stopping=True)
-    if (name := doc.get("_machine")) and backing.machine_of(desk, name) is not None:
-        desk.cloud.stop(name)
+    desk.change(ref, _stopping=True, _deleting=True)
+    try:
+        _stop_if_there(desk, str(doc.get("_machine", "")))
+    except CloudError:
+        desk.change(ref, _stopping=None, _deleting=None)
+        raise
     forget(desk, ref, doc)
+
+
+def _stop_if_there(desk: Desk, name: str) -> None:
+    if name and backing.machine_of(desk, name) is not None:
+        desk.cloud.stop(name)
 
 
 def forget(desk: Desk, ref: Ref, doc: Doc) -> None:
@@ -248,15 +261,23 @@ def forget(desk: Desk, ref: Ref, doc: Doc) -> None:
 
 
 def tidy_up(desk: Desk) -> None:
-    """After a server that was killed at its work: what it was making goes, what it was stopping is as it is."""
+    """After a server that was killed at its work: what it was making or deleting goes, the rest is as it is."""
     for ref, doc in list(desk.store.each("instances")):
-        if doc.get("_creating"):
-            disk = desk.store.get(ref_of(doc["disks"][0]["source"])) or {}
-            if (name := disk.get("_machine")) and backing.machine_of(desk, name) is not None:
-                desk.cloud.stop(name)
-            forget(desk, ref, doc)
-        elif doc.get("_stopping"):
-            desk.change(ref, _stopping=None)
+        try:
+            _finish(desk, ref, doc)
+        except CloudError:
+            pass  # it does not end; the others are served, and whoever deletes it is told why
+
+
+def _finish(desk: Desk, ref: Ref, doc: Doc) -> None:
+    if doc.get("_creating"):
+        disk = desk.store.get(ref_of(doc["disks"][0]["source"])) or {}
+        _stop_if_there(desk, str(disk.get("_machine", "")))
+        forget(desk, ref, doc)
+    elif doc.get("_deleting"):
+        delete(desk, ref)
+    elif doc.get("_stopping"):
+        desk.change(ref, _stopping=None)
 
 
 # What a client sees

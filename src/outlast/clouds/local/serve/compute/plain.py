@@ -42,6 +42,8 @@ class Plain:
     fill: Callable[[Desk, Ref, Doc], Doc] = _as_given
     # Raises Refused for one that is needed.
     let_go: Callable[[Desk, Ref], None] = _always
+    # Verbs that change the fields in their body.
+    setters: tuple[str, ...] = ()
 
     def all(self, desk: Desk, project: str, scope: str) -> list[Doc]:
         made = [doc for _, doc in desk.store.each(self.collection, project, scope)]
@@ -198,6 +200,11 @@ def _fill_subnetwork(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     return {**basics, **doc, "network": network.link}
 
 
+def _fill_router(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    near = Ref(ref.project, GLOBAL, "networks", "")
+    return {**doc, "network": parse(doc.get("network") or "default", near=near, field="resource.network").link}
+
+
 def _fill_policy(desk: Desk, ref: Ref, doc: Doc) -> Doc:
     return {"status": "READY", **doc}
 
@@ -235,9 +242,17 @@ TEMPLATES = Plain(
 )
 KINDS = (
     Plain(collection="networks", kind="network", scopes=(GLOBAL,), given=_networks, fill=_fill_network),
-    Plain(collection="subnetworks", kind="subnetwork", scopes=("regions",), given=_subnetworks, fill=_fill_subnetwork),
+    Plain(
+        collection="subnetworks",
+        kind="subnetwork",
+        scopes=("regions",),
+        given=_subnetworks,
+        fill=_fill_subnetwork,
+        setters=("setPrivateIpGoogleAccess",),
+    ),
     Plain(collection="firewalls", kind="firewall", scopes=(GLOBAL,), given=_firewalls, fill=_fill_firewall),
     Plain(collection="routes", kind="route", scopes=(GLOBAL,)),
+    Plain(collection="routers", kind="router", scopes=("regions",), fill=_fill_router),
     Plain(collection="addresses", kind="address", scopes=("regions", GLOBAL), fill=_fill_address),
     TEMPLATES,
     Plain(collection="healthChecks", kind="healthCheck", scopes=(GLOBAL, "regions")),

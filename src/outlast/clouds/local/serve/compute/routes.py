@@ -209,6 +209,8 @@ def _plain(desk: Desk) -> Iterator[Entry]:
                 yield method, here, _with(desk, kind.patch)
             yield "DELETE", f"{here}/{{name}}", _with(desk, kind.delete)
             yield "POST", f"{here}/{{name}}/setLabels", _with(desk, kind.label)
+            for verb in kind.setters:
+                yield "POST", f"{here}/{{name}}/{verb}", _with(desk, kind.patch)
         yield "GET", f"/aggregated/{kind.collection}", _with(desk, kind.aggregate)
     for collection, (name, scopes) in plain.EMPTY.items():
         _, listed, aggregate = _kept(desk, collection, name)

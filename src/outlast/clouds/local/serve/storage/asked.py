@@ -14,7 +14,7 @@ _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # First words of our own paths: a bucket of such a name could not be told from them.
 RESERVED = {"batch", "compute", "computeMetadata", "discovery", "download", "resumable", "storage", "token", "upload"}
 RESERVED |= {"file", "git", "secretmanager", "sourcerepo", "sqladmin"}
-RESERVED |= {"cloudresourcemanager", "iam", "projects", "serviceusage"}
+RESERVED |= {"cloudresourcemanager", "iam", "oslogin", "projects", "serviceusage"}
 
 
 def conditions_of(request: Request, *, source: bool = False) -> Conditions:
