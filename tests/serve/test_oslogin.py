@@ -82,7 +82,14 @@ def test_a_key_that_is_over_lets_nobody_in_until_it_is_renewed(here: Place, clie
     assert _keys(here, name).endswith(KEY)
 
 
-@pytest.mark.parametrize("key", ["", "nonsense"])
+def test_a_machine_brings_keys_only_if_its_scopes_allow_it(here: Place, client: Client) -> None:
+    client.do("POST Z/instances", machine("weak"))
+    asked = here.call("POST", f"{ADA}:importSshPublicKey", {"key": KEY}, Authorization="Bearer local-weak")
+    assert asked.status == 403
+    assert here.call.json("GET", f"{ADA}/loginProfile")["sshPublicKeys"] == {}
+
+
+@pytest.mark.parametrize("key", ["", "nonsense", f"{KEY}\nroot:{KEY}"])
 def test_what_is_no_key_is_refused(here: Place, key: str) -> None:
     assert here.call("POST", f"{ADA}:importSshPublicKey", {"key": key}).status == 400
     assert here.call.json("GET", f"{ADA}/loginProfile")["sshPublicKeys"] == {}

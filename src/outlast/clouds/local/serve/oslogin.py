@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 
 from outlast.clouds.local.serve.compute import logins, machines
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.links import Doc, stable_number
+from outlast.clouds.local.serve.compute.routes import check_token
 from outlast.clouds.local.serve.message import Answer, Request, json_answer
 from outlast.clouds.local.serve.refusal import invalid, not_found
 from outlast.clouds.local.serve.router import Router
@@ -24,11 +26,18 @@ class OsLogin:
     def add_to(self, router: Router) -> None:
         user = "/oslogin/{version}/users/{user}"
         key = f"{user}/sshPublicKeys/{{name}}"
-        router.add("GET", f"{user}/loginProfile", lambda request: json_answer(self._profile(request)))
-        router.add("POST", f"{user}:importSshPublicKey", self._import)
-        router.add("GET", key, lambda request: json_answer(_shown(request, self._key(request))))
-        router.add("PATCH", key, self._change)
-        router.add("DELETE", key, self._delete)
+        self._add(router, "GET", f"{user}/loginProfile", self._profile)
+        self._add(router, "POST", f"{user}:importSshPublicKey", self._import)
+        self._add(router, "GET", key, lambda request: _shown(request, self._key(request)))
+        self._add(router, "PATCH", key, self._change)
+        self._add(router, "DELETE", key, self._delete)
+
+    def _add(self, router: Router, method: str, path: str, handler: Callable[[Request], Doc]) -> None:
+        def answer(request: Request) -> Answer:
+            check_token(self._desk, request)
+            return json_answer(handler(request))
+
+        router.add(method, path, answer)
 
     def _profile(self, request: Request) -> Doc:
         name, project = logins.user(), request.query.get("projectId", "")
@@ -44,25 +53,26 @@ class OsLogin:
         keys = {doc["fingerprint"]: _shown(request, doc) for doc in logins.keys(self._desk)}
         return {"name": str(stable_number(name)), "posixAccounts": [account], "sshPublicKeys": keys}
 
-    def _import(self, request: Request) -> Answer:
+    def _import(self, request: Request) -> Doc:
         given = request.json()
-        if len(str(given.get("key", "")).split()) < 2:
+        key = str(given.get("key", "")).strip()
+        if len(key.split()) < 2 or "\n" in key:
             raise invalid("Invalid value for field 'ssh_public_key.key': it is one line, as in `id_ed25519.pub`.")
         logins.add(self._desk, given)
         self._let_in()
-        return json_answer({"loginProfile": self._profile(request)})
+        return {"loginProfile": self._profile(request)}
 
-    def _change(self, request: Request) -> Answer:
+    def _change(self, request: Request) -> Doc:
         kept = self._key(request)
         logins.add(self._desk, {**kept, **request.json(), "key": kept["key"]})
         self._let_in()
-        return json_answer(_shown(request, self._key(request)))
+        return _shown(request, self._key(request))
 
-    def _delete(self, request: Request) -> Answer:
+    def _delete(self, request: Request) -> Doc:
         self._key(request)
         self._desk.store.drop(logins.ref_of_key(request.parts["name"]))
         self._let_in()
-        return json_answer({})
+        return {}
 
     def _key(self, request: Request) -> Doc:
         found = self._desk.store.get(logins.ref_of_key(request.parts["name"]))

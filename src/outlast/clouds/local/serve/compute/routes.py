@@ -257,7 +257,7 @@ def _without(left: dict[tuple[str, float], tuple[float, float]], zone: str) -> d
 def _answer(desk: Desk, limits: Limits, handler: Handler, request: Request) -> Answer:
     call = _call(request)
     limits.take(call.scope)
-    _check_token(desk, request)
+    check_token(desk, request)
     if (prior := desk.operations.asked_before(call.project, call.query.get("requestId", ""))) is not None:
         return json_answer(render(prior, call.base))
     try:
@@ -298,7 +298,7 @@ def _absorb(value: Any) -> Any:
     return value
 
 
-def _check_token(desk: Desk, request: Request) -> None:
+def check_token(desk: Desk, request: Request) -> None:
     """A machine may do what its scopes allow; whoever else asks is the owner of this computer."""
     token = _TOKEN.fullmatch(request.headers.get("authorization", ""))
     if token is None:
