@@ -5,6 +5,7 @@ All stamps are of this one computer's clock: those of the story, of the machine'
 
 from __future__ import annotations
 
+import datetime
 import glob
 import itertools
 import json
@@ -60,7 +61,7 @@ class Journey:
         folder = f"{self.home.cloud.root}/machines/{machine}"
         with open(f"{folder}/machine.json", encoding="utf-8") as file:
             stamps["launch called"] = json.load(file)["created_at"]
-        stamps["keeper runs"] = os.stat(f"{folder}/box/startup-script").st_mtime
+        stamps["keeper runs"] = _booted(f"{folder}/serial.log")
         # Where machines have a root of their own, and where they have not.
         stamps["init runs"] = _written(f"{folder}/disk/*/local/sbin/shutdown", f"{folder}/bin/shutdown")
         stamps["agent has the code"] = _written(f"{folder}/disk/top/root/**/work", f"{folder}/disk/home/work")
@@ -72,6 +73,13 @@ class Journey:
             check=True,
         )  # fmt: skip
         self.process.communicate(timeout=60)
+
+
+def _booted(serial: str) -> float:
+    """When the keeper wrote its first word: files that it made before may be made again."""
+    with open(serial, encoding="utf-8", errors="replace") as file:
+        line = next(line for line in file if " outlast: boot " in line)
+    return datetime.datetime.fromisoformat(line.split()[0]).timestamp()
 
 
 def _written(*patterns: str) -> float:

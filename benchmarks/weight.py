@@ -73,7 +73,8 @@ def end_runs(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 def process_of(where: Home, module: str) -> int:
-    """The process of this home that runs a module of ours."""
+    """The process of this home that runs a module of ours, also where machines have a root of their own."""
+    signs = [where.root, *(f"OUTLAST_MACHINE={machine.name}." for machine in where.cloud.machines())]
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -81,7 +82,7 @@ def process_of(where: Home, module: str) -> int:
                 variables = Path(f"/proc/{entry}/environ").read_bytes()
             except OSError:
                 continue
-            if f"-m\0{module}".encode() in words and where.root.encode() in variables + words:
+            if f"-m\0{module}".encode() in words and any(sign.encode() in variables + words for sign in signs):
                 return int(entry)
     raise LookupError(module)
 
