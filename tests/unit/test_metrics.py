@@ -152,7 +152,7 @@ def test_ships_whole_lines_as_they_come_and_tells_the_newest_step(
 def test_the_last_piece_is_there_when_it_has_finished_even_a_last_line_without_an_end(
     trainer: Trainer, shipped: Shipped, start: Start
 ) -> None:
-    pump = start(every_s=1000.0)
+    pump = start(every_s=1e9)
     trainer.log(1)
     until_shipped(shipped, 1)
     trainer.log(2)

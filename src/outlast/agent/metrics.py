@@ -5,6 +5,7 @@ The file belongs to the trainer. It is only read, so that a store that is slow o
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import threading
@@ -62,7 +63,7 @@ class MetricsPump:
         self._thread.join(within_s)
 
     def _run(self) -> None:
-        began, flushed_at = time.monotonic(), 0.0  # the first row goes out at once
+        began, flushed_at = time.monotonic(), -math.inf  # the first row goes out at once
         left: int | None = None
         while True:
             if self._stop.is_set() and left is None:

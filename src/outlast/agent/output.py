@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import select
 import sys
@@ -76,7 +77,7 @@ class OutputPump:
         return self._number
 
     def _run(self) -> None:
-        flushed_at = 0.0  # the first line goes out at once
+        flushed_at = -math.inf  # the first line goes out at once
         handle = self._pipe.fileno()
         while not self._is_enough(handle):
             due_s = max(0.0, flushed_at + self._every_s - time.monotonic()) if self._buffer else 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -99,7 +100,7 @@ class GroupFollower:
         self.before: Callable[[], None] | None = None
         self.followers: dict[str, Follower] = {}
         self.serves: dict[str, bool] = {}
-        self._looked_at = 0.0
+        self._looked_at = -math.inf
 
     def follow(self) -> None:
         """Until every run is over."""

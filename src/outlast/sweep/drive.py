@@ -6,6 +6,7 @@ is in the story before the effect, and a run's name is derived from its trial.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -66,7 +67,7 @@ class Driver:
         self.runs: dict[str, Story] = {}
         # Runs of ended trials that are over, too: nobody has to look at them again.
         self.done: set[str] = set()
-        self.judged_at = 0.0
+        self.judged_at = -math.inf
 
     # Observe
 

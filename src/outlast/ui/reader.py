@@ -8,6 +8,7 @@ is read once.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable
 
@@ -55,7 +56,7 @@ class RunReader:
         self._settled: dict[str, Page] = {}
         self._empty: dict[str, float] = {}
         self._names: list[str] = []
-        self._names_at = 0.0
+        self._names_at = -math.inf
         self._turn = itertools.count()
 
     @property
