@@ -243,3 +243,22 @@ def test_a_machine_that_cannot_have_it_says_why(tmp_path: Path, watching: Watchi
         client.prints("one", "started")
         why = "only machines of mode `root` have disks beside their boot disk"
         assert client.serial("one").count(f"disk google-data cannot be seen on this machine: {why}") == 1
+
+
+def test_a_machine_image_holds_all_disks(here: Place) -> None:
+    client, before = Client(here, "whole-machine"), files(here)
+    client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})
+    client.do("POST Z/instances", with_data("one"))
+    client.prints("one", "boots=1")
+    client.do("POST Z/instances/one/stop")
+    source = f"projects/{client.project}/{ZONE}/instances/one"
+    client.do("POST global/machineImages", {"name": "all", "sourceInstance": source})
+    client.do("DELETE Z/instances/one")
+    client.do("DELETE Z/disks/data")
+    client.do("POST Z/instances", {"name": "two", "sourceMachineImage": "global/machineImages/all"})
+    client.prints("two", "boots=2")
+    client.do("DELETE global/machineImages/all")
+    client.do("DELETE Z/instances/two")
+    for name in client.names("Z/disks"):
+        client.do(f"DELETE Z/disks/{name}")
+    assert files(here) == before

@@ -234,3 +234,26 @@ def test_a_script_that_begins_with_the_project_itself(shell: Shell) -> None:
     key = json.loads((shell.folder / "key.json").read_text())
     assert (key["type"], key["client_email"]) == ("service_account", account)
     assert key["token_uri"].startswith(shell.here.endpoint.url)
+
+
+def test_gcloud_suspends_resumes_and_clones_by_a_machine_image(shell: Shell) -> None:
+    shell.client.create("sleepy", script="echo made > $HOME/made; echo done")
+    shell.client.prints("sleepy", "done")
+    said = shell.run("""
+        gcloud compute instances suspend sleepy --zone us-central1-a
+        gcloud compute instances describe sleepy --zone us-central1-a --format 'value(status)'
+        gcloud compute instances resume sleepy --zone us-central1-a
+        gcloud compute machine-images create all-of-sleepy --source-instance sleepy --source-instance-zone us-central1-a
+        gcloud compute machine-images list --format 'value(name,status)'
+        gcloud compute instances create awake --zone us-central1-b --source-machine-image all-of-sleepy \\
+            --metadata startup-script='cat $HOME/made'
+        gcloud compute machine-images delete all-of-sleepy
+    """)
+    assert "SUSPENDED" in said
+    assert "all-of-sleepy\tREADY" in said
+    awake = shell.client.get("zones/us-central1-b/instances/awake/serialPort")
+    assert "made" in awake["contents"]
+    shell.run("""
+        gcloud compute instances delete sleepy --zone us-central1-a
+        gcloud compute instances delete awake --zone us-central1-b
+    """)

@@ -19,7 +19,7 @@ from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
 from outlast.clouds.local import catalog, guestbook, images, power, probe, secrets, ssh
 from outlast.clouds.local.describe import describe, facts_of
 from outlast.clouds.local.files import remove_tree, wait_lock, write_json
-from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.service import ATTRIBUTE_TOKEN
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
 from outlast.clouds.local.shared import Shared
@@ -125,6 +125,20 @@ class LocalCloud(Shared):
             time.sleep(0.01)
 
     @told
+    def suspend(self, name: str) -> None:
+        """Let a machine stand still, with its memory, until `resume`. Asleep already: nothing happens."""
+        machine = self.machine(name)
+        if machine.status != "running" or machine.why not in ("", SUSPENDED):
+            raise BadRequest(f"only running machines are suspended: `{name}` is {machine.why or machine.status}")
+        power.suspend(self._folder(name))
+
+    @told
+    def resume(self, name: str) -> None:
+        if (machine := self.machine(name)).why != SUSPENDED or machine.status != "running":
+            raise BadRequest(f"only suspended machines are resumed: `{name}` is {machine.status}")
+        power.resume(self._folder(name))
+
+    @told
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         if folder.exists() and (lock := power.switch_off(folder)) is not None:
@@ -141,8 +155,8 @@ class LocalCloud(Shared):
         machine = self.machine(name)
         if not machine.spot:
             raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
-        if machine.status != "running":
-            raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
+        if machine.status != "running" or machine.why == SUSPENDED:
+            raise BadRequest(f"only running machines are preempted: `{name}` is {machine.why or machine.status}")
         self._folder(name).request("preempt", notice=notice, grace_s=grace_s)
 
     @told
@@ -250,8 +264,9 @@ class LocalCloud(Shared):
     @told
     def access(self, name: str) -> Access:
         machine = self.machine(name)
-        if machine.status != "running":
-            raise BadRequest(f"machine `{name}` is {machine.status}", hint="start it, and try again")
+        if machine.status != "running" or machine.why == SUSPENDED:
+            why = f"machine `{name}` is {machine.why or machine.status}"
+            raise BadRequest(why, hint="start it, and try again")
         with self._locked():
             return ssh.access(self._folder(name))
 

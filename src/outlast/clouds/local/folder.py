@@ -3,7 +3,7 @@
     machine.json     facts, hardly changed        state.json   phase, why, boots, the keeper's pid, the address
     metadata.json    attributes, may change       keeper.lock  held by the launcher, then by the keeper, while it lives
     disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the keeper is asked to do
-    guest.json       guest attributes, if any
+    guest.json       guest attributes, if any     suspend.request   it is to stand still, for as long as this is there
 
 The state has one writer at a time, whoever holds the lock. Whether a keeper lives is told by the lock alone, never
 by a pid, which may belong to somebody else by now.
@@ -25,6 +25,8 @@ _WHY_BROKEN = {
     "starting": "its boot was cut short",
     "damaged": "its files are damaged",
 }
+# Why a running machine does nothing.
+SUSPENDED = "suspended"
 
 
 class Folder:
@@ -122,11 +124,14 @@ class Folder:
         return read_json(f"{self.path}/{what}.request")
 
     def forget_requests(self) -> None:
-        for what in ("stop", "preempt"):
-            try:
-                os.unlink(f"{self.path}/{what}.request")
-            except FileNotFoundError:
-                pass
+        for what in ("stop", "preempt", "suspend"):
+            self.withdraw(what)
+
+    def withdraw(self, what: str) -> None:
+        try:
+            os.unlink(f"{self.path}/{what}.request")
+        except FileNotFoundError:
+            pass
 
     def wake(self) -> None:
         """Tell the keeper to look at its folder now."""

@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 from outlast.clouds.local import init
 from outlast.clouds.local.drives import Drives
 from outlast.clouds.local.files import remove_tree
-from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.isolation import Inside, isolation
 
 # How long a wish may lie unseen when its signal was lost.
@@ -51,6 +51,8 @@ class Keeper:
         # Who may come in, as far as the door is opened: nobody.
         self.door: tuple[int, str, bool] = (0, "", False)
         self.drives = Drives(folder, mode)
+        # Whom to wake when the machine is resumed; None while it is awake.
+        self.frozen: list[int] | None = None
 
     def boot(self) -> None:
         """Bring up init; from here on the machine runs."""
@@ -120,12 +122,13 @@ class Keeper:
                 self.ending = self.ending or Ending("stopped")
             if self.ending is not None:
                 break
-            moments = (self.kill_at, self.stop_at, self.fate.next_at, web.next_deadline())
+            fate_at = None if self.frozen is not None else self.fate.next_at
+            moments = (self.kill_at, self.stop_at, fate_at, web.next_deadline())
             due = [moment for moment in moments if moment is not None]
             ready = web.serve(max(0.0, min([look_at, *due]) - now))
             if self.wake_reader in ready:
                 os.read(self.wake_reader, 4096)
-            if ready or (self.fate.next_at is not None and time.monotonic() >= self.fate.next_at):
+            if ready or (fate_at is not None and time.monotonic() >= fate_at):
                 look_at = 0.0
         # Whoever asked for the end is told that it comes.
         web.flush()
@@ -138,7 +141,8 @@ class Keeper:
             self.ending = Ending("its keeper was told to end")
         if self.folder.requested("stop") is not None and not self._has_last_words(_STOP_S_MAX):
             self.ending = Ending("stopped")
-        verdict = self.fate.verdict()
+        # Nobody takes back what nobody has: a machine that is suspended is on no computer.
+        verdict = self.fate.verdict() if self.frozen is None else ""
         grace_s = self.fate.weather.grace_s
         if (wish := self.folder.requested("preempt")) is not None:
             grace_s = float(wish.get("grace_s") or grace_s)
@@ -153,6 +157,22 @@ class Keeper:
         if changed or self.drives.lacking:
             self._change_drives()
         self._open_door()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Stand still and go on, as is wished. The machine's programs notice nothing but the time."""
+        wished = self.folder.requested("suspend") is not None
+        if wished == (self.frozen is not None):
+            return
+        from outlast.clouds.local.processes import freeze, thaw
+
+        if self.frozen is None:
+            self.frozen = freeze(self.init_pid, init.marker(self.folder))
+        else:
+            thaw(self.frozen)
+            self.frozen = None
+        self.folder.print_serial("suspended" if wished else "resumed")
+        self.folder.set_state(why=SUSPENDED if wished else "")
 
     def _change_drives(self) -> None:
         """Disks come and go while the machine runs."""
@@ -163,8 +183,8 @@ class Keeper:
             self.folder.print_serial(f"its disks cannot be seen: {problem}")
 
     def _has_last_words(self, patience_s: float) -> bool:
-        """Let the machine run its shutdown script, which ends with its power. False when it has none."""
-        if not self.folder.attributes().get("shutdown-script"):
+        """Let the machine run its shutdown script, which ends with its power. False when it has none, or is asleep."""
+        if self.frozen is not None or not self.folder.attributes().get("shutdown-script"):
             return False
         if not self.last_words:
             self.last_words = True

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.clouds.local.files import remove_tree, try_lock, write_json
-from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.init import marker
 from outlast.clouds.local.probe import keeper_environment
 from outlast.clouds.local.processes import MARKER, kill_marked
-from outlast.errors import CloudError
+from outlast.errors import BadRequest, CloudError
 
 # A keeper that is asked to stop does so in milliseconds; one that is stuck is killed, and its machine with it.
 _PATIENCE_S = 10.0
@@ -104,6 +104,30 @@ def _bury_leftovers(folder: Folder, lock: int) -> None:
         network.sweep(folder)
     with suppress(OSError):  # a full disk: then it is shown as broken, which is true as well
         folder.set_state(phase="stopped", why="stopped", stopped_at=time.time())
+
+
+def suspend(folder: Folder) -> None:
+    """Let a running machine stand still with all that is in its memory, which stays this computer's."""
+    folder.request("suspend")
+    _wait_for_rest(folder, resting=True)
+
+
+def resume(folder: Folder) -> None:
+    """Let it go on from where it stood."""
+    folder.withdraw("suspend")
+    folder.wake()
+    _wait_for_rest(folder, resting=False)
+
+
+def _wait_for_rest(folder: Folder, *, resting: bool) -> None:
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while (looked := folder.look_at()) is not None and looked[0] == "running":
+        if (looked[1].get("why") == SUSPENDED) == resting:
+            return
+        if time.monotonic() > give_up_at:
+            raise CloudError(f"the keeper of `{folder.name}` does not answer", hint="stop the machine, and start it")
+        time.sleep(0.01)
+    raise BadRequest(f"machine `{folder.name}` ended meanwhile")
 
 
 def empty_trash(root: str) -> None:

@@ -1,4 +1,4 @@
-"""Finding and killing processes: the descendants of this one, and those that carry a machine's marker."""
+"""Finding, stopping and killing processes: descendants, and those that carry a machine's marker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import time
 from outlast.clouds.local.linux import IS_LINUX
 
 MARKER = "OUTLAST_MACHINE"
+_STANDING_S_MAX = 0.2
+# States of a process, by the kernel's letters.
+_STOPPED = ("T", "t")
+_GONE = ("Z", "X", "")
 
 
 def kill_descendants(*, patience_s: float = 10.0) -> bool:
@@ -78,6 +82,55 @@ def kill_marked(marker: str, *, patience_s: float = 10.0) -> bool:
             _send(pid, signal.SIGKILL)
         time.sleep(0.002)
     return False
+
+
+def freeze(first: int, marker: str) -> list[int]:
+    """Stop the process `first`, its descendants and those marked, where they stand; answers with whom to `thaw`.
+
+    Parents before their children, each after the one before stands: a shell that sees its job stopped takes it for put
+    aside by hand, and goes on without it. Who was stopped already is left so, then and afterwards.
+    """
+    frozen: list[int] = []
+    seen: set[int] = set()
+    while fresh := [pid for pid in _subjects(first, marker) if pid not in seen]:
+        for pid in fresh:
+            if _stat(pid)[0] not in _STOPPED:
+                _send(pid, signal.SIGSTOP)
+                _wait_standing(pid)
+                frozen.append(pid)
+        seen.update(fresh)
+    return frozen
+
+
+def thaw(frozen: list[int]) -> None:
+    """Let those go on that `freeze` has stopped: children first, so that no parent ever saw them stand still."""
+    for pid in reversed(frozen):
+        _send(pid, signal.SIGCONT)
+
+
+def _subjects(first: int, marker: str) -> list[int]:
+    """Each once, with its parents before it."""
+    found = marked(marker)
+    everybody = {first, *found, *descendants([first, *found])}
+    eldest = sorted(pid for pid in everybody if _stat(pid)[1] not in everybody)
+    return [*eldest, *(pid for pid in descendants(eldest) if pid in everybody)]
+
+
+def _wait_standing(pid: int) -> None:
+    """It stands when the kernel gets to it; what hangs in a call to a disk stops after that, and is not waited for."""
+    give_up_at = time.monotonic() + _STANDING_S_MAX
+    while _stat(pid)[0] not in (*_STOPPED, *_GONE) and time.monotonic() < give_up_at:
+        time.sleep(0.0005)
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """Its state, as a letter, and its parent; nothing for one that is gone, or where there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, parent, *_ = file.read().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return "", 0
+    return state, int(parent)
 
 
 def marked(marker: str) -> list[int]:

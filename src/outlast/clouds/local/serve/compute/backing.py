@@ -16,6 +16,8 @@ from outlast.clouds.local.serve.refusal import Refused
 from outlast.errors import CloudError, NotFound
 
 _GB = 2**30
+# Kinds that may have an image of the local cloud, or a file, behind them.
+_OWNERS = ("images", "snapshots", "savedDisks", "disks")
 
 
 def machine_of(desk: Desk, name: str) -> Machine | None:
@@ -65,7 +67,7 @@ def release(desk: Desk, local: str) -> None:
     """Delete an image if nobody names it any more."""
     if not local or local == BASE_IMAGE:
         return
-    for collection in ("images", "snapshots", "disks"):
+    for collection in _OWNERS:
         if any(doc.get("_local") == local for _, doc in desk.store.each(collection)):
             return
     desk.cloud.delete_image(local)
@@ -113,7 +115,7 @@ def release_drive(desk: Desk, drive: str) -> None:
     """Delete a file if nobody names it any more."""
     if not drive:
         return
-    for collection in ("images", "snapshots", "disks"):
+    for collection in _OWNERS:
         if any(drive in (doc.get("_drive"), doc.get("_copied")) for _, doc in desk.store.each(collection)):
             return
     # Half a copy as well, of a server that was killed while it copied.

@@ -8,7 +8,7 @@ from outlast.clouds.local import google
 from outlast.clouds.local.serve.compute import backing, images
 from outlast.clouds.local.serve.compute.desk import Call, Desk, check_free, new_resource
 from outlast.clouds.local.serve.compute.links import Doc, Ref, fingerprint, last, number, parse, ref_of
-from outlast.clouds.local.serve.refusal import Refused, invalid
+from outlast.clouds.local.serve.refusal import invalid
 
 _BLANK_GB = 500
 
@@ -46,15 +46,15 @@ def _source(desk: Desk, ref: Ref, params: Doc, field: str) -> tuple[Doc, int]:
         image = images.resolve(desk, params["sourceImage"], ref.project, f"{field}.sourceImage")
         doc = {"sourceImage": image["selfLink"], "sourceImageId": image["id"]}
     elif params.get("sourceSnapshot"):
-        near = Ref(ref.project, "global", "snapshots", "")
+        saved = f"/{images.SAVED}/" in str(params["sourceSnapshot"])
+        near = Ref(ref.project, "global", images.SAVED if saved else "snapshots", "")
         image = desk.find(parse(params["sourceSnapshot"], near=near, field=f"{field}.sourceSnapshot"))
-        doc = {"sourceSnapshot": image["selfLink"], "sourceSnapshotId": image["id"]}
+        doc = {} if saved else {"sourceSnapshot": image["selfLink"], "sourceSnapshotId": image["id"]}
     elif params.get("sourceDisk"):
         return _clone(desk, ref, params["sourceDisk"], f"{field}.sourceDisk")
     else:
         return {"_local": ""}, _BLANK_GB
-    if image["status"] != "READY":
-        raise Refused(400, "resourceNotReady", f"The resource '{ref_of(image['selfLink']).path}' is not ready")
+    images.check_ready(image)
     copied = {"_copied": image["_drive"]} if image.get("_drive") else {}
     return {**doc, "_local": image.get("_local", ""), **copied}, int(image["diskSizeGb"])
 

@@ -56,6 +56,8 @@ _EMPTY = (
 _BORN = "2026-11-01T00:00:00.000+00:00"
 _PUBLIC_VERSION = "v20261101"
 BASE_GB = 10
+# The disks of machine images, which are kept like snapshots and shown by nothing but their machine image.
+SAVED = "savedDisks"
 
 
 def _public(project: str, name: str) -> Doc:
@@ -187,10 +189,10 @@ def insert(desk: Desk, call: Call) -> Doc:
         }
         doc.pop("rawDisk", None)
         desk.store.put(ref, doc)
-    return desk.begin(call, ref, "insert", lambda: _make(desk, ref, disk))
+    return desk.begin(call, ref, "insert", lambda: make(desk, ref, disk))
 
 
-def _make(desk: Desk, ref: Ref, disk: Ref | None) -> None:
+def make(desk: Desk, ref: Ref, disk: Ref | None) -> None:
     """Copy the disk if need be; what cannot be made is not left behind."""
     made = False
     try:
@@ -251,7 +253,7 @@ def _snapshot(desk: Desk, call: Call, disk: Ref, target: Ref) -> Doc:
             doc["_local"] = source["_local"]
         desk.store.put(ref, doc)
     copied = disk if is_written(source) else None
-    return desk.begin(call, target, "createSnapshot", lambda: _make(desk, ref, copied))
+    return desk.begin(call, target, "createSnapshot", lambda: make(desk, ref, copied))
 
 
 def insert_snapshot(desk: Desk, call: Call) -> Doc:
@@ -263,14 +265,21 @@ def insert_snapshot(desk: Desk, call: Call) -> Doc:
 
 def delete(desk: Desk, call: Call, collection: str) -> Doc:
     ref = call.ref(collection)
-    doc = desk.find(ref)
+    desk.find(ref)
+    return desk.begin(call, ref, "delete", lambda: discard(desk, ref))
 
-    def work() -> None:
-        desk.store.drop(ref)
-        backing.release(desk, str(doc.get("_local", "")))
-        backing.release_drive(desk, str(doc.get("_drive", "")))
 
-    return desk.begin(call, ref, "delete", work)
+def discard(desk: Desk, ref: Ref) -> None:
+    """The image or snapshot, and what stands behind it if nobody else needs it."""
+    doc = desk.store.get(ref) or {}
+    desk.store.drop(ref)
+    backing.release(desk, str(doc.get("_local", "")))
+    backing.release_drive(desk, str(doc.get("_drive", "")))
+
+
+def check_ready(image: Doc) -> None:
+    if image["status"] != "READY":
+        raise Refused(400, "resourceNotReady", f"The resource '{ref_of(image['selfLink']).path}' is not ready")
 
 
 def get(desk: Desk, call: Call) -> Doc:
@@ -291,6 +300,15 @@ def list_images(desk: Desk, call: Call) -> Doc:
     else:
         docs = [] if call.project in _EMPTY else [doc for _, doc in desk.store.each("images", call.project)]
     return listing(call, "image", "images", docs)
+
+
+def patch(desk: Desk, call: Call) -> Doc:
+    """What may be said otherwise of an image that is there."""
+    ref = call.ref("images")
+    desk.find(ref)
+    given = {name: call.body[name] or None for name in ("description", "family", "labels") if name in call.body}
+    desk.change(ref, **given, **({"labelFingerprint": fingerprint(given["labels"] or {})} if "labels" in given else {}))
+    return desk.begin(call, ref, "patch", lambda: None)
 
 
 def deprecate(desk: Desk, call: Call) -> Doc:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.clouds.local import google
-from outlast.clouds.local.serve.compute import backing, disks, fixed, machines, wish
+from outlast.clouds.local.serve.compute import backing, disks, fixed, machineimages, machines, wish
 from outlast.clouds.local.serve.compute.desk import Call, Desk, Handler, aggregated, listing
 from outlast.clouds.local.serve.compute.links import (
     GLOBAL,
@@ -25,7 +25,7 @@ Change = Callable[[Ref, Doc], Doc]
 
 def insert(desk: Desk, call: Call) -> Doc:
     ref = Ref(call.project, call.scope, "instances", str(call.body.get("name", "")))
-    create(desk, ref, _from_template(desk, call))
+    create(desk, ref, _wanted(desk, call))
     return desk.begin(call, ref, "insert", lambda: machines.launch(desk, ref))
 
 
@@ -41,7 +41,10 @@ def create(desk: Desk, ref: Ref, body: Doc) -> None:
             disks.use(desk, parse(attached["source"], near=ref.beside("disks", ""), field="source"), ref, used=True)
 
 
-def _from_template(desk: Desk, call: Call) -> Doc:
+def _wanted(desk: Desk, call: Call) -> Doc:
+    """What the request says, over the template or the machine image that it names."""
+    if image := call.body.get("sourceMachineImage"):
+        return machineimages.instance_like(desk, call, image)
     given = call.query.get("sourceInstanceTemplate")
     if not given:
         return call.body
@@ -92,9 +95,20 @@ def _ready(desk: Desk, call: Call) -> tuple[Ref, Doc]:
     return ref, doc
 
 
+# A verb of the API, and what is done to the machine.
+POWER = {
+    "start": machines.start,
+    "stop": machines.stop,
+    "suspend": machines.suspend,
+    "resume": machines.resume,
+    "reset": machines.reset,
+    "delete": machines.delete,
+}
+
+
 def power(desk: Desk, verb: str) -> Handler:
-    """stop, start, reset, delete."""
-    work = {"stop": machines.stop, "start": machines.start, "reset": machines.reset, "delete": machines.delete}[verb]
+    """Whatever has to do with a machine's power."""
+    work = POWER[verb]
 
     def handle(call: Call) -> Doc:
         ref = call.ref("instances")
@@ -180,6 +194,19 @@ def service_account(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
 
 def protection(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
     return {"deletionProtection": call.query.get("deletionProtection", "true").lower() == "true"}
+
+
+def _field(name: str) -> Callable[[Desk, Call, Ref, Doc], Doc]:
+    return lambda desk, call, ref, doc: {name: call.body}
+
+
+# What is written down of a machine and changes nothing here: method, and the fields that come of the request.
+WRITTEN: dict[str, tuple[str, Callable[[Desk, Call, Ref, Doc], Doc]]] = {
+    "setMinCpuPlatform": ("POST", lambda desk, call, ref, doc: {"minCpuPlatform": call.body.get("minCpuPlatform")}),
+    "updateShieldedInstanceConfig": ("PATCH", _field("shieldedInstanceConfig")),
+    "setShieldedInstanceIntegrityPolicy": ("PATCH", _field("shieldedInstanceIntegrityPolicy")),
+    "updateDisplayDevice": ("PATCH", _field("displayDevice")),
+}
 
 
 def add_access(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:

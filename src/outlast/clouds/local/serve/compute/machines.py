@@ -10,6 +10,7 @@ from typing import Any
 
 from outlast.clouds.cloud import Boot, Machine
 from outlast.clouds.local import catalog, drives
+from outlast.clouds.local.folder import SUSPENDED
 from outlast.clouds.local.serve.compute import backing, disks, fixed, logins
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.links import Doc, Ref, last, ref_of, stable_number, timestamp
@@ -205,11 +206,22 @@ def stop(desk: Desk, ref: Ref) -> None:
 
 
 def start(desk: Desk, ref: Ref) -> None:
+    if is_suspended(backing.machine_of(desk, desk.find(ref)["_machine"])):
+        raise Failure("INVALID_USAGE", f"'{ref.path}' is suspended: it must be resumed, and cannot be started.")
     doc = desk.change(ref, _ended=None)
     disks.wipe_scratch(desk, doc)
     tell(desk, ref)
     desk.cloud.start(doc["_machine"])
     _wait_running(desk, doc["_machine"])
+
+
+def suspend(desk: Desk, ref: Ref) -> None:
+    desk.cloud.suspend(desk.find(ref)["_machine"])
+    desk.change(ref, lastSuspendedTimestamp=timestamp())
+
+
+def resume(desk: Desk, ref: Ref) -> None:
+    desk.cloud.resume(desk.find(ref)["_machine"])
 
 
 def reset(desk: Desk, ref: Ref) -> None:
@@ -283,16 +295,21 @@ def _finish(desk: Desk, ref: Ref, doc: Doc) -> None:
 # What a client sees
 
 
+def is_suspended(machine: Machine | None) -> bool:
+    return machine is not None and machine.status == "running" and machine.why == SUSPENDED
+
+
 def view(desk: Desk, ref: Ref, doc: Doc, machine: Machine | None) -> Doc | None:
     """The instance as it is now; None when its machine is gone without us."""
     if machine is None and not doc.get("_creating"):
         return None
-    running = machine is not None and machine.status in ("running", "stopping")
+    suspended = is_suspended(machine)
+    running = machine is not None and machine.status in ("running", "stopping") and not suspended
     status = _STATUS.get(machine.status, "TERMINATED") if machine is not None else "PROVISIONING"
     if doc.get("_creating") and status != "PROVISIONING":
         status = "STAGING"
-    if doc.get("_stopping") and status == "RUNNING":
-        status = "STOPPING"
+    if status == "RUNNING" and (suspended or doc.get("_stopping")):
+        status = "STOPPING" if doc.get("_stopping") else "SUSPENDED"
     if machine is not None and machine.why in _WRITTEN_DOWN and doc.get("_ended") != machine.stopped_at:
         # Google writes such an end down before the machine is off: whoever sees it off finds out why.
         status = "STOPPING" if status == "TERMINATED" else status

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from outlast.clouds.local import google
 from outlast.clouds.local.serve.compute.desk import Call, Desk, aggregated, check_free, listing, new_resource
 from outlast.clouds.local.serve.compute.instances import labels_of
-from outlast.clouds.local.serve.compute.links import GLOBAL, Doc, Ref, fingerprint, number, parse, stable_number
+from outlast.clouds.local.serve.compute.links import GLOBAL, Doc, Ref, fingerprint, number, parse, ref_of, stable_number
+from outlast.clouds.local.serve.compute.machineimages import disks_of, properties_of
 from outlast.clouds.local.serve.refusal import Refused, invalid
 
 _BORN = "2026-11-01T00:00:00.000+00:00"
@@ -210,9 +211,23 @@ def _fill_policy(desk: Desk, ref: Ref, doc: Doc) -> Doc:
 
 
 def _fill_template(desk: Desk, ref: Ref, doc: Doc) -> Doc:
+    if doc.get("sourceInstance"):
+        near = Ref(ref.project, GLOBAL, "instances", "")
+        instance = desk.find(parse(doc["sourceInstance"], near=near, field="resource.sourceInstance"))
+        doc = {**doc, "properties": {**properties_of(instance), "disks": _like_those_of(desk, instance)}}
     if not isinstance(doc.get("properties"), dict):
         raise invalid("Invalid value for field 'resource.properties': ''. An instance template needs properties.")
     return doc
+
+
+def _like_those_of(desk: Desk, instance: Doc) -> list[Doc]:
+    """Disks from the images that the instance's own were made from; those that were made from none are empty."""
+    sources = (desk.find(ref_of(one["source"])) for one in instance["disks"] if one["type"] != "SCRATCH")
+    params = [
+        {"diskSizeGb": source["sizeGb"], **({"sourceImage": source["sourceImage"]} if "sourceImage" in source else {})}
+        for source in sources
+    ]
+    return [{**disk, "initializeParams": one} for disk, one in zip(disks_of(instance), params, strict=True)]
 
 
 def _unused_template(desk: Desk, ref: Ref) -> None:
@@ -263,5 +278,4 @@ KINDS = (
 EMPTY = {
     "commitments": ("commitment", ("regions",)),
     "reservations": ("reservation", ("zones",)),
-    "machineImages": ("machineImage", (GLOBAL,)),
 }

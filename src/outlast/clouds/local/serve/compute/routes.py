@@ -9,7 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outlast.clouds.local.serve.compute import advice, attach, bulk, disks, fixed, groups, images, instances, plain
+from outlast.clouds.local.serve.compute import (
+    advice,
+    attach,
+    bulk,
+    disks,
+    fixed,
+    groups,
+    images,
+    instances,
+    machineimages,
+    plain,
+)
 from outlast.clouds.local.serve.compute.desk import Call, Desk, Handler, aggregated, listing
 from outlast.clouds.local.serve.compute.links import GLOBAL, ROOT, Doc, check_place, render
 from outlast.clouds.local.serve.message import Answer, Request, json_answer
@@ -77,7 +88,7 @@ def _instances(desk: Desk) -> Iterator[Entry]:
         yield "POST", f"{place}/instances/bulkInsert", _with(desk, bulk.insert)
     yield "GET", one, _with(desk, instances.get)
     yield "DELETE", one, instances.power(desk, "delete")
-    for verb in ("start", "stop", "reset"):
+    for verb in ("start", "stop", "suspend", "resume", "reset"):
         yield "POST", f"{one}/{verb}", instances.power(desk, verb)
     yield "POST", f"{one}/simulateMaintenanceEvent", _with(desk, instances.maintain)
     yield "POST", f"{one}/setMachineType", _with(desk, instances.set_machine_type)
@@ -96,6 +107,9 @@ def _instances(desk: Desk) -> Iterator[Entry]:
     }
     for verb, change in changes.items():
         yield "POST", f"{one}/{verb}", instances.changing(desk, verb, change)
+    for verb, (method, write) in instances.WRITTEN.items():
+        yield method, f"{one}/{verb}", instances.changing(desk, verb, write)
+    yield from _policies(desk, "instances", _ZONAL)
     yield "GET", f"{one}/serialPort", _with(desk, instances.serial)
     yield "GET", f"{one}/getGuestAttributes", _with(desk, instances.guest_attributes)
 
@@ -131,6 +145,7 @@ def _disks(desk: Desk) -> Iterator[Entry]:
     for verb in ("addResourcePolicies", "removeResourcePolicies"):
         yield "POST", f"{one}/{verb}", functools.partial(disks.policies, desk, verb=verb)
     yield "POST", f"{one}/setLabels", _label(desk, "disks")
+    yield from _policies(desk, "disks", _ZONAL)
 
 
 def _images(desk: Desk) -> Iterator[Entry]:
@@ -140,17 +155,34 @@ def _images(desk: Desk) -> Iterator[Entry]:
     yield "GET", f"{here}/family/{{name}}", _with(desk, images.get_from_family)
     yield "GET", one, _with(desk, images.get)
     yield "DELETE", one, lambda call: images.delete(desk, call, "images")
+    yield "PATCH", one, _with(desk, images.patch)
     yield "POST", f"{one}/deprecate", _with(desk, images.deprecate)
-    yield "POST", f"{one}/setLabels", _label(desk, "images")
-    yield "GET", f"{one}/getIamPolicy", lambda call: images.get_policy(desk, call, "images")
-    yield "POST", f"{one}/setIamPolicy", lambda call: images.set_policy(desk, call, "images")
+    yield from _owned(desk, "images")
     yield "GET", "/zones/{anywhere}/imageFamilyViews/{name}", _with(desk, images.family_view)
     get, listed, _ = _kept(desk, "snapshots", "snapshot")
     yield "GET", "/global/snapshots", listed
     yield "POST", "/global/snapshots", _with(desk, images.insert_snapshot)
     yield "GET", "/global/snapshots/{name}", get
     yield "DELETE", "/global/snapshots/{name}", lambda call: images.delete(desk, call, "snapshots")
-    yield "POST", "/global/snapshots/{name}/setLabels", _label(desk, "snapshots")
+    yield from _owned(desk, "snapshots")
+    get, listed, _ = _kept(desk, "machineImages", "machineImage")
+    yield "GET", "/global/machineImages", listed
+    yield "POST", "/global/machineImages", _with(desk, machineimages.insert)
+    yield "GET", "/global/machineImages/{name}", get
+    yield "DELETE", "/global/machineImages/{name}", _with(desk, machineimages.delete)
+    yield from _owned(desk, "machineImages")
+
+
+def _owned(desk: Desk, collection: str) -> Iterator[Entry]:
+    """Labels and policies of what is kept for the whole project."""
+    yield "POST", f"/global/{collection}/{{name}}/setLabels", _label(desk, collection)
+    yield from _policies(desk, collection, "/global")
+
+
+def _policies(desk: Desk, collection: str, place: str) -> Iterator[Entry]:
+    one = f"{place}/{collection}/{{name}}"
+    yield "GET", f"{one}/getIamPolicy", lambda call: images.get_policy(desk, call, collection)
+    yield "POST", f"{one}/setIamPolicy", lambda call: images.set_policy(desk, call, collection)
 
 
 def _groups(desk: Desk) -> Iterator[Entry]:

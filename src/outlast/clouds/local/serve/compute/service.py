@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.clouds.local.serve.compute import images, machines
+from outlast.clouds.local.serve.compute import images, machineimages, machines
 from outlast.clouds.local.serve.compute.desk import Desk
 from outlast.clouds.local.serve.compute.operations import Operations
 from outlast.clouds.local.serve.compute.routes import add_routes
@@ -30,6 +30,7 @@ class Compute:
         self.desk.environment, self.desk.port = dict(environment), port
         machines.tidy_up(self.desk)
         images.tidy_up(self.desk)
+        machineimages.tidy_up(self.desk)
         self._watch.start()
 
     def stop(self) -> None:

@@ -62,6 +62,8 @@ def look(desk: Desk, doors: Doors) -> bool:
             # It may have been made after we looked.
             if backing.machine_of(desk, doc["_machine"]) is None:
                 machines.forget(desk, ref, doc)
+        elif machines.is_suspended(machine):
+            continue
         elif machine.status == "running":
             running.add(machine.name)
             _limit_life(desk, ref, doc, machine)

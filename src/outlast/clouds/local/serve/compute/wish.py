@@ -11,7 +11,7 @@ from outlast.clouds.local.serve.compute.links import Doc, Ref, check_name, finge
 from outlast.clouds.local.serve.refusal import invalid
 
 # What a body may say of a machine, and is kept as it is said.
-_KEPT = (
+KEPT = (
     "description",
     "canIpForward",
     "labels",
@@ -39,7 +39,7 @@ class Wish:
         check_name(body.get("name"))
         check_free(desk, ref)
         self.disks: dict[Ref, Doc] = {}
-        kept = {name: body[name] for name in _KEPT if name in body}
+        kept = {name: body[name] for name in KEPT if name in body}
         self.doc = new_resource(ref, "instance", {**kept, "name": ref.name}) | {
             "machineType": self._machine_type(body.get("machineType")),
             "disks": self._disks(body.get("disks")),
