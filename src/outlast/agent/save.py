@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from outlast.agent.attempt import Attempt
 from outlast.agent.place import Place
 from outlast.agent.process import Command
 from outlast.agent.score import metric_of
+from outlast.agent.still import copy, discard, has_room
 from outlast.agent.whole import SETTLED_S, Snapshot, look, open_for_writing, ready, step_of
 from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
@@ -65,6 +67,11 @@ class Saver:
         self.unsent: dict[str, str] = {}
         # What stood in the way of the last commit, and whether it was the store.
         self.trouble, self.away = "", False
+        # Whether the folder changed before the store had taken it: then a copy of it is stored.
+        self._outrun = self._cramped = False
+        self._still = os.path.join(place.home, "still")
+        # Files that had something in them when they were seen last.
+        self._filled: set[str] = set()
         self._outputs_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,8 +97,11 @@ class Saver:
         seen = look(self.folder)
         changed_since = 0.0
         next_at = 0.0
-        while not self._stop.wait(_LOOK_S):
+        for pause_s in _pauses_s():
+            if self._stop.wait(pause_s):
+                return
             snapshot = look(self.folder)
+            self._remember_filled(snapshot)
             if not snapshot.same(seen):
                 seen, self.last_change_at = snapshot, time.monotonic()
                 changed_since = changed_since or time.monotonic()
@@ -100,9 +110,7 @@ class Saver:
                 changed_since = 0.0
                 continue
             restless_s = time.monotonic() - changed_since if changed_since else 0.0
-            if time.monotonic() < next_at or not ready(
-                snapshot, now=time.time(), restless_s=restless_s, writers=command.members(), folder=self.folder
-            ):
+            if time.monotonic() < next_at or not self._is_ready(snapshot, command, restless_s=restless_s):
                 continue
             began = time.monotonic()
             if self.commit(snapshot):
@@ -110,6 +118,19 @@ class Saver:
                 next_at = began + (self.every_s or self._pause_s(time.monotonic() - began))
             elif self.trouble:
                 next_at = time.monotonic() + _TROUBLE_S
+
+    def _remember_filled(self, snapshot: Snapshot) -> None:
+        self._filled = {path for path, (size, _, _) in snapshot.files.items() if size or path in self._filled}
+
+    def _is_ready(self, snapshot: Snapshot, command: Command, *, restless_s: float = 0.0) -> bool:
+        return ready(
+            snapshot,
+            now=time.time(),
+            restless_s=restless_s,
+            writers=command.members(),
+            folder=self.folder,
+            filled=self._filled,
+        )
 
     def _pause_s(self, took_s: float) -> float:
         """Until the next commit, if the user did not say: a small part of the time, and of what could be lost."""
@@ -124,8 +145,7 @@ class Saver:
                 return  # nothing to save: the command is told at once
             if sum(size for size, _, _ in snapshot.files.values()) > _QUICK_BYTES:
                 return
-            whole = ready(snapshot, now=time.time(), restless_s=0.0, writers=command.members(), folder=self.folder)
-            if whole and self.commit(snapshot):
+            if self._is_ready(snapshot, command) and self.commit(snapshot):
                 return
             time.sleep(0.01)
 
@@ -159,8 +179,8 @@ class Saver:
                 return False
 
     def _commit(self, snapshot: Snapshot) -> bool:
-        files = upload_files(self.parts, self.folder, snapshot.paths, each=self.each)
-        if not look(self.folder).same(snapshot):
+        files = self._upload(snapshot)
+        if files is None:
             return False
         self._send_outputs_so_far()
         links = tuple(File(path=path, link=target) for path, target in sorted(snapshot.links.items()))
@@ -177,6 +197,31 @@ class Saver:
         self.committed, self.step = snapshot, step
         self._prune(name)
         return True
+
+    def _upload(self, snapshot: Snapshot) -> tuple[File, ...] | None:
+        """All bodies, stored. None if the folder changed meanwhile."""
+        if self._outrun and self._may_copy(snapshot):
+            try:
+                if not copy(self.folder, snapshot, self._still):
+                    return None
+                files = upload_files(self.parts, self._still, snapshot.paths, each=self.each)
+            finally:
+                discard(self._still)
+            self._outrun = not look(self.folder).same(snapshot)
+            return files
+        files = upload_files(self.parts, self.folder, snapshot.paths, each=self.each)
+        self._outrun = not look(self.folder).same(snapshot)
+        return None if self._outrun else files
+
+    def _may_copy(self, snapshot: Snapshot) -> bool:
+        if has_room(snapshot, self._still):
+            return True
+        if not self._cramped:
+            self.say(
+                "checkpoints change before they are stored, and there is no room for copies: raise `[machine] disk`"
+            )
+        self._cramped = True
+        return False
 
     def _metrics(self, snapshot: Snapshot, step: int | None) -> dict[str, float]:
         """What `keep_best` will judge this checkpoint by."""
@@ -220,6 +265,7 @@ class Saver:
         """After the command's end. One that left in order left whole files; one that was killed or crashed may have
         been in the middle of writing, and then only what had settled before is taken. A store that is away is waited
         for: there is no later commit that could make up for this one."""
+        self._outrun = False  # nobody writes any more
         snapshot = look(self.folder)
         if not orderly and not snapshot.named_whole and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
             return False
@@ -276,3 +322,10 @@ class Saver:
                     self._send_output(path, files[path])
         except (WorkspaceError, OSError) as problem:
             self.say(f"outputs could not be copied now: {problem}")
+
+
+def _pauses_s() -> Iterator[float]:
+    """Between two looks: about `_LOOK_S`, and never the same for long. A program that saves as regularly as we look
+    would else be seen in the same moment again and again, which may be the wrong one."""
+    for count in itertools.count():
+        yield _LOOK_S * (0.6 + 0.8 * (count * 0.618034 % 1.0))

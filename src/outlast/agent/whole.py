@@ -2,7 +2,8 @@
 
 Known frameworks say it themselves by marker files. For all others: nobody has one of the files open for writing, and
 nothing changed for a moment. One file that was just written and closed is whole by itself; of several, the last may be
-still to come, so they must settle; a program that never pauses is at last taken at a still instant between two writes.
+still to come, so they must settle; a program that never pauses is at last taken at a still instant between two writes,
+but never with a file that was emptied to be written anew.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -108,8 +109,17 @@ def step_of(snapshot: Snapshot) -> int | None:
     return max(numbers, default=None)
 
 
-def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterable[int], folder: str) -> bool:
-    """May this snapshot be read as whole? `writers` are the processes that could be writing to it."""
+def ready(
+    snapshot: Snapshot,
+    *,
+    now: float,
+    restless_s: float,
+    writers: Iterable[int],
+    folder: str,
+    filled: Collection[str] = (),
+) -> bool:
+    """May this snapshot be read as whole? `writers` are the processes that could be writing to it, `filled` the files
+    that were seen with something in them."""
     if not snapshot.files:
         return False
     if snapshot.named_whole:
@@ -120,8 +130,10 @@ def ready(snapshot: Snapshot, *, now: float, restless_s: float, writers: Iterabl
         return False
     # A file that was just emptied is about to be written: on a busy disk the call that empties it can take long, and
     # until it returns nobody has the file open.
-    emptied = any(not size and abs(now - at_ns / 1e9) < SETTLED_S for size, at_ns, _ in snapshot.files.values())
-    if (recent > 1 or emptied) and restless_s < RESTLESS_S:
+    emptied = {
+        path for path, (size, at_ns, _) in snapshot.files.items() if not size and abs(now - at_ns / 1e9) < SETTLED_S
+    }
+    if emptied.intersection(filled) or ((recent > 1 or emptied) and restless_s < RESTLESS_S):
         return False
     return not open_for_writing(folder, writers)
 

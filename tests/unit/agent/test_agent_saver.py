@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import time
@@ -14,7 +15,8 @@ import pytest
 from outlast.agent.attempt import Attempt
 from outlast.agent.patience import patient
 from outlast.agent.place import Place
-from outlast.agent.save import Saver
+from outlast.agent.save import Saver, _pauses_s
+from outlast.agent.still import has_room
 from outlast.agent.whole import look, ready
 from outlast.errors import Damaged, StoreUnreachable, WorkspaceError
 from outlast.spec.spec import CheckpointSpec
@@ -141,8 +143,9 @@ def test_a_file_that_changes_under_our_hands_never_spoils_a_committed_checkpoint
     assert not saver.commit(look(saver.folder))
     write(saver, "log", "c")
     change("weights")
-    assert not saver.commit(look(saver.folder))
-    assert (restored(saver, tmp_path / "back") / "weights").read_text() == "committed"
+    assert saver.commit(look(saver.folder))
+    back = restored(saver, tmp_path / "back")
+    assert [(back / name).read_text() for name in ("log", "weights")] == ["c", "committed"]
     # What was read is what was stored, under its own name: nothing in the workspace lies about itself.
     store.before_write = None
     for entry in store.list(parts_prefix(RUN)):
@@ -276,6 +279,71 @@ def test_a_file_that_was_just_emptied_is_not_whole_until_it_settled(saver: Saver
     just_after, later = snapshot.changed_at + 0.1, snapshot.changed_at + 1.0
     assert not ready(snapshot, now=just_after, restless_s=0.0, writers=(), folder=saver.folder)
     assert ready(snapshot, now=later, restless_s=0.0, writers=(), folder=saver.folder)
+
+
+def test_a_file_that_was_emptied_to_be_written_anew_is_not_whole_however_restless_the_program(saver: Saver) -> None:
+    write(saver, "n", "")
+    snapshot = look(saver.folder)
+
+    def is_ready(filled: set[str]) -> bool:
+        now = snapshot.changed_at + 0.1
+        return ready(snapshot, now=now, restless_s=60.0, writers=(), folder=saver.folder, filled=filled)
+
+    assert not is_ready({"n"})
+    assert is_ready({"another"})
+
+
+@pytest.mark.parametrize("name", ["weights", "step-000000001/weights"])
+def test_a_program_that_saves_faster_than_the_store_takes_it_is_committed_all_the_same(
+    saver: Saver, store: Store, tmp_path: Path, name: str
+) -> None:
+    """By a copy, or by another name for what is never written to again."""
+    write(saver, "step-000000001/checkpoint.json", "{}")
+    write(saver, name, "0")
+    saves = iter(range(1, 1000))
+
+    def save(_key: str) -> None:
+        number = next(saves)
+        write(saver, f"step-{number + 1:09}/checkpoint.json", f"{number + 1}")
+        if name == "weights":
+            write(saver, name, f"{number}")
+
+    store.before_write = save
+    assert not saver.commit(look(saver.folder))
+    for _ in range(3):
+        snapshot = look(saver.folder)
+        now = Path(saver.folder, name).read_text()
+        assert saver.commit(snapshot)
+        shutil.rmtree(tmp_path / "back", ignore_errors=True)
+        back = restored(saver, tmp_path / "back")
+        assert look(str(back)).paths == snapshot.paths
+        assert (back / name).read_text() == now
+    assert not Path(saver.folder).with_name("still").exists()
+    assert not Path(saver.folder).parent.with_name("still").exists()
+
+
+def test_a_copy_is_not_made_where_the_program_needs_the_room(saver: Saver, store: Store) -> None:
+    told: list[str] = []
+    saver.say = told.append
+    write(saver, "n", "")
+    with open(Path(saver.folder, "n"), "r+b") as file:
+        # It takes no room, and its copy would.
+        file.truncate(shutil.disk_usage(saver.folder).free)
+    assert not has_room(look(saver.folder), saver.folder)
+    write(saver, "n", "small")
+    assert has_room(look(saver.folder), saver.folder)
+
+
+def test_a_program_that_saves_as_regularly_as_it_is_looked_at_is_seen_between_its_saves() -> None:
+    """Whatever the two begin with: for a quarter of the time, a save and the moment after it, nothing is taken."""
+    for period_s in (0.08, 0.1, 0.104, 0.125, 0.2, 0.25):
+        for begin in range(20):
+            now_s = period_s * begin / 20
+            between = 0
+            for pause_s in itertools.islice(_pauses_s(), 20):
+                now_s += pause_s + 0.004
+                between += now_s % period_s > period_s / 4
+            assert between >= 5
 
 
 def judged(saver: Saver) -> list[dict[str, float]]:
