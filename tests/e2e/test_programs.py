@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Home, processes_mentioning
+from tests.e2e.conftest import COUNTER, Home, processes_mentioning
 
 
 def test_one_that_ignores_sigterm_is_killed_before_the_deadline_and_resumes(home: Home) -> None:
@@ -232,3 +232,17 @@ def test_a_full_workspace_stops_nothing_that_can_go_on_later(home: Home, tmp_pat
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert "line 29" in output
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
+def test_a_log_that_stays_open_beside_the_checkpoints_does_not_keep_them_back(home: Home) -> None:
+    """As TensorBoard's, in the folder in which most frameworks keep both."""
+    log = 'import os; log = open(os.environ["OUTLAST_CHECKPOINT_DIR"] + "/train.log", "a", 1); log.write("begun\\n")\n'
+    home.write("train.py", log + COUNTER.replace('print("count"', 'log.write(f"{count}\\n"); print("count"'))
+    process = home.start("run", "--no-pull", "--", "python", "train.py", "150", "0.1")
+    home.until(lambda: home.workspace.runs() and home.state().checkpoints, "a checkpoint")
+    assert home.outlast("preempt", "last", "--no-notice").returncode == 0
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, output
+    assert len(home.state().attempts) == 2
+    assert home.log().count("resumed at 0\n") == 1

@@ -13,7 +13,8 @@ from outlast.agent.place import Place
 from outlast.agent.process import Command
 from outlast.agent.score import metric_of
 from outlast.agent.still import copy, discard, has_room
-from outlast.agent.whole import SETTLED_S, Snapshot, look, open_for_writing, ready, step_of
+from outlast.agent.whole import SETTLED_S, Snapshot, look, rests, step_of
+from outlast.agent.writing import OpenFiles, being_written
 from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
 from outlast.workspace.bucket import check_key
@@ -72,6 +73,8 @@ class Saver:
         self._still = os.path.join(place.home, "still")
         # Files that had something in them when they were seen last.
         self._filled: set[str] = set()
+        self._open = OpenFiles()
+        self._wondered = False
         self._outputs_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -100,11 +103,12 @@ class Saver:
         for pause_s in _pauses_s():
             if self._stop.wait(pause_s):
                 return
-            snapshot = look(self.folder)
+            snapshot = self._look()
             self._remember_filled(snapshot)
             if not snapshot.same(seen):
-                seen, self.last_change_at = snapshot, time.monotonic()
                 changed_since = changed_since or time.monotonic()
+            if snapshot != seen:
+                seen, self.last_change_at = snapshot, time.monotonic()
             self._follow_outputs()
             if not snapshot.files or self._is_committed(snapshot):
                 changed_since = 0.0
@@ -119,18 +123,25 @@ class Saver:
             elif self.trouble:
                 next_at = time.monotonic() + _TROUBLE_S
 
+    def _look(self) -> Snapshot:
+        return look(self.folder, logs=self._open.logs)
+
     def _remember_filled(self, snapshot: Snapshot) -> None:
         self._filled = {path for path, (size, _, _) in snapshot.files.items() if size or path in self._filled}
 
     def _is_ready(self, snapshot: Snapshot, command: Command, *, restless_s: float = 0.0) -> bool:
-        return ready(
-            snapshot,
-            now=time.time(),
-            restless_s=restless_s,
-            writers=command.members(),
-            folder=self.folder,
-            filled=self._filled,
-        )
+        if snapshot.named_whole:
+            return True
+        # Asked each time: what is a log is told by how long it is open.
+        writing = self._is_being_written(command)
+        return not writing and rests(snapshot, now=time.time(), restless_s=restless_s, filled=self._filled)
+
+    def _is_being_written(self, command: Command) -> bool:
+        self._open.see(being_written(self.folder, command.members()), now=time.monotonic())
+        if self._open.strange and not self._wondered:
+            self._wondered = True
+            self.say(f"`{self._open.strange[0]}` stays open for writing: nothing is committed before it is closed")
+        return not self._open.paths <= self._open.logs
 
     def _pause_s(self, took_s: float) -> float:
         """Until the next commit, if the user did not say: a small part of the time, and of what could be lost."""
@@ -140,10 +151,10 @@ class Saver:
     def commit_quickly(self, command: Command) -> None:
         """At the notice: many programs just die of it. What they have is committed first, if that takes no time."""
         for _ in range(5):
-            snapshot = look(self.folder)
+            snapshot = self._look()
             if not snapshot.files or self._is_committed(snapshot):
                 return  # nothing to save: the command is told at once
-            if sum(size for size, _, _ in snapshot.files.values()) > _QUICK_BYTES:
+            if snapshot.bytes > _QUICK_BYTES:
                 return
             if self._is_ready(snapshot, command) and self.commit(snapshot):
                 return
@@ -207,11 +218,14 @@ class Saver:
                 files = upload_files(self.parts, self._still, snapshot.paths, each=self.each)
             finally:
                 discard(self._still)
-            self._outrun = not look(self.folder).same(snapshot)
+            self._outrun = not self._is_there(snapshot)
             return files
         files = upload_files(self.parts, self.folder, snapshot.paths, each=self.each)
-        self._outrun = not look(self.folder).same(snapshot)
+        self._outrun = not self._is_there(snapshot)
         return None if self._outrun else files
+
+    def _is_there(self, snapshot: Snapshot) -> bool:
+        return look(self.folder, logs=snapshot.logs).same(snapshot)
 
     def _may_copy(self, snapshot: Snapshot) -> bool:
         if has_room(snapshot, self._still):
@@ -254,7 +268,7 @@ class Saver:
 
     def suspect(self, command: Command) -> None:
         """Look, just before the command is told to leave, whether it is in the middle of writing."""
-        self._writing = open_for_writing(self.folder, command.members())
+        self._writing = self._is_being_written(command)
 
     def cut_short(self, command: Command) -> None:
         """Kill it, in the middle of whatever it is writing."""
@@ -266,7 +280,7 @@ class Saver:
         been in the middle of writing, and then only what had settled before is taken. A store that is away is waited
         for: there is no later commit that could make up for this one."""
         self._outrun = False  # nobody writes any more
-        snapshot = look(self.folder)
+        snapshot = self._look()
         if not orderly and not snapshot.named_whole and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
             return False
         give_up_at, tries = time.monotonic() + within_s, 3
@@ -277,7 +291,7 @@ class Saver:
                 time.sleep(min(_TROUBLE_S, within_s / 10))
             else:
                 tries -= 1
-            snapshot = look(self.folder)
+            snapshot = self._look()
         return False
 
     # Outputs

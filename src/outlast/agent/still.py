@@ -18,8 +18,7 @@ _ROOM = 3
 
 
 def has_room(snapshot: Snapshot, place: str) -> bool:
-    size = sum(size for size, _, _ in snapshot.files.values())
-    return shutil.disk_usage(os.path.dirname(place)).free > _ROOM * size
+    return shutil.disk_usage(os.path.dirname(place)).free > _ROOM * snapshot.bytes
 
 
 def copy(folder: str, snapshot: Snapshot, place: str) -> bool:
@@ -34,7 +33,7 @@ def copy(folder: str, snapshot: Snapshot, place: str) -> bool:
             take(os.path.join(folder, path), target)
     except FileNotFoundError:
         return False
-    return look(folder).same(snapshot)
+    return look(folder, logs=snapshot.logs).same(snapshot)
 
 
 def discard(place: str) -> None:

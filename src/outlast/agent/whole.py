@@ -1,17 +1,17 @@
 """When is a checkpoint folder whole? Rules for programs that know nothing of outlast.
 
-Known frameworks say it themselves by marker files. For all others: nobody has one of the files open for writing, and
-nothing changed for a moment. One file that was just written and closed is whole by itself; of several, the last may be
-still to come, so they must settle; a program that never pauses is at last taken at a still instant between two writes,
-but never with a file that was emptied to be written anew.
+Known frameworks say it themselves by marker files. For all others: nobody has one of the files open for writing
+(`writing.py`), and nothing changed for a moment; logs, which are always open, come along as far as they are written.
+One file that was just written and closed is whole by itself; of several, the last may be still to come, so they must
+settle; a program that never pauses is at last taken at a still instant between two writes, but never with a file that
+was emptied to be written anew.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -38,13 +38,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a folder at one moment: path → size, time of change and inode."""
 
     files: dict[str, tuple[int, int, int]]
+    # Those among the files that are no part of what must be whole.
+    logs: dict[str, tuple[int, int, int]] = {}
     # Links inside of the folder, such as `latest`: path → relative target.
     links: dict[str, str] = {}
     changed_at: float = 0.0
 
     @property
     def paths(self) -> list[str]:
-        return sorted(self.files)
+        return sorted({*self.files, *self.logs})
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for size, _, _ in (*self.files.values(), *self.logs.values()))
 
     @property
     def named_whole(self) -> bool:
@@ -59,7 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return (self.files, self.links) == (other.files, other.links)
 
 
-def look(folder: str) -> Snapshot:
+def look(folder: str, *, logs: Collection[str] = ()) -> Snapshot:
     """What is there now, without what is plainly unfinished."""
     found, links = survey(folder)
     unfinished = _unfinished_folders(found)
@@ -68,10 +74,12 @@ def look(folder: str) -> Snapshot:
         return not _UNFINISHED.search(path) and not any(path.startswith(folder) for folder in unfinished)
 
     kept = {path: info for path, info in found.items() if finished(path)}
+    marks = {path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()}
     return Snapshot(
-        files={path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()},
+        files={path: mark for path, mark in marks.items() if path not in logs},
+        logs={path: mark for path, mark in marks.items() if path in logs},
         links={path: target for path, target in links.items() if finished(path) and _leads(path, target, kept)},
-        changed_at=max((info.st_mtime for info in kept.values()), default=0.0),
+        changed_at=max((info.st_mtime for path, info in kept.items() if path not in logs), default=0.0),
     )
 
 
@@ -109,21 +117,11 @@ def step_of(snapshot: Snapshot) -> int | None:
     return max(numbers, default=None)
 
 
-def ready(
-    snapshot: Snapshot,
-    *,
-    now: float,
-    restless_s: float,
-    writers: Iterable[int],
-    folder: str,
-    filled: Collection[str] = (),
-) -> bool:
-    """May this snapshot be read as whole? `writers` are the processes that could be writing to it, `filled` the files
-    that were seen with something in them."""
+def rests(snapshot: Snapshot, *, now: float, restless_s: float, filled: Collection[str] = ()) -> bool:
+    """May this snapshot be read as whole, if nobody is writing to it? `filled`: files that were seen with something in
+    them."""
     if not snapshot.files:
         return False
-    if snapshot.named_whole:
-        return True
     # Absolute: times in the future, of a clock that was set back or of a program that sets them, are no recent change.
     recent = sum(abs(now - changed_ns / 1e9) < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
     if recent and abs(now - snapshot.changed_at) < _STILL_S:
@@ -133,25 +131,6 @@ def ready(
     emptied = {
         path for path, (size, at_ns, _) in snapshot.files.items() if not size and abs(now - at_ns / 1e9) < SETTLED_S
     }
-    if emptied.intersection(filled) or ((recent > 1 or emptied) and restless_s < RESTLESS_S):
+    if emptied.intersection(filled):
         return False
-    return not open_for_writing(folder, writers)
-
-
-def open_for_writing(folder: str, processes: Iterable[int]) -> bool:
-    """Does one of the processes have a file below the folder open for writing? Linux tells; elsewhere nobody does."""
-    below = os.path.join(os.path.realpath(folder), "")
-    for pid in processes:
-        try:
-            handles = os.listdir(f"/proc/{pid}/fd")
-        except OSError:
-            continue
-        for handle in handles:
-            try:
-                path = f"/proc/{pid}/fd/{handle}"
-                # The link's own mode bits say how the file was opened.
-                if os.readlink(path).startswith(below) and os.lstat(path).st_mode & stat.S_IWUSR:
-                    return True
-            except OSError:
-                continue  # closed while we looked
-    return False
+    return restless_s >= RESTLESS_S or not (recent > 1 or emptied)

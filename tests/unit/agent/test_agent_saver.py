@@ -17,7 +17,7 @@ from outlast.agent.patience import patient
 from outlast.agent.place import Place
 from outlast.agent.save import Saver, _pauses_s
 from outlast.agent.still import has_room
-from outlast.agent.whole import look, ready
+from outlast.agent.whole import look, rests
 from outlast.errors import Damaged, StoreUnreachable, WorkspaceError
 from outlast.spec.spec import CheckpointSpec
 from outlast.workspace import events as ev
@@ -231,7 +231,7 @@ def test_what_was_written_before_a_checkpoint_is_in_the_workspace_with_it(saver:
 def test_files_with_times_of_the_future_are_committed_all_the_same(saver: Saver) -> None:
     write(saver, "n", "1")
     os.utime(Path(saver.folder, "n"), (time.time() + 3600, time.time() + 3600))
-    assert ready(look(saver.folder), now=time.time(), restless_s=0.0, writers=(), folder=saver.folder)
+    assert rests(look(saver.folder), now=time.time(), restless_s=0.0)
 
 
 def test_patience_takes_a_refusal_for_an_answer_only_if_it_is_not_stubborn() -> None:
@@ -277,8 +277,8 @@ def test_a_file_that_was_just_emptied_is_not_whole_until_it_settled(saver: Saver
     write(saver, "n", "")
     snapshot = look(saver.folder)
     just_after, later = snapshot.changed_at + 0.1, snapshot.changed_at + 1.0
-    assert not ready(snapshot, now=just_after, restless_s=0.0, writers=(), folder=saver.folder)
-    assert ready(snapshot, now=later, restless_s=0.0, writers=(), folder=saver.folder)
+    assert not rests(snapshot, now=just_after, restless_s=0.0)
+    assert rests(snapshot, now=later, restless_s=0.0)
 
 
 def test_a_file_that_was_emptied_to_be_written_anew_is_not_whole_however_restless_the_program(saver: Saver) -> None:
@@ -287,7 +287,7 @@ def test_a_file_that_was_emptied_to_be_written_anew_is_not_whole_however_restles
 
     def is_ready(filled: set[str]) -> bool:
         now = snapshot.changed_at + 0.1
-        return ready(snapshot, now=now, restless_s=60.0, writers=(), folder=saver.folder, filled=filled)
+        return rests(snapshot, now=now, restless_s=60.0, filled=filled)
 
     assert not is_ready({"n"})
     assert is_ready({"another"})
