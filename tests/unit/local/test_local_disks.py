@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -123,3 +124,17 @@ def test_nothing_but_the_image_names_its_layers(cloud: LocalCloud, stopped: str,
     cloud.delete_image("first")
     cloud.delete_image("second")
     assert os.listdir(tmp_path / "cloud" / "layers") == []
+
+
+def test_an_image_is_shared_with_all_whom_it_is_shared_with_at_once(
+    plain_fleet: Fleet, plain_cloud: LocalCloud
+) -> None:
+    name = plain_fleet.launch(script="echo up").name
+    plain_fleet.wait_serial(name, "up")
+    plain_cloud.stop(name)
+    plain_cloud.snapshot(name, "ours")
+    friends = [f"friend-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda friend: plain_cloud.share_image("ours", friend), friends))
+    record = json.loads(Path(plain_cloud.root, "images", "ours.json").read_text())
+    assert record["shared"] == sorted(friends)

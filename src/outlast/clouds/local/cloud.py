@@ -215,15 +215,18 @@ class LocalCloud(Shared):
 
     @told
     def retire_image(self, name: str, *, retired: bool = True) -> None:
-        images.change(self.root, name, retired=retired)
+        with self._locked():
+            images.change(self.root, name, retired=retired)
 
     @told
     def share_image(self, name: str, who: str) -> None:
-        images.share(self.root, name, who)
+        with self._locked():
+            images.share(self.root, name, who)
 
     @told
     def delete_image(self, name: str) -> None:
-        images.delete(self.root, name)
+        with self._locked():
+            images.delete(self.root, name)
         images.collect(self.root)
 
     @told
