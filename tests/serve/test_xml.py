@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import urllib.request
+from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape, unescape
 
 import pytest
 
+from outlast.clouds.local.serve.endpoint import Endpoint
 from outlast.clouds.local.serve.storage.uploads import GRAIN_BYTES
 from tests.serve.conftest import Caller, content
 
@@ -107,3 +112,57 @@ def test_an_upload_that_was_given_up_leaves_nothing(call: Caller) -> None:
     assert call("DELETE", path).status == 204
     assert code(call, "PUT", f"{path}&partNumber=1") == (404, ["NoSuchUpload"])
     assert code(call, "GET", "/box-1/parts") == (404, ["NoSuchKey"])
+
+
+@pytest.fixture
+def amazons(endpoint: Endpoint) -> Any:
+    """Amazon's own client, as people point it at Google's buckets."""
+    boto3 = pytest.importorskip("boto3")
+    keys = {"aws_access_key_id": "GOOG1EXAMPLE", "aws_secret_access_key": "x", "region_name": "auto"}
+    client = boto3.client("s3", endpoint_url=endpoint.url, **keys)
+    client.create_bucket(Bucket="interop")
+    return client
+
+
+def test_amazons_client_finds_what_it_has_put_copied_and_said_of_it(amazons: Any) -> None:
+    amazons.put_object(Bucket="interop", Key="a/b", Body=b"some words", Metadata={"step": "12"})
+    amazons.copy_object(Bucket="interop", Key="c", CopySource={"Bucket": "interop", "Key": "a/b"})
+    for key in ("a/b", "c"):
+        found = amazons.get_object(Bucket="interop", Key=key)
+        assert found["Body"].read() == b"some words"
+        assert found["Metadata"] == {"step": "12"}
+    listed = amazons.list_objects_v2(Bucket="interop")["Contents"]
+    assert [one["Key"] for one in listed] == ["a/b", "c"]
+    link = amazons.generate_presigned_url("get_object", Params={"Bucket": "interop", "Key": "c"})
+    with urllib.request.urlopen(link) as answer:
+        assert answer.read() == b"some words"
+
+
+def test_a_large_body_of_amazons_client_comes_whole(amazons: Any) -> None:
+    body = os.urandom(9_000_000)
+    amazons.upload_fileobj(io.BytesIO(body), "interop", "large")
+    assert amazons.get_object(Bucket="interop", Key="large")["Body"].read() == body
+
+
+@pytest.mark.parametrize(
+    ("chunks", "status", "kept"),
+    [
+        (
+            b"5;chunk-signature=ab\r\nhello\r\n6\r\n world\r\n0\r\nx-amz-checksum-crc32:AA==\r\n\r\n",
+            200,
+            b"hello world",
+        ),
+        (b"0\r\n\r\n", 200, b""),
+        (b"5\r\nhello world\r\n0\r\n\r\n", 400, None),
+        (b"many\r\nhello\r\n0\r\n\r\n", 400, None),
+        (b"5\r\nhel", 400, None),
+    ],
+)
+def test_a_body_in_amazons_chunks_is_put_together_or_refused(
+    call: Caller, chunks: bytes, status: int, kept: bytes | None
+) -> None:
+    headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=x", "Content-Encoding": "aws-chunked"}
+    answer = call("PUT", "/box-1/chunks", chunks, **headers, x_amz_decoded_content_length="11")
+    assert answer.status == status
+    found = call("GET", "/box-1/chunks")
+    assert (content(found) if found.status == 200 else None) == kept

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 from outlast.clouds.local.serve.message import Answer, Request, empty_answer
 from outlast.clouds.local.serve.refusal import Refused, invalid
 from outlast.clouds.local.serve.router import Router
+from outlast.clouds.local.serve.storage.amazon import taken
 from outlast.clouds.local.serve.storage.asked import (
     announced_sums,
     check_bucket_name,
@@ -54,8 +55,8 @@ class XmlRoutes:
             ("PUT", self.put_bucket),
             ("DELETE", self.delete_bucket),
         ):
-            router.add(method, "/{bucket}", handler, dialect="xml")
-            router.add(method, "/{bucket}/", handler, dialect="xml")
+            router.add(method, "/{bucket}", taken(handler), dialect="xml")
+            router.add(method, "/{bucket}/", taken(handler), dialect="xml")
         router.add("GET", "/", self.list_buckets, dialect="xml")
         for method, handler in (
             ("GET", self.get),
@@ -64,7 +65,7 @@ class XmlRoutes:
             ("POST", self.post),
             ("DELETE", self.delete),
         ):
-            router.add(method, "/{bucket}/{object*}", handler, dialect="xml")
+            router.add(method, "/{bucket}/{object*}", taken(handler), dialect="xml")
 
     # Buckets
 
