@@ -166,3 +166,17 @@ def test_a_body_in_amazons_chunks_is_put_together_or_refused(
     assert answer.status == status
     found = call("GET", "/box-1/chunks")
     assert (content(found) if found.status == 200 else None) == kept
+
+
+@pytest.mark.parametrize("aspect", ["acl", "tagging", "versioning", "lifecycle", "compose"])
+@pytest.mark.parametrize("path", ["/box-1", "/box-1/kept"])
+def test_what_is_asked_of_an_aspect_is_not_done_to_the_thing(call: Caller, path: str, aspect: str) -> None:
+    call("PUT", "/box-1/kept", b"words")
+    for method in ("GET", "PUT", "DELETE"):
+        assert call(method, f"{path}?{aspect}", b"<xml/>" if method == "PUT" else None).status == 501
+    assert content(call("GET", "/box-1/kept")) == b"words"
+
+
+def test_where_a_bucket_is(call: Caller) -> None:
+    assert b">US</LocationConstraint>" in content(call("GET", "/box-1?location"))
+    assert code(call, "GET", "/box-2?location") == (404, ["NoSuchBucket"])

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from outlast.clouds.local.serve.message import Answer, Request, empty_answer
 from outlast.clouds.local.serve.refusal import Refused, invalid
-from outlast.clouds.local.serve.router import Router
+from outlast.clouds.local.serve.router import Handler, Router
 from outlast.clouds.local.serve.storage.amazon import taken
 from outlast.clouds.local.serve.storage.asked import (
     announced_sums,
@@ -36,6 +36,14 @@ from outlast.clouds.local.serve.storage.values import Listing, Stored
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PARTS_MAX = 10_000
+# What the protocols of Google and Amazon let a client ask of a bucket or an object, and is not the thing itself.
+_ASPECTS = {
+    *("accelerate", "acl", "analytics", "attributes", "billing", "compose", "cors", "defaultObjectAcl", "encryption"),
+    *("encryptionConfig", "intelligent-tiering", "inventory", "legal-hold", "lifecycle", "logging", "metrics"),
+    *("notification", "notificationConfig", "object-lock", "ownershipControls", "policy", "policyStatus"),
+    *("publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "storageClass"),
+    *("tagging", "torrent", "versioning", "versions", "website", "websiteConfig"),
+}
 # XML 1.0 has no way to write these.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
@@ -55,8 +63,8 @@ class XmlRoutes:
             ("PUT", self.put_bucket),
             ("DELETE", self.delete_bucket),
         ):
-            router.add(method, "/{bucket}", taken(handler), dialect="xml")
-            router.add(method, "/{bucket}/", taken(handler), dialect="xml")
+            router.add(method, "/{bucket}", _whole(taken(handler)), dialect="xml")
+            router.add(method, "/{bucket}/", _whole(taken(handler)), dialect="xml")
         router.add("GET", "/", self.list_buckets, dialect="xml")
         for method, handler in (
             ("GET", self.get),
@@ -65,7 +73,7 @@ class XmlRoutes:
             ("POST", self.post),
             ("DELETE", self.delete),
         ):
-            router.add(method, "/{bucket}/{object*}", taken(handler), dialect="xml")
+            router.add(method, "/{bucket}/{object*}", _whole(taken(handler)), dialect="xml")
 
     # Buckets
 
@@ -90,6 +98,8 @@ class XmlRoutes:
 
     def read_bucket(self, request: Request) -> Answer:
         name, query = request.parts["bucket"], request.query
+        if "location" in query:
+            return _xml("LocationConstraint", escape(str(self._store.bucket(name).meta.get("location", "US"))))
         newer = query.get("list-type") == "2"
         token = query.get("continuation-token" if newer else "marker", "")
         after = query.get("start-after", "") if newer else token
@@ -231,6 +241,17 @@ class XmlRoutes:
         answer = _xml("CompleteMultipartUploadResult", shown)
         answer.headers |= {name: value for name, value in _told(stored).items() if name != "ETag"}
         return answer
+
+
+def _whole(handler: Handler) -> Handler:
+    """For what is asked of a bucket or an object itself: to put its rights is not to put the object."""
+
+    def answer(request: Request) -> Answer:
+        if asked := sorted(_ASPECTS & request.query.keys()):
+            raise Refused(501, "notImplemented", f"`?{asked[0]}` of a bucket or an object is not kept here")
+        return handler(request)
+
+    return answer
 
 
 def _where(request: Request) -> tuple[str, str]:
