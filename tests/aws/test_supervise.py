@@ -12,7 +12,7 @@ from outlast.workspace.hand import Hands, supervisor_name
 from outlast.workspace.lease import Lease
 from tests.aws.conftest import Bridge
 from tests.aws.home import AwsHome, left
-from tests.e2e.conftest import kill_9, processes_mentioning
+from tests.e2e.conftest import UNHURRIED, kill_9, processes_mentioning
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
@@ -54,7 +54,8 @@ def test_a_machine_of_ec2_supervises_is_revived_and_goes_with_the_last_run(
     eventually(lambda: "another one starts" in cloud.serial(name), within_s=60, what="the boot script noticing")
     eventually(lambda: holder(home).startswith(name), within_s=90, what="the next supervisor")
     words = ["submit", "--cloud", "aws", "--type", "c6i.large", "--name", "count", "--checkpoint", "ckpt"]
-    submitted = home.outlast(*words, "--", "python3", "count.py", "40", "0.25")
+    home.write("count.py", UNHURRIED)
+    submitted = home.outlast(*words, "--", "python3", "count.py", "20", "0.25")
     assert submitted.returncode == 0, submitted.stderr
     story = home.workspace.story("count-1")
     eventually(lambda: bool(story.refresh().checkpoints), within_s=120, what="a checkpoint")

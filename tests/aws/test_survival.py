@@ -12,6 +12,7 @@ from outlast.clouds.aws.cloud import AwsCloud
 from outlast.workspace.workspace import Workspace
 from tests.aws.conftest import Bridge
 from tests.aws.home import RUN, AwsHome, at_home, left
+from tests.e2e.conftest import UNHURRIED
 from tests.waiting import eventually
 
 SECRET = "hunter2-very-secret"
@@ -38,7 +39,8 @@ def everywhere(home: AwsHome) -> bytes:
 def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
-    runner = home.start(*RUN, "--secret", "KEY", "--", "python3", "count.py", "60", "0.25", KEY=SECRET)
+    home.write("count.py", UNHURRIED)
+    runner = home.start(*RUN, "--secret", "KEY", "--", "python3", "count.py", "20", "0.25", KEY=SECRET)
     eventually(lambda: saved(home.workspace, 1), within_s=90, what="a checkpoint of the first machine")
     (machine,) = cloud.machines()
     assert (machine.spot, machine.status, machine.type) == (True, "running", "c6i.large")
@@ -62,7 +64,7 @@ def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     assert resumed[0] == 0
     assert resumed[-1] > 0
     assert "warning: Amazon may want this machine back soon" in output
-    assert "count 60" in output
+    assert "count 20" in output
     assert SECRET not in output
     assert SECRET.encode() not in everywhere(home)
     assert cloud.machines() == []

@@ -34,6 +34,8 @@ while count < total:
     print("count", count, flush=True)
 open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], "total.txt"), "w").write(str(count))
 """
+# The same, but its first attempt counts on until its machine is taken away: whoever takes it away need not hurry.
+UNHURRIED = COUNTER.replace("while count < total:", 'while count < total or os.environ["OUTLAST_ATTEMPT"] == "1":')
 
 
 class Home:

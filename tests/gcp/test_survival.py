@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.gcp.cloud import GcpCloud
-from tests.e2e.conftest import COUNTER, Home
+from tests.e2e.conftest import UNHURRIED, Home
 from tests.gcp.conftest import Rehearsal
 from tests.gcp.home import at_home
 from tests.waiting import eventually
@@ -19,7 +19,7 @@ ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 @pytest.fixture
 def home(rehearsal: Rehearsal, gcp: GcpCloud, tmp_path: Path) -> Iterator[Home]:
     with at_home(tmp_path, rehearsal, gcp) as own:
-        own.write("count.py", COUNTER)
+        own.write("count.py", UNHURRIED)
         yield own
 
 
@@ -41,7 +41,7 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
         "KEY",
     ]
     words += [word for zone in ZONES for word in ("--zone", zone)]
-    runner = home.start(*words, "--", "python3", "count.py", "60", "0.25", KEY="hunter2-very-secret")
+    runner = home.start(*words, "--", "python3", "count.py", "20", "0.25", KEY="hunter2-very-secret")
     story = home.workspace.story("count-1")
 
     def saved(attempt: int) -> bool:
@@ -62,7 +62,7 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
     assert state.attempts[1].outcome == "refused"
     assert "does not have enough resources" in state.attempts[1].why
     assert "prices: built-in prices of 2025-06" in output
-    assert "count 60" in output
+    assert "count 20" in output
     assert "resumed at" in output
     resumed = [int(line.split()[-1]) for line in output.splitlines() if "resumed at" in line]
     assert resumed[0] == 0

@@ -15,7 +15,7 @@ from outlast.clouds.local.serve.environment import PROJECT
 from outlast.workspace.workspace import open_workspace
 from tests.aws.conftest import Bridge
 from tests.aws.home import left
-from tests.e2e.conftest import COUNTER, Home
+from tests.e2e.conftest import UNHURRIED, Home
 from tests.gcp.conftest import Rehearsal
 from tests.waiting import eventually
 
@@ -29,7 +29,7 @@ S3_KEY = {"OUTLAST_S3_KEY_ID": "AKIDOFTHEBUCKET", "OUTLAST_S3_KEY_SECRET": "key-
 def home(rehearsal: Rehearsal, gcp: GcpCloud, bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[Home]:
     own = Home(tmp_path)
     own.environment |= {**rehearsal.variables, **bridge.variables}
-    own.write("count.py", COUNTER)
+    own.write("count.py", UNHURRIED)
     yield own
     bridge.rules()
     own.clean()
