@@ -242,3 +242,15 @@ def test_detaches_when_interrupted_without_a_terminal_and_a_background_superviso
     home.until(lambda: home.state().settled, "the end", 60)
     assert_right_total(home)
     home.until(lambda: not processes_mentioning(str(home.root)), "end of the background supervisor")
+
+
+def test_a_machine_may_be_taken_away_while_the_one_before_it_is_still_going(home: Home) -> None:
+    endless = COUNTER.replace("while count < total:", 'while not os.path.exists("/tmp/never"):')
+    home.write("train.py", endless)
+    home.start("run", "--no-pull", "--", "python", "train.py", "0", "0.05")
+    home.until_counted(3)
+    for _ in range(4):
+        answer = home.outlast("preempt", "last", "--no-notice")
+        assert (answer.returncode, answer.stderr.startswith("error")) == (0, False), answer.stderr
+    assert home.outlast("cancel", "last").returncode == 0
+    home.until(lambda: home.machines() == [], "the last machine being gone")
