@@ -58,6 +58,8 @@ def launch_escapers(fleet: Fleet, tmp_path: Path, seconds: str) -> str:
     # Within the script: a machine with a root of its own sees no file of the test.
     name = fleet.launch(script=f"exec {shlex.quote(sys.executable)} -c {shlex.quote(_ESCAPERS)} {seconds}").name
     eventually("all of them run", lambda: len(sleepers(seconds)) == _COUNT)
+    # Its keeper says so a moment after it is true.
+    fleet.wait(name, "running")
     return name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.clouds.cloud import Machine
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest
 from outlast.testing.clouds import Fleet
@@ -13,13 +14,18 @@ TICKS = "i=0; while true; do i=$((i+1)); echo tick $i.; sleep 0.02; done"
 JOB = f"set -m\n(kill -STOP $BASHPID; echo continued by others) &\nsh -c '{TICKS}'\necho put aside"
 
 
+def launch_ticking(fleet: Fleet, script: str = TICKS) -> Machine:
+    name = fleet.launch(script=script).name
+    fleet.wait_serial(name, "tick 3.")
+    return fleet.wait(name, "running")
+
+
 def last_tick(cloud: LocalCloud, name: str) -> int:
     return int(cloud.serial(name).rpartition("tick ")[2].partition(".")[0])
 
 
 def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: Fleet, cloud: LocalCloud) -> None:
-    name = fleet.launch(script=JOB).name
-    fleet.wait_serial(name, "tick 3.")
+    name = launch_ticking(fleet, JOB).name
     cloud.suspend(name)
     cloud.suspend(name)
     stood_at = last_tick(cloud, name)
@@ -36,9 +42,8 @@ def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: Fleet,
 
 
 def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(fleet: Fleet, cloud: LocalCloud) -> None:
-    machine = fleet.launch(script=TICKS)
+    machine = launch_ticking(fleet)
     name = machine.name
-    fleet.wait_serial(name, "tick 1.")
     cloud.set_metadata(name, {"shutdown-script": "echo last words"})
     cloud.suspend(name)
     cloud.set_zone(machine.zone, mean_life_s=0.001, grace_s=0.1)
@@ -58,13 +63,13 @@ def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(f
     cloud.set_zone(machine.zone, mean_life_s=None)
     cloud.start(name)
     fleet.wait_serial(name, "tick 1.", times=2)
+    fleet.wait(name, "running")
     cloud.suspend(name)
     cloud.delete(name)
 
 
 def test_a_spot_machine_is_taken_away_after_its_sleep(fleet: Fleet, cloud: LocalCloud) -> None:
-    machine = fleet.launch(script=TICKS)
-    fleet.wait_serial(machine.name, "tick 1.")
+    machine = launch_ticking(fleet)
     cloud.suspend(machine.name)
     cloud.set_zone(machine.zone, mean_life_s=0.001, grace_s=0.1)
     cloud.resume(machine.name)
