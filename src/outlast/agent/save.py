@@ -71,7 +71,7 @@ class Saver:
         # Whether the folder changed before the store had taken it: then a copy of it is stored.
         self._outrun = self._cramped = False
         self._still = os.path.join(place.home, "still")
-        # Files that had something in them when they were seen last.
+        # Files that were seen with something in them.
         self._filled: set[str] = set()
         self._open = OpenFiles()
         self._wondered = False

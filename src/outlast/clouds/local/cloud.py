@@ -268,8 +268,9 @@ class LocalCloud(Shared):
     def access(self, name: str) -> Access:
         machine = self.machine(name)
         if machine.status != "running" or machine.why == SUSPENDED:
-            why = f"machine `{name}` is {machine.why or machine.status}"
-            raise BadRequest(why, hint="start it, and try again")
+            verb = "resume" if machine.status == "running" else "start"
+            why = f"machine `{name}` is {SUSPENDED if verb == 'resume' else machine.status}"
+            raise BadRequest(why, hint=f"{verb} it, and try again")
         with self._locked():
             return ssh.access(self._folder(name))
 
