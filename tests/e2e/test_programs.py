@@ -246,3 +246,37 @@ def test_a_log_that_stays_open_beside_the_checkpoints_does_not_keep_them_back(ho
     assert process.returncode == 0, output
     assert len(home.state().attempts) == 2
     assert home.log().count("resumed at 0\n") == 1
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_a_database_that_stays_open_is_itself_a_checkpoint(home: Home, journal: str) -> None:
+    """As Optuna's studies are: each trial is a transaction, and the connection is never closed."""
+    home.write(
+        "search.py",
+        f"""
+import os, sqlite3, time
+study = sqlite3.connect(os.environ["OUTLAST_CHECKPOINT_DIR"] + "/study.db")
+study.execute("PRAGMA journal_mode = {journal}")
+study.execute("CREATE TABLE IF NOT EXISTS trial (number INTEGER PRIMARY KEY, value REAL)")
+[[count]] = study.execute("SELECT count(*) FROM trial")
+print("resumed at", count, flush=True)
+while count < 60 or os.environ["OUTLAST_ATTEMPT"] == "1":
+    study.execute("INSERT INTO trial VALUES (?, ?)", (count, time.time()))
+    study.commit()
+    count += 1
+    time.sleep(0.1)
+[row] = study.execute("SELECT count(*), max(number) FROM trial")
+print("done", *row, *study.execute("PRAGMA integrity_check").fetchone(), flush=True)
+""",
+    )
+    process = home.start("run", "--no-pull", "--", "python", "search.py")
+    home.until(lambda: home.workspace.runs() and len(home.state().checkpoints) > 1, "two checkpoints")
+    assert home.outlast("preempt", "last", "--no-notice").returncode == 0
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, output
+    assert len(home.state().attempts) == 2
+    assert home.log().count("resumed at 0\n") == 1
+    rows, last = map(int, home.log().split("done ")[1].split()[:2])
+    assert last == rows - 1
+    assert home.log().rstrip().endswith("ok")

@@ -194,6 +194,13 @@ class Soak:
         result["orphaned machines"] = len(self.home.machines())
         return result
 
+    def last_words(self, run: str) -> Iterator[str]:
+        """How each attempt of a run that failed ended: outcome, code, and the last line of its output."""
+        for attempt in self.home.state(run).attempts:
+            lines = b"".join(LogReader(self.home.workspace.bucket, run, attempt.number).read()).splitlines()
+            last = lines[-1].decode(errors="replace")[:160] if lines else "no output"
+            yield f"{run} attempt {attempt.number}: {attempt.outcome} {attempt.exit_code}: {last}"
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(SOAK_S + 1200)
@@ -216,6 +223,9 @@ def test_an_hour_of_everything_that_goes_wrong(home: Home) -> None:
         print("result:", dict(result))
         attempts = [a for run in soak.submitted for a in home.state(run).attempts]
         print("outcomes:", dict(collections.Counter(a.outcome for a in attempts)))
+        for run in soak.submitted:
+            if home.state(run).ending == "failed":
+                print(*soak.last_words(run), sep="\n")
     finally:
         for supervisor in soak.supervisors:
             supervisor.kill()

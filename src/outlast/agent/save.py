@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from outlast.agent.attempt import Attempt
+from outlast.agent.database import copy_database, databases_among, with_sides
 from outlast.agent.place import Place
 from outlast.agent.process import Command
 from outlast.agent.score import metric_of
@@ -74,6 +75,8 @@ class Saver:
         # Files that were seen with something in them.
         self._filled: set[str] = set()
         self._open = OpenFiles()
+        # SQLite's, among the open files.
+        self._databases: frozenset[str] = frozenset()
         self._wondered = False
         self._outputs_at = time.monotonic()
         self._stop = threading.Event()
@@ -110,7 +113,7 @@ class Saver:
             if snapshot != seen:
                 seen, self.last_change_at = snapshot, time.monotonic()
             self._follow_outputs()
-            if not snapshot.files or self._is_committed(snapshot):
+            if snapshot.empty or self._is_committed(snapshot):
                 changed_since = 0.0
                 continue
             restless_s = time.monotonic() - changed_since if changed_since else 0.0
@@ -124,20 +127,25 @@ class Saver:
                 next_at = time.monotonic() + _TROUBLE_S
 
     def _look(self) -> Snapshot:
-        return look(self.folder, logs=self._open.logs)
+        return look(self.folder, logs=self._open.logs, databases=self._databases)
 
     def _remember_filled(self, snapshot: Snapshot) -> None:
         self._filled = {path for path, (size, _, _) in snapshot.files.items() if size or path in self._filled}
 
     def _is_ready(self, snapshot: Snapshot, command: Command, *, restless_s: float = 0.0) -> bool:
-        if snapshot.named_whole:
+        if snapshot.named_whole and not snapshot.databases:
             return True
-        # Asked each time: what is a log is told by how long it is open.
-        writing = self._is_being_written(command)
-        return not writing and rests(snapshot, now=time.time(), restless_s=restless_s, filled=self._filled)
+        # Asked each time: what is a log is told by how long it is open, and a database may be closed by now.
+        if self._is_being_written(command) or not self._databases.isdisjoint(snapshot.files):
+            return False  # one that has just been opened is taken otherwise, after the next look
+        return self._databases.issuperset(snapshot.databases) and rests(
+            snapshot, now=time.time(), restless_s=restless_s, filled=self._filled
+        )
 
     def _is_being_written(self, command: Command) -> bool:
-        self._open.see(being_written(self.folder, command.members()), now=time.monotonic())
+        paths = being_written(self.folder, command.members())
+        self._databases = databases_among(self.folder, paths, known=self._databases)
+        self._open.see(paths - with_sides(self._databases), now=time.monotonic())
         if self._open.strange and not self._wondered:
             self._wondered = True
             self.say(f"`{self._open.strange[0]}` stays open for writing: nothing is committed before it is closed")
@@ -152,7 +160,7 @@ class Saver:
         """At the notice: many programs just die of it. What they have is committed first, if that takes no time."""
         for _ in range(5):
             snapshot = self._look()
-            if not snapshot.files or self._is_committed(snapshot):
+            if snapshot.empty or self._is_committed(snapshot):
                 return  # nothing to save: the command is told at once
             if snapshot.bytes > _QUICK_BYTES:
                 return
@@ -177,7 +185,7 @@ class Saver:
     def commit(self, snapshot: Snapshot) -> bool:
         """Parts, manifest, `Saved`. False if the folder changed meanwhile, the store is away, or we are fenced."""
         with self._lock:
-            if self._is_committed(snapshot) or not snapshot.files:
+            if self._is_committed(snapshot) or snapshot.empty:
                 return False
             try:
                 self.trouble, self.away = "", False
@@ -211,6 +219,20 @@ class Saver:
 
     def _upload(self, snapshot: Snapshot) -> tuple[File, ...] | None:
         """All bodies, stored. None if the folder changed meanwhile."""
+        databases = self._upload_databases(snapshot)
+        files = self._upload_files(snapshot)
+        return None if files is None else files + databases
+
+    def _upload_databases(self, snapshot: Snapshot) -> tuple[File, ...]:
+        place = f"{self._still}-databases"
+        try:
+            for path in snapshot.databases:
+                copy_database(os.path.join(self.folder, path), os.path.join(place, path))
+            return upload_files(self.parts, place, list(snapshot.databases), each=self.each)
+        finally:
+            discard(place)
+
+    def _upload_files(self, snapshot: Snapshot) -> tuple[File, ...] | None:
         if self._outrun and self._may_copy(snapshot):
             try:
                 if not copy(self.folder, snapshot, self._still):
@@ -225,7 +247,7 @@ class Saver:
         return None if self._outrun else files
 
     def _is_there(self, snapshot: Snapshot) -> bool:
-        return look(self.folder, logs=snapshot.logs).same(snapshot)
+        return look(self.folder, logs=snapshot.logs, databases=snapshot.databases).holds(snapshot)
 
     def _may_copy(self, snapshot: Snapshot) -> bool:
         if has_room(snapshot, self._still):
@@ -279,12 +301,13 @@ class Saver:
         """After the command's end. One that left in order left whole files; one that was killed or crashed may have
         been in the middle of writing, and then only what had settled before is taken. A store that is away is waited
         for: there is no later commit that could make up for this one."""
-        self._outrun = False  # nobody writes any more
+        # Nobody writes any more, and what SQLite left beside a database is a part of it.
+        self._outrun, self._databases = False, frozenset()
         snapshot = self._look()
         if not orderly and not snapshot.named_whole and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
             return False
         give_up_at, tries = time.monotonic() + within_s, 3
-        while tries and snapshot.files:
+        while tries and not snapshot.empty:
             if self._is_committed(snapshot) or self.commit(snapshot):
                 return True
             if self.away and time.monotonic() < give_up_at:

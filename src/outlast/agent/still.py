@@ -33,7 +33,7 @@ def copy(folder: str, snapshot: Snapshot, place: str) -> bool:
             take(os.path.join(folder, path), target)
     except FileNotFoundError:
         return False
-    return look(folder, logs=snapshot.logs).same(snapshot)
+    return look(folder, logs=snapshot.logs, databases=snapshot.databases).holds(snapshot)
 
 
 def discard(place: str) -> None:

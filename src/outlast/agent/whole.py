@@ -1,7 +1,8 @@
 """When is a checkpoint folder whole? Rules for programs that know nothing of outlast.
 
 Known frameworks say it themselves by marker files. For all others: nobody has one of the files open for writing
-(`writing.py`), and nothing changed for a moment; logs, which are always open, come along as far as they are written.
+(`writing.py`), and nothing changed for a moment; logs, which are always open, come along as far as they are written,
+and databases that are open as their last transaction left them (`database.py`).
 One file that was just written and closed is whole by itself; of several, the last may be still to come, so they must
 settle; a program that never pauses is at last taken at a still instant between two writes, but never with a file that
 was emptied to be written anew.
@@ -15,6 +16,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from outlast.agent.database import with_sides
 from outlast.workspace.checkpoints import survey
 
 # Unchanged for this long: settled.
@@ -40,6 +42,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, tuple[int, int, int]]
     # Those among the files that are no part of what must be whole.
     logs: dict[str, tuple[int, int, int]] = {}
+    # Databases that are open, which change and are never half: path → the marks of them and of their write-ahead logs.
+    databases: dict[str, tuple[int, ...]] = {}
     # Links inside of the folder, such as `latest`: path → relative target.
     links: dict[str, str] = {}
     changed_at: float = 0.0
@@ -50,7 +54,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        return sum(size for size, _, _ in (*self.files.values(), *self.logs.values()))
+        return sum(mark[0] for of in (self.files, self.logs, self.databases) for mark in of.values())
+
+    @property
+    def empty(self) -> bool:
+        return not self.files and not self.databases
 
     @property
     def named_whole(self) -> bool:
@@ -62,10 +70,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def same(self, other: Snapshot) -> bool:
+        """Has nothing changed? To open a database alone changes nothing."""
+        return (self.files | self.databases, self.links) == (other.files | other.databases, other.links)
+
+    def holds(self, other: Snapshot) -> bool:
+        """Is all that must be whole as it was?"""
         return (self.files, self.links) == (other.files, other.links)
 
 
-def look(folder: str, *, logs: Collection[str] = ()) -> Snapshot:
+def look(folder: str, *, logs: Collection[str] = (), databases: Collection[str] = ()) -> Snapshot:
     """What is there now, without what is plainly unfinished."""
     found, links = survey(folder)
     unfinished = _unfinished_folders(found)
@@ -75,12 +88,20 @@ def look(folder: str, *, logs: Collection[str] = ()) -> Snapshot:
 
     kept = {path: info for path, info in found.items() if finished(path)}
     marks = {path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()}
+    at_any_time = {*logs, *with_sides(databases)}
     return Snapshot(
-        files={path: mark for path, mark in marks.items() if path not in logs},
+        files={path: mark for path, mark in marks.items() if path not in at_any_time},
         logs={path: mark for path, mark in marks.items() if path in logs},
+        databases={path: marks[path] + _written_ahead(marks, path) for path in databases if path in marks},
         links={path: target for path, target in links.items() if finished(path) and _leads(path, target, kept)},
-        changed_at=max((info.st_mtime for path, info in kept.items() if path not in logs), default=0.0),
+        changed_at=max((info.st_mtime for path, info in kept.items() if path not in at_any_time), default=0.0),
     )
+
+
+def _written_ahead(marks: Mapping[str, tuple[int, int, int]], database: str) -> tuple[int, ...]:
+    """The mark of what is not in the database itself yet; none if nothing is."""
+    mark = marks.get(f"{database}-wal", (0, 0, 0))
+    return mark if mark[0] else ()
 
 
 def _leads(path: str, target: str, kept: Mapping[str, os.stat_result]) -> bool:
@@ -121,7 +142,7 @@ def rests(snapshot: Snapshot, *, now: float, restless_s: float, filled: Collecti
     """May this snapshot be read as whole, if nobody is writing to it? `filled`: files that were seen with something in
     them."""
     if not snapshot.files:
-        return False
+        return bool(snapshot.databases)
     # Absolute: times in the future, of a clock that was set back or of a program that sets them, are no recent change.
     recent = sum(abs(now - changed_ns / 1e9) < SETTLED_S for _, changed_ns, _ in snapshot.files.values())
     if recent and abs(now - snapshot.changed_at) < _STILL_S:

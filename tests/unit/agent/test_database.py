@@ -1,0 +1,103 @@
+"""SQLite databases that stay open beside checkpoints, or are the checkpoint: what is committed is whole."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from outlast.agent.database import copy_database, databases_among, with_sides
+from outlast.agent.whole import look, rests
+
+
+@pytest.fixture(params=["delete", "wal"])
+def study(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A database of a thousand rows that add up to nothing, in both ways of keeping transactions."""
+    path = tmp_path / "checkpoints" / "study #1?.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode = {request.param}")
+        database.execute("CREATE TABLE account (number INTEGER PRIMARY KEY, value INTEGER, padding TEXT)")
+        database.executemany("INSERT INTO account VALUES (?, 0, ?)", [(n, "x" * 3000) for n in range(1000)])
+        database.commit()
+    return path
+
+
+def total(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return int(database.execute("SELECT total(value) FROM account").fetchone()[0])
+
+
+def test_a_copy_has_what_was_committed_and_nothing_of_what_was_not(study: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(study)) as program:
+        program.execute("UPDATE account SET value = 1 WHERE number < 10")
+        program.commit()
+        program.execute("UPDATE account SET value = 5 WHERE number < 20")
+        copy_database(str(study), str(tmp_path / "still" / "copy.db"))
+        program.rollback()
+    assert total(tmp_path / "still" / "copy.db") == 10
+    assert [path.name for path in (tmp_path / "still").iterdir()] == ["copy.db"]
+
+
+def test_a_copy_of_one_that_is_written_to_all_the_time_is_of_one_moment(study: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def move_money() -> None:
+        with closing(sqlite3.connect(study)) as program:
+            while not stop.wait(0.01):
+                program.execute("UPDATE account SET value = value + 1 WHERE number = 1")
+                program.execute("UPDATE account SET value = value - 1 WHERE number = 999")
+                program.commit()
+
+    writer = threading.Thread(target=move_money)
+    writer.start()
+    try:
+        for number in range(5):
+            copy_database(str(study), str(tmp_path / f"{number}.db"))
+    finally:
+        stop.set()
+        writer.join()
+    assert [total(tmp_path / f"{number}.db") for number in range(5)] == [0] * 5
+
+
+def test_one_that_nobody_else_may_read_is_an_error_that_names_it(study: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(study)) as program:
+        program.execute("PRAGMA locking_mode = EXCLUSIVE")
+        program.execute("PRAGMA journal_mode = delete")
+        program.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match="study"):
+            copy_database(str(study), str(tmp_path / "copy.db"))
+
+
+def test_a_database_is_told_by_how_it_begins_and_known_ones_are_not_opened_again(study: Path) -> None:
+    folder = str(study.parent)
+    (study.parent / "fake.db").write_text("SQLite format 4")
+    (study.parent / "empty.db").write_text("")
+    paths = [study.name, "fake.db", "empty.db", "gone.db"]
+    assert databases_among(folder, paths) == {study.name}
+    assert databases_among(folder, paths, known={"gone.db"}) == {study.name, "gone.db"}
+
+
+def test_to_open_a_database_changes_nothing_and_to_write_to_it_does(study: Path) -> None:
+    folder = str(study.parent)
+    closed = look(folder)
+    with closing(sqlite3.connect(study)) as program:
+        program.execute("SELECT count(*) FROM account").fetchone()
+        opened = look(folder, databases={study.name})
+        assert opened.same(closed)
+        assert not opened.holds(closed)
+        program.execute("UPDATE account SET value = 1")
+        program.commit()
+        written = look(folder, databases={study.name})
+        assert not written.same(opened)
+        assert written.holds(opened)
+        # Whole at any time, also in the moment after it was written; what is beside it is none of our business.
+        assert not written.empty
+        assert written.files == {}
+        assert rests(written, now=study.stat().st_mtime, restless_s=0.0)
+        assert written.bytes >= study.stat().st_size
+    assert with_sides({"a"}) == {"a", "a-journal", "a-wal", "a-shm"}
