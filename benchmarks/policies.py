@@ -29,6 +29,7 @@ from outlast.policy import OnDemand, decide
 from outlast.policy.others import greedy, on_demand_only, uniform_progress
 from outlast.policy.replay import Job, Policy, Zone, replay
 from outlast.policy.traces import Trace, read_traces
+from outlast.spec.trace import ONES
 
 TRACES = os.path.abspath(
     os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared", "data", "spot-traces")
@@ -219,6 +220,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", choices=[*SETTINGS, "own"], action="append", help="one table alone")
     parser.add_argument("--traces", default=TRACES, metavar="FOLDER", help="the recorded capacity")
+    parser.add_argument("--ones", default="", choices=ONES, help="what a 1 is in traces that do not tell")
     parser.add_argument("--work", type=float, default=48.0, metavar="HOURS", help="of `own`: how long the job is")
     parser.add_argument("--deadlines", type=numbers, default=(52.0, 70.0), metavar="HOURS,…", help="of `own`")
     parser.add_argument(
@@ -253,7 +255,7 @@ def own(given: argparse.Namespace) -> Setting:
 
 def main() -> None:
     given = options()
-    traces = read_traces(given.traces)
+    traces = read_traces(given.traces, ones=given.ones)
     told: dict[str, object] = {}
     with concurrent.futures.ProcessPoolExecutor(given.processes) as pool:
         for name in given.set or list(SETTINGS):

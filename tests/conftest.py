@@ -8,6 +8,9 @@ import pytest
 
 # A shell that puts us into the background has us ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# What `nohup` starts ignores the end of its terminal, and so would they. A handler is not inherited and does as little.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Folders by how long the longest of their files takes; the rest takes seconds.
 LONG = (

@@ -68,6 +68,17 @@ def test_replays_a_trace_and_shows_it(console: Console) -> None:
     assert console.json("local", "zones")[1]["trace"] is None
 
 
+def test_replays_a_trace_of_counts(console: Console) -> None:
+    (console.folder / "counts.json").write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [0, 1]}))
+    answer = console.run("local", "set", "local1-b", "--trace", "counts.json")
+    assert answer.returncode == 2
+    assert "--ones machines" in answer.stderr
+    console.well("local", "set", "local1-b", "--trace", "counts.json", "--ones", "machines")
+    assert console.json("local", "zones")[1]["outage"]
+    console.well("local", "set", "local1-b", "--trace", "counts.json", "--ones", "none")
+    assert not console.json("local", "zones")[1]["outage"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -80,6 +91,8 @@ def test_replays_a_trace_and_shows_it(console: Console) -> None:
         (["local1-a", "--trace", "nowhere.json"], "nowhere.json"),
         (["local1-a", "--window", "1"], "--trace"),
         (["local1-a", "--speed-up", "2"], "--trace"),
+        (["local1-a", "--ones", "none"], "--trace"),
+        (["local1-a", "--trace", "x", "--ones", "two"], "--ones"),
         (["local1-a", "--trace", "x", "--speed-up", "0"], "--speed-up"),
         (["local1-a", "--trace", "x", "--speed-up", "nan"], "--speed-up"),
     ],
@@ -96,7 +109,7 @@ def test_a_window_that_the_trace_lacks_is_refused(console: Console) -> None:
     (console.folder / "trace.json").write_text(json.dumps({"gap_seconds": 600, "windows": {"7": "1"}}))
     answer = console.run("local", "set", "local1-b", "--trace", "trace.json")
     assert answer.returncode == 2
-    assert "'0'" in answer.stderr
+    assert "no window `0`, but `7`" in answer.stderr
 
 
 def test_lists_machines_with_whose_they_are(console: Console, machine: str) -> None:

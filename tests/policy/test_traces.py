@@ -21,11 +21,49 @@ def test_reads_a_file_and_a_folder(tmp_path: Path) -> None:
     assert (trace.tick_s, trace.windows["1"]) == (600.0, "1100")
 
 
+def test_reads_the_traces_that_count_machines(tmp_path: Path) -> None:
+    """As SkyPilot's spot-traces: `data` is how many machines there were."""
+    (tmp_path / "many.json").write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [0, 4, 1, 16, 0]}))
+    (tmp_path / "one.json").write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [0, 1, 1, 1, 0]}))
+    many, one = read_traces(str(tmp_path), ones="machines")
+    assert many.windows == one.windows == {"0": "10001"}
+    assert many.tick_s == 300.0
+    assert read_traces(str(tmp_path / "one.json"), ones="none")[0].windows == {"0": "01110"}
+    # What counts beyond one cannot mean outages.
+    assert read_traces(str(tmp_path / "many.json"), ones="none")[0].windows == {"0": "10001"}
+
+
+def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
+    """As the can't-be-late benchmark keeps them: a file a window, and a 1 is an outage."""
+    place = tmp_path / "us-west-2a_k80_8"
+    place.mkdir()
+    for number in (0, 1, 10):
+        window = {
+            "generator": "random_start_time",
+            "metadata": {"gap_seconds": 600, "start_time": number, "end_time": number + 3},
+            "data": [0, 1, number % 2],
+        }
+        (place / f"{number}.json").write_text(json.dumps(window))
+    (trace,) = read_traces(str(place))
+    assert (trace.name, trace.tick_s) == ("us-west-2a_k80_8", 600.0)
+    assert trace.windows == {"0": "010", "1": "011", "10": "010"}
+    (place / "2.json").write_text(json.dumps({"metadata": {"gap_seconds": 300, "start_time": 2}, "data": [1]}))
+    with pytest.raises(UsageError, match="different lengths"):
+        read_traces(str(place))
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
         ("", "no JSON"),
         ("[]", "no `windows`"),
+        ('{"metadata": {"gap_seconds": 600}, "data": []}', "`data` is empty"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [0, 1, 0]}', "say `--ones machines`"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [0, 4, -1]}', "-1 at tick 2"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [0, 0.5]}', "0.5 at tick 1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [Infinity]}', "inf at tick 0"),
+        ('{"metadata": {"gap_seconds": 600}, "data": ["1"]}', "'1' at tick 0"),
+        ('{"metadata": [], "data": [0, 2]}', "above zero"),
         ('{"gap_seconds": 600, "windows": {}}', "empty"),
         ('{"gap_seconds": 600, "windows": {"0": ""}}', "window `0` is empty"),
         ('{"gap_seconds": 600, "windows": {"0": "0012"}}', "has '2' at tick 3"),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from outlast.cli.options import json_option
+from outlast.cli.options import json_option, ones_option
 from outlast.cli.serve import env, serve
 from outlast.cli.terminal import money, table
 from outlast.cli.working import confirm
@@ -128,6 +128,7 @@ def _zone_row(zone: dict[str, Any]) -> list[str]:
 @click.option("--trace", metavar="FILE|none", help="Replay a recorded spot trace from now on.")
 @click.option("--window", metavar="ID", help="Which window of the trace (0).")
 @click.option("--speed-up", type=float, metavar="X", help="So many times as fast as it was recorded (1).")
+@ones_option
 def set_command(
     zone: str,
     capacity: str | None,
@@ -138,6 +139,7 @@ def set_command(
     trace: str | None,
     window: str | None,
     speed_up: float | None,
+    ones: str | None,
 ) -> int:
     """Change the weather of ZONE, or of `all`. `none` takes a setting back; what is not named stays."""
     changes: dict[str, Any] = {}
@@ -147,7 +149,7 @@ def set_command(
     _read(changes, "--mean-life", "mean_life_s", mean_life, duration_s)
     _read(changes, "--grace", "grace_s", grace, duration_s)
     _read(changes, "--trace", "trace", trace, os.path.abspath)
-    changes |= _replay(trace, window, speed_up)
+    changes |= _replay(trace, window, speed_up, ones)
     if not changes:
         raise UsageError("there is nothing to set", hint="see `outlast local set --help`")
     zones_meant = list(catalog.ZONES) if zone == "all" else [zone]
@@ -186,14 +188,14 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _replay(trace: str | None, window: str | None, speed_up: float | None) -> dict[str, Any]:
+def _replay(trace: str | None, window: str | None, speed_up: float | None, ones: str | None) -> dict[str, Any]:
     """How a trace is replayed; means nothing without one."""
-    for option, value in (("--window", window), ("--speed-up", speed_up)):
+    for option, value in (("--window", window), ("--speed-up", speed_up), ("--ones", ones)):
         if value is not None and (trace is None or trace == "none"):
             raise UsageError(f"{option}: needs --trace FILE")
     if speed_up is not None and not 0 < speed_up < float("inf"):
         raise UsageError(f"--speed-up: {speed_up:g} must be more than zero")
-    given = {"window": window, "speed_up": speed_up}
+    given = {"window": window, "speed_up": speed_up, "ones": ones}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -11,6 +11,7 @@ from outlast.cli.terminal import find_workspace, note
 from outlast.errors import OutlastError
 from outlast.front.clouds import Clouds as Clouds
 from outlast.front.clouds import clouds as clouds  # where most commands look for them
+from outlast.spec.trace import ONES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +24,14 @@ def workspace_option(command: F) -> F:
         default="",
         metavar="WHERE",
         help="A folder, gs://… or s3://….",
+    )(command)
+
+
+def ones_option(command: F) -> F:
+    return click.option(
+        "--ones",
+        type=click.Choice(ONES),
+        help="What a 1 stands for in a trace of numbers that does not say so.",
     )(command)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from outlast.cli.odds import histogram, lane
-from outlast.cli.options import clouds, json_option, workspace_option
+from outlast.cli.options import clouds, json_option, ones_option, workspace_option
 from outlast.cli.project import load_project, spec_of, typed
 from outlast.cli.screen import command
 from outlast.cli.terminal import find_workspace, money, table
@@ -41,6 +41,7 @@ _STORIES = 20
 @click.command()
 @click.argument("path", metavar="[SPEC]", required=False, default="")
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="Recorded capacity: a file a zone, or a folder.")
+@ones_option
 @click.option("--mean-life", default="", metavar="TIME", help="Random capacity: how long spot machines live (2h).")
 @click.option("--mean-outage", default="", metavar="TIME", help="Random capacity: how long there are none (30m).")
 @click.option(
@@ -166,7 +167,7 @@ def _capacity(
     if options["traces"]:
         if options["mean_life"] or options["mean_outage"]:
             raise UsageError("capacity is either recorded or random: give `--trace` or `--mean-life`, not both")
-        traces = [trace for path in options["traces"] for trace in read_traces(path)]
+        traces = [trace for path in options["traces"] for trace in read_traces(path, ones=options["ones"] or "")]
         ticks = {trace.tick_s for trace in traces}
         if len(ticks) > 1:
             raise UsageError(

@@ -1,19 +1,13 @@
-"""Recorded capacity: reading a trace file, and checking every character of it. Reads files; judges nothing.
-
-A file is JSON: `gap_seconds`, the length of a tick, and `windows`: name → a character a tick, `0` capacity, `1` none.
-"""
+"""Recorded capacity: the traces in files and folders. Reads files; what they say is judged by `spec.trace`."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from outlast.errors import UsageError
-
-HINT = 'a trace is JSON: {"gap_seconds": 600, "windows": {"0": "000110…"}}, with `0` for capacity and `1` for none'
+from outlast.spec.trace import HINT, is_cut, parse_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,45 +23,40 @@ class Trace:
         return sorted(self.windows, key=lambda window: f"{window}.json")
 
 
-def read_traces(path: str) -> list[Trace]:
-    """The trace in a file, or all in a folder by name. Raises UsageError for what is none, or not there."""
-    if os.path.isdir(path):
-        names = sorted(name for name in os.listdir(path) if name.endswith(".json"))
-        if not names:
-            raise UsageError(
-                f"the folder `{path}` holds no trace: there is no file in it that ends in `.json`", hint=HINT
-            )
-        return [read_trace(os.path.join(path, name)) for name in names]
-    return [read_trace(path)]
+def read_traces(path: str, *, ones: str = "") -> list[Trace]:
+    """The trace in a file; in a folder all by name, or the windows of one place, a file each. Raises UsageError for
+    what is none, or not there."""
+    if not os.path.isdir(path):
+        return [_trace(path, _read(path), ones)]
+    names = sorted(name for name in os.listdir(path) if name.endswith(".json"))
+    if not names:
+        raise UsageError(f"the folder `{path}` holds no trace: there is no file in it that ends in `.json`", hint=HINT)
+    found = {file: _read(file) for file in (os.path.join(path, name) for name in names)}
+    traces = [_trace(file, body, ones) for file, body in found.items()]
+    return [_joined(path, traces)] if all(map(is_cut, found.values())) else traces
 
 
-def read_trace(path: str) -> Trace:
+def _joined(folder: str, traces: list[Trace]) -> Trace:
+    lengths = {trace.tick_s for trace in traces}
+    if len(lengths) > 1:
+        raise UsageError(f"the windows in `{folder}` have ticks of different lengths: {sorted(lengths)}", hint=HINT)
+    name = os.path.basename(os.path.abspath(folder))
+    return Trace(name, lengths.pop(), {trace.name: trace.windows["0"] for trace in traces})
+
+
+def _read(path: str) -> object:
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            return json.load(file)
     except OSError as problem:
         raise UsageError(f"the trace `{path}` cannot be read: {problem.strerror}", hint=HINT) from problem
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise UsageError(f"the trace `{path}` is no JSON: {problem}", hint=HINT) from problem
-    if not isinstance(found, dict) or not isinstance(found.get("windows"), dict):
-        raise UsageError(f"the trace `{path}` has no `windows`", hint=HINT)
-    name = os.path.splitext(os.path.basename(path))[0]
-    windows = {str(window): _checked(path, str(window), ticks) for window, ticks in found["windows"].items()}
-    if not windows:
-        raise UsageError(f"the trace `{path}` is empty: its `windows` holds none", hint=HINT)
-    return Trace(name, _tick_s(path, found.get("gap_seconds")), windows)
 
 
-def _tick_s(path: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise UsageError(f"the trace `{path}`: `gap_seconds` must be a number above zero, and is {value!r}", hint=HINT)
-    return float(value)
-
-
-def _checked(path: str, window: str, ticks: Any) -> str:
-    if not isinstance(ticks, str) or not ticks:
-        raise UsageError(f"the trace `{path}`: window `{window}` is empty, or no text", hint=HINT)
-    for at, letter in enumerate(ticks):
-        if letter not in "01":
-            raise UsageError(f"the trace `{path}`: window `{window}` has {letter!r} at tick {at}", hint=HINT)
-    return ticks
+def _trace(path: str, found: object, ones: str) -> Trace:
+    try:
+        tick_s, windows = parse_trace(found, ones=ones)
+    except ValueError as problem:
+        raise UsageError(f"the trace `{path}`: {problem}", hint=HINT) from problem
+    return Trace(os.path.splitext(os.path.basename(path))[0], tick_s, windows)

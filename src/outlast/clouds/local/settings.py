@@ -10,6 +10,7 @@ from outlast.clouds.local import catalog
 from outlast.clouds.local.files import write_json
 from outlast.clouds.local.zones import Weather, read_settings, read_trace, settings_path
 from outlast.errors import BadRequest, Denied, NoCapacity, OverQuota
+from outlast.spec.trace import HINT
 
 
 class ZoneChanges(TypedDict, total=False):
@@ -29,8 +30,14 @@ class ZoneChanges(TypedDict, total=False):
     trace: str | None
     window: str
     speed_up: float
+    # What a 1 in it stands for, if it does not say so itself.
+    ones: str
     # Launches are refused for good, with this message.
     deny: str | None
+
+
+# How a trace is replayed if nothing is said of it.
+_REPLAY = {"window": "0", "speed_up": 1.0, "ones": ""}
 
 
 class ZoneSettings:
@@ -52,9 +59,9 @@ class ZoneSettings:
         unknown = set(wanted) - set(ZoneChanges.__annotations__)
         if unknown:
             raise BadRequest(f"a zone has no setting `{min(unknown)}`", hint=", ".join(ZoneChanges.__annotations__))
-        window, speed_up = wanted.pop("window", "0"), wanted.pop("speed_up", 1.0)
+        replay = {name: wanted.pop(name, usual) for name, usual in _REPLAY.items()}
         if isinstance(wanted.get("trace"), str):
-            wanted["trace"] = _trace(wanted["trace"], window, speed_up)
+            wanted["trace"] = _trace(wanted["trace"], replay)
         every = read_settings(self._root)
         every[zone] = {name: value for name, value in {**every.get(zone, {}), **wanted}.items() if value is not None}
         write_json(settings_path(self._root), every)
@@ -78,10 +85,8 @@ class ZoneSettings:
             )
 
 
-def _trace(path: str, window: str, speed_up: float) -> dict[str, Any]:
+def _trace(path: str, replay: dict[str, Any]) -> dict[str, Any]:
     try:
-        return read_trace(path, window=window, speed_up=speed_up, now=time.time())
-    except KeyError as error:
-        raise BadRequest(f"the trace {path} has no {error}") from error
+        return read_trace(path, **replay, now=time.time())
     except (OSError, ValueError, TypeError) as error:
-        raise BadRequest(f"the trace {path} cannot be used: {error}") from error
+        raise BadRequest(f"the trace `{path}` cannot be used: {error}", hint=HINT) from error

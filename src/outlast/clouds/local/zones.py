@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from outlast.clouds.local.files import read_json
+from outlast.spec.trace import parse_trace
 
 GRACE_S = 30.0
 
@@ -61,21 +62,22 @@ def draw_life_s(mean_life_s: float) -> float:
     return -math.log(chance) * mean_life_s
 
 
-def read_trace(path: str, *, window: str, speed_up: float, now: float) -> dict[str, Any]:
-    """A recorded trace as a setting, copied so that the file may go. Raises ValueError, OSError, KeyError."""
+def read_trace(path: str, *, window: str, speed_up: float, now: float, ones: str = "") -> dict[str, Any]:
+    """A recorded trace as a setting, copied so that the file may go. Raises ValueError, OSError."""
     recorded = read_json(path)
     if recorded is None:
         raise FileNotFoundError(path)
-    ticks = str(recorded["windows"][window])
-    if not float(recorded["gap_seconds"]) > 0 or not speed_up > 0:
-        raise ValueError("gap_seconds and the speed-up must be more than zero")
-    if not ticks or set(ticks) - {"0", "1"}:
-        raise ValueError(f"window {window} holds other ticks than 0 and 1, or none")
+    gap_s, windows = parse_trace(recorded, ones=ones)
+    if window not in windows:
+        some = ", ".join(f"`{name}`" for name in list(windows)[:5])
+        raise ValueError(f"it has no window `{window}`, but {some}{' …' if len(windows) > 5 else ''}")
+    if not speed_up > 0:
+        raise ValueError("the speed-up must be more than zero")
     return {
         "path": path,
         "window": window,
-        "gap_s": float(recorded["gap_seconds"]),
+        "gap_s": gap_s,
         "speed_up": speed_up,
         "started_at": now,
-        "ticks": ticks,
+        "ticks": windows[window],
     }
