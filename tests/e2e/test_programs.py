@@ -280,3 +280,21 @@ print("done", *row, *study.execute("PRAGMA integrity_check").fetchone(), flush=T
     rows, last = map(int, home.log().split("done ")[1].split()[:2])
     assert last == rows - 1
     assert home.log().rstrip().endswith("ok")
+
+
+def test_why_a_checkpoint_is_not_committed_stands_in_the_log_of_the_run(home: Home) -> None:
+    """The machine's console goes with the machine."""
+    home.write(
+        "train.py",
+        r"""
+import os, time
+folder = os.environ["OUTLAST_CHECKPOINT_DIR"].encode()
+open(folder + b"/bad\xff.pt", "w").write("x")
+time.sleep(2)
+print("done", flush=True)
+""",
+    )
+    assert home.outlast("run", "--", "python3", "train.py").returncode == 0
+    told = [line for line in home.log().splitlines() if line.startswith("outlast: checkpoint not committed: ")]
+    assert len(told) == 1
+    assert "bad" in told[0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import secrets as dice
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from outlast.agent.hang import watch_for_hang
 from outlast.agent.instance import Instance, Notice
 from outlast.agent.lives import mean_life_s
 from outlast.agent.metrics import MetricsPump
-from outlast.agent.output import Mask, OutputPump
+from outlast.agent.output import Mask, OutputPump, Remarks, say
 from outlast.agent.patience import patient
 from outlast.agent.place import Place, environment_for, place_for, words_for
 from outlast.agent.process import Command
@@ -41,11 +41,6 @@ _LEAVE_S = 10.0
 _UNREACHABLE_S = 1800.0
 # A store that is away while the machine gets ready, or when the last checkpoint is due, is waited for so long.
 _PREPARE_S = 300.0
-
-
-def say(text: str) -> None:
-    """To the serial console."""
-    print(f"outlast: {text}", file=sys.stderr, flush=True)
 
 
 class Ended(Exception):
@@ -76,6 +71,7 @@ class Agent:
         self.company: Company
         self.engine: container.Engine | None = None
         self.metrics: MetricsPump
+        self.remarks = Remarks()
         self.noticed: Notice | None = None
         self.noticed_at = 0.0
         self.fenced = ""
@@ -140,7 +136,7 @@ class Agent:
             patient(self.company.join, for_s=_PREPARE_S, say=say)
             record = patient(self._fetch, for_s=_PREPARE_S, say=say)
             self.engine = container.engine_for(self.request, self._note)
-            saver = Saver(self._pen(), place=self.place, rule=self.request.spec.checkpoint, say=say)
+            saver = Saver(self._pen(), place=self.place, rule=self.request.spec.checkpoint, say=self._remark)
             restored = self._restore(saver, None)
             restored = self._await_turn(saver, restored)
         except container.Impossible as problem:
@@ -163,6 +159,11 @@ class Agent:
         self.watch.note = text
         say(text)
 
+    def _remark(self, text: str) -> None:
+        """To the serial console, which goes with the machine, and to the log of the run, where its owner looks."""
+        say(text)
+        self.remarks.add(text)
+
     def _restore(self, saver: Saver, have: Checkpoint | None) -> Checkpoint | None:
         """The newest good checkpoint into its folder, unless it is there already."""
         candidates = patient(self.attempt.checkpoints, for_s=_PREPARE_S, say=say)
@@ -176,7 +177,7 @@ class Agent:
         # Of the newest, even if it did not hold: it will not hold the next time either.
         self.tried = candidates[0].id
         for problem in problems:
-            say(problem)
+            self._remark(problem)
         if manifest is None:
             return have
         self.place.make()  # the outputs may be inside of what was replaced
@@ -228,11 +229,12 @@ class Agent:
             )
         except (OSError, ValueError) as problem:
             why = f"cannot run `{words[0]}`: {problem.strerror if isinstance(problem, OSError) else problem}"
-            self._write_log(1, f"outlast: {why}\n".encode())
+            self.remarks.add(why)
+            self._write_log(1, self.remarks.take())
             self.attempt.end(Verdict(finished=False, outcome="crashed", why=why), exit_code=127)
             return
         mask = Mask(stores.hidden(secrets, self.request.spec))
-        pump = OutputPump(command.output, self._write_log, mask=mask, every_s=self.flush_s)
+        pump = OutputPump(command.output, self._write_log, mask=mask, every_s=self.flush_s, remarks=self.remarks)
         saver.follow(command)
         self.metrics = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.watch.progress = lambda: saver.step if self.metrics.step is None else self.metrics.step
@@ -304,12 +306,8 @@ class Agent:
         self._conclude(happening, command, pump, saver, hung=hung, over=over)
 
     def _next_happening(self, kill_at: float) -> Happening | None:
-        import queue
-
-        if not kill_at:
-            return self.watch.happenings.get()
         try:
-            return self.watch.happenings.get(timeout=max(0.0, kill_at - time.monotonic()))
+            return self.watch.happenings.get(timeout=max(0.0, kill_at - time.monotonic()) if kill_at else None)
         except queue.Empty:
             return None
 
@@ -367,7 +365,8 @@ class Agent:
         elif result.outcome in ("crashed", "killed") and not result.finished:
             told = stores.circumstances(self.place, stores.mounts(self.request, self.instance))
             result = msgspec.structs.replace(result, why=result.why + told)
-        outputs, missing = self._send_outputs(saver, pump)
+        outputs, missing = self._send_outputs(saver)
+        pump.write_remarks()
         if missing and result.finished:
             # Its results are on this machine alone, which is about to go: that is no success.
             result = Verdict(finished=False, outcome="broken", why=missing)
@@ -385,14 +384,13 @@ class Agent:
             return otherwise_s
         return max(0.5, self.noticed_at + self.noticed.grace_s - time.monotonic() - 1.0)
 
-    def _send_outputs(self, saver: Saver, pump: OutputPump) -> tuple[int, str]:
+    def _send_outputs(self, saver: Saver) -> tuple[int, str]:
         """How many were copied, and why the others were not. Files that nobody could copy are named in the log."""
         try:
             count = patient(saver.send_outputs, for_s=self._time_left(_UNREACHABLE_S), say=say, stubborn=True)
         except (WorkspaceError, OSError) as problem:
             say(f"outputs could not be copied: {problem}")
             return 0, f"its outputs could not be copied: {problem}"
-        if saver.unsent:
-            lines = [f"outlast: the output `{path}` was not copied: {why}\n" for path, why in saver.unsent.items()]
-            self._write_log(pump.next_number, "".join(lines).encode())
+        for path, why in saver.unsent.items():
+            self._remark(f"the output `{path}` was not copied: {why}")
         return count - len(saver.unsent), ""

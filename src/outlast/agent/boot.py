@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from outlast.agent.agent import Agent, say
+from outlast.agent.agent import Agent
 from outlast.agent.instance import GceInstance, Instance, patiently
+from outlast.agent.output import say
 from outlast.errors import OutlastError
 from outlast.workspace.bootstrap import MACHINE_OF
 from outlast.workspace.bucket import open_bucket

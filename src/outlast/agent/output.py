@@ -1,4 +1,4 @@
-"""The command's output on its way to the workspace: masked, cut into pieces, in order."""
+"""The command's output on its way to the workspace: masked, cut into pieces, in order; and what the agent says."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from outlast.workspace.logs import PIECE_BYTES
 _SHORTEST_SECRET = 4
 _MASK = b"***"
 _LAST_WORDS_S = 1.0
+# What goes wrong every second is said every ten minutes.
+_SAY_AGAIN_S = 600.0
+_REMARKS_MAX = 200
+
+
+def say(text: str) -> None:
+    """To the serial console."""
+    print(f"outlast: {text}", file=sys.stderr, flush=True)
 
 
 class Mask:
@@ -28,10 +36,14 @@ class Mask:
         self._secrets = sorted((line.encode() for line in lines), key=len, reverse=True)
         self._held = b""
 
-    def feed(self, body: bytes, *, last: bool = False) -> bytes:
-        body = self._held + body
+    def hide(self, body: bytes) -> bytes:
+        """In what is whole."""
         for secret in self._secrets:
             body = body.replace(secret, _MASK)
+        return body
+
+    def feed(self, body: bytes, *, last: bool = False) -> bytes:
+        body = self.hide(self._held + body)
         keep = 0 if last else self._beginning(body)
         self._held = body[len(body) - keep :]
         return body[: len(body) - keep]
@@ -43,6 +55,33 @@ class Mask:
             if any(secret.startswith(tail) for secret in self._secrets):
                 return length
         return 0
+
+
+class Remarks:
+    """What the agent itself says in the log of the run: a line each, none again and again, and not without end."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lines: list[bytes] = []
+        self._said_at: dict[str, float] = {}
+
+    def add(self, text: str) -> None:
+        text = text.replace("\n", "\\n")
+        with self._lock:
+            now = self._clock()
+            if now < self._said_at.get(text, -math.inf) + _SAY_AGAIN_S or len(self._said_at) > _REMARKS_MAX:
+                return
+            if len(self._said_at) == _REMARKS_MAX:
+                text = "there is more to say, which is on the machine's serial console alone"
+            self._said_at[text] = now
+            self._lines.append(f"outlast: {text}\n".encode(errors="backslashreplace"))
+
+    def take(self) -> bytes:
+        """What was not taken yet."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+        return b"".join(lines)
 
 
 class OutputPump:
@@ -59,8 +98,11 @@ class OutputPump:
         mask: Mask,
         every_s: float,
         first: int = 1,
+        remarks: Remarks | None = None,
     ) -> None:
         self._pipe = pipe
+        self._remarks = remarks or Remarks()
+        self._within_a_line = False
         self._write = write
         self._mask = mask
         self._every_s = every_s
@@ -88,14 +130,24 @@ class OutputPump:
                     break
                 self.last_output_at = time.monotonic()
                 self._left -= len(body)
-                self._buffer += self._mask.feed(body)
+                self._append(self._mask.feed(body))
             elif self._stop.is_set():
                 break
+            self._append_remarks()
             if self._buffer and (len(self._buffer) >= PIECE_BYTES or time.monotonic() >= flushed_at + self._every_s):
                 self._flush()
                 flushed_at = time.monotonic()
-        self._buffer += self._mask.feed(b"", last=True)
+        self._append(self._mask.feed(b"", last=True))
+        self._append_remarks()
         self._flush()
+
+    def _append(self, body: bytes) -> None:
+        self._buffer += body
+        self._within_a_line = not body.endswith(b"\n") if body else self._within_a_line
+
+    def _append_remarks(self) -> None:
+        if remarks := self._mask.hide(self._remarks.take()):
+            self._append(b"\n" + remarks if self._within_a_line else remarks)
 
     def _is_enough(self, handle: int) -> bool:
         """After the command's end: what it had written is taken, and what others say for a moment. A daemon that it
@@ -112,6 +164,12 @@ class OutputPump:
             self._write(self._number, piece)
             self._number += 1
             del self._buffer[:PIECE_BYTES]
+
+    def write_remarks(self) -> None:
+        """What was remarked after the end of the output."""
+        if not self._thread.is_alive():  # else it will do so itself
+            self._append_remarks()
+            self._flush()
 
     def finish(self, *, within_s: float) -> None:
         """The command has ended: take what is still in the pipe, and do not wait for daemons that hold it open."""

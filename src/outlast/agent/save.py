@@ -198,6 +198,8 @@ class Saver:
                 return False
 
     def _commit(self, snapshot: Snapshot) -> bool:
+        if unnamed := [ascii(path) for path in snapshot.paths if _is_no_text(path)]:
+            raise ValueError(f"the name of {unnamed[0]} is no text; give it another one")
         files = self._upload(snapshot)
         if files is None:
             return False
@@ -359,6 +361,10 @@ class Saver:
                     self._send_output(path, files[path])
         except (WorkspaceError, OSError) as problem:
             self.say(f"outputs could not be copied now: {problem}")
+
+
+def _is_no_text(name: str) -> bool:
+    return any("\ud800" <= sign <= "\udfff" for sign in name)
 
 
 def _pauses_s() -> Iterator[float]:

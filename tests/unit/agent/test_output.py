@@ -1,4 +1,4 @@
-"""Output on its way to the workspace: when it goes out."""
+"""Output on its way to the workspace: when it goes out, and what the agent says in between."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from tests.waiting import eventually
 
-from outlast.agent.output import Mask, OutputPump
+from outlast.agent.output import Mask, OutputPump, Remarks
 
 LONGER_THAN_ANY_COMPUTER_IS_UP_S = 1e9
 
@@ -24,3 +24,45 @@ def test_the_first_line_goes_out_at_once_however_recently_the_machine_has_booted
         program.close()
         pump.finish(within_s=10)
     assert written == [b"first\n", b"second\n"]
+
+
+def test_remarks_are_lines_of_their_own_in_the_log_and_tell_no_secret() -> None:
+    reading, writing = os.pipe()
+    written: list[bytes] = []
+    remarks = Remarks()
+    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb", buffering=0) as program:
+        pump = OutputPump(
+            pipe, lambda _, body: written.append(body), mask=Mask(["hunter2"]), every_s=0.0, remarks=remarks
+        )
+        remarks.add("`hunter2.db` stays open")
+        eventually(lambda: written == [b"outlast: `***.db` stays open\n"], what="the remark")
+        program.write(b"50 %")
+        eventually(lambda: written[-1] == b"50 %", what="half a line")
+        remarks.add("no room")
+        eventually(lambda: written[-1] == b"\noutlast: no room\n", what="the next remark")
+        program.close()
+        pump.finish(within_s=10)
+        remarks.add("not copied: hunter2")
+        pump.write_remarks()
+        pump.write_remarks()
+    assert written[3:] == [b"outlast: not copied: ***\n"]
+
+
+def test_what_goes_wrong_every_second_is_not_said_every_second() -> None:
+    now = 0.0
+    remarks = Remarks(clock=lambda: now)
+    for second in range(1200):
+        now = float(second)
+        remarks.add("the disk is full")
+    assert remarks.take() == b"outlast: the disk is full\n" * 2
+    assert remarks.take() == b""
+
+
+def test_remarks_have_an_end() -> None:
+    remarks = Remarks()
+    for number in range(1000):
+        remarks.add(f"file {number}\udcff")
+    lines = remarks.take().splitlines()
+    assert lines[0] == b"outlast: file 0\\udcff"
+    assert len(lines) == 201
+    assert b"serial console" in lines[-1]
