@@ -21,8 +21,8 @@ def texts(tag: str, body: bytes) -> list[str]:
     return re.findall(rf"<{tag}>(.*?)</{tag}>", body.decode())
 
 
-def code(call: Caller, method: str, path: str, **headers: str) -> tuple[int, list[str]]:
-    answer = call(method, path, **headers)
+def code(call: Caller, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, list[str]]:
+    answer = call(method, path, body, **headers)
     return answer.status, texts("Code", content(answer))
 
 
@@ -136,6 +136,41 @@ def test_amazons_client_finds_what_it_has_put_copied_and_said_of_it(amazons: Any
     link = amazons.generate_presigned_url("get_object", Params={"Bucket": "interop", "Key": "c"})
     with urllib.request.urlopen(link) as answer:
         assert answer.read() == b"some words"
+
+
+def test_amazons_client_deletes_many_at_once(amazons: Any) -> None:
+    names = ["a/b", "c & <d>", "ü\N{SNOWMAN}", "stays"]
+    for name in names:
+        amazons.put_object(Bucket="interop", Key=name, Body=b"x")
+    wanted = [{"Key": name} for name in [*names[:3], "never was"]]
+    answer = amazons.delete_objects(Bucket="interop", Delete={"Objects": wanted})
+    assert [one["Key"] for one in answer["Deleted"]] == [one["Key"] for one in wanted]
+    assert "Errors" not in answer
+    assert [one["Key"] for one in amazons.list_objects_v2(Bucket="interop")["Contents"]] == ["stays"]
+    wrong = [{"Key": "stays", "VersionId": "newest"}]
+    answer = amazons.delete_objects(Bucket="interop", Delete={"Objects": wrong, "Quiet": True})
+    assert [(one["Key"], one["Code"]) for one in answer["Errors"]] == [("stays", "InvalidArgument")]
+    answer = amazons.delete_objects(Bucket="interop", Delete={"Objects": [{"Key": "stays"}], "Quiet": True})
+    assert "Deleted" not in answer
+    assert amazons.list_objects_v2(Bucket="interop")["KeyCount"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/box-1?delete", b"<Delete>", (400, ["MalformedXML"])),
+        ("/box-1?delete", b"<Delete/>", (400, ["MalformedXML"])),
+        ("/box-1?delete", b"<Delete><Object><Key/></Object></Delete>", (400, ["MalformedXML"])),
+        ("/nowhere?delete", b"<Delete><Object><Key>a</Key></Object></Delete>", (404, ["NoSuchBucket"])),
+        ("/box-1", b"", (400, ["InvalidArgument"])),
+    ],
+)
+def test_many_are_not_deleted_by_what_cannot_be_read(
+    call: Caller, path: str, body: bytes, told: tuple[int, list[str]]
+) -> None:
+    call("PUT", "/box-1/a", b"words")
+    assert code(call, "POST", path, body) == told
+    assert call("GET", "/box-1/a").status == 200
 
 
 def test_a_large_body_of_amazons_client_comes_whole(amazons: Any) -> None:

@@ -58,13 +58,16 @@ class Refused(Exception):
         self.message = message
         self.headers = headers or {}
 
+    @property
+    def xml_code(self) -> str:
+        return _XML_CODE.get(self.reason, self.reason[:1].upper() + self.reason[1:])
+
     def body(self, dialect: Dialect) -> tuple[str, bytes]:
         """Content type and body."""
         if self.status == 304:
             return "text/plain", b""
         if dialect == "xml":
-            code = _XML_CODE.get(self.reason, self.reason[:1].upper() + self.reason[1:])
-            text = f"<Error><Code>{escape(code)}</Code><Message>{escape(self.message)}</Message></Error>"
+            text = f"<Error><Code>{escape(self.xml_code)}</Code><Message>{escape(self.message)}</Message></Error>"
             return "application/xml; charset=UTF-8", f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode()
         reason = _JSON_REASON.get(self.reason, self.reason)
         one = {"message": self.message, "domain": "global", "reason": reason}

@@ -32,10 +32,11 @@ from outlast.clouds.local.serve.storage.media import (
 from outlast.clouds.local.serve.storage.resources import timestamp
 from outlast.clouds.local.serve.storage.store import Store
 from outlast.clouds.local.serve.storage.uploads import Part, Uploads, check_sums
-from outlast.clouds.local.serve.storage.values import Listing, Stored
+from outlast.clouds.local.serve.storage.values import Conditions, Listing, Stored
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PARTS_MAX = 10_000
+_DELETED_MAX = 1_000
 # What the protocols of Google and Amazon let a client ask of a bucket or an object, and is not the thing itself.
 _ASPECTS = {
     *("accelerate", "acl", "analytics", "attributes", "billing", "compose", "cors", "defaultObjectAcl", "encryption"),
@@ -61,6 +62,7 @@ class XmlRoutes:
             ("GET", self.read_bucket),
             ("HEAD", self.head_bucket),
             ("PUT", self.put_bucket),
+            ("POST", self.post_bucket),
             ("DELETE", self.delete_bucket),
         ):
             router.add(method, "/{bucket}", _whole(taken(handler)), dialect="xml")
@@ -95,6 +97,33 @@ class XmlRoutes:
     def delete_bucket(self, request: Request) -> Answer:
         self._store.delete_bucket(request.parts["bucket"])
         return empty_answer()
+
+    def post_bucket(self, request: Request) -> Answer:
+        """Many objects are deleted at once. One that is not there is as good as deleted."""
+        if "delete" not in request.query:
+            raise invalid("POST to a bucket wants ?delete")
+        bucket = self._store.bucket(request.parts["bucket"]).name
+        root = _parsed(request.body())
+        wanted = _elements(root, "Object")
+        if not wanted or len(wanted) > _DELETED_MAX or not all(each.get("Key") for each in wanted):
+            raise Refused(400, "MalformedXML", f"From 1 to {_DELETED_MAX} objects are wanted, each with its Key.")
+        told = [self._deleted(bucket, each) for each in wanted]
+        if any(field.text and field.text.lower() == "true" for field in _named(root, "Quiet")):
+            told = [tag for tag in told if not tag.startswith("<Deleted>")]
+        return _xml("DeleteResult", *told)
+
+    def _deleted(self, bucket: str, wanted: Mapping[str, str]) -> str:
+        version = wanted.get("VersionId", "")
+        fields = {"Key": wanted["Key"]} | ({"VersionId": version} if version else {})
+        try:
+            if version and not version.isdecimal():
+                raise Refused(400, "InvalidArgument", f"The version `{version}` is no generation.")
+            generation = int(version) if version else None
+            self._store.delete(bucket, wanted["Key"], generation=generation, only=Conditions())
+        except Refused as refused:
+            if refused.status != 404:
+                return _tags("Error", **fields, Code=refused.xml_code, Message=refused.message)
+        return _tags("Deleted", **fields)
 
     def read_bucket(self, request: Request) -> Answer:
         name, query = request.parts["bucket"], request.query
@@ -268,21 +297,28 @@ def _told(stored: Stored) -> dict[str, str]:
     }
 
 
-def _parts_of(body: bytes) -> list[tuple[int, str]]:
-    """Numbers and tags of the parts that a client wants joined."""
+def _parsed(body: bytes) -> ElementTree.Element:
     try:
-        root = ElementTree.fromstring(body)
+        return ElementTree.fromstring(body)
     except ElementTree.ParseError as problem:
         raise Refused(400, "MalformedXML", f"The XML is not well-formed: {problem}") from problem
-    found = []
-    for part in root.iter():
-        if part.tag.rpartition("}")[2] == "Part":
-            fields = {child.tag.rpartition("}")[2]: child.text or "" for child in part}
-            number = fields.get("PartNumber", "")
-            if not number.isdecimal():
-                raise Refused(400, "MalformedXML", "A part has no PartNumber.")
-            found.append((int(number), fields.get("ETag", "").strip('"')))
-    return found
+
+
+def _named(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    """With or without a namespace, as clients differ in it."""
+    return [element for element in root.iter() if element.tag.rpartition("}")[2] == name]
+
+
+def _elements(root: ElementTree.Element, name: str) -> list[dict[str, str]]:
+    return [{field.tag.rpartition("}")[2]: field.text or "" for field in element} for element in _named(root, name)]
+
+
+def _parts_of(body: bytes) -> list[tuple[int, str]]:
+    """Numbers and tags of the parts that a client wants joined."""
+    parts = _elements(_parsed(body), "Part")
+    if not all(part.get("PartNumber", "").isdecimal() for part in parts):
+        raise Refused(400, "MalformedXML", "A part has no PartNumber.")
+    return [(int(part["PartNumber"]), part.get("ETag", "").strip('"')) for part in parts]
 
 
 def _checked(there: Mapping[int, Part], number: int, tag: str) -> Part:
