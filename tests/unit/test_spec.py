@@ -95,6 +95,8 @@ def test_every_error_is_named_at_once() -> None:
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "least:loss"}}, "[checkpoint] keep_best: expected"),
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "min: "}}, 'such as "min:loss", got'),
         ({"command": "x", "checkpoint": {"path": "c", "keep_best_count": 2}}, "best by what?"),
+        ({"command": "x", "checkpoint": {"path": "state.json"}}, 'name the folder that it is in (".")'),
+        ({"command": "x", "checkpoint": {"path": "training_1/cp.ckpt"}}, 'that it is in ("training_1")'),
         ({"command": "x", "code": {"ref": "main"}}, "needs `git`"),
         ({"command": "x", "machine": {"gpu": "T4:none"}}, "is no GPU"),
         ({"command": "x", "machine": {"cpus": "16..4"}}, "ends before it begins"),
@@ -112,6 +114,11 @@ def test_parameters_go_into_the_command_quoted() -> None:
     assert argv(("train", "--lr={lr}", "{name}"), params) == ["train", "--lr=0.1", "it's; rm -rf /"]
     assert argv("awk '{{print}}' ${HOME}", {"print": 1})[2] == "awk '{print}' ${HOME}"
     assert argv("awk '{print}'", {})[2] == "awk '{print}'"
+
+
+@pytest.mark.parametrize("path", ["model.pt/", "checkpoints", "v1.2", "runs/exp.1", "."])
+def test_a_checkpoint_path_that_may_be_a_folder_is_one(path: str) -> None:
+    assert parse({"command": "x", "checkpoint": {"path": path}}).checkpoint.path == path.rstrip("/")
 
 
 @pytest.mark.parametrize(

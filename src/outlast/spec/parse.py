@@ -21,6 +21,11 @@ from outlast.spec.sweep import first_of, read_sweep
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _EXCLUSIVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
+# What programs call their checkpoints when these are files.
+_FILE = re.compile(
+    r"\.(pth?|ckpt|pkl|pickle|h5|hdf5|keras|np[yz]|safetensors|joblib|onnx|weights|json|ya?ml|txt|csv|bin|db|sqlite3?)$",
+    re.IGNORECASE,
+)
 _PARAM = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 
 _NO_PARAM: ParamValue = ""
@@ -237,6 +242,17 @@ def _inside(value: Any) -> str:
     return "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
 
 
+def _folder(value: Any) -> str:
+    """A folder inside, which would be made where the program wants to write its file if it were none."""
+    path = _inside(value)
+    if _FILE.search(path) and not text(value).rstrip().endswith("/"):
+        above = path.rpartition("/")[0] or "."
+        raise ValueError(
+            f'{value!r} reads like a file; name the folder that it is in ("{above}"), or write "{path}/" for a folder'
+        )
+    return path
+
+
 def _data(reader: Reader) -> dict[str, str]:
     data: dict[str, str] = {}
     for field in reader.table:
@@ -252,7 +268,7 @@ def _checkpoint(reader: Reader) -> CheckpointSpec:
     if reader.table and "path" not in reader.table:
         reader.wrong("path", "missing; which folder does the program write its checkpoints to?")
     checkpoint = CheckpointSpec(
-        path=reader.take("path", _inside, ""),
+        path=reader.take("path", _folder, ""),
         every_s=reader.take("every", quantity.duration_s, 0.0),
         keep=reader.take("keep", count, CheckpointSpec().keep),
         keep_every=reader.take("keep_every", count, 0),
