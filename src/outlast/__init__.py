@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # read by type checkers as it is meant; `typing` itself takes longer to load than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from outlast.trainer.program import trainer
     from outlast.trainer.training import Training, training
 

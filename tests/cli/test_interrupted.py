@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,35 @@ def test_a_command_that_is_interrupted_says_so_and_ends_with_130(console: Consol
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.splitlines()[-1] == "stopped; nothing was changed"
+
+
+def test_who_presses_it_again_and_again_sees_no_traceback(console: Console) -> None:
+    pipe = console.folder / "capacity.json"
+    os.mkfifo(pipe)
+    words = [OUTLAST, "simulate", "--work", "10h", "--deadline", "20h", "--trace", str(pipe)]
+    for _ in range(5):
+        process = subprocess.Popen(words, cwd=console.folder, env=console.variables, stderr=subprocess.PIPE, text=True)
+        with open(pipe, "w"):
+            while process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+        assert (process.returncode, told.strip()) == (130, "stopped; nothing was changed")
+
+
+PRESSED_WHILE_LOADING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["outlast", "doctor"]
+from outlast.cli.main import main
+main()
+"""
+
+
+def test_pressed_while_the_command_is_loaded_nothing_was_done(console: Console) -> None:
+    words = [sys.executable, "-c", PRESSED_WHILE_LOADING]
+    answer = subprocess.run(words, env=console.variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "\nstopped; nothing was done\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outlast.cli.main import COMMANDS, root_help
+from outlast.cli.main import COMMANDS, begin, end, root_help
 from outlast.cli.terminal import complain, note
 from outlast.cli.working import at_work
 from outlast.errors import InvalidTransition, OutlastError
@@ -42,7 +42,9 @@ class _Lazy(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean `{near[0]}`?" if near else "see `outlast --help`"
             raise click.UsageError(f"there is no command `{args[0]}`\nhint: {hint}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        begin()
+        return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """From the table: asking each command for its help would load them all at every press of the key."""
@@ -74,6 +76,7 @@ def call(words: list[str]) -> int:
         complain(problem.format_message(), hint="" if "hint:" in problem.message else f"see `{where} --help`")
         return 2
     except (click.Abort, KeyboardInterrupt):
+        end()
         from outlast.cli.interrupted import sentence
 
         note(f"\n{sentence(app, words)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-
-from outlast.cli.screen import guard
+import time
 
 # Command → (module, attribute, group, what it does). The one list of commands; docs and completion come from it.
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
@@ -54,6 +54,9 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "completion": ("completion", "completion", "care", "print the shell completion for bash, zsh or fish"),
 }
 
+# Two signals within so long are one.
+_MOMENT_S = 0.3
+
 # Words of `ps` that need no parser.
 _PLAIN = {"--all", "-a", "--json"}
 
@@ -81,7 +84,51 @@ def root_help() -> str:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. However often Ctrl-C is pressed, and whenever, no traceback is seen."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _nothing_done)
+    try:
+        _answer()
+    except KeyboardInterrupt:  # pressed again, in the moment in which the first was dealt with
+        _leave(130)
+
+
+def _nothing_done(*_: object) -> None:
+    """Ctrl-C while we are being loaded: an exception could come out in the middle of anybody's module."""
+    if "_OUTLAST_COMPLETE" not in os.environ:
+        os.write(2, b"\nstopped; nothing was done\n")
+    os._exit(130)
+
+
+def begin() -> None:
+    """From here on Ctrl-C is for the command to deal with."""
+    if signal.getsignal(signal.SIGINT) is _nothing_done:
+        signal.signal(signal.SIGINT, _Once())
+
+
+def end() -> None:
+    """The command is over. Who presses Ctrl-C again wants to be gone, and not to see where we were."""
+    # Not SIG_IGN: Python complains of a signal that is on its way when it is set.
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+
+class _Once:
+    """Ctrl-C, as Python takes it; but what comes twice in a moment is one. Impatient people do that, and programs that
+    signal both a process and its group, and the second would come out of whatever the first has set going."""
+
+    def __init__(self) -> None:
+        self._at = -_MOMENT_S
+
+    def __call__(self, *_: object) -> None:
+        now = time.monotonic()
+        if now - self._at >= _MOMENT_S:
+            self._at = now
+            raise KeyboardInterrupt
+
+
+def _answer() -> None:
+    from outlast.cli.screen import guard
+
     _open_streams()
     guard()
     words = sys.argv[1:]
@@ -99,10 +146,8 @@ def main() -> None:
     gc.set_threshold(50_000)
     if words[:1] == ["ps"] and set(words[1:]) <= _PLAIN:
         _leave(_list_runs(words))
-    try:
-        from outlast.cli.app import call
-    except KeyboardInterrupt:
-        _leave(130)
+    from outlast.cli.app import call
+
     _leave(call(words))
 
 
@@ -112,12 +157,14 @@ def _list_runs(words: list[str]) -> int:
     from outlast.cli.terminal import complain
     from outlast.errors import OutlastError
 
+    begin()
     try:
         return list_runs(everything=bool({"--all", "-a"} & set(words)), as_json="--json" in words)
     except OutlastError as problem:
         complain(problem.message, hint=problem.hint)
         return problem.exit_code
     except KeyboardInterrupt:
+        end()
         print("\nstopped looking; the runs go on", file=sys.stderr)
         return 130
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import io
 import re
 import sys
-from typing import TextIO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
 
 # Colours as our own text has them: none hides words, or paints them on themselves.
 _OUR_STYLE = r"\x1b\[(?:0|[1249]|2[2-9]|3[1-79]|9[1-7]|1;3[1-7]|38;5;[0-9]{1,3})?m"
