@@ -58,7 +58,7 @@ def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
         ("", "no JSON"),
         ("[]", "no `windows`"),
         ('{"metadata": {"gap_seconds": 600}, "data": []}', "`data` is empty"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [0, 1, 0]}', "say `--ones machines`"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [0, 1, 0]}', "whether a 1 is a machine or an outage"),
         ('{"metadata": {"gap_seconds": 600}, "data": [0, 4, -1]}', "-1 at tick 2"),
         ('{"metadata": {"gap_seconds": 600}, "data": [0, 0.5]}', "0.5 at tick 1"),
         ('{"metadata": {"gap_seconds": 600}, "data": [Infinity]}', "inf at tick 0"),

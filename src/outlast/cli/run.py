@@ -279,6 +279,7 @@ def _ask(run: str) -> str:
             )
         )
     except (click.Abort, KeyboardInterrupt):
+        note("")
         return "d"  # a second Ctrl-C: out of here, and nothing is lost by it
 
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 from outlast.errors import UsageError
-from outlast.spec.trace import HINT, is_cut, parse_trace
+from outlast.spec.trace import HINT, NoTrace, is_cut, parse_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,6 @@ def _read(path: str) -> object:
 def _trace(path: str, found: object, ones: str) -> Trace:
     try:
         tick_s, windows = parse_trace(found, ones=ones)
-    except ValueError as problem:
-        raise UsageError(f"the trace `{path}`: {problem}", hint=HINT) from problem
+    except NoTrace as problem:
+        raise UsageError(f"the trace `{path}`: {problem}", hint=problem.hint) from problem
     return Trace(os.path.splitext(os.path.basename(path))[0], tick_s, windows)

@@ -20,19 +20,27 @@ ONES = ("machines", "none")
 _CUT = ("generator", "original_trace")
 
 
+class NoTrace(ValueError):
+    """The reason, and what to do about it."""
+
+    def __init__(self, why: str, *, hint: str = HINT) -> None:
+        super().__init__(why)
+        self.hint = hint
+
+
 def parse_trace(found: object, *, ones: str = "") -> tuple[float, dict[str, str]]:
-    """The seconds of a tick, and the windows. Raises ValueError with the reason. `ones` is for files of numbers that do
+    """The seconds of a tick, and the windows. Raises NoTrace with the reason. `ones` is for files of numbers that do
     not tell it themselves."""
     if isinstance(found, Mapping) and isinstance(found.get("windows"), Mapping):
         windows = {str(name): _checked(str(name), ticks) for name, ticks in found["windows"].items()}
         if not windows:
-            raise ValueError("it is empty: its `windows` holds none")
+            raise NoTrace("it is empty: its `windows` holds none")
         return _tick_s(found.get("gap_seconds")), windows
     if isinstance(found, Mapping) and isinstance(found.get("data"), list):
         metadata = found.get("metadata")
         gap = metadata.get("gap_seconds") if isinstance(metadata, Mapping) else None
         return _tick_s(gap), {"0": _ticks(found["data"], is_cut(found), ones)}
-    raise ValueError("it has no `windows` and no `data`")
+    raise NoTrace("it has no `windows` and no `data`")
 
 
 def is_cut(found: object) -> bool:
@@ -45,30 +53,31 @@ def is_cut(found: object) -> bool:
 
 def _ticks(numbers: Sequence[Any], cut: bool, ones: str) -> str:
     if not numbers:
-        raise ValueError("its `data` is empty")
+        raise NoTrace("its `data` is empty")
     for at, number in enumerate(numbers):
         if not isinstance(number, int | float) or not math.isfinite(number) or number < 0 or number % 1:
-            raise ValueError(f"its `data` has {number!r} at tick {at}, which is no count of machines")
+            raise NoTrace(f"its `data` has {number!r} at tick {at}, which is no count of machines")
     if max(numbers) > 1 or ones == "machines":
         return "".join("0" if number else "1" for number in numbers)
     if not cut and not ones:
-        raise ValueError(
-            "its `data` does not tell whether a 1 is a machine or an outage: say `--ones machines`, as in the traces "
-            "that SkyPilot published, or `--ones none`, as in the can't-be-late benchmark"
+        raise NoTrace(
+            "its `data` does not tell whether a 1 is a machine or an outage",
+            hint="say `--ones machines`, as in the traces that SkyPilot published, or `--ones none`, as in the "
+            "can't-be-late benchmark",
         )
     return "".join("1" if number else "0" for number in numbers)
 
 
 def _tick_s(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"`gap_seconds` must be a number above zero, and is {value!r}")
+        raise NoTrace(f"`gap_seconds` must be a number above zero, and is {value!r}")
     return float(value)
 
 
 def _checked(window: str, ticks: Any) -> str:
     if not isinstance(ticks, str) or not ticks:
-        raise ValueError(f"window `{window}` is empty, or no text")
+        raise NoTrace(f"window `{window}` is empty, or no text")
     for at, letter in enumerate(ticks):
         if letter not in "01":
-            raise ValueError(f"window `{window}` has {letter!r} at tick {at}")
+            raise NoTrace(f"window `{window}` has {letter!r} at tick {at}")
     return ticks

@@ -10,7 +10,7 @@ from outlast.clouds.local import catalog
 from outlast.clouds.local.files import write_json
 from outlast.clouds.local.zones import Weather, read_settings, read_trace, settings_path
 from outlast.errors import BadRequest, Denied, NoCapacity, OverQuota
-from outlast.spec.trace import HINT
+from outlast.spec.trace import HINT, NoTrace
 
 
 class ZoneChanges(TypedDict, total=False):
@@ -88,5 +88,7 @@ class ZoneSettings:
 def _trace(path: str, replay: dict[str, Any]) -> dict[str, Any]:
     try:
         return read_trace(path, **replay, now=time.time())
-    except (OSError, ValueError, TypeError) as error:
-        raise BadRequest(f"the trace `{path}` cannot be used: {error}", hint=HINT) from error
+    except NoTrace as problem:
+        raise BadRequest(f"the trace `{path}` cannot be used: {problem}", hint=problem.hint) from problem
+    except OSError as problem:
+        raise BadRequest(f"the trace `{path}` cannot be read: {problem.strerror}", hint=HINT) from problem

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from typing import Any
 
 from outlast.clouds.local.files import read_json
-from outlast.spec.trace import parse_trace
+from outlast.spec.trace import NoTrace, parse_trace
 
 GRACE_S = 30.0
 
@@ -63,16 +64,16 @@ def draw_life_s(mean_life_s: float) -> float:
 
 
 def read_trace(path: str, *, window: str, speed_up: float, now: float, ones: str = "") -> dict[str, Any]:
-    """A recorded trace as a setting, copied so that the file may go. Raises ValueError, OSError."""
+    """A recorded trace as a setting, copied so that the file may go. Raises NoTrace, OSError."""
     recorded = read_json(path)
     if recorded is None:
-        raise FileNotFoundError(path)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     gap_s, windows = parse_trace(recorded, ones=ones)
     if window not in windows:
         some = ", ".join(f"`{name}`" for name in list(windows)[:5])
-        raise ValueError(f"it has no window `{window}`, but {some}{' …' if len(windows) > 5 else ''}")
+        raise NoTrace(f"it has no window `{window}`, but {some}{' …' if len(windows) > 5 else ''}")
     if not speed_up > 0:
-        raise ValueError("the speed-up must be more than zero")
+        raise NoTrace("the speed-up must be more than zero", hint="`speed_up` 60 is an hour in a minute")
     return {
         "path": path,
         "window": window,
