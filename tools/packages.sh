@@ -2,7 +2,7 @@
 # Installs what tests and the better modes of the local cloud use, where that is possible: Debian, as root. Without it nothing
 # fails: tests that need a missing program say so and are skipped.
 set -u
-wanted="openssh-server openssh-client rsync iproute2 nftables tmux curl runc mariadb-server postgresql openssl sshfs awscli chromium-headless-shell"
+wanted="openssh-server openssh-client rsync iproute2 nftables tmux curl runc mariadb-server postgresql openssl sshfs awscli chromium-headless-shell libfaketime"
 missing=""
 for package in $wanted; do
     dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
