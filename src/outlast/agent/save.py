@@ -221,9 +221,9 @@ class Saver:
 
     def _upload(self, snapshot: Snapshot) -> tuple[File, ...] | None:
         """All bodies, stored. None if the folder changed meanwhile."""
-        databases = self._upload_databases(snapshot)
+        # The files first: they are as they were seen for a moment only, and databases are whole at any time.
         files = self._upload_files(snapshot)
-        return None if files is None else files + databases
+        return None if files is None else files + self._upload_databases(snapshot)
 
     def _upload_databases(self, snapshot: Snapshot) -> tuple[File, ...]:
         place = f"{self._still}-databases"

@@ -7,11 +7,11 @@ import re
 import stat
 from collections.abc import Iterable
 
-# What is open for so long and named like a log is one. A large checkpoint may be open as long, but has no such name.
+# What nothing but a log is called.
+_LOG = re.compile(r"(^|/)(events\.out\.tfevents\.[^/]*|[^/]+\.(log|wandb)|nohup\.out)$", re.IGNORECASE)
+# What stays open for so long and is named like this is a log, too. Large checkpoints may stay open, but by other names.
 _STAYS_OPEN_S = 10.0
-_LOG = re.compile(
-    r"(^|/)(events\.out\.tfevents\.[^/]*|[^/]+\.(log|out|err|txt|csv|tsv|jsonl|ndjson|wandb))$", re.IGNORECASE
-)
+_LIKE_A_LOG = re.compile(r"\.(out|err|txt|csv|tsv|jsonl|ndjson)$", re.IGNORECASE)
 # Long enough that its owner should know that nothing is committed meanwhile.
 _STRANGE_S = 60.0
 
@@ -54,7 +54,8 @@ class OpenFiles:
 
     @property
     def logs(self) -> frozenset[str]:
-        return frozenset(path for path in self._open_for(_STAYS_OPEN_S) if _LOG.search(path))
+        stay = {path for path in self._open_for(_STAYS_OPEN_S) if _LIKE_A_LOG.search(path)}
+        return frozenset(stay.union(filter(_LOG.search, self._since)))
 
     @property
     def strange(self) -> list[str]:

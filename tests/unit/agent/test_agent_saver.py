@@ -6,8 +6,10 @@ import hashlib
 import itertools
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -197,6 +199,29 @@ def test_a_checkpoint_replaces_what_the_code_had_in_its_place_be_it_a_link(saver
     os.symlink(elsewhere, tmp_path / "link")
     assert (restored(saver, tmp_path / "link") / "n").read_text() == "1"
     assert list(elsewhere.iterdir()) == []
+
+
+def test_a_program_that_saves_on_while_its_database_is_stored_is_committed(
+    saver: Saver, store: Store, tmp_path: Path
+) -> None:
+    write(saver, "n", "1")
+    with closing(sqlite3.connect(Path(saver.folder, "study.db"))) as study:
+        study.execute("CREATE TABLE trial (number INTEGER)")
+        study.commit()
+        written: list[str] = []
+
+        def save_on(key: str) -> None:
+            written.append(key)
+            if len(written) == 2:  # the first is the file's own
+                write(saver, "n", "2")
+
+        store.before_write = save_on
+        assert saver.commit(look(saver.folder, databases={"study.db"}))
+        store.before_write = None
+    back = restored(saver, tmp_path / "back")
+    assert (back / "n").read_text() == "1"
+    with closing(sqlite3.connect(back / "study.db")) as study:
+        assert study.execute("SELECT count(*) FROM trial").fetchone() == (0,)
 
 
 def test_a_name_that_is_no_text_stops_neither_the_saver_nor_the_outputs(saver: Saver, store: Store) -> None:

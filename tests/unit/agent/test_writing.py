@@ -23,10 +23,8 @@ def test_what_a_process_has_open_for_writing_is_told_and_what_it_reads_is_not(tm
 @pytest.mark.parametrize(
     ("name", "is_log"),
     [
-        ("runs/Nov17/events.out.tfevents.1794885356.vm.1.0", True),
         ("version_0/metrics.csv", True),
-        ("train.log", True),
-        ("nohup.out", True),
+        ("slurm-12.out", True),
         ("model.pt", False),
         ("epoch=3-step=300.ckpt", False),
         ("study.db", False),
@@ -45,6 +43,17 @@ def test_a_log_is_what_is_called_like_one_and_stays_open(name: str, is_log: bool
     # Closed in between: it was written, as other files are.
     files.see([], now=171.0)
     files.see([name], now=172.0)
+    assert files.logs == frozenset()
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/Nov17/events.out.tfevents.1794885356.vm.1.0", "train.log", "nohup.out", "a/run.wandb"]
+)
+def test_what_nothing_but_a_log_is_called_is_one_at_once(name: str) -> None:
+    files = OpenFiles()
+    files.see([name, "model.pt"], now=100.0)
+    assert files.logs == {name}
+    files.see(["model.pt"], now=100.1)
     assert files.logs == frozenset()
 
 
