@@ -33,6 +33,15 @@ def test_reads_the_traces_that_count_machines(tmp_path: Path) -> None:
     assert read_traces(str(tmp_path / "many.json"), ones="none")[0].windows == {"0": "10001"}
 
 
+def test_our_own_files_stay_a_zone_each_whatever_else_they_tell(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(json.dumps(GOOD | {"generator": "mine", "windows": {"7": "01"}}))
+    assert [(trace.name, trace.windows) for trace in read_traces(str(tmp_path))] == [
+        ("a", {"7": "01"}),
+        ("b", {"7": "01"}),
+    ]
+
+
 def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
     """As the can't-be-late benchmark keeps them: a file a window, and a 1 is an outage."""
     place = tmp_path / "us-west-2a_k80_8"
@@ -64,6 +73,8 @@ def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
         ('{"metadata": {"gap_seconds": 600}, "data": [Infinity]}', "inf at tick 0"),
         ('{"metadata": {"gap_seconds": 600}, "data": ["1"]}', "'1' at tick 0"),
         ('{"metadata": [], "data": [0, 2]}', "above zero"),
+        (f'{{"metadata": {{"gap_seconds": 600}}, "data": [1{"0" * 400}]}}', "at tick 0"),
+        (f'{{"gap_seconds": 1{"0" * 400}, "windows": {{"0": "01"}}}}', "above zero"),
         ('{"gap_seconds": 600, "windows": {}}', "empty"),
         ('{"gap_seconds": 600, "windows": {"0": ""}}', "window `0` is empty"),
         ('{"gap_seconds": 600, "windows": {"0": "0012"}}', "has '2' at tick 3"),

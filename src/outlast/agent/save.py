@@ -136,8 +136,10 @@ class Saver:
         if snapshot.named_whole and not snapshot.databases:
             return True
         # Asked each time: what is a log is told by how long it is open, and a database may be closed by now.
-        if self._is_being_written(command) or not self._databases.isdisjoint(snapshot.files):
-            return False  # one that has just been opened is taken otherwise, after the next look
+        if self._is_being_written(command):
+            return False
+        if not (self._databases | self._open.logs).isdisjoint(snapshot.files):
+            return False  # what has just been opened is taken for what it is at the next look
         return self._databases.issuperset(snapshot.databases) and rests(
             snapshot, now=time.time(), restless_s=restless_s, filled=self._filled
         )
@@ -198,7 +200,7 @@ class Saver:
                 return False
 
     def _commit(self, snapshot: Snapshot) -> bool:
-        if unnamed := [ascii(path) for path in snapshot.paths if _is_no_text(path)]:
+        if unnamed := [ascii(path) for path in (*snapshot.paths, *snapshot.databases) if _is_no_text(path)]:
             raise ValueError(f"the name of {unnamed[0]} is no text; give it another one")
         files = self._upload(snapshot)
         if files is None:
@@ -227,6 +229,8 @@ class Saver:
 
     def _upload_databases(self, snapshot: Snapshot) -> tuple[File, ...]:
         place = f"{self._still}-databases"
+        if snapshot.databases and not has_room(snapshot, place):
+            raise OSError("there is no room for a copy of its database: raise `[machine] disk`")
         try:
             for path in snapshot.databases:
                 copy_database(os.path.join(self.folder, path), os.path.join(place, path))

@@ -54,7 +54,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        return sum(mark[0] for of in (self.files, self.logs, self.databases) for mark in of.values())
+        plain = sum(size for of in (self.files, self.logs) for size, _, _ in of.values())
+        return plain + sum(sum(mark[::3]) for mark in self.databases.values())
 
     @property
     def empty(self) -> bool:

@@ -6,7 +6,7 @@ in which a 1 is an outage, and the traces that SkyPilot published, whose numbers
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +31,8 @@ class NoTrace(ValueError):
 def parse_trace(found: object, *, ones: str = "") -> tuple[float, dict[str, str]]:
     """The seconds of a tick, and the windows. Raises NoTrace with the reason. `ones` is for files of numbers that do
     not tell it themselves."""
+    if ones not in ("", *ONES):
+        raise NoTrace(f"a 1 is no {ones!r}", hint=f"it stands for {' or '.join(ONES)}")
     if isinstance(found, Mapping) and isinstance(found.get("windows"), Mapping):
         windows = {str(name): _checked(str(name), ticks) for name, ticks in found["windows"].items()}
         if not windows:
@@ -45,7 +47,7 @@ def parse_trace(found: object, *, ones: str = "") -> tuple[float, dict[str, str]
 
 def is_cut(found: object) -> bool:
     """Is it one of many windows of one place, each in a file of its own?"""
-    if not isinstance(found, Mapping):
+    if not isinstance(found, Mapping) or "data" not in found or "windows" in found:
         return False
     metadata = found.get("metadata")
     return any(key in found for key in _CUT) or (isinstance(metadata, Mapping) and "start_time" in metadata)
@@ -55,7 +57,7 @@ def _ticks(numbers: Sequence[Any], cut: bool, ones: str) -> str:
     if not numbers:
         raise NoTrace("its `data` is empty")
     for at, number in enumerate(numbers):
-        if not isinstance(number, int | float) or not math.isfinite(number) or number < 0 or number % 1:
+        if not _is_number(number) or number < 0 or number % 1:
             raise NoTrace(f"its `data` has {number!r} at tick {at}, which is no count of machines")
     if max(numbers) > 1 or ones == "machines":
         return "".join("0" if number else "1" for number in numbers)
@@ -68,8 +70,13 @@ def _ticks(numbers: Sequence[Any], cut: bool, ones: str) -> str:
     return "".join("1" if number else "0" for number in numbers)
 
 
+def _is_number(value: Any) -> bool:
+    # A whole number that no float can hold is none for us, either.
+    return isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max
+
+
 def _tick_s(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not _is_number(value) or value <= 0:
         raise NoTrace(f"`gap_seconds` must be a number above zero, and is {value!r}")
     return float(value)
 

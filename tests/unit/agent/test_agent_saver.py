@@ -13,10 +13,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.waiting import eventually
 
 from outlast.agent.attempt import Attempt
 from outlast.agent.patience import patient
 from outlast.agent.place import Place
+from outlast.agent.process import Command
 from outlast.agent.save import Saver, _pauses_s
 from outlast.agent.still import has_room
 from outlast.agent.whole import look, rests
@@ -222,6 +224,28 @@ def test_a_program_that_saves_on_while_its_database_is_stored_is_committed(
     assert (back / "n").read_text() == "1"
     with closing(sqlite3.connect(back / "study.db")) as study:
         assert study.execute("SELECT count(*) FROM trial").fetchone() == (0,)
+
+
+class Ourselves(Command):
+    """A command that is this very process."""
+
+    def __init__(self) -> None:
+        pass
+
+    def members(self) -> list[int]:
+        return [os.getpid()]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
+def test_a_log_that_has_just_been_opened_is_no_checkpoint(saver: Saver, tmp_path: Path) -> None:
+    with open(Path(saver.folder, "train.log"), "w", buffering=1) as log:
+        log.write("begun\n")
+        os.utime(log.fileno(), (1.0, 1.0))  # nobody has written to it for a while
+        saver.commit_quickly(Ourselves())
+        assert saver.committed is None
+        write(saver, "n", "1")
+        eventually(lambda: saver.commit_quickly(Ourselves()) or saver.committed, what="a commit")
+    assert sorted(path.name for path in restored(saver, tmp_path / "back").iterdir()) == ["n", "train.log"]
 
 
 def test_a_name_that_is_no_text_stops_neither_the_saver_nor_the_outputs(saver: Saver, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.agent import database
 from outlast.agent.database import copy_database, databases_among, with_sides
 from outlast.agent.whole import look, rests
 
@@ -18,18 +20,18 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A database of a thousand rows that add up to nothing, in both ways of keeping transactions."""
     path = tmp_path / "checkpoints" / "study #1?.db"
     path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA journal_mode = {request.param}")
-        database.execute("CREATE TABLE account (number INTEGER PRIMARY KEY, value INTEGER, padding TEXT)")
-        database.executemany("INSERT INTO account VALUES (?, 0, ?)", [(n, "x" * 3000) for n in range(1000)])
-        database.commit()
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute(f"PRAGMA journal_mode = {request.param}")
+        opened.execute("CREATE TABLE account (number INTEGER PRIMARY KEY, value INTEGER, padding TEXT)")
+        opened.executemany("INSERT INTO account VALUES (?, 0, ?)", [(n, "x" * 3000) for n in range(1000)])
+        opened.commit()
     return path
 
 
 def total(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        return int(database.execute("SELECT total(value) FROM account").fetchone()[0])
+    with closing(sqlite3.connect(path)) as opened:
+        assert opened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return int(opened.execute("SELECT total(value) FROM account").fetchone()[0])
 
 
 def test_a_copy_has_what_was_committed_and_nothing_of_what_was_not(study: Path, tmp_path: Path) -> None:
@@ -80,6 +82,30 @@ def test_a_database_is_told_by_how_it_begins_and_known_ones_are_not_opened_again
     paths = [study.name, "fake.db", "empty.db", "gone.db"]
     assert databases_among(folder, paths) == {study.name}
     assert databases_among(folder, paths, known={"gone.db"}) == {study.name, "gone.db"}
+
+
+def test_what_lies_beside_a_database_is_never_opened(study: Path, tmp_path: Path) -> None:
+    """To close it would give up the locks of a copy that is being made, whose pages would be of several moments."""
+    for side in ("-wal", "-shm", "-journal"):
+        os.mkfifo(study.parent / f"a.db{side}")  # whoever opens it waits for ever
+    assert databases_among(str(study.parent), ["a.db-wal", "a.db-shm", "a.db-journal", study.name]) == {study.name}
+
+
+def test_a_copy_that_takes_long_is_not_given_up(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(database, "_STEP_BYTES", 4096)
+    copy_database(str(study), str(tmp_path / "copy.db"))
+    assert total(tmp_path / "copy.db") == 0
+
+
+def test_what_only_begins_like_a_database_is_none(study: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half.db"
+    half.write_bytes(study.read_bytes())
+    with open(half, "r+b") as file:
+        file.seek(study.stat().st_size // 2)
+        file.write(b"\0" * (study.stat().st_size // 2))
+    with pytest.raises(OSError, match="half"):
+        copy_database(str(half), str(tmp_path / "copy.db"))
 
 
 def test_to_open_a_database_changes_nothing_and_to_write_to_it_does(study: Path) -> None:

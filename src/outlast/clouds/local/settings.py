@@ -92,3 +92,5 @@ def _trace(path: str, replay: dict[str, Any]) -> dict[str, Any]:
         raise BadRequest(f"the trace `{path}` cannot be used: {problem}", hint=problem.hint) from problem
     except OSError as problem:
         raise BadRequest(f"the trace `{path}` cannot be read: {problem.strerror}", hint=HINT) from problem
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise BadRequest(f"the trace `{path}` cannot be used: {problem}", hint=HINT) from problem
