@@ -6,7 +6,6 @@ in which a 1 is an outage, and the traces that SkyPilot published, whose numbers
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,8 @@ HINT = (
     'a trace is JSON: {"gap_seconds": 600, "windows": {"0": "000110…"}}, with `0` for capacity and `1` for none, or '
     '{"metadata": {"gap_seconds": 600}, "data": [0, 1, …]}'
 )
+# A whole number that no float can hold is none for us, either.
+_LARGEST = 1e308
 # What a 1 among zeros and ones stands for.
 ONES = ("machines", "none")
 # Only windows that were cut out of longer traces tell so: the benchmark's.
@@ -71,8 +72,7 @@ def _ticks(numbers: Sequence[Any], cut: bool, ones: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    # A whole number that no float can hold is none for us, either.
-    return isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max
+    return isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST
 
 
 def _tick_s(value: Any) -> float:

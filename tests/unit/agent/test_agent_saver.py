@@ -6,103 +6,19 @@ import hashlib
 import itertools
 import os
 import shutil
-import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.waiting import eventually
+from tests.unit.agent.saving import RUN, Store, restored, write
 
-from outlast.agent.attempt import Attempt
 from outlast.agent.patience import patient
-from outlast.agent.place import Place
-from outlast.agent.process import Command
 from outlast.agent.save import Saver, _pauses_s
 from outlast.agent.still import has_room
 from outlast.agent.whole import look, rests
 from outlast.errors import Damaged, StoreUnreachable, WorkspaceError
 from outlast.spec.spec import CheckpointSpec
-from outlast.workspace import events as ev
-from outlast.workspace.checkpoints import restore
-from outlast.workspace.folder import FolderBucket
 from outlast.workspace.parts import parts_prefix
-from outlast.workspace.workspace import Workspace
-
-RUN = "run-1"
-
-
-class Store(FolderBucket):
-    """A folder that lets a test step in before a write, refuse a read, or lose the answer to a create."""
-
-    before_write: Callable[[str], None] | None = None
-    unreachable = ""
-    answer_lost = ""
-
-    def write(self, key: str, body: bytes | memoryview) -> None:
-        if self.before_write:
-            self.before_write(key)
-        super().write(key, body)
-
-    def get(self, key: str) -> bytes:
-        if self.unreachable and self.unreachable in key:
-            raise StoreUnreachable("the store is away")
-        return super().get(key)
-
-    def fill(self, key: str, room: memoryview) -> int:
-        if self.unreachable and self.unreachable in key:
-            raise StoreUnreachable("the store is away")
-        return super().fill(key, room)
-
-    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
-        super().create(key, body, durable=durable)
-        if self.answer_lost and self.answer_lost in key:
-            self.answer_lost = ""
-            raise StoreUnreachable("the answer was lost")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "workspace"))
-
-
-@pytest.fixture
-def saver(store: Store, tmp_path: Path) -> Saver:
-    """The saver of attempt 1, which has started."""
-    workspace = Workspace(store)
-    placed = ev.Placed(
-        attempt=1, cloud="local", region="r", zone="z", type="t", spot=True, price_usd_per_hour=1.0, machine="m"
-    )
-    for number, event in enumerate([ev.Submitted(), placed, ev.Started(attempt=1)]):
-        workspace.story(RUN).demand(event, nonce=str(number))
-    home = str(tmp_path / "home")
-    place = Place(
-        home=home,
-        code=f"{home}/work",
-        checkpoints=f"{home}/work/checkpoints",
-        outputs=f"{home}/work/outputs",
-        cache=f"{home}/cache",
-        notice_file=f"{home}/notice.json",
-        done_file=f"{home}/done.json",
-    )
-    place.make()
-    nonces = iter(range(1000))
-    attempt = Attempt(workspace, RUN, 1, clock=time.time, ids=lambda: f"n{next(nonces)}")
-    return Saver(attempt, place=place, rule=CheckpointSpec(), say=lambda _: None)
-
-
-def write(saver: Saver, name: str, text: str) -> None:
-    path = Path(saver.folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def restored(saver: Saver, folder: Path) -> Path:
-    checkpoints = list(reversed(saver.attempt.story.refresh().checkpoints))
-    manifest, problems = restore(saver.attempt.workspace.bucket, RUN, checkpoints, str(folder))
-    assert manifest is not None, problems
-    return folder
 
 
 def test_a_store_that_does_not_answer_is_no_reason_to_go_back_to_an_older_checkpoint(
@@ -201,51 +117,6 @@ def test_a_checkpoint_replaces_what_the_code_had_in_its_place_be_it_a_link(saver
     os.symlink(elsewhere, tmp_path / "link")
     assert (restored(saver, tmp_path / "link") / "n").read_text() == "1"
     assert list(elsewhere.iterdir()) == []
-
-
-def test_a_program_that_saves_on_while_its_database_is_stored_is_committed(
-    saver: Saver, store: Store, tmp_path: Path
-) -> None:
-    write(saver, "n", "1")
-    with closing(sqlite3.connect(Path(saver.folder, "study.db"))) as study:
-        study.execute("CREATE TABLE trial (number INTEGER)")
-        study.commit()
-        written: list[str] = []
-
-        def save_on(key: str) -> None:
-            written.append(key)
-            if len(written) == 2:  # the first is the file's own
-                write(saver, "n", "2")
-
-        store.before_write = save_on
-        assert saver.commit(look(saver.folder, databases={"study.db"}))
-        store.before_write = None
-    back = restored(saver, tmp_path / "back")
-    assert (back / "n").read_text() == "1"
-    with closing(sqlite3.connect(back / "study.db")) as study:
-        assert study.execute("SELECT count(*) FROM trial").fetchone() == (0,)
-
-
-class Ourselves(Command):
-    """A command that is this very process."""
-
-    def __init__(self) -> None:
-        pass
-
-    def members(self) -> list[int]:
-        return [os.getpid()]
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
-def test_a_log_that_has_just_been_opened_is_no_checkpoint(saver: Saver, tmp_path: Path) -> None:
-    with open(Path(saver.folder, "train.log"), "w", buffering=1) as log:
-        log.write("begun\n")
-        os.utime(log.fileno(), (1.0, 1.0))  # nobody has written to it for a while
-        saver.commit_quickly(Ourselves())
-        assert saver.committed is None
-        write(saver, "n", "1")
-        eventually(lambda: saver.commit_quickly(Ourselves()) or saver.committed, what="a commit")
-    assert sorted(path.name for path in restored(saver, tmp_path / "back").iterdir()) == ["n", "train.log"]
 
 
 def test_a_name_that_is_no_text_stops_neither_the_saver_nor_the_outputs(saver: Saver, store: Store) -> None:
