@@ -95,8 +95,11 @@ def test_every_error_is_named_at_once() -> None:
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "least:loss"}}, "[checkpoint] keep_best: expected"),
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "min: "}}, 'such as "min:loss", got'),
         ({"command": "x", "checkpoint": {"path": "c", "keep_best_count": 2}}, "best by what?"),
-        ({"command": "x", "checkpoint": {"path": "state.json"}}, 'name the folder that it is in (".")'),
-        ({"command": "x", "checkpoint": {"path": "training_1/cp.ckpt"}}, 'that it is in ("training_1")'),
+        ({"command": "x", "checkpoint": {"path": []}}, "[checkpoint] path: must not be empty"),
+        ({"command": "x", "checkpoint": {"path": ["a.pt", 7]}}, "[checkpoint] path: expected text, got 7"),
+        ({"command": "x", "checkpoint": {"path": ["a.pt", "../b.pt"]}}, "'../b.pt' must be a path inside"),
+        ({"command": "x", "checkpoint": {"path": ["."]}}, 'write path = "." for that'),
+        ({"command": "x", "checkpoint": {"path": "out-*/"}}, "has a pattern, and is to be a folder"),
         ({"command": "x", "code": {"ref": "main"}}, "needs `git`"),
         ({"command": "x", "machine": {"gpu": "T4:none"}}, "is no GPU"),
         ({"command": "x", "machine": {"cpus": "16..4"}}, "ends before it begins"),
@@ -118,7 +121,31 @@ def test_parameters_go_into_the_command_quoted() -> None:
 
 @pytest.mark.parametrize("path", ["model.pt/", "checkpoints", "v1.2", "runs/exp.1", "."])
 def test_a_checkpoint_path_that_may_be_a_folder_is_one(path: str) -> None:
-    assert parse({"command": "x", "checkpoint": {"path": path}}).checkpoint.path == path.rstrip("/")
+    found = parse({"command": "x", "checkpoint": {"path": path}}).checkpoint
+    assert (found.path, found.names) == (path.rstrip("/"), ())
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "names"),
+    [
+        ("checkpoint.pth.tar", ".", ("checkpoint.pth.tar",)),
+        ("./state.json", ".", ("state.json",)),
+        ("training_1/cp.ckpt", "training_1", ("cp.ckpt",)),
+        ("*.pth", ".", ("*.pth",)),
+        ("logs/version_*/last.ckpt", "logs", ("version_*/last.ckpt",)),
+        (["checkpoint.pth.tar", "model_best.pth.tar"], ".", ("checkpoint.pth.tar", "model_best.pth.tar")),
+        (["latest"], ".", ("latest",)),
+        (["out/a/x.pt", "out/a/y.pt"], "out/a", ("x.pt", "y.pt")),
+        (["out/a/x.pt", "out/b.pt", "out/b.pt"], "out", ("a/x.pt", "b.pt")),
+        (["ckpt/", "best.pt"], ".", ("ckpt", "best.pt")),
+        (["a/x.pt", "ab/y.pt"], ".", ("a/x.pt", "ab/y.pt")),
+    ],
+)
+def test_a_checkpoint_path_may_name_files(path: str | list[str], folder: str, names: tuple[str, ...]) -> None:
+    found = parse({"command": "x", "checkpoint": {"path": path}}).checkpoint
+    assert (found.path, found.names) == (folder, names)
+    if isinstance(path, str):
+        assert found.shown == path.removeprefix("./")
 
 
 @pytest.mark.parametrize(

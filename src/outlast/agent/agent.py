@@ -170,7 +170,7 @@ class Agent:
         if not candidates or candidates[0].id == self.tried:
             return have
         manifest, problems = patient(
-            lambda: restore(self.workspace.bucket, self.run, candidates, self.place.checkpoints),
+            lambda: restore(self.workspace.bucket, self.run, candidates, self.place.checkpoints, names=saver.names),
             for_s=_PREPARE_S,
             say=say,
         )

@@ -14,7 +14,7 @@ from outlast.agent.place import Place
 from outlast.agent.process import Command
 from outlast.agent.score import metric_of
 from outlast.agent.still import copy, discard, has_room
-from outlast.agent.whole import SETTLED_S, Snapshot, look, rests, step_of
+from outlast.agent.whole import SETTLED_S, Snapshot, is_there, look, rests, step_of
 from outlast.agent.writing import OpenFiles, being_written
 from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
@@ -22,6 +22,7 @@ from outlast.workspace.bucket import check_key
 from outlast.workspace.checkpoints import Manifest, files_of, write_manifest
 from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.keep import prune
+from outlast.workspace.names import is_meant, with_company
 from outlast.workspace.outputs import OF_ATTEMPT
 from outlast.workspace.parts import File, Parts, upload_files
 
@@ -49,6 +50,7 @@ class Saver:
     ) -> None:
         self.attempt = attempt
         self.folder = place.checkpoints
+        self.names = with_company(rule.names)
         self.outputs = place.outputs
         self.metrics_file = place.metrics_file
         self.every_s = rule.every_s
@@ -85,7 +87,7 @@ class Saver:
     def restored(self, manifest: Manifest) -> None:
         """What was just put into the folder needs no commit and no second upload."""
         self.parts.learn(manifest.files)
-        self.committed = look(self.folder)
+        self.committed = look(self.folder, names=self.names)
 
     # While the command runs
 
@@ -100,7 +102,7 @@ class Saver:
             self._thread.join()
 
     def _follow(self, command: Command) -> None:
-        seen = look(self.folder)
+        seen = look(self.folder, names=self.names)
         changed_since = 0.0
         next_at = 0.0
         for pause_s in _pauses_s():
@@ -127,7 +129,7 @@ class Saver:
                 next_at = time.monotonic() + _TROUBLE_S
 
     def _look(self) -> Snapshot:
-        return look(self.folder, logs=self._open.logs, databases=self._databases)
+        return look(self.folder, names=self.names, logs=self._open.logs, databases=self._databases)
 
     def _remember_filled(self, snapshot: Snapshot) -> None:
         self._filled = {path for path, (size, _, _) in snapshot.files.items() if size or path in self._filled}
@@ -145,7 +147,7 @@ class Saver:
         )
 
     def _is_being_written(self, command: Command) -> bool:
-        paths = being_written(self.folder, command.members())
+        paths = {path for path in being_written(self.folder, command.members()) if is_meant(path, self.names)}
         self._databases = databases_among(self.folder, paths, known=self._databases)
         self._open.see(paths - with_sides(self._databases), now=time.monotonic())
         if self._open.strange and not self._wondered:
@@ -246,14 +248,11 @@ class Saver:
                 files = upload_files(self.parts, self._still, snapshot.paths, each=self.each)
             finally:
                 discard(self._still)
-            self._outrun = not self._is_there(snapshot)
+            self._outrun = not is_there(self.folder, snapshot)
             return files
         files = upload_files(self.parts, self.folder, snapshot.paths, each=self.each)
-        self._outrun = not self._is_there(snapshot)
+        self._outrun = not is_there(self.folder, snapshot)
         return None if self._outrun else files
-
-    def _is_there(self, snapshot: Snapshot) -> bool:
-        return look(self.folder, logs=snapshot.logs, databases=snapshot.databases).holds(snapshot)
 
     def _may_copy(self, snapshot: Snapshot) -> bool:
         if has_room(snapshot, self._still):

@@ -47,6 +47,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     # Links inside of the folder, such as `latest`: path → relative target.
     links: dict[str, str] = {}
     changed_at: float = 0.0
+    # What was looked for; empty: everything.
+    names: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -79,12 +81,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return (self.files, self.links) == (other.files, other.links)
 
 
-def look(folder: str, *, logs: Collection[str] = (), databases: Collection[str] = ()) -> Snapshot:
-    """What is there now, without what is plainly unfinished."""
-    found, links = survey(folder)
+def look(
+    folder: str, *, names: tuple[str, ...] = (), logs: Collection[str] = (), databases: Collection[str] = ()
+) -> Snapshot:
+    """What is there now, of these names, without what is plainly unfinished."""
+    found, links = survey(folder, names=names)
     unfinished = _unfinished_folders(found)
 
     def finished(path: str) -> bool:
+        if path in names:
+            return True  # what somebody names is meant, whatever it is called
         return not _UNFINISHED.search(path) and not any(path.startswith(folder) for folder in unfinished)
 
     kept = {path: info for path, info in found.items() if finished(path)}
@@ -96,7 +102,13 @@ def look(folder: str, *, logs: Collection[str] = (), databases: Collection[str] 
         databases={path: marks[path] + _written_ahead(marks, path) for path in databases if path in marks},
         links={path: target for path, target in links.items() if finished(path) and _leads(path, target, kept)},
         changed_at=max((info.st_mtime for path, info in kept.items() if path not in at_any_time), default=0.0),
+        names=names,
     )
+
+
+def is_there(folder: str, snapshot: Snapshot) -> bool:
+    """Is all that must be whole still as it was seen?"""
+    return look(folder, names=snapshot.names, logs=snapshot.logs, databases=snapshot.databases).holds(snapshot)
 
 
 def _written_ahead(marks: Mapping[str, tuple[int, int, int]], database: str) -> tuple[int, ...]:

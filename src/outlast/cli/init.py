@@ -39,7 +39,7 @@ name = {name}
 #iterations = 20
 
 [checkpoint]
-# The folder that the program writes checkpoints to, and resumes from. What is whole in it survives the machine.
+# The folder, or the file, that the program writes checkpoints to, and resumes from. What is whole survives the machine.
 {checkpoint}
 # Least time between two commits; without it, outlast chooses.
 #every = "5m"

@@ -34,7 +34,7 @@ _FIELDS: dict[str, tuple[str, str, str, str]] = {
     "type": ("machine", "type", "NAME", "A machine type by its name."),
     "image": ("machine", "image", "NAME", "An image, or a family."),
     "container": ("machine", "container", "IMAGE", "Container image to run the command in."),
-    "checkpoint": ("checkpoint", "path", "FOLDER", "Folder that the program writes checkpoints to."),
+    "checkpoint": ("checkpoint", "path", "PATH", "Folder or file that the program writes checkpoints to."),
     "checkpoint-every": ("checkpoint", "every", "TIME", "Least time between commits: 5m."),
     "deadline": ("limits", "deadline", "TIME", "End the run after this long: 12h."),
     "cost": ("limits", "cost_usd", "USD", "End the run at this cost in USD."),

@@ -27,7 +27,7 @@ def judge(
     """Every question, in the order in which one would ask."""
     passed = handovers(drilled)
     case = Case(
-        path=spec.checkpoint.path,
+        path=spec.checkpoint.shown,
         written=drilled.seen.written,
         commits=len(drilled.state.checkpoints),
         handovers=tuple(passed),

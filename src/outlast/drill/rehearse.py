@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,6 +14,7 @@ from outlast.drill.evidence import Seen, Struck
 from outlast.drill.steps import Mark, marks, progress_of, steps_of
 from outlast.errors import CloudError
 from outlast.spec.spec import MachineSpec, Spec
+from outlast.workspace.checkpoints import survey
 from outlast.workspace.logs import LogReader
 from outlast.workspace.state import Attempt, RunState
 from outlast.workspace.workspace import Request, Workspace
@@ -122,16 +122,10 @@ class Rehearsal:
     def _scan(self, current: Attempt) -> dict[str, tuple[int, int]]:
         """The files below the machine's checkpoint folder; unfinished ones count: it is about the writing."""
         home = self.cloud.home_path(current.machine)
-        found: dict[str, tuple[int, int]] = {}
-        for folder, _, names in os.walk(place_for(self.request, home, cache="").checkpoints):
-            for name in names:
-                path = os.path.join(folder, name)
-                try:
-                    info = os.stat(path)
-                except OSError:
-                    continue  # renamed or deleted while we looked
-                found[path] = (info.st_size, info.st_mtime_ns)
-        return found
+        # And what it writes beside a file before it gives it its name.
+        names = [f"{name}*" for name in self.request.spec.checkpoint.names]
+        files, _ = survey(place_for(self.request, home, cache="").checkpoints, names=names)
+        return {path: (info.st_size, info.st_mtime_ns) for path, info in files.items()}
 
     def _sight(self, state: RunState, current: Attempt, *, writing: bool) -> Sight:
         self._read()

@@ -1,4 +1,4 @@
-"""Fields that several tables have: names, clouds, containers. Each raises ValueError with a sentence."""
+"""Fields that several tables have: names, clouds, paths, containers. Each raises ValueError with a sentence."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ def cloud(value: Any) -> str:
     if value not in CLOUDS:
         raise ValueError(f"{value!r} is no cloud; known are {', '.join(CLOUDS)}")
     return str(value)
+
+
+def inside(value: Any) -> str:
+    """A path that stays below the code folder."""
+    path = text(value).strip().rstrip("/") or "/"
+    if path.startswith(("/", "~")) or ".." in path.split("/"):
+        raise ValueError(f"{value!r} must be a path inside the code folder, without `..`")
+    return "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
 
 
 def zone_belongs(zone: str, cloud: str) -> bool:

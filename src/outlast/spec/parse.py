@@ -11,21 +11,17 @@ import msgspec
 
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity, stores
+from outlast.spec.checkpoint import read_checkpoint
 from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
 from outlast.spec.moment import deadline
 from outlast.spec.reader import Reader, amount, count, of, text, texts
-from outlast.spec.spec import CheckpointSpec, CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
+from outlast.spec.spec import CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
 from outlast.spec.sweep import first_of, read_sweep
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _EXCLUSIVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
-# What programs call their checkpoints when these are files.
-_FILE = re.compile(
-    r"\.(pth?|ckpt|pkl|pickle|h5|hdf5|keras|np[yz]|safetensors|joblib|onnx|weights|json|ya?ml|txt|csv|bin|db|sqlite3?)$",
-    re.IGNORECASE,
-)
 _PARAM = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 
 _NO_PARAM: ParamValue = ""
@@ -83,7 +79,7 @@ def _read(reader: Reader) -> Spec:
         data=_data(reader.section_of("data")),
         volumes=stores.volumes(reader.section_of("volumes")),
         databases=stores.databases(reader),
-        checkpoint=_checkpoint(reader.section_of("checkpoint")),
+        checkpoint=read_checkpoint(reader.section_of("checkpoint")),
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
         sweep=sweep,
@@ -234,62 +230,19 @@ def _git_url(value: Any) -> str:
     return url
 
 
-def _inside(value: Any) -> str:
-    """A path that stays below the code folder."""
-    path = text(value).strip().rstrip("/") or "/"
-    if path.startswith(("/", "~")) or ".." in path.split("/"):
-        raise ValueError(f"{value!r} must be a path inside the code folder, without `..`")
-    return "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
-
-
-def _folder(value: Any) -> str:
-    """A folder inside, which would be made where the program wants to write its file if it were none."""
-    path = _inside(value)
-    if _FILE.search(path) and not text(value).rstrip().endswith("/"):
-        above = path.rpartition("/")[0] or "."
-        raise ValueError(
-            f'{value!r} reads like a file; name the folder that it is in ("{above}"), or write "{path}/" for a folder'
-        )
-    return path
-
-
 def _data(reader: Reader) -> dict[str, str]:
     data: dict[str, str] = {}
     for field in reader.table:
         source = reader.take(field, text, "")
         try:
-            data[_inside(field)] = source
+            data[fields.inside(field)] = source
         except ValueError as problem:
             reader.wrong(field, str(problem))
     return data
 
 
-def _checkpoint(reader: Reader) -> CheckpointSpec:
-    if reader.table and "path" not in reader.table:
-        reader.wrong("path", "missing; which folder does the program write its checkpoints to?")
-    checkpoint = CheckpointSpec(
-        path=reader.take("path", _folder, ""),
-        every_s=reader.take("every", quantity.duration_s, 0.0),
-        keep=reader.take("keep", count, CheckpointSpec().keep),
-        keep_every=reader.take("keep_every", count, 0),
-        keep_best=reader.take("keep_best", _best, ""),
-        keep_best_count=reader.take("keep_best_count", count, 1),
-    )
-    if "keep_best_count" in reader.table and "keep_best" not in reader.table:
-        reader.wrong("keep_best_count", 'best by what? Add keep_best = "min:loss"')
-    reader.finish()
-    return checkpoint
-
-
-def _best(value: Any) -> str:
-    order, _, metric = text(value).partition(":")
-    if order not in ("min", "max") or not metric.strip() or not metric.isprintable():
-        raise ValueError(f'expected "min:METRIC" or "max:METRIC", such as "min:loss", got {value!r}')
-    return f"{order}:{metric.strip()}"
-
-
 def _outputs(reader: Reader) -> str:
-    path = reader.take("path", _inside, "outputs")
+    path = reader.take("path", fields.inside, "outputs")
     reader.finish()
     return path
 

@@ -88,7 +88,9 @@ class CodeSpec(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[checkpoint]`"""
 
+    # The folder; and, where not all of it is meant, the names and patterns of files and folders in it.
     path: str = ""
+    names: tuple[str, ...] = ()
     # The least time between two commits; 0 lets the agent choose from how long a commit takes.
     every_s: float = 0.0
     keep: int = 3
@@ -97,6 +99,12 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     # `min:loss`: the checkpoint with the least loss stays, too; empty: none. And how many of them.
     keep_best: str = ""
     keep_best_count: int = 1
+
+    @property
+    def shown(self) -> str:
+        """As people would write it."""
+        above = "" if self.path == "." else f"{self.path}/"
+        return ", ".join(above + name for name in self.names) or self.path
 
 
 class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):

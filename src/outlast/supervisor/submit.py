@@ -20,8 +20,10 @@ from outlast.supervisor.deadline import by_policy
 from outlast.supervisor.observe import needs_of, wants_on_demand
 from outlast.workspace import reach
 from outlast.workspace.bundle import CodeRecord, git_record, pack, store
+from outlast.workspace.checkpoints import survey
 from outlast.workspace.data import check_data
 from outlast.workspace.events import Submitted
+from outlast.workspace.names import with_company
 from outlast.workspace.standing import refuse_if_spent
 from outlast.workspace.workspace import Request, Workspace
 
@@ -268,8 +270,13 @@ def store_code(workspace: Workspace, spec: Spec, say: Callable[[str], None]) -> 
     if spec.code.git:
         return git_record(spec.code.git, spec.code.ref)
     # What earlier runs left here is neither code nor this run's own: a checkpoint would be resumed from unasked.
-    exclude = [f"/{path}/" for path in (spec.output_path, spec.checkpoint.path) if path not in ("", ".")]
+    saved, names = spec.checkpoint.path, with_company(spec.checkpoint.names)
+    exclude = [f"/{path}/" for path in (spec.output_path, "" if names else saved) if path not in ("", ".")]
+    exclude += ["/" + os.path.normpath(os.path.join(saved, name)) for name in names]
     bundle = pack(spec.code.path, exclude=exclude, bytes_max=int(spec.code.size_max_gb * 1e9))
     for left in bundle.left_out:
         say(f"left out of the bundle: {left.path} ({left.why})")
+    # Said, as a pattern may be that of a file which the program needs.
+    for path in survey(os.path.join(spec.code.path, saved), names=names)[0] if names else ():
+        say(f"left out of the bundle: {os.path.normpath(os.path.join(saved, path))} (a checkpoint of an earlier run)")
     return store(workspace.bucket, bundle)

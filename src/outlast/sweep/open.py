@@ -34,6 +34,10 @@ def check_search(spec: Spec, *, source: str) -> None:
         problems.append("[sweep] goal: what is sought? Say `--goal min:loss`, with the name of a metric")
     if search is not None and search.per_machine > 1 and spec.machine.container:
         problems.append("[sweep] per_machine: several trials on a machine cannot be in a container yet")
+    if search is not None and search.per_machine > 1 and (spec.checkpoint.names or spec.checkpoint.path == "."):
+        problems.append(
+            "[checkpoint] path: where trials share a machine each needs a folder for it, no file and not `.`"
+        )
     if spec.interactive:
         problems.append("interactive: nobody can sit at the terminals of many trials")
     if problems:

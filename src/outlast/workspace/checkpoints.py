@@ -7,12 +7,13 @@ folder is whole; that is the agent's to judge.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -23,6 +24,7 @@ from outlast.workspace import direct
 from outlast.workspace.bucket import Bucket, check_key
 from outlast.workspace.codec import decoded
 from outlast.workspace.each import Each, in_parallel
+from outlast.workspace.names import is_meant, may_hold
 from outlast.workspace.parts import PART_BYTES, File, Part, parts_prefix
 from outlast.workspace.state import Checkpoint
 
@@ -81,12 +83,19 @@ def _check_parts(manifest: Manifest, key: str) -> None:
 
 
 def restore(
-    bucket: Bucket, run: str, checkpoints: Iterable[Checkpoint], folder: str, *, each: Each = in_parallel
+    bucket: Bucket,
+    run: str,
+    checkpoints: Iterable[Checkpoint],
+    folder: str,
+    *,
+    names: Collection[str] = (),
+    each: Each = in_parallel,
 ) -> tuple[Manifest | None, list[str]]:
     """Put the newest checkpoint whose hashes hold into the folder; also says which ones did not hold, and why.
 
-    The folder is replaced as a whole: it never mixes two checkpoints. Raises StoreUnreachable: a store that does not
-    answer says nothing about a checkpoint, and to fall back then would throw away committed progress.
+    The folder, or all in it that is called by `names`, is replaced: it never mixes two checkpoints. Raises
+    StoreUnreachable: a store that does not answer says nothing about a checkpoint, and to fall back then would throw
+    away committed progress.
     """
     problems: list[str] = []
     folder = os.path.abspath(folder)
@@ -96,17 +105,55 @@ def restore(
         try:
             manifest = read_manifest(bucket, run, checkpoint.id)
             _fetch(bucket, manifest, staged, each)
+            _exchange(folder, staged, manifest, names)
         except (Missing, Damaged) as problem:
             problems.append(f"checkpoint {checkpoint.id} does not hold: {problem.message}")
             continue
-        if os.path.islink(folder):
-            os.unlink(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        os.replace(staged, folder)
         return manifest, problems
     shutil.rmtree(staged, ignore_errors=True)
     return None, problems
+
+
+def _exchange(folder: str, staged: str, manifest: Manifest, names: Collection[str]) -> None:
+    """What was fetched takes the place of what is there. Raises Damaged if it is not what the names allow."""
+    if names:
+        _exchange_some(folder, staged, manifest, names)
+        return
+    if os.path.islink(folder):
+        os.unlink(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    os.replace(staged, folder)
+
+
+def _exchange_some(folder: str, staged: str, manifest: Manifest, names: Collection[str]) -> None:
+    """Beside other files, which stay as they are."""
+    for file in manifest.files:
+        if not is_meant(file.path, names) or not _is_within(folder, os.path.dirname(file.path)):
+            raise Damaged(f"`{file.path}` is none of the files that this run's checkpoints have")
+    for name in names:
+        for path in glob.glob(name, root_dir=folder, include_hidden=True):
+            if _is_within(folder, os.path.dirname(path)):
+                _remove(os.path.join(folder, path))
+    for file in manifest.files:
+        target = os.path.join(folder, file.path)
+        with _room_for(file.path):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.replace(os.path.join(staged, file.path), target)
+    shutil.rmtree(staged, ignore_errors=True)
+
+
+def _is_within(folder: str, path: str) -> bool:
+    """Does it lead to the folder or below, whatever links are on the way?"""
+    real = os.path.realpath(os.path.join(folder, path))
+    return os.path.join(real, "").startswith(os.path.join(os.path.realpath(folder), ""))
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        os.unlink(path)
 
 
 def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: Each) -> None:
@@ -214,10 +261,11 @@ def files_of(folder: str) -> Mapping[str, os.stat_result]:
     return survey(folder)[0]
 
 
-def survey(folder: str) -> tuple[dict[str, os.stat_result], dict[str, str]]:
+def survey(folder: str, *, names: Collection[str] = ()) -> tuple[dict[str, os.stat_result], dict[str, str]]:
     """The regular files below a folder with their stats, and the links to places inside of it: path → relative target.
 
-    Links to places outside are followed, since nothing else brings along what they lead to.
+    Links to places outside are followed, since nothing else brings along what they lead to. With `names` only what is
+    called by them counts, and what is not is outside.
     """
     files: dict[str, os.stat_result] = {}
     links: dict[str, str] = {}
@@ -226,16 +274,20 @@ def survey(folder: str) -> tuple[dict[str, os.stat_result], dict[str, str]]:
     def walk(below: str, ways: tuple[str, ...]) -> None:
         for entry in _entries(os.path.join(folder, below)):
             path = os.path.join(below, entry.name)
+            meant = is_meant(path, names)
+            if not meant and not may_hold(path, names):
+                continue
             try:
                 info = entry.stat()
                 real = os.path.realpath(entry.path) if entry.is_symlink() else ""
             except OSError:
                 continue  # went away while we looked, or a dangling link
-            if real.startswith(os.path.join(top, "")):
+            if real.startswith(os.path.join(top, "")) and is_meant(os.path.relpath(real, top), names):
                 links[path] = os.path.relpath(os.path.relpath(real, top), below or ".")
             elif stat.S_ISREG(info.st_mode) or (stat.S_ISDIR(info.st_mode) and not os.access(entry.path, os.R_OK)):
                 # A folder that may not be read is named, so that whoever copies it fails: its files would be missing.
-                files[path] = info
+                if meant:
+                    files[path] = info
             elif stat.S_ISDIR(info.st_mode) and real not in ways:
                 walk(path, (*ways, real) if real else ways)
 

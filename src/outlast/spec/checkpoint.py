@@ -1,0 +1,78 @@
+"""`[checkpoint]`: the folder, or the files, that a program saves to and resumes from. No IO."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from outlast.spec import fields, quantity
+from outlast.spec.reader import Reader, count, text
+from outlast.spec.spec import CheckpointSpec
+
+# What programs call their checkpoints when these are files.
+_FILE = re.compile(
+    r"\.(pth?|ckpt|pkl|pickle|h5|hdf5|keras|np[yz]|safetensors|joblib|onnx|weights|json|ya?ml|txt|csv|bin|db|sqlite3?"
+    r"|tar|t?gz|zip|zst|th|model|mdl|ubj|cbm|bst|msgpack|eqx|params|pdparams|pdopt|cbsnapshot|jsonl|parquet)$",
+    re.IGNORECASE,
+)
+_PATTERN = re.compile(r"[*?[]")
+_NOWHERE: tuple[str, tuple[str, ...]] = ("", ())
+
+
+def read_checkpoint(reader: Reader) -> CheckpointSpec:
+    if reader.table and "path" not in reader.table:
+        reader.wrong("path", "missing; which folder or file does the program write its checkpoints to?")
+    path, names = reader.take("path", _path, _NOWHERE)
+    checkpoint = CheckpointSpec(
+        path=path,
+        names=names,
+        every_s=reader.take("every", quantity.duration_s, 0.0),
+        keep=reader.take("keep", count, CheckpointSpec().keep),
+        keep_every=reader.take("keep_every", count, 0),
+        keep_best=reader.take("keep_best", _best, ""),
+        keep_best_count=reader.take("keep_best_count", count, 1),
+    )
+    if "keep_best_count" in reader.table and "keep_best" not in reader.table:
+        reader.wrong("keep_best_count", 'best by what? Add keep_best = "min:loss"')
+    reader.finish()
+    return checkpoint
+
+
+def _path(value: Any) -> tuple[str, tuple[str, ...]]:
+    """The folder, and what in it is meant if not all of it. A folder is made before the program starts, so what reads
+    like a file must not be taken for one: the program could not write its file there. A list is of names, whatever they
+    are like."""
+    if isinstance(value, list):
+        if not value:
+            raise ValueError("must not be empty")
+        return _together([fields.inside(item) for item in value])
+    path = fields.inside(value)
+    if text(value).rstrip().endswith("/"):
+        return _folder(path)
+    return _together([path]) if _FILE.search(path) or _PATTERN.search(path) else _folder(path)
+
+
+def _folder(path: str) -> tuple[str, tuple[str, ...]]:
+    if _PATTERN.search(path):
+        raise ValueError(f"{path!r} has a pattern, and is to be a folder; leave the `/` at the end away")
+    return path, ()
+
+
+def _together(paths: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The deepest folder that has all of them, and their names there."""
+    if "." in paths:
+        raise ValueError('"." is all of the code folder; write path = "." for that')
+    parts = [path.split("/") for path in paths]
+    depth = 0
+    while all(len(part) > depth + 1 and part[depth] == parts[0][depth] for part in parts):
+        if _PATTERN.search(parts[0][depth]):
+            break
+        depth += 1
+    return "/".join(parts[0][:depth]) or ".", tuple(dict.fromkeys("/".join(part[depth:]) for part in parts))
+
+
+def _best(value: Any) -> str:
+    order, _, metric = text(value).partition(":")
+    if order not in ("min", "max") or not metric.strip() or not metric.isprintable():
+        raise ValueError(f'expected "min:METRIC" or "max:METRIC", such as "min:loss", got {value!r}')
+    return f"{order}:{metric.strip()}"

@@ -1,0 +1,35 @@
+"""Which files of a folder are meant where not all of them are: by names and patterns, as `[checkpoint] path` has them.
+
+A `*` stays within a name. A folder that is named stands for everything in it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable
+
+# What SQLite keeps beside a database, and what TensorFlow makes of the name that it is told.
+_BESIDE = ("", "-journal", "-wal", "-shm", ".index", ".data-*")
+
+
+def with_company(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, and those of the files without which theirs are worth nothing."""
+    found = [name + beside for name in names for beside in _BESIDE]
+    # TensorFlow finds the newest of its checkpoints by this one.
+    found += [name.rpartition("/")[0] + "/checkpoint" for name in names if name.endswith(".ckpt")]
+    return tuple(name.lstrip("/") for name in found)
+
+
+def is_meant(path: str, names: Collection[str]) -> bool:
+    """Is it one of these, or in one of these? No names mean everything."""
+    return not names or any(_meets(path, name) and path.count("/") >= name.count("/") for name in names)
+
+
+def may_hold(path: str, names: Collection[str]) -> bool:
+    """May something below this folder be one of these?"""
+    return not names or any(_meets(path, name) for name in names)
+
+
+def _meets(path: str, name: str) -> bool:
+    """As far as both go."""
+    return all(map(fnmatch.fnmatchcase, path.split("/"), name.split("/")))

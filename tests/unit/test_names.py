@@ -1,0 +1,96 @@
+"""Checkpoints that are some files of a folder: found, put back, and nothing else touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outlast.workspace.bucket import open_bucket
+from outlast.workspace.checkpoints import Manifest, restore, survey, write_manifest
+from outlast.workspace.names import is_meant, may_hold, with_company
+from outlast.workspace.parts import Parts, upload_files
+from outlast.workspace.state import Checkpoint
+
+RUN = "r"
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def committed(workspace: Path, folder: Path, paths: list[str]) -> Checkpoint:
+    parts = Parts(open_bucket(str(workspace)), RUN, 1)
+    files = upload_files(parts, str(folder), paths)
+    write_manifest(parts.bucket, Manifest(run=RUN, checkpoint="c1", attempt=1, files=files))
+    return Checkpoint(id="c1", attempt=1, step=None, at=0.0, bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "names", "meant", "below"),
+    [
+        ("model.pt", ("model.pt",), True, True),
+        ("model.pt.tmp", ("model.pt",), False, False),
+        ("model.pt/part-1", ("model.pt",), True, True),
+        ("logs", ("logs/version_*/last.ckpt",), False, True),
+        ("logs/version_3", ("logs/version_*/last.ckpt",), False, True),
+        ("logs/version_3/last.ckpt", ("logs/version_*/last.ckpt",), True, True),
+        ("logs/version_3/first.ckpt", ("logs/version_*/last.ckpt",), False, False),
+        ("sub/model.pt", ("*.pt",), False, False),
+        (".hidden.pt", ("*.pt",), True, True),
+        ("anything", (), True, True),
+    ],
+)
+def test_a_name_means_a_file_or_all_of_a_folder(path: str, names: tuple[str, ...], meant: bool, below: bool) -> None:
+    assert (is_meant(path, names), may_hold(path, names)) == (meant, below)
+
+
+def test_what_belongs_to_a_name_comes_along(tmp_path: Path) -> None:
+    write(tmp_path, cp_dot_ckpt_dot_index="i", checkpoint="c", train_dot_py="code")
+    write(tmp_path, **{"cp_dot_ckpt_dot_data-00000-of-00001": "d"})
+    files, _ = survey(str(tmp_path), names=with_company(["cp.ckpt"]))
+    assert sorted(files) == ["checkpoint", "cp.ckpt.data-00000-of-00001", "cp.ckpt.index"]
+    assert "deep/study.db-wal" in with_company(["deep/study.db"])
+
+
+def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
+    write(tmp_path, **{"model-5_dot_pt": "five"})
+    (tmp_path / "latest.pt").symlink_to("model-5.pt")
+    assert list(survey(str(tmp_path), names=["latest.pt"])[0]) == ["latest.pt"]
+    assert survey(str(tmp_path), names=["*.pt"])[1] == {"latest.pt": "model-5.pt"}
+
+
+def test_a_restore_replaces_what_is_meant_and_nothing_else(tmp_path: Path) -> None:
+    source, folder, elsewhere = tmp_path / "source", tmp_path / "work", tmp_path / "elsewhere"
+    write(source, model_dot_pt="saved", best__model_dot_pt="best")
+    saved = committed(tmp_path / "workspace", source, ["best/model.pt", "model.pt"])
+    write(folder, model_dot_pt="stale", best__old_dot_pt="stale", train_dot_py="code")
+    write(elsewhere, precious="kept")
+    (folder / "model.pt-wal").symlink_to(elsewhere / "precious")
+    names = with_company(["model.pt", "best"])
+    manifest, problems = restore(open_bucket(str(tmp_path / "workspace")), RUN, [saved], str(folder), names=names)
+    assert (manifest is not None, problems) == (True, [])
+    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert found == {"model.pt": "saved", "best/model.pt": "best", "train.py": "code"}
+    assert (elsewhere / "precious").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "source", "work", "workspace"]
+
+
+def test_a_manifest_that_names_other_files_is_refused(tmp_path: Path) -> None:
+    source, folder, elsewhere = tmp_path / "source", tmp_path / "work", tmp_path / "elsewhere"
+    write(source, train_dot_py="evil", out__model_dot_pt="evil")
+    write(folder, train_dot_py="code")
+    elsewhere.mkdir()
+    (folder / "out").symlink_to(elsewhere)
+    bucket = open_bucket(str(tmp_path / "workspace"))
+    for paths, names in ((["train.py"], ["model.pt"]), (["out/model.pt"], ["out/model.pt"])):
+        saved = committed(tmp_path / "workspace", source, paths)
+        manifest, problems = restore(bucket, RUN, [saved], str(folder), names=names)
+        assert manifest is None
+        assert "none of the files that this run's checkpoints have" in problems[0]
+        bucket.delete("runs/r/checkpoints/c1/manifest.json")
+    assert (folder / "train.py").read_text() == "code"
+    assert list(elsewhere.iterdir()) == []
