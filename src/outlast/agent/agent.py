@@ -102,6 +102,7 @@ class Agent:
         except Ended as ended:
             say(ended.why)
             if ended.result is not None:
+                self._write_log(1, self.remarks.take())  # there was no command, whose output would have brought them
                 self.attempt.end(ended.result, exit_code=None)
         except BaseException as problem:
             # Our own bug, or nothing that we know: say so, or the supervisor can only say that a machine went off.
@@ -268,7 +269,8 @@ class Agent:
             raise Ended(why, Verdict(finished=False, outcome="broken", why=why)) from problem
 
     def _write_log(self, number: int, body: bytes) -> None:
-        self._insist(lambda: logs.write_piece(self.workspace.bucket, self.run, self.number, number, body))
+        if body:
+            self._insist(lambda: logs.write_piece(self.workspace.bucket, self.run, self.number, number, body))
 
     def _write_metrics(self, number: int, body: bytes) -> None:
         self._insist(lambda: metrics.write_piece(self.workspace.bucket, self.run, self.number, number, body))

@@ -21,6 +21,8 @@ _LAST_WORDS_S = 1.0
 # What goes wrong every second is said every ten minutes.
 _SAY_AGAIN_S = 600.0
 _REMARKS_MAX = 200
+# A remark waits so long for the end of the program's line. What has no end by then is a progress bar, or a question.
+_LINE_ENDS_S = 2.0
 
 
 def say(text: str) -> None:
@@ -64,6 +66,7 @@ class Remarks:
         self._clock = clock
         self._lock = threading.Lock()
         self._lines: list[bytes] = []
+        self._since = math.inf
         self._said_at: dict[str, float] = {}
 
     def add(self, text: str) -> None:
@@ -75,13 +78,19 @@ class Remarks:
             if len(self._said_at) == _REMARKS_MAX:
                 text = "there is more to say, which is on the machine's serial console alone"
             self._said_at[text] = now
+            self._since = min(self._since, now)
             self._lines.append(f"outlast: {text}\n".encode(errors="backslashreplace"))
 
     def take(self) -> bytes:
         """What was not taken yet."""
         with self._lock:
-            lines, self._lines = self._lines, []
+            lines, self._lines, self._since = self._lines, [], math.inf
         return b"".join(lines)
+
+    def waited_s(self) -> float:
+        """For how long the oldest has waited; less than nothing if none does."""
+        with self._lock:
+            return self._clock() - self._since
 
 
 class OutputPump:
@@ -138,14 +147,16 @@ class OutputPump:
                 self._flush()
                 flushed_at = time.monotonic()
         self._append(self._mask.feed(b"", last=True))
-        self._append_remarks()
+        self._append_remarks(last=True)
         self._flush()
 
     def _append(self, body: bytes) -> None:
         self._buffer += body
         self._within_a_line = not body.endswith(b"\n") if body else self._within_a_line
 
-    def _append_remarks(self) -> None:
+    def _append_remarks(self, *, last: bool = False) -> None:
+        if self._within_a_line and not last and self._remarks.waited_s() < _LINE_ENDS_S:
+            return  # a long line comes in pieces, and one that is read by a program must stay in one
         if remarks := self._mask.hide(self._remarks.take()):
             self._append(b"\n" + remarks if self._within_a_line else remarks)
 
@@ -168,7 +179,7 @@ class OutputPump:
     def write_remarks(self) -> None:
         """What was remarked after the end of the output."""
         if not self._thread.is_alive():  # else it will do so itself
-            self._append_remarks()
+            self._append_remarks(last=True)
             self._flush()
 
     def finish(self, *, within_s: float) -> None:

@@ -77,6 +77,8 @@ class Follower:
                 self.reader = LogReader(self.workspace.bucket, self.run, event.attempt)
             elif isinstance(event, ev.Stopped | ev.Lost | ev.Finished):
                 self._read_logs()
+                if not self.story.state.attempts[event.attempt - 1].started_at:
+                    self._show_early(event.attempt)
                 if self._rest:
                     self._show(b"\n")  # its last line, which had no end
             if not isinstance(event, _SILENT):
@@ -91,6 +93,11 @@ class Follower:
             self._show(body)
             moved = True
         return moved
+
+    def _show_early(self, attempt: int) -> None:
+        """What the agent said of an attempt whose command never began. The one before it may still be talking."""
+        for body in LogReader(self.workspace.bucket, self.run, attempt).read():
+            self._show(body if self.at_line_start else b"\n" + body)
 
     def _show(self, body: bytes) -> None:
         if self.prefix:

@@ -48,6 +48,27 @@ def test_remarks_are_lines_of_their_own_in_the_log_and_tell_no_secret() -> None:
     assert written[3:] == [b"outlast: not copied: ***\n"]
 
 
+def test_a_remark_waits_for_the_end_of_the_line_that_the_program_is_writing() -> None:
+    reading, writing = os.pipe()
+    written: list[bytes] = []
+    remarks = Remarks(clock=lambda: 0.0)
+    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb", buffering=0) as program:
+        pump = OutputPump(pipe, lambda _, body: written.append(body), mask=Mask([]), every_s=0.0, remarks=remarks)
+        program.write(b'{"loss": ')
+        eventually(lambda: bool(written), what="half a line")
+        remarks.add("no room")
+        program.write(b"0.5")
+        eventually(lambda: b"".join(written).endswith(b"0.5"), what="more of it")
+        program.write(b"}\n")
+        eventually(lambda: b"room" in b"".join(written), what="the remark")
+        program.write(b"then")
+        eventually(lambda: b"".join(written).endswith(b"then"), what="a line without an end")
+        remarks.add("no room at all")
+        program.close()
+        pump.finish(within_s=10)
+    assert b"".join(written) == b'{"loss": 0.5}\noutlast: no room\nthen\noutlast: no room at all\n'
+
+
 def test_what_goes_wrong_every_second_is_not_said_every_second() -> None:
     now = 0.0
     remarks = Remarks(clock=lambda: now)
