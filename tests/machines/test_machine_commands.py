@@ -9,9 +9,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Needs
+from outlast.machines.make import Wish, make
+from outlast.workspace.hand import Hand
+from outlast.workspace.lease import computer
 from tests.machines.conftest import Bench, needs_ssh
 from tests.waiting import eventually
 
@@ -171,7 +175,10 @@ def test_a_stopped_machine_and_one_deleted_under_our_feet(bench: Bench) -> None:
     assert listed(bench) == {}
 
 
-def test_ctrl_c_while_it_boots_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM], ids=lambda number: number.name)
+def test_ctrl_c_or_a_closed_terminal_while_it_boots_leaves_nothing(
+    bench: Bench, tmp_path: Path, number: signal.Signals
+) -> None:
     # An ssh that never gets through, so that there is time to press the key.
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -180,12 +187,36 @@ def test_ctrl_c_while_it_boots_leaves_nothing(bench: Bench, tmp_path: Path) -> N
     bench.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
     process = bench.start("machine", "create", "box")
     eventually((programs / "ssh.called").exists, within_s=20)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130, output
     assert "deleting box again" in output
+    assert "may still come up" not in output
     assert bench.cloud.machines() == []
     assert bench.hands.all() == []
+
+
+def test_what_a_killed_maker_has_left_is_told_and_reaped(bench: Bench) -> None:
+    """Killed before the launch it leaves a record, and after it a machine."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    killed = f"{computer()}:{gone.pid}"
+    _, box = make(bench.cloud, bench.hands, Wish(name="box", needs=Needs(), boot=Boot()))
+    for hand in (box, Hand(name="never", id="n", cloud="local")):
+        body = msgspec.json.encode(msgspec.structs.replace(hand, by=killed))
+        bench.hands.bucket.put(f"machines/{hand.name}.json", body)
+    told = bench.outlast("machine", "list").stdout
+    assert told.count("whoever was making it is gone; `outlast reap` deletes it") == 2, told
+    assert "forget never: no such machine is there" in bench.outlast("reap", "--dry-run").stdout
+    assert len(bench.hands.all()) == 2
+    assert bench.outlast("reap").returncode == 0
+    assert (list(bench.hands.all()), list(bench.cloud.machines())) == ([], [])
+
+
+def test_the_record_of_somebody_who_is_still_at_it_is_no_prey_of_the_reaper(bench: Bench) -> None:
+    bench.hands.create(Hand(name="box", id="b", cloud="local"))
+    assert bench.outlast("reap").stdout == "no machine is left over\n"
+    assert bench.hands.find("box") is not None
 
 
 def test_a_machine_that_lets_nobody_in_is_there_and_is_said_to_be(bench: Bench, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import click
 _LOOK = "stopped looking; what was looked at goes on"
 _NOTHING = "stopped; nothing was changed"
 _HALF = "stopped half way; the same command goes on from there"
-_MACHINE = "a machine that was asked for may still come up, and cost: see `outlast machine list`"
 _REPEAT = "it may be done or not; the same command does what is left"
 _RUN = (
     "a run that was submitted goes on: `outlast ps`; `outlast logs -f last` follows it, `outlast cancel last` ends it"
@@ -48,7 +47,7 @@ LEAVES = {
     "sweep start": "trials that run go on; `outlast sweep resume` takes the sweep up again",
     "sweep stop": _REPEAT,
     "machine cp": _HALF,
-    "machine create": f"stopped waiting; {_MACHINE}, and `outlast machine delete NAME` ends it",
+    "machine create": "stopped; what there was of it is deleted again, and `outlast reap` finds it if that failed",
     "machine delete": f"{_REPEAT}; until then it costs",
     "machine keep": "stopped keeping; the machines go on, and nobody revives them",
     "machine list": _LOOK,
@@ -59,7 +58,7 @@ LEAVES = {
     "machine snapshot": "the image may still be made: `outlast image list`; the machine may be stopped",
     "machine ssh": "left the machine; it goes on, and costs: `outlast machine list`",
     "machine ssh-config": _REPEAT,
-    "machine start": f"stopped waiting; {_MACHINE}",
+    "machine start": "stopped waiting; it may still come up, and cost: see `outlast machine list`",
     "machine stop": f"{_REPEAT}; until it is off it costs",
     "image build": "stopped the build; its machine is deleted, and `outlast reap` finds it if that failed",
     "image delete": _REPEAT,

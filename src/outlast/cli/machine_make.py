@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from outlast.cli.complete import complete_family, complete_image
+from outlast.cli.interrupted import interruptible
 from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of, name_argument, workshop, workshops
 from outlast.cli.options import json_option, tell_prices, workspace_option
 from outlast.cli.project import parse_assignment, unreadable
@@ -55,8 +56,8 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
     wait_s = _read("--wait", words.pop("wait"), duration_s, None)
     cloud, wish = _wish(hands, name, cloud_name, like, words)
     note(f"making {name} on {cloud.name}")
-    machine, hand = make(cloud, hands, wish, say=note)
-    with ExitStack() as undo:
+    with interruptible(), ExitStack() as undo:
+        machine, hand = make(cloud, hands, wish, say=note)
         # Interrupted, or the workspace is gone: a machine that nobody was told of must not go on billing.
         undo.callback(unmake, cloud, hands, hand, say=note)
         undo.callback(note, f"deleting {name} again")
@@ -223,7 +224,9 @@ def remarks(sight: Sight) -> list[str]:
     said = []
     if sight.bills_for_nothing:
         said.append("stopped, and its disk bills")
-    if sight.machine is None:
+    if sight.abandoned:
+        said.append(f"whoever was {sight.status} it is gone; `outlast reap` deletes it")
+    elif sight.machine is None:
         said.append(f"`outlast machine delete {sight.name}` forgets it")
     elif sight.machine.why not in ("", sight.status):
         said.append(sight.machine.why)

@@ -21,6 +21,7 @@ from outlast.workspace.transfer import words
 
 if TYPE_CHECKING:
     from outlast.cluster.record import Cluster, Clusters
+    from outlast.workspace.hand import Hand
 
 # Whoever reaps by hand does not wait as long for another head of a cluster as its workers do; heads speak every 10 s.
 _HEAD_S = 30.0
@@ -124,10 +125,13 @@ def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
 def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     """Delete every machine of this workspace that no live run owns: running, stopped or half created.
 
-    What is left of a cluster whose `up` or `down` was killed is taken down.
+    What is left of a cluster whose `up` or `down` was killed is taken down, and records of machines that never came
+    are dropped.
     """
     from outlast.cluster.down import abandoned
     from outlast.cluster.record import Clusters
+    from outlast.front.clouds import workshops
+    from outlast.machines import care
 
     workspace = find_workspace(workspace_url)
     observer = onlooker(workspace)
@@ -136,7 +140,8 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
     clusters = Clusters(workspace)
     left = abandoned(clusters)
-    _print_doomed(doomed, left, as_json=as_json)
+    stale = care.left_over(observer.hands, workshops(workspace))
+    _print_doomed(doomed, left, stale, as_json=as_json)
     code = tell_damaged(observer.damaged, observer.hands.damaged, clusters.damaged, so="; its machines are left alone")
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds(workspace))
@@ -145,18 +150,22 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
         code = _carry_out(supervisor, doomed) or code
     if left and not dry_run:
         code = _take_down(clusters, left) or code
+    for hand in stale if not dry_run else ():
+        care.forget(observer.hands, hand.name)
     return code
 
 
-def _print_doomed(doomed: list[Step], left: list[Cluster], *, as_json: bool) -> None:
+def _print_doomed(doomed: list[Step], left: list[Cluster], stale: list[Hand], *, as_json: bool) -> None:
     told = {cluster.name: f"take down {cluster.name}: its `{_BY[cluster.phase]}` was killed" for cluster in left}
+    dropped = {hand.name: f"forget {hand.name}: no such machine is there, and nobody is making one" for hand in stale}
     if as_json:
         import json
 
         forgotten = [{"step": "takedown", "cluster": name, "text": text} for name, text in told.items()]
+        forgotten += [{"step": "forgetmachine", "machine": name, "text": text} for name, text in dropped.items()]
         click.echo(json.dumps([*map(_as_data, doomed), *forgotten], indent=2))
     else:
-        lines = [*map(describe, doomed), *told.values()]
+        lines = [*map(describe, doomed), *told.values(), *dropped.values()]
         click.echo("\n".join(lines) or "no machine is left over")
 
 

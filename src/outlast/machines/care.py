@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from outlast.clouds.cloud import LABEL_HAND, Image, Machine, Workshop
-from outlast.errors import BadRequest, NotFound, UsageError
+from outlast.errors import BadRequest, CloudError, Damaged, NotFound, UsageError
 from outlast.machines import sshfiles
 from outlast.machines.bill import close
-from outlast.workspace.hand import Hand, Hands
+from outlast.workspace.hand import Hand, Hands, cluster_of
 
 
 def start(cloud: Workshop, hands: Hands, name: str) -> None:
@@ -41,6 +42,25 @@ def forget(hands: Hands, name: str) -> None:
     hands.bucket.delete(f"keep/{name}.json")
     hands.remove(name)
     sshfiles.forget_machine(name)
+
+
+def left_over(hands: Hands, clouds: Mapping[str, Workshop]) -> list[Hand]:
+    """Records of machines that never came, or are gone: whoever was making or deleting them was killed. Those of
+    clouds that do not answer are left alone, and those of a cluster go with it."""
+    found = []
+    for hand in hands.all():
+        try:
+            view = hands.view(hand.name)
+            clustered = cluster_of(hand.purpose) and hands.cluster(cluster_of(hand.purpose)) is not None
+            if view is None or not view.abandoned or clustered or hand.cloud not in clouds:
+                continue
+            if clouds[hand.cloud].machine(hand.name).labels.get(LABEL_HAND) != hand.id:
+                found.append(hand)  # a namesake has come since
+        except NotFound:
+            found.append(hand)
+        except (CloudError, Damaged):
+            continue
+    return found
 
 
 def packages_key(name: str) -> str:

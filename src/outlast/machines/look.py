@@ -21,6 +21,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine | None = None
     hand: Hand | None = None
     drift: tuple[str, ...] = ()
+    # Whoever was making or deleting it is gone, and nobody goes on with it.
+    abandoned: bool = False
     workspace_id: str = ""
 
     @property
@@ -81,7 +83,15 @@ def see_all(
     seen = {(sight.cloud, sight.name) for sight in found if sight.hand}
     for hand in records.values():
         if (hand.cloud, hand.name) not in seen and hand.cloud in clouds and hand.cloud not in blind:
-            found.append(Sight(name=hand.name, cloud=hand.cloud, hand=hand, workspace_id=hands.workspace.id))
+            found.append(
+                Sight(
+                    name=hand.name,
+                    cloud=hand.cloud,
+                    hand=hand,
+                    abandoned=_abandoned(hands, hand),
+                    workspace_id=hands.workspace.id,
+                )
+            )
     return sorted(found, key=lambda sight: (sight.cloud, sight.name)), blind
 
 
@@ -103,8 +113,16 @@ def _sight(cloud: Workshop, hands: Hands, machine: Machine, records: Mapping[str
         machine=machine,
         hand=hand,
         drift=drift,
+        abandoned=hand is not None and _abandoned(hands, hand),
         workspace_id=hands.workspace.id,
     )
+
+
+def _abandoned(hands: Hands, hand: Hand) -> bool:
+    if hand.phase == "ready":
+        return False
+    view = hands.view(hand.name)
+    return view is not None and view.abandoned
 
 
 def _drifted(cloud: Workshop, machine: Machine, born: Facts) -> Iterator[str]:
