@@ -77,6 +77,7 @@ class Station:
             return
         if hand.until_idle and hand.by.rpartition(":")[0] == computer():
             self.hands.write(msgspec.structs.replace(hand, phase="ready"))
+            self.met = True  # the dead one was done with its runs; nobody need wait for a first one again
 
     def _record(self) -> Hand | None:
         """Our record, while we are wanted."""
