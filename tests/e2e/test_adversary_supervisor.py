@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
+from outlast.clouds.cloud import Boot, Machine, Offer
 from outlast.clouds.local.catalog import ZONES
+from outlast.clouds.local.cloud import LocalCloud
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.world import Lose
 from outlast.workspace.story import event_key
@@ -89,3 +95,38 @@ def test_a_live_run_whose_pulse_was_lost_gets_a_new_one(home: Home) -> None:
     home.workspace.bucket.delete(f"pulse/{run}")
     supervisor.round()
     assert run in home.workspace.pulses()
+
+
+class Unbootable(LocalCloud):
+    """Its machines go off before anybody can start an agent on them."""
+
+    def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
+        script = "#!/bin/sh\necho no room for outlast\nshutdown -h now\n"
+        return super().launch(offer, name, boot=msgspec.structs.replace(boot, script=script), labels=labels)
+
+
+def test_why_machines_end_before_the_command_begins_is_told_though_they_are_gone(home: Home) -> None:
+    home.cloud = Unbootable(str(home.root / "cloud"))
+    run = home.run("true")
+    supervisor = supervisor_of(home)
+    home.until(lambda: supervisor.round() == () and home.state(run).ending, "the end")
+    assert "never started in 8 attempts" in home.state(run).why
+    assert "no room for outlast" in home.state(run).why
+    assert home.machines() == []
+
+
+def test_what_was_found_out_before_the_command_could_start_is_in_the_log(home: Home) -> None:
+    save = "import os, time\nopen(os.environ['OUTLAST_CHECKPOINT_DIR'] + '/one', 'w').write('1')\ntime.sleep(600)\n"
+    home.write("save.py", save)
+    run = home.outlast("submit", "--secret", "TOKEN", "--", "python3", "save.py", TOKEN="hunter2").stdout.strip()
+    home.until(lambda: home.state(run).checkpoints, "a checkpoint")
+    for entry in list(home.workspace.bucket.list(f"runs/{run}/parts/")):
+        home.workspace.bucket.put(entry.key, b"damaged")
+    home.cloud.drop_secrets(home.workspace.secrets_name(run))
+    assert home.outlast("preempt", run, "--no-notice").returncode == 0
+    home.until(lambda: home.state(run).ending, "the end")
+    assert "secrets" in home.state(run).why
+    log = [line for line in home.log(run).splitlines() if line.startswith("outlast: ")]
+    assert log, home.log(run)
+    followed = home.outlast("logs", "-f", run)
+    assert log[0] in followed.stdout

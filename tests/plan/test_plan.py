@@ -139,6 +139,23 @@ def test_the_brake_stops_preemptions_without_progress() -> None:
     assert "no new checkpoint in 8 attempts" in step.why
 
 
+def test_one_whose_command_never_started_is_not_told_to_save_more_often() -> None:
+    events = [
+        event
+        for n in range(1, 9)
+        for event in (
+            placed(n, at=700.0),
+            ev.Lost(attempt=n, why="its console says last: no space left", at=701.0),
+            ev.Released(attempt=n, cost_usd=0.1, at=701.0),
+        )
+    ]
+    (step,) = plan(world(view(*events)))
+    assert isinstance(step, Fail)
+    assert "never started in 8 attempts" in step.why
+    assert "no space left" in step.why
+    assert "save" not in step.hint
+
+
 def refused(attempt: int, zone: str, until: float = NOW + 60) -> tuple[ev.Event, ...]:
     why = f"no capacity in {zone}"
     resting = (offer(zone).key,)

@@ -51,6 +51,8 @@ from outlast.workspace.workspace import Workspace
 _REST_S = 5.0
 _REST_MAX_S = 300.0
 _REST_QUOTA_S = 1800.0
+# As much of a machine's console as goes into a story.
+_CONSOLE_LINES, _CONSOLE_CHARACTERS = 3, 300
 
 
 class Applier:
@@ -81,8 +83,10 @@ class Applier:
             case Launch():
                 self._launch(step)
             case Lose():
-                event = ev.Lost(attempt=step.attempt, why=step.why, preempted=step.preempted, at=self.clock())
-                self._append(step.run, event)
+                why = step.why + self._last_words(step)
+                self._append(
+                    step.run, ev.Lost(attempt=step.attempt, why=why, preempted=step.preempted, at=self.clock())
+                )
             case Release():
                 self._release(step)
             case Reap():
@@ -111,6 +115,19 @@ class Applier:
         """The agent reads it with its next pulse, and treats it as a notice."""
         event = ev.Limited(limit=step.limit, why=step.why, hint=step.hint, grace_s=step.grace_s, at=self.clock())
         self._append(step.run, event)
+
+    def _last_words(self, step: Lose) -> str:
+        """What the console says of a machine that ended before its command began: it goes with the machine, and nothing
+        else could tell why."""
+        attempt = self.observer.state(step.run).attempts[step.attempt - 1]
+        if attempt.started_at or step.preempted:
+            return ""
+        try:
+            lines = [line.strip() for line in self.clouds[attempt.cloud].serial(attempt.machine).splitlines()]
+        except CloudError:
+            return ""  # a machine that vanished has none
+        told = " | ".join([line for line in lines if line][-_CONSOLE_LINES:])
+        return f"; its console says last: {told[-_CONSOLE_CHARACTERS:]}" if told else ""
 
     def _append(self, run: str, event: Event) -> bool:
         story = self.observer.watched[run].story

@@ -248,6 +248,12 @@ def failure(view: RunView) -> Fail | None:
     # One that serves others and saves nothing of its own has its progress where those are.
     serves = view.spec.member is not None and view.spec.member.until and not view.spec.checkpoint.path
     if state.fruitless >= limits.no_progress and not serves:
+        if last is not None and not any(a.started_at for a in state.attempts):
+            return Fail(
+                run=view.run,
+                why=f"its command was never started in {state.fruitless} attempts; the last time: {last.why}",
+                hint=f"what they boot with may be at fault: image, network, disk; see `outlast show {view.run}`",
+            )
         return Fail(
             run=view.run,
             why=f"no new checkpoint in {state.fruitless} attempts",
