@@ -44,7 +44,7 @@ def write_files(root: str, url: str, project: str = PROJECT) -> None:
 
 
 def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
-    """In the order in which they are printed: gcloud, gsutil, Google's Python clients, obstore, gcsfs."""
+    """In the order in which they are printed: gcloud, gsutil, Google's Python clients, obstore, other libraries."""
     return {
         # A folder of its own, so that real accounts and this one never meet.
         "CLOUDSDK_CONFIG": f"{root}/gcloud",
@@ -62,12 +62,21 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
         "GOOGLE_APPLICATION_CREDENTIALS": f"{root}/key.json",
         "GOOGLE_SERVICE_ACCOUNT": f"{root}/key.json",
         "GOOGLE_ALLOW_HTTP": "true",
-        **_NO_GRPC,
+        # tensorstore asks Google for a token whatever the key says, and waits for it without end.
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": TOKEN,
+        **_libraries(url),
     }
 
 
-# Else gcsfs asks for the kind of each bucket by gRPC first, and waits a minute for the answer.
-_NO_GRPC = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+def _libraries(url: str) -> dict[str, str]:
+    """For those who have a variable of their own for what STORAGE_EMULATOR_HOST says."""
+    return {
+        # Google's client in C++, which pyarrow is made with.
+        "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,
+        "TENSORSTORE_GCS_HTTP_URL": url,
+        # Else gcsfs asks for the kind of each bucket by gRPC first, and waits a minute for the answer.
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+    }
 
 
 def _endpoints(url: str) -> dict[str, str]:
@@ -87,7 +96,7 @@ def machine_variables(url: str) -> dict[str, str]:
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
         "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "1",
         "STORAGE_EMULATOR_HOST": url,
-        **_NO_GRPC,
+        **_libraries(url),
     }
 
 
