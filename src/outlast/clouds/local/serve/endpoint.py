@@ -55,6 +55,9 @@ class Endpoint:
         BucketRoutes(self._store).add_to(router)
         ObjectRoutes(self._store).add_to(router)
         InsertRoutes(self._store, uploads).add_to(router)
+        # Clients that take the server's address for that of the API, as Google's for Node do of STORAGE_EMULATOR_HOST.
+        # No bucket is hidden by it: names have three letters and more.
+        router.shorten("/storage/v1/b", "/b")
         # The XML API takes what is left, and a mistyped path of the JSON API is none of it.
         for word in sorted(RESERVED):
             router.close(f"/{word}/{{rest*}}")

@@ -41,11 +41,16 @@ class Router:
         self.faults = Faults()
         self._watch = watch
         self._routes: list[Route] = []
+        self._short: dict[str, str] = {}
 
     def add(self, method: str, path: str, handler: Handler, *, dialect: Dialect = "json", host: str = "") -> None:
         """`path` is like `/b/{bucket}/o/{object*}`: a name takes one segment, with a star all that are left."""
         pattern = path_pattern(path)
         self._routes.append(Route(method=method, pattern=pattern, handler=handler, dialect=dialect, host=host))
+
+    def shorten(self, path: str, short: str) -> None:
+        """`short`, and all below it, stands for `path`: in faults and to who watches, too."""
+        self._short[short] = path
 
     def close(self, path: str) -> None:
         """Routes that are added later take nothing of this."""
@@ -55,6 +60,7 @@ class Router:
     def answer(self, request: Request) -> Answer:
         """The handler's answer, or its refusal in the dialect of the route. Raises Reset."""
         dialect = _guess(request)
+        request.path = self._in_full(request.path)
         try:
             dialect, handler = self._find(request)
             answer = self._work(handler, request)
@@ -70,6 +76,12 @@ class Router:
             self._watch(request, answer)
         zip_answer(request, answer)
         return answer
+
+    def _in_full(self, path: str) -> str:
+        for short, full in self._short.items():
+            if path == short or path.startswith(f"{short}/"):
+                return full + path.removeprefix(short)
+        return path
 
     def _work(self, handler: Handler, request: Request) -> Answer:
         fault = self.faults.strike(request)

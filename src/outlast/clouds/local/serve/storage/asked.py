@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from outlast.clouds.local.serve.message import Request, whole_number
@@ -91,13 +92,29 @@ def byte_range(text: str, size: int) -> tuple[int, int] | None:
     return start, end - start
 
 
-def content_range(text: str) -> tuple[int | None, int | None]:
-    """`bytes 0-99/200` → first byte and size of the whole; None for what a star stands for."""
-    found = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", text.strip())
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Which bytes of a session a request brings."""
+
+    # None: it brings none, and asks how many there are.
+    first: int | None
+    # Of the whole; None while nobody knows it.
+    size: int | None
+    # `0-*`: what comes is all that is left, however much that is.
+    is_last: bool
+
+
+def content_range(text: str) -> Piece:
+    """`bytes 0-99/200`, `bytes 0-*/*`, `bytes */200`."""
+    found = re.fullmatch(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)", text.strip())
     if found is None:
         raise invalid(f"Failed to parse Content-Range header: {text}")
-    first, _, whole = found.groups()
-    return None if first is None else int(first), None if whole == "*" else int(whole)
+    first, last, whole = found.groups()
+    return Piece(
+        first=None if first is None else int(first),
+        size=None if whole == "*" else int(whole),
+        is_last=last == "*" and whole == "*",
+    )
 
 
 def check_bucket_name(name: object) -> str:

@@ -40,7 +40,8 @@ class BucketRoutes:
         router.add("GET", f"{_B}/iam/testPermissions", self.test_permissions)
         router.add("GET", f"{_B}/notificationConfigs", self.notifications)
         router.add("GET", f"{_B}/managedFolders", self.managed_folders)
-        router.add("GET", "/storage/v1/projects/{project}/serviceAccount", self.service_account)
+        for start in ("/storage/v1", ""):
+            router.add("GET", f"{start}/projects/{{project}}/serviceAccount", self.service_account)
 
     def insert(self, request: Request) -> Answer:
         given = request.json()

@@ -20,7 +20,7 @@ from outlast.clouds.local.serve.router import Router
 from outlast.clouds.local.serve.storage.asked import announced_sums, conditions_of, content_range
 from outlast.clouds.local.serve.storage.resources import OBJECT_FIELDS, object_resource, settable
 from outlast.clouds.local.serve.storage.store import Store
-from outlast.clouds.local.serve.storage.uploads import Upload, Uploads, check_sums
+from outlast.clouds.local.serve.storage.uploads import Uploads, check_sums
 from outlast.clouds.local.serve.storage.values import Stored, check_object_name
 
 _STARTS = ("/upload/storage/v1/b/{bucket}/o", "/resumable/upload/storage/v1/b/{bucket}/o")
@@ -91,19 +91,11 @@ def continue_session(uploads: Uploads, request: Request) -> Answer:
     upload = uploads.find("session", request.query["upload_id"])
     if upload.result is not None:
         return _shown(request, upload.result)
-    text = request.headers.get("content-range")
-    if text is None:
-        return _progress(request, _whole(uploads, upload, request))
-    first, whole = content_range(text)
-    if first is None:
-        return _progress(request, uploads.received(upload, whole=whole))
-    return _progress(request, uploads.append(upload, first, request.pieces(), whole=whole))
-
-
-def _whole(uploads: Uploads, upload: Upload, request: Request) -> Stored | int:
-    """All of it in one request, without saying so."""
-    result = uploads.append(upload, 0, request.pieces(), whole=None)
-    return result if isinstance(result, Stored) else uploads.finish(upload)
+    # A body that says nothing of itself is all of it.
+    piece = content_range(request.headers.get("content-range", "bytes 0-*/*"))
+    if piece.first is None:
+        return _progress(request, uploads.received(upload, whole=piece.size))
+    return _progress(request, uploads.append(upload, piece, request.pieces()))
 
 
 def _progress(request: Request, result: Stored | int) -> Answer:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal
 
 from outlast.clouds.local.serve.message import PIECE_BYTES
 from outlast.clouds.local.serve.refusal import Refused, invalid
+from outlast.clouds.local.serve.storage.asked import Piece
 from outlast.clouds.local.serve.storage.bodies import Staged
 from outlast.clouds.local.serve.storage.checksums import Checksums, crc32c_text, md5_text
 from outlast.clouds.local.serve.storage.database import tick_us
@@ -102,8 +103,9 @@ class Uploads:
                 return self._finish(upload, file)
             return _received(file)
 
-    def append(self, upload: Upload, start: int, pieces: Iterable[bytes], *, whole: int | None) -> Stored | int:
+    def append(self, upload: Upload, piece: Piece, data: Iterable[bytes]) -> Stored | int:
         """Take bytes from an offset on. The object if that was all of it, else how many bytes count now."""
+        start = piece.first or 0
         with self._file(upload) as file:
             have = _received(file)
             if start > have:
@@ -111,20 +113,16 @@ class Uploads:
             file.truncate(have)
             file.seek(have)
             skipped = have - start
-            for piece in pieces:
-                file.write(piece[skipped:])
-                skipped = max(0, skipped - len(piece))
+            for some in data:
+                file.write(some[skipped:])
+                skipped = max(0, skipped - len(some))
             file.flush()
             size = file.tell()
+            whole = size if piece.is_last else piece.size
             if whole is None or size < whole:
                 return _received(file)
             if size > whole:
                 raise invalid(f"The session has {size} bytes, which is more than the {whole} that were announced.")
-            return self._finish(upload, file)
-
-    def finish(self, upload: Upload) -> Stored:
-        """All that was sent is all there is."""
-        with self._file(upload) as file:
             return self._finish(upload, file)
 
     def _finish(self, upload: Upload, file: BinaryIO) -> Stored:
