@@ -1,4 +1,4 @@
-"""Requests as clients in other languages send them, told by hand: what they need and Google's Python client does not."""
+"""Requests as other clients send them, told by hand: what they need and Google's Python client does not."""
 
 from __future__ import annotations
 
@@ -52,3 +52,15 @@ def test_every_library_is_told_where_the_buckets_are(endpoint: Endpoint) -> None
     assert on_machines["TENSORSTORE_GCS_HTTP_URL"] == on_machines["CLOUD_STORAGE_EMULATOR_ENDPOINT"] == endpoint.url
     # A machine is who the metadata server says it is.
     assert "GOOGLE_AUTH_TOKEN_FOR_TESTING" not in on_machines
+
+
+def test_what_amazons_clients_ask_of_parts_and_google_lacks_is_refused(call: Caller) -> None:
+    """boto3's `copy` of more than 8 MB: each part was taken, as an empty one. The list was one of objects."""
+    call("PUT", "/box-1/from", b"body")
+    started = content(call("POST", "/box-1/to?uploads")).decode()
+    path = "/box-1/to?partNumber=1&uploadId=" + started.partition("<UploadId>")[2].partition("<")[0]
+    signed = {"Authorization": "AWS4-HMAC-SHA256 x", "x_amz_copy_source": "/box-1/from"}
+    answer = call("PUT", path, **signed)
+    assert (answer.status, b"<Code>NotImplemented</Code>" in content(answer)) == (501, True)
+    assert b"<Part>" not in content(call("GET", path.replace("partNumber=1&", "")))
+    assert call("GET", "/box-1?uploads").status == 501

@@ -127,6 +127,8 @@ class XmlRoutes:
 
     def read_bucket(self, request: Request) -> Answer:
         name, query = request.parts["bucket"], request.query
+        if "uploads" in query:
+            raise Refused(501, "notImplemented", "Uploads in parts that are under way are not listed here")
         if "location" in query:
             return _xml("LocationConstraint", escape(str(self._store.bucket(name).meta.get("location", "US"))))
         newer = query.get("list-type") == "2"
@@ -233,6 +235,9 @@ class XmlRoutes:
         return _xml("InitiateMultipartUploadResult", _tags("", Bucket=bucket, Key=name, UploadId=upload.id))
 
     def _put_part(self, request: Request) -> Answer:
+        if "x-goog-copy-source" in request.headers:
+            # Google has no such call. Taken for a part that was sent it would be an empty one.
+            raise Refused(501, "notImplemented", "A part cannot be a copy; copy the object in one request.")
         upload = self._uploads.find("parts", request.query["uploadId"])
         number = request.number("partNumber")
         if number is None or not 1 <= number <= _PARTS_MAX:
