@@ -15,7 +15,7 @@ from outlast.agent.process import Command
 from outlast.agent.score import metric_of
 from outlast.agent.still import copy, discard, has_room
 from outlast.agent.whole import SETTLED_S, Snapshot, is_there, look, rests, step_of
-from outlast.agent.writing import OpenFiles, being_written
+from outlast.agent.writing import OpenFiles, being_written, but_idle
 from outlast.errors import WorkspaceError
 from outlast.spec.spec import CheckpointSpec
 from outlast.workspace.bucket import check_key
@@ -147,7 +147,8 @@ class Saver:
         )
 
     def _is_being_written(self, command: Command) -> bool:
-        paths = {path for path in being_written(self.folder, command.members()) if is_meant(path, self.names)}
+        found = being_written(self.folder, command.members())
+        paths = but_idle(self.folder, (path for path in found if is_meant(path, self.names)), now=time.time())
         self._databases = databases_among(self.folder, paths, known=self._databases)
         self._open.see(paths - with_sides(self._databases), now=time.monotonic())
         if self._open.strange and not self._wondered:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -23,6 +24,8 @@ from outlast.workspace.checkpoints import survey
 SETTLED_S = 0.5
 RESTLESS_S = 10.0
 _STILL_S = 0.02
+# A folder of weights like Hugging Face's, to which nobody has written for so long, is no longer in the making.
+_GIVEN_UP_S = 60.0
 
 _UNFINISHED = re.compile(
     r"(^|/)[^/]*(\.tmp|\.temp|\.part|\.partial|\.incomplete|\.swp|~|\.orbax-checkpoint-tmp[^/]*|\.lock)(/|$)"
@@ -30,6 +33,9 @@ _UNFINISHED = re.compile(
 )
 # What Hugging Face writes before the weights.
 _DESCRIBES = re.compile(r"(generation_|adapter_|tokenizer_|preprocessor_|processor_)?config\.json|README\.md|.*\.jinja")
+# What it writes next. `model.pt` and `optimizer.pt` alone are a loop of somebody's own.
+_WEIGHTS = re.compile(r"(pytorch_|adapter_)?model.*\.(safetensors|bin)|.*\.index\.json|training_args\.bin")
+_NUMBERED = re.compile(r"checkpoint-(\d{1,18})")
 _NAMED = re.compile(r"step-\d{9}")
 _STEP = re.compile(
     r"(?:checkpoint|ckpt|step|model|iter|iteration|epoch|round|snapshot)[-_=]?(\d{1,18})(?!\d)", re.IGNORECASE
@@ -81,6 +87,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return (self.files, self.links) == (other.files, other.links)
 
 
+def is_plainly_unfinished(path: str) -> bool:
+    """Is it left out because of its name?"""
+    return _UNFINISHED.search(path) is not None
+
+
 def look(
     folder: str, *, names: tuple[str, ...] = (), logs: Collection[str] = (), databases: Collection[str] = ()
 ) -> Snapshot:
@@ -91,7 +102,7 @@ def look(
     def finished(path: str) -> bool:
         if path in names:
             return True  # what somebody names is meant, whatever it is called
-        return not _UNFINISHED.search(path) and not any(path.startswith(folder) for folder in unfinished)
+        return not is_plainly_unfinished(path) and not any(path.startswith(folder) for folder in unfinished)
 
     kept = {path: info for path, info in found.items() if finished(path)}
     marks = {path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()}
@@ -124,25 +135,47 @@ def _leads(path: str, target: str, kept: Mapping[str, os.stat_result]) -> bool:
 
 
 def _unfinished_folders(found: Mapping[str, os.stat_result]) -> list[str]:
-    """Folders of frameworks whose marker says that they are not whole."""
-    unfinished = []
-    folders = {os.path.dirname(path) for path in found}
-    for folder in folders:
-        names = {os.path.basename(path) for path in found if os.path.dirname(path) == folder}
-        prefix = f"{folder}/" if folder else ""
-        # Hugging Face: whole is where the trainer's state is and the marker is not.
-        if "checkpoint-is-incomplete.txt" in names:
-            unfinished.append(prefix)
-        elif re.fullmatch(r"checkpoint-\d+", os.path.basename(folder)) and "trainer_state.json" not in names:
-            # Accelerate uses the same name, and writes the states of its dice last.
-            accelerate = any(n.startswith("random_states_") for n in names)
-            begun = any(n.startswith(("model", "pytorch_model", "optimizer", "training_args")) for n in names)
-            if (begun and not accelerate) or all(_DESCRIBES.fullmatch(n) for n in names):
-                unfinished.append(prefix)
+    """Folders of frameworks whose marker says that they are not whole. The top one is "", as its paths begin."""
+    inside: dict[str, dict[str, os.stat_result]] = {}
+    for path, info in found.items():
+        inside.setdefault(os.path.dirname(path), {})[os.path.basename(path)] = info
+    newest: dict[str, int] = {}
+    for path in {above for folder in inside for above in _and_above(folder)}:
+        if numbered := _NUMBERED.fullmatch(os.path.basename(path)):
+            beside = os.path.dirname(path)
+            newest[beside] = max(newest.get(beside, 0), int(numbered[1]))
+
+    def unfinished(folder: str, files: Mapping[str, os.stat_result]) -> bool:
         # PyTorch's distributed checkpoints write `.metadata` last.
-        if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
-            unfinished.append(prefix)
-    return [prefix for prefix in unfinished if prefix]
+        if any(name.endswith(".distcp") for name in files) and ".metadata" not in files:
+            return True
+        # Hugging Face: whole is where the trainer's state is and the marker is not.
+        if "checkpoint-is-incomplete.txt" in files:
+            return bool(folder)
+        numbered = _NUMBERED.fullmatch(os.path.basename(folder))
+        if numbered is None or "trainer_state.json" in files:
+            return False
+        return int(numbered[1]) == newest[os.path.dirname(folder)] and _is_in_the_making(files)
+
+    return [f"{folder}/" if folder else "" for folder, files in inside.items() if unfinished(folder, files)]
+
+
+def _is_in_the_making(files: Mapping[str, os.stat_result]) -> bool:
+    """May this be a folder of Hugging Face's whose last file is still to come? Loops that are somebody's own give their
+    folders the same name, with `save_pretrained` the same files, and never write that last one."""
+    if all(_DESCRIBES.fullmatch(name) for name in files):
+        return True
+    # Accelerate uses the same name, too, and writes the states of its dice last.
+    if not any(_WEIGHTS.fullmatch(name) for name in files) or any(name.startswith("random_states_") for name in files):
+        return False
+    changed_at = max(info.st_mtime for info in files.values())
+    return "training_args.bin" in files or abs(time.time() - changed_at) < _GIVEN_UP_S
+
+
+def _and_above(folder: str) -> Iterator[str]:
+    while folder:
+        yield folder
+        folder = os.path.dirname(folder)
 
 
 def step_of(snapshot: Snapshot) -> int | None:

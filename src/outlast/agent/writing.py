@@ -7,11 +7,16 @@ import re
 import stat
 from collections.abc import Iterable
 
-# What nothing but a log is called.
-_LOG = re.compile(r"(^|/)(events\.out\.tfevents\.[^/]*|[^/]+\.(log|wandb)|nohup\.out)$", re.IGNORECASE)
-# What stays open for so long and is named like this is a log, too. Large checkpoints may stay open, but by other names.
+from outlast.agent.whole import is_plainly_unfinished
+
+# What nothing but a log is called. CatBoost's for TensorBoard has no more of a name than this.
+_LOG = re.compile(r"(^|/)(events\.out\.tfevents[^/]*|[^/]+\.(log|wandb)|nohup\.out)$", re.IGNORECASE)
+# What stays open for so long and is named like this is a log, too; those in JSON are of CatBoost, Stable-Baselines3 and
+# Ray. Large checkpoints may stay open, but by other names.
 _STAYS_OPEN_S = 10.0
-_LIKE_A_LOG = re.compile(r"\.(out|err|txt|csv|tsv|jsonl|ndjson)$", re.IGNORECASE)
+_LIKE_A_LOG = re.compile(
+    r"\.(out|err|txt|csv|tsv|jsonl|ndjson)$|(^|/)(catboost_training|progress|result)\.json$", re.IGNORECASE
+)
 # Long enough that its owner should know that nothing is committed meanwhile.
 _STRANGE_S = 60.0
 
@@ -34,6 +39,19 @@ def being_written(folder: str, processes: Iterable[int]) -> frozenset[str]:
             except OSError:
                 continue  # closed while we looked
     return frozenset(found)
+
+
+def but_idle(folder: str, paths: Iterable[str], *, now: float) -> frozenset[str]:
+    """Without those that are left out anyway, and that nobody has written to for a while. What is being written under
+    such a name may be a part of a checkpoint whose other parts are there already; CatBoost keeps one open."""
+
+    def is_idle(path: str) -> bool:
+        try:
+            return is_plainly_unfinished(path) and now - os.stat(os.path.join(folder, path)).st_mtime >= _STAYS_OPEN_S
+        except OSError:
+            return False  # renamed just now
+
+    return frozenset(path for path in paths if not is_idle(path))
 
 
 class OpenFiles:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,9 @@ ACCELERATE = ["model.safetensors", "optimizer.bin", "scheduler.bin", "sampler.bi
         # Somebody's own files under the same name are judged by what moves.
         (["weights.npz"], True),
         (["config.json", "weights.npz"], True),
+        (["model.pt"], True),
+        (["model.pt", "optimizer.pt"], True),
+        (["model.pth.tar", "training_state.json"], True),
         # PyTorch's distributed checkpoints.
         (["__0_0.distcp"], False),
         (["__0_0.distcp", ".metadata"], True),
@@ -39,3 +44,32 @@ def test_a_folder_is_taken_when_its_framework_says_that_it_is_whole(
     for name in names:
         (folder / name).write_text("x")
     assert look(str(tmp_path)).paths == (sorted(f"checkpoint-10/{name}" for name in names) if whole else [])
+
+
+def test_a_loop_of_ones_own_with_save_pretrained_is_taken_when_it_has_gone_on(tmp_path: Path) -> None:
+    """It writes what the Trainer writes first, and never the state that the Trainer writes last."""
+    for step in (90, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        for name in ("config.json", "model.safetensors", "optimizer.pt"):
+            (tmp_path / f"checkpoint-{step}" / name).write_text("x")
+    assert {os.path.dirname(path) for path in look(str(tmp_path)).paths} == {"checkpoint-90"}
+    long_ago = time.time() - 61.0
+    for path in (tmp_path / "checkpoint-100").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    assert {os.path.dirname(path) for path in look(str(tmp_path)).paths} == {"checkpoint-90", "checkpoint-100"}
+
+
+def test_the_trainer_may_take_its_time_between_two_files(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-100").mkdir()
+    for name in HF:
+        (tmp_path / "checkpoint-100" / name).write_text("x")
+        os.utime(tmp_path / "checkpoint-100" / name, (1.0, 1.0))
+    assert not look(str(tmp_path)).paths
+
+
+def test_a_distributed_checkpoint_may_be_the_checkpoint_folder_itself(tmp_path: Path) -> None:
+    """As in PyTorch's tutorial, which saves to the same place each time."""
+    (tmp_path / "__0_0.distcp").write_text("x")
+    assert not look(str(tmp_path)).paths
+    (tmp_path / ".metadata").write_text("x")
+    assert look(str(tmp_path)).paths == [".metadata", "__0_0.distcp"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.agent.whole import look
-from outlast.agent.writing import OpenFiles, being_written
+from outlast.agent.writing import OpenFiles, being_written, but_idle
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
@@ -28,6 +28,9 @@ def test_what_a_process_has_open_for_writing_is_told_and_what_it_reads_is_not(tm
         ("model.pt", False),
         ("epoch=3-step=300.ckpt", False),
         ("study.db", False),
+        ("catboost_info/catboost_training.json", True),
+        ("logs/progress.json", True),
+        ("population.json", False),
     ],
 )
 def test_a_log_is_what_is_called_like_one_and_stays_open(name: str, is_log: bool) -> None:
@@ -47,7 +50,14 @@ def test_a_log_is_what_is_called_like_one_and_stays_open(name: str, is_log: bool
 
 
 @pytest.mark.parametrize(
-    "name", ["runs/Nov17/events.out.tfevents.1794885356.vm.1.0", "train.log", "nohup.out", "a/run.wandb"]
+    "name",
+    [
+        "runs/Nov17/events.out.tfevents.1794885356.vm.1.0",
+        "catboost_info/learn/events.out.tfevents",
+        "train.log",
+        "nohup.out",
+        "a/run.wandb",
+    ],
 )
 def test_what_nothing_but_a_log_is_called_is_one_at_once(name: str) -> None:
     files = OpenFiles()
@@ -67,3 +77,13 @@ def test_a_log_comes_along_and_is_no_reason_to_wait(tmp_path: Path) -> None:
     assert after != before
     assert after.paths == ["train.log", "weights"]
     assert after.changed_at == os.stat(tmp_path / "weights").st_mtime
+
+
+def test_a_temporary_file_that_stays_open_and_idle_is_no_reason_to_wait(tmp_path: Path) -> None:
+    for name in ("index.tmp", "model.pt.tmp", "model.pt"):
+        (tmp_path / name).write_text("x")
+        os.utime(tmp_path / name, (100.0, 100.0))
+    os.utime(tmp_path / "model.pt.tmp", (105.0, 105.0))
+    names = ["index.tmp", "model.pt.tmp", "model.pt", "renamed.tmp"]
+    assert but_idle(str(tmp_path), names, now=109.0) == set(names)
+    assert but_idle(str(tmp_path), names, now=110.0) == {"model.pt.tmp", "model.pt", "renamed.tmp"}
