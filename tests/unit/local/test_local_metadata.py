@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import socket
@@ -165,6 +166,17 @@ def test_the_google_client_finds_what_it_asks_for(get: Any) -> None:
     token = get(f"{V1}/instance/service-accounts/default/token?scopes=a").json()
     assert token["access_token"]
     assert token["token_type"] == "Bearer"
+
+
+def test_an_identity_token_names_the_account_and_whom_it_is_for(get: Any) -> None:
+    place = f"{V1}/instance/service-accounts/default"
+    claims = get(f"{place}/identity?audience=https://mine.example&format=full").body.split(".")[1]
+    told = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    assert told["aud"] == "https://mine.example"
+    assert told["email"] == get(f"{place}/email").body
+    assert told["exp"] > time.time()
+    assert get(f"{place}/identity").status == 400
+    assert get(f"{V1}/instance/service-accounts/nobody/identity?audience=a").status == 404
 
 
 def test_waiting_ends_at_a_change_and_not_before(shared: LocalCloud, get: Any) -> None:

@@ -6,9 +6,11 @@ GET  /outlast/v1/secrets/<name>   the secrets that its attribute `outlast-secret
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +97,8 @@ class MetadataService:
             return Reply(405)
         if path.startswith("instance/service-accounts/") and path.endswith("/token"):
             return self._token(values, path)
+        if path.startswith("instance/service-accounts/") and path.endswith("/identity"):
+            return self._identity(values, path, request.query.get("audience", ""))
         try:
             value = metadata.find(values, path)
         except metadata.NoValue:
@@ -129,6 +133,20 @@ class MetadataService:
         token = {"access_token": f"local-{self._folder.name}", "expires_in": 3599, "token_type": "Bearer"}
         body = json.dumps(token)
         return Reply(200, body, "application/json", metadata.etag(body))
+
+    def _identity(self, values: dict[str, Any], path: str, audience: str) -> Reply:
+        """Who the machine is, for a service of the user's own. No key has signed it: to be read, not trusted."""
+        account = values["instance"]["service-accounts"].get("/".join(path.split("/")[2:-1]))
+        if account is None:
+            return Reply(404)
+        if not audience:
+            return Reply(400, "non-empty audience parameter required\n")
+        now, who = int(time.time()), {"email": account["email"], "email_verified": True, "sub": account["email"]}
+        claims = {"iss": "https://accounts.google.com", "aud": audience, "iat": now, "exp": now + 3600, **who}
+        parts = [{"alg": "RS256", "kid": "outlast-local", "typ": "JWT"}, claims, {}]
+        texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+        body = ".".join(texts)
+        return Reply(200, body, "text/html", metadata.etag(body))
 
     def _private(self, request: Request) -> Reply:
         known = self._attributes.get(ATTRIBUTE_TOKEN, "")
