@@ -40,6 +40,13 @@ def detach_disk(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
     return {"disks": [disk for disk in doc["disks"] if disk is not found[0]]}
 
 
+def patch(desk: Desk, call: Call) -> Doc:
+    """`gcloud compute disks update --size`: of what may be changed this way, the size is what a machine sees."""
+    if "sizeGb" not in call.body:
+        raise invalid("Invalid value for field 'resource': the size is all that can be changed here.")
+    return resize(desk, call)
+
+
 def resize(desk: Desk, call: Call) -> Doc:
     ref = call.ref("disks")
     doc = desk.find(ref)

@@ -29,6 +29,17 @@ _DISK_TYPES = {
 }
 _QUOTAS = (
     "CPUS",
+    # Scripts that look for a place with GPUs read these first, and take a missing one for none.
+    "NVIDIA_A100_GPUS",
+    "NVIDIA_L4_GPUS",
+    "NVIDIA_P100_GPUS",
+    "NVIDIA_T4_GPUS",
+    "NVIDIA_V100_GPUS",
+    "PREEMPTIBLE_NVIDIA_A100_GPUS",
+    "PREEMPTIBLE_NVIDIA_L4_GPUS",
+    "PREEMPTIBLE_NVIDIA_P100_GPUS",
+    "PREEMPTIBLE_NVIDIA_T4_GPUS",
+    "PREEMPTIBLE_NVIDIA_V100_GPUS",
     "DISKS_TOTAL_GB",
     "INSTANCES",
     "IN_USE_ADDRESSES",
@@ -38,8 +49,11 @@ _QUOTAS = (
 )
 
 
-def _quotas() -> list[Doc]:
-    return [{"metric": metric, "limit": 1000000, "usage": 0} for metric in _QUOTAS]
+_PROJECT_QUOTAS = ("CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS", "IMAGES", "NETWORKS", "SNAPSHOTS")
+
+
+def _quotas(metrics: tuple[str, ...] = _QUOTAS) -> list[Doc]:
+    return [{"metric": metric, "limit": 1000000, "usage": 0} for metric in metrics]
 
 
 # The project
@@ -73,7 +87,7 @@ def get_project(desk: Desk, call: Call) -> Doc:
         "creationTimestamp": _BORN,
         "name": call.project,
         "commonInstanceMetadata": metadata_of(items),
-        "quotas": _quotas(),
+        "quotas": _quotas(_PROJECT_QUOTAS),
         "selfLink": scope_link(call.project, "").rstrip("/"),
         "defaultServiceAccount": service_account(call.project),
         "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",

@@ -140,6 +140,7 @@ def _disks(desk: Desk) -> Iterator[Entry]:
     yield "POST", here, _with(desk, disks.insert)
     yield "GET", one, get
     yield "DELETE", one, _with(desk, disks.delete)
+    yield "PATCH", one, _with(desk, attach.patch)
     yield "POST", f"{one}/resize", _with(desk, attach.resize)
     yield "POST", f"{one}/createSnapshot", _with(desk, images.create_snapshot)
     for verb in ("addResourcePolicies", "removeResourcePolicies"):
