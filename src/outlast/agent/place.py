@@ -112,9 +112,18 @@ def _path(path: str, home: str, submitters: str) -> str:
     """Where programs are found. The local cloud's base image is the submitter's own computer: there they are found as
     the submitter finds them, but for the machine's own, which come first (`shutdown` must mean the machine)."""
     own, _, rest = path.partition(os.pathsep) if submitters else ("", "", path)
+    if own == os.path.dirname(sys.executable) and any(map(_is_environments, submitters.split(os.pathsep))):
+        own, rest = "", path  # whoever has activated an environment means that, and not the Python that we run with
     places = (folder.replace("~", home, 1) for folder in ENVIRONMENTS)
     found = [folder for folder in places if os.path.isdir(folder)]
     return os.pathsep.join(filter(None, (own, *found, submitters, rest)))
+
+
+def _is_environments(folder: str) -> bool:
+    """Is it where the programs of a virtual environment are, and not of our own?"""
+    above = os.path.dirname(folder)
+    marks = (os.path.join(above, "pyvenv.cfg"), os.path.join(above, "conda-meta"))
+    return folder != os.path.dirname(sys.executable) and any(map(os.path.exists, marks))
 
 
 def words_for(spec: Spec) -> list[str]:

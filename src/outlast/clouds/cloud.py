@@ -62,6 +62,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     # workspace is, and what it may only read. On every other cloud there is no such thing, and this is ignored.
     shares: tuple[str, ...] = ()
     shows: tuple[str, ...] = ()
+    # And its software, which such a machine may change for itself.
+    software: tuple[str, ...] = ()
     # Ports of this computer's loopback that such a machine finds on its own: an endpoint that stands for a cloud's.
     forwards: tuple[int, ...] = ()
     # Databases of such a cloud, by the cloud's names, that are woken for the machine and found on its loopback, too.

@@ -124,8 +124,8 @@ class Applier:
             return ""
         try:
             lines = [line.strip() for line in self.clouds[attempt.cloud].serial(attempt.machine).splitlines()]
-        except CloudError:
-            return ""  # a machine that vanished has none
+        except (CloudError, KeyError):
+            return ""  # a machine that vanished has none, and a cloud that is not ours to ask tells nothing
         told = " | ".join([line for line in lines if line][-_CONSOLE_LINES:])
         return f"; its console says last: {told[-_CONSOLE_CHARACTERS:]}" if told else ""
 
@@ -152,13 +152,13 @@ class Applier:
         )
 
     def _launch(self, step: Launch) -> None:
-        spec = self.observer.watched[step.run].spec
+        watched, cloud = self.observer.watched[step.run], step.offer.cloud
         name = self.workspace.machine_name(step.run, step.attempt)
         try:
-            self.clouds[step.offer.cloud].launch(
+            self.clouds[cloud].launch(
                 step.offer,
                 name,
-                boot=boot(self.workspace, step.run, step.attempt, spec, step.offer.cloud),
+                boot=boot(self.workspace, step.run, step.attempt, watched.spec, cloud, path=watched.path),
                 labels=labels(self.workspace, step.run, step.attempt),
             )
             self.observer.seen |= {name}
@@ -166,7 +166,7 @@ class Applier:
             self._refuse(step, problem)
         except (Throttled, CloudUnreachable) as problem:
             # It is planned again in the next round; meanwhile the run says what it waits for.
-            self._hold(step.run, f"{step.offer.cloud} does not answer a launch: {problem.message}")
+            self._hold(step.run, f"{cloud} does not answer a launch: {problem.message}")
             raise
         except (Denied, BadRequest, NotFound) as problem:
             # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.

@@ -37,8 +37,9 @@ _SETTINGS = (
 )
 
 
-def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str) -> Boot:
-    """The boot of one attempt. Nothing in it is a secret: secrets are fetched by the name of their place."""
+def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *, path: str = "") -> Boot:
+    """The boot of one attempt; `path` is where its submitter finds programs. Nothing in it is a secret: secrets are
+    fetched by the name of their place."""
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-run": run,
@@ -68,6 +69,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str) -
         disk_gb=spec.machine.disk_gb,
         shares=_shares(workspace, volumes) if cloud == "local" else (),
         shows=_shows(spec) if cloud == "local" else (),
+        software=environments(path) if cloud == "local" else (),
         forwards=_forwards() if cloud == "local" else (),
         databases=_databases(workspace, spec),
         life_max_s=_life_max_s(spec),
@@ -104,6 +106,39 @@ def _shows(spec: Spec) -> tuple[str, ...]:
     """What it reads from it: on a real cloud these are buckets and servers."""
     paths = (local_path(place) for place in (spec.code.git, *spec.data.values()) if place)
     return tuple(path for path in paths if path and os.path.exists(path))
+
+
+def environments(path: str) -> tuple[str, ...]:
+    """The virtual environments among the folders that programs are found in, and what those were made from: whoever has
+    activated one means its Python, which need not be the one that runs outlast."""
+    found: list[str] = []
+    for folder in path.split(os.pathsep):
+        environment = os.path.dirname(folder)
+        if not os.path.isabs(folder) or os.path.basename(folder) != "bin" or environment == "/":
+            continue
+        if os.path.isdir(f"{environment}/conda-meta"):
+            found.append(environment)
+        elif base := _base(f"{environment}/pyvenv.cfg"):
+            found += [environment, base]
+    # Under both names, if one is a link. A Python that was installed right into a home would bring all of that along.
+    home = os.path.realpath(os.path.expanduser("~"))
+    named = (path for one in found for path in (os.path.realpath(one), one) if os.path.isdir(path))
+    return tuple(
+        dict.fromkeys(
+            path for path in named if os.path.commonpath([os.path.realpath(path), home]) != os.path.realpath(path)
+        )
+    )
+
+
+def _base(settings: str) -> str:
+    """The folder of the Python that a virtual environment was made from; empty if it is none."""
+    try:
+        with open(settings, encoding="utf-8", errors="replace") as file:
+            lines = [line.partition("=") for line in file]
+    except OSError:
+        return ""
+    home = next((value.strip() for name, _, value in lines if name.strip() == "home"), "")
+    return os.path.dirname(home) if os.path.isabs(home) else ""
 
 
 def _forwards() -> tuple[int, ...]:

@@ -51,6 +51,8 @@ class _Watched(msgspec.Struct, kw_only=True):
 
     story: Story
     spec: Spec
+    # Where its submitter finds programs.
+    path: str = ""
     pulse_at: float = 0.0
     since: float = 0.0
     read_at: float = 0.0
@@ -282,7 +284,7 @@ class Observer:
         # From now on the machines of these clouds are listed, too.
         for name in request.spec.machine.clouds:
             self.clouds.get(name)
-        watched = _Watched(story=story, spec=request.spec, since=self.looked_at)
+        watched = _Watched(story=story, spec=request.spec, path=request.path, since=self.looked_at)
         self.watched[run] = watched
         return watched
 

@@ -33,6 +33,7 @@ def facts_of(
         "ssh_keys": list(boot.ssh_keys),
         "shares": list(boot.shares),
         "shows": list(boot.shows),
+        "software": list(boot.software),
         "forwards": list(boot.forwards),
         "mode": mode,
         "life_max_s": boot.life_max_s,

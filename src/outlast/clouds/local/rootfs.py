@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 
 from outlast.clouds.local import linux
@@ -91,7 +92,8 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
     _lay_out(root)
     if rootless:
         _preown(folder.disk_path)
-    for path in software():
+    facts = folder.facts() or {}
+    for path in software(facts.get("software", [])):
         key = path.replace("/", "%2F")
         os.makedirs(root + path, exist_ok=True)
         lowers = [lower for layer in layers if os.path.isdir(lower := f"{layer}/{key}")]
@@ -101,7 +103,6 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
             # Something of this computer is mounted below; then it is seen, and not changed.
             _share(path, root + path, writable=False)
     _system(root)
-    facts = folder.facts() or {}
     for path in [*facts.get("shows", []), *facts.get("shares", [])]:
         if os.path.exists(path):
             _share(path, root + path, writable=path in facts.get("shares", []))
@@ -128,11 +129,12 @@ def _layers(folder: Folder) -> list[str]:
     return found[::-1]
 
 
-def software() -> list[str]:
-    """The trees of this computer that every machine has: outermost first, none inside another."""
+def software(more: Iterable[str] = ()) -> list[str]:
+    """The trees of this computer that every machine has, and what this one has more: outermost first, none inside
+    another."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     interpreter = [os.path.realpath(sys.prefix), sys.prefix, os.path.realpath(sys.base_prefix), sys.base_prefix, source]
-    wanted = [*_SOFTWARE, *(path for path in _LEGACY if not os.path.islink(path)), *interpreter]
+    wanted = [*_SOFTWARE, *(path for path in _LEGACY if not os.path.islink(path)), *interpreter, *more]
     found: list[str] = []
     for path in sorted({path for path in wanted if os.path.isdir(path)}):
         if path != "/" and not any(path == other or path.startswith(f"{other}/") for other in found):

@@ -1,0 +1,51 @@
+"""Programs find the Python that whoever submits has activated, whichever runs outlast."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from outlast.supervisor.boot import environments
+from tests.e2e.conftest import Home
+
+
+def test_a_virtual_environment_that_is_activated_is_the_one_that_is_used(home: Home) -> None:
+    activated = home.root / "theirs"
+    venv.create(activated, symlinks=True)
+    packages = sysconfig.get_path("purelib", vars={"base": str(activated)})
+    Path(packages, "only_there.py").write_text("print('found')")
+    path = f"{activated / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    # And a set-up may add to it, on the machine alone.
+    command = f"touch {packages}/added.py && python -c 'import only_there, added, sys; print(sys.prefix)'"
+    answer = home.outlast("run", "--", "bash", "-c", command, PATH=path)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stdout.splitlines()[:2] == ["found", str(activated)]
+    if home.cloud.mode in ("root", "userns"):
+        assert not Path(packages, "added.py").exists()
+
+
+def test_what_an_environment_was_made_from_comes_along_under_both_names(tmp_path: Path) -> None:
+    real, named, environment = tmp_path / "python-3.12.1", tmp_path / "python-3.12", tmp_path / "project" / ".venv"
+    for folder in (real / "bin", environment / "bin", tmp_path / "conda" / "conda-meta", tmp_path / "plain" / "bin"):
+        folder.mkdir(parents=True)
+    named.symlink_to(real)
+    (environment / "pyvenv.cfg").write_text(f"home = {named}/bin\nversion = 3.12.1\n")
+    path = [environment / "bin", tmp_path / "plain" / "bin", tmp_path / "conda" / "bin", "bin", "", "/bin"]
+    found = environments(os.pathsep.join(map(str, path)))
+    assert found == tuple(map(str, (environment, real, named, tmp_path / "conda")))
+
+
+@pytest.mark.parametrize("home", ["~/bin", "nowhere", ""])
+def test_no_home_is_shown_because_a_python_is_in_it(tmp_path: Path, home: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {os.path.expanduser(home)}\n")
+    assert os.path.expanduser("~") not in environments(f"{tmp_path}/bin")
+
+
+def test_the_environment_of_outlast_itself_is_one_of_them() -> None:
+    assert os.path.realpath(sys.prefix) in environments(os.path.join(sys.prefix, "bin"))
