@@ -230,17 +230,18 @@ class LocalCloud(Shared):
         images.collect(self.root)
 
     @told
-    def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
+    def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0, spot: bool | None = None) -> None:
         machine, folder = self.machine(name), self._folder(name)
         if disk_gb and disk_gb < machine.disk_gb:
             raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
         changes: dict[str, Any] = {"disk_gb": disk_gb} if disk_gb else {}
-        if type and type != machine.type:
+        type, spot = type or machine.type, machine.spot if spot is None else spot
+        if (type, spot) != (machine.type, machine.spot):
             if machine.status != "stopped":
                 why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
-            wanted = catalog.offers(Needs(type=type, zones=(machine.zone,), spot=machine.spot))[0]
-            size = {"type": type, "cpus": wanted.cpus, "memory_gb": wanted.memory_gb}
+            wanted = catalog.offers(Needs(type=type, zones=(machine.zone,), spot=spot))[0]
+            size = {"type": type, "spot": spot, "cpus": wanted.cpus, "memory_gb": wanted.memory_gb}
             changes |= {**size, "price_usd_per_hour": wanted.price_usd_per_hour}
         with self._locked():
             folder.change_facts(changes)

@@ -179,9 +179,11 @@ def labels_of(call: Call, doc: Doc) -> Doc:
 
 
 def scheduling(desk: Desk, call: Call, ref: Ref, doc: Doc) -> Doc:
-    rules = wish.scheduling({**doc["scheduling"], **call.body})
-    if rules["preemptible"] != doc["scheduling"]["preemptible"]:
-        raise invalid("Invalid value for field 'resource.scheduling.preemptible': it is set when an instance is made.")
+    rules = wish.rescheduling(doc["scheduling"], call.body)
+    if rules["preemptible"] != doc["scheduling"]["preemptible"] and (machine := _machine(desk, doc)) is not None:
+        if machine.status != "stopped":
+            raise invalid("Invalid value for field 'resource.scheduling.preemptible': the instance must be stopped.")
+        desk.cloud.resize(machine.name, spot=rules["preemptible"])
     return {"scheduling": rules}
 
 

@@ -183,6 +183,21 @@ def scheduling(given: Doc) -> Doc:
     return doc
 
 
+def rescheduling(had: Doc, asked: Doc) -> Doc:
+    """The same of a machine that is there. One word says that it is to be another kind; the old kind's rules go."""
+    asked = dict(asked)
+    if "provisioningModel" in asked:
+        asked.setdefault("preemptible", asked["provisioningModel"] == "SPOT")
+    elif "preemptible" in asked:
+        asked["provisioningModel"] = "SPOT" if asked["preemptible"] else "STANDARD"
+    if asked.get("preemptible", had["preemptible"]) != had["preemptible"]:
+        kept = (
+            ("maxRunDuration", "terminationTime") if asked["preemptible"] else ("onHostMaintenance", "automaticRestart")
+        )
+        had = {name: had[name] for name in kept if name in had}
+    return scheduling({**had, **asked})
+
+
 def service_accounts(project: str, given: list[Doc]) -> list[Doc]:
     own = fixed.service_account(project)
     return [
