@@ -29,7 +29,8 @@ _GIVEN_UP_S = 60.0
 
 _UNFINISHED = re.compile(
     r"(^|/)[^/]*(\.tmp|\.temp|\.part|\.partial|\.incomplete|\.swp|~|\.orbax-checkpoint-tmp[^/]*|\.lock)(/|$)"
-    r"|(^|/)(\.?tmp|temp)[-_.][^/]*(/|$)|(^|/)\.~"
+    # With a number behind it it is a temperature.
+    r"|(^|/)(\.?tmp[-_.]|temp[-_.](?!\d))[^/]*(/|$)|(^|/)\.~"
 )
 # What Hugging Face writes before the weights.
 _DESCRIBES = re.compile(r"(generation_|adapter_|tokenizer_|preprocessor_|processor_)?config\.json|README\.md|.*\.jinja")

@@ -73,3 +73,10 @@ def test_a_distributed_checkpoint_may_be_the_checkpoint_folder_itself(tmp_path: 
     assert not look(str(tmp_path)).paths
     (tmp_path / ".metadata").write_text("x")
     assert look(str(tmp_path)).paths == [".metadata", "__0_0.distcp"]
+
+
+def test_a_temperature_is_nothing_temporary(tmp_path: Path) -> None:
+    for name in ("temp_0.7", "temp-2", "temp_model", "tmp-1", "tmp_x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.pt").write_text("x")
+    assert look(str(tmp_path)).paths == ["temp-2/model.pt", "temp_0.7/model.pt"]
