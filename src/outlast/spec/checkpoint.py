@@ -60,8 +60,10 @@ def _folder(path: str) -> tuple[str, tuple[str, ...]]:
 
 def _together(paths: list[str]) -> tuple[str, tuple[str, ...]]:
     """The deepest folder that has all of them, and their names there."""
-    if "." in paths:
-        raise ValueError('"." is all of the code folder; write path = "." for that')
+    if "." in paths or "*" in paths:
+        raise ValueError('that is all of the code folder; write path = "." for it')
+    if any("**" in path for path in paths):
+        raise ValueError("`**` is no pattern here: a `*` stays within a name; name the folder instead")
     parts = [path.split("/") for path in paths]
     depth = 0
     while all(len(part) > depth + 1 and part[depth] == parts[0][depth] for part in parts):

@@ -99,7 +99,8 @@ def restore(
     """
     problems: list[str] = []
     folder = os.path.abspath(folder)
-    staged = f"{folder}.restoring"
+    # Beside what it will replace: on the same disk, whatever is mounted.
+    staged = f"{folder}/.restoring" if names else f"{folder}.restoring"
     for checkpoint in checkpoints:
         shutil.rmtree(staged, ignore_errors=True)
         try:
