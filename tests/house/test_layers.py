@@ -99,7 +99,7 @@ PACKAGES: dict[str, set[str]] = {
 
 # A spec is checked without looking at the world.
 PURE = {"__future__", "collections", "datetime", "difflib", "fractions", "graphlib", "math", "msgspec", "posixpath"}
-PURE |= {"re", "shlex", "typing"}
+PURE |= {"fnmatch", "re", "shlex", "typing"}
 
 HEAVY = ("click", "msgspec", "obstore", "asyncio", "concurrent", "subprocess", "importlib.metadata")
 

@@ -298,7 +298,7 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
     "the launch comes before the intent": (with_parts(applier_type=LaunchFirst), {"intent_before_effect"}),
     "older attempts are not fenced": (
         with_parts(agent_type=Unfenced),
-        {"at_most_one_attempt_commits", "a_run_ends_once", "progress_never_goes_back"},
+        {"every_run_ended", "at_most_one_attempt_commits", "a_run_ends_once", "progress_never_goes_back"},
     ),
     "a run can end twice": (
         CancelsWithoutLooking,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from outlast.spec.names import is_meant, may_hold, with_company
 from outlast.workspace.bucket import open_bucket
 from outlast.workspace.checkpoints import Manifest, restore, survey, write_manifest
-from outlast.workspace.names import is_meant, may_hold, with_company
 from outlast.workspace.parts import Parts, upload_files
 from outlast.workspace.state import Checkpoint
 
@@ -49,11 +49,12 @@ def test_a_name_means_a_file_or_all_of_a_folder(path: str, names: tuple[str, ...
 
 
 def test_what_belongs_to_a_name_comes_along(tmp_path: Path) -> None:
-    write(tmp_path, cp_dot_ckpt_dot_index="i", checkpoint="c", train_dot_py="code")
-    write(tmp_path, **{"cp_dot_ckpt_dot_data-00000-of-00001": "d"})
+    write(tmp_path, cp_dot_ckpt_dot_index="i", checkpoint__code_dot_py="code", train_dot_py="code")
+    write(tmp_path, **{"cp_dot_ckpt_dot_data-00000-of-00001": "d", "step-000000012__checkpoint_dot_json": "{}"})
     files, _ = survey(str(tmp_path), names=with_company(["cp.ckpt"]))
-    assert sorted(files) == ["checkpoint", "cp.ckpt.data-00000-of-00001", "cp.ckpt.index"]
+    assert sorted(files) == ["cp.ckpt.data-00000-of-00001", "cp.ckpt.index", "step-000000012/checkpoint.json"]
     assert "deep/study.db-wal" in with_company(["deep/study.db"])
+    assert with_company([]) == ()
 
 
 def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
@@ -61,6 +62,10 @@ def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
     (tmp_path / "latest.pt").symlink_to("model-5.pt")
     assert list(survey(str(tmp_path), names=["latest.pt"])[0]) == ["latest.pt"]
     assert survey(str(tmp_path), names=["*.pt"])[1] == {"latest.pt": "model-5.pt"}
+    write(tmp_path, runs__e3__model_dot_pt="three")
+    (tmp_path / "latest").symlink_to("runs/e3")
+    files, links = survey(str(tmp_path), names=["runs", "latest/model.pt"])
+    assert (sorted(files), links) == (["latest/model.pt", "runs/e3/model.pt"], {})
 
 
 def test_a_restore_replaces_what_is_meant_and_nothing_else(tmp_path: Path) -> None:

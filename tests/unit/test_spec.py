@@ -121,10 +121,22 @@ def test_parameters_go_into_the_command_quoted() -> None:
     assert argv("awk '{print}'", {})[2] == "awk '{print}'"
 
 
-@pytest.mark.parametrize("path", ["model.pt/", "checkpoints", "v1.2", "runs/exp.1", "."])
+@pytest.mark.parametrize("path", ["model.pt/", "checkpoints", "v1.2", "runs/exp.1", ".", "out/*"])
 def test_a_checkpoint_path_that_may_be_a_folder_is_one(path: str) -> None:
     found = parse({"command": "x", "checkpoint": {"path": path}}).checkpoint
-    assert (found.path, found.names) == (path.rstrip("/"), ())
+    assert (found.path, found.names) == (path.rstrip("/*"), ())
+
+
+@pytest.mark.parametrize("path", [["vol", "x.pt"], ["v*", "x.pt"], "vol/data/x.pt", ".", "vol"])
+def test_no_volume_is_where_a_checkpoint_is_put_back(path: str | list[str]) -> None:
+    told = problems({"command": "x", "checkpoint": {"path": path}, "volumes": {"vol/data": "shared"}})
+    assert "`vol/data` is where [data], [checkpoint] or [outputs] are" in "\n".join(told)
+
+
+def test_a_volume_beside_checkpoints_is_none_of_them() -> None:
+    for path in (["model.pt", "ckpt"], "out/x.pt", "checkpoints", "vol"):
+        table = {"command": "x", "checkpoint": {"path": path}, "volumes": {"/mnt/data": "a", "volumes/b": "b"}}
+        assert set(parse(table).volumes) == {"/mnt/data", "volumes/b"}
 
 
 @pytest.mark.parametrize(
@@ -134,6 +146,7 @@ def test_a_checkpoint_path_that_may_be_a_folder_is_one(path: str) -> None:
         ("./state.json", ".", ("state.json",)),
         ("training_1/cp.ckpt", "training_1", ("cp.ckpt",)),
         ("*.pth", ".", ("*.pth",)),
+        ("out/*.*", "out", ("*.*",)),
         ("logs/version_*/last.ckpt", "logs", ("version_*/last.ckpt",)),
         (["checkpoint.pth.tar", "model_best.pth.tar"], ".", ("checkpoint.pth.tar", "model_best.pth.tar")),
         (["latest"], ".", ("latest",)),

@@ -121,9 +121,9 @@ def _path(path: str, home: str, submitters: str) -> str:
 
 def _is_environments(folder: str) -> bool:
     """Is it where the programs of a virtual environment are, and not of our own?"""
-    above = os.path.dirname(folder)
+    above = os.path.dirname(folder.rstrip("/"))
     marks = (os.path.join(above, "pyvenv.cfg"), os.path.join(above, "conda-meta"))
-    return folder != os.path.dirname(sys.executable) and any(map(os.path.exists, marks))
+    return folder.rstrip("/") != os.path.dirname(sys.executable) and any(map(os.path.exists, marks))
 
 
 def words_for(spec: Spec) -> list[str]:

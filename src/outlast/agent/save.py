@@ -17,12 +17,12 @@ from outlast.agent.still import copy, discard, has_room
 from outlast.agent.whole import SETTLED_S, Snapshot, is_there, look, rests, step_of
 from outlast.agent.writing import OpenFiles, being_written, but_idle
 from outlast.errors import WorkspaceError
+from outlast.spec.names import is_meant, with_company
 from outlast.spec.spec import CheckpointSpec
 from outlast.workspace.bucket import check_key
 from outlast.workspace.checkpoints import Manifest, files_of, write_manifest
 from outlast.workspace.each import Each, in_parallel
 from outlast.workspace.keep import prune
-from outlast.workspace.names import is_meant, with_company
 from outlast.workspace.outputs import OF_ATTEMPT
 from outlast.workspace.parts import File, Parts, upload_files
 
@@ -128,8 +128,8 @@ class Saver:
             elif self.trouble:
                 next_at = time.monotonic() + _TROUBLE_S
 
-    def _look(self) -> Snapshot:
-        return look(self.folder, names=self.names, logs=self._open.logs, databases=self._databases)
+    def _look(self, *, over: bool = False) -> Snapshot:
+        return look(self.folder, names=self.names, logs=self._open.logs, databases=self._databases, over=over)
 
     def _remember_filled(self, snapshot: Snapshot) -> None:
         self._filled = {path for path, (size, _, _) in snapshot.files.items() if size or path in self._filled}
@@ -137,6 +137,8 @@ class Saver:
     def _is_ready(self, snapshot: Snapshot, command: Command, *, restless_s: float = 0.0) -> bool:
         if snapshot.named_whole and not snapshot.databases:
             return True
+        if snapshot.waits:
+            return False
         # Asked each time: what is a log is told by how long it is open, and a database may be closed by now.
         if self._is_being_written(command):
             return False
@@ -148,7 +150,8 @@ class Saver:
 
     def _is_being_written(self, command: Command) -> bool:
         found = being_written(self.folder, command.members())
-        paths = but_idle(self.folder, (path for path in found if is_meant(path, self.names)), now=time.time())
+        meant = [path for path in found if is_meant(path, self.names)]
+        paths = but_idle(self.folder, meant, now=time.time(), names=self.names)
         self._databases = databases_among(self.folder, paths, known=self._databases)
         self._open.see(paths - with_sides(self._databases), now=time.monotonic())
         if self._open.strange and not self._wondered:
@@ -309,18 +312,18 @@ class Saver:
         for: there is no later commit that could make up for this one."""
         # Nobody writes any more, and what SQLite left beside a database is a part of it.
         self._outrun, self._databases = False, frozenset()
-        snapshot = self._look()
+        snapshot = self._look(over=orderly)
         if not orderly and not snapshot.named_whole and (self._writing or died_at - snapshot.changed_at < SETTLED_S):
             return False
         give_up_at, tries = time.monotonic() + within_s, 3
-        while tries and not snapshot.empty:
+        while tries and not snapshot.empty and not snapshot.waits:
             if self._is_committed(snapshot) or self.commit(snapshot):
                 return True
             if self.away and time.monotonic() < give_up_at:
                 time.sleep(min(_TROUBLE_S, within_s / 10))
             else:
                 tries -= 1
-            snapshot = self._look()
+            snapshot = self._look(over=orderly)
         return False
 
     # Outputs

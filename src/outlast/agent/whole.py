@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from outlast.agent.database import with_sides
+from outlast.spec.names import insides
 from outlast.workspace.checkpoints import survey
 
 # Unchanged for this long: settled.
 SETTLED_S = 0.5
 RESTLESS_S = 10.0
 _STILL_S = 0.02
-# A folder of weights like Hugging Face's, to which nobody has written for so long, is no longer in the making.
-_GIVEN_UP_S = 60.0
 
 _UNFINISHED = re.compile(
     r"(^|/)[^/]*(\.tmp|\.temp|\.part|\.partial|\.incomplete|\.swp|~|\.orbax-checkpoint-tmp[^/]*|\.lock)(/|$)"
@@ -56,6 +54,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: float = 0.0
     # What was looked for; empty: everything.
     names: tuple[str, ...] = ()
+    # The only checkpoint is one that is in the making: without it the rest is none.
+    waits: bool = False
+    over: bool = False
 
     @property
     def paths(self) -> list[str]:
@@ -88,22 +89,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return (self.files, self.links) == (other.files, other.links)
 
 
-def is_plainly_unfinished(path: str) -> bool:
-    """Is it left out because of its name?"""
-    return _UNFINISHED.search(path) is not None
+def is_plainly_unfinished(path: str, names: Collection[str] = ()) -> bool:
+    """Is it left out because of its name? What somebody names is meant, but not all that is in it."""
+    return all(_UNFINISHED.search(inner) for inner in insides(path, names))
 
 
 def look(
-    folder: str, *, names: tuple[str, ...] = (), logs: Collection[str] = (), databases: Collection[str] = ()
+    folder: str,
+    *,
+    names: tuple[str, ...] = (),
+    logs: Collection[str] = (),
+    databases: Collection[str] = (),
+    over: bool = False,
 ) -> Snapshot:
-    """What is there now, of these names, without what is plainly unfinished."""
+    """What is there now, of these names, without what is plainly unfinished. `over`: nobody writes any more."""
     found, links = survey(folder, names=names)
-    unfinished = _unfinished_folders(found)
+    unfinished, waits = _unfinished_folders(found, over=over)
 
     def finished(path: str) -> bool:
-        if path in names:
-            return True  # what somebody names is meant, whatever it is called
-        return not is_plainly_unfinished(path) and not any(path.startswith(folder) for folder in unfinished)
+        return not is_plainly_unfinished(path, names) and not any(path.startswith(folder) for folder in unfinished)
 
     kept = {path: info for path, info in found.items() if finished(path)}
     marks = {path: (info.st_size, info.st_mtime_ns, info.st_ino) for path, info in kept.items()}
@@ -115,12 +119,15 @@ def look(
         links={path: target for path, target in links.items() if finished(path) and _leads(path, target, kept)},
         changed_at=max((info.st_mtime for path, info in kept.items() if path not in at_any_time), default=0.0),
         names=names,
+        waits=waits,
+        over=over,
     )
 
 
 def is_there(folder: str, snapshot: Snapshot) -> bool:
     """Is all that must be whole still as it was seen?"""
-    return look(folder, names=snapshot.names, logs=snapshot.logs, databases=snapshot.databases).holds(snapshot)
+    now = look(folder, names=snapshot.names, logs=snapshot.logs, databases=snapshot.databases, over=snapshot.over)
+    return now.holds(snapshot)
 
 
 def _written_ahead(marks: Mapping[str, tuple[int, int, int]], database: str) -> tuple[int, ...]:
@@ -135,42 +142,49 @@ def _leads(path: str, target: str, kept: Mapping[str, os.stat_result]) -> bool:
     return place in kept or any(other.startswith(place + "/") for other in kept)
 
 
-def _unfinished_folders(found: Mapping[str, os.stat_result]) -> list[str]:
-    """Folders of frameworks whose marker says that they are not whole. The top one is "", as its paths begin."""
-    inside: dict[str, dict[str, os.stat_result]] = {}
-    for path, info in found.items():
-        inside.setdefault(os.path.dirname(path), {})[os.path.basename(path)] = info
-    newest: dict[str, int] = {}
-    for path in {above for folder in inside for above in _and_above(folder)}:
-        if numbered := _NUMBERED.fullmatch(os.path.basename(path)):
-            beside = os.path.dirname(path)
-            newest[beside] = max(newest.get(beside, 0), int(numbered[1]))
+def _unfinished_folders(found: Iterable[str], *, over: bool) -> tuple[list[str], bool]:
+    """Folders of frameworks whose marker says that they are not whole, the top one being "", as its paths begin. And
+    whether one of them is the only checkpoint beside its kind."""
+    inside: dict[str, set[str]] = {}
+    for path in found:
+        inside.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
+    numbered = {
+        above: int(number[1])
+        for above in {above for folder in inside for above in _and_above(folder)}
+        if (number := _NUMBERED.fullmatch(os.path.basename(above)))
+    }
 
-    def unfinished(folder: str, files: Mapping[str, os.stat_result]) -> bool:
+    def beside(folder: str) -> list[str]:
+        return [other for other in numbered if os.path.dirname(other) == os.path.dirname(folder)]
+
+    def unfinished(folder: str, names: Collection[str]) -> bool:
         # PyTorch's distributed checkpoints write `.metadata` last.
-        if any(name.endswith(".distcp") for name in files) and ".metadata" not in files:
+        if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
             return True
         # Hugging Face: whole is where the trainer's state is and the marker is not.
-        if "checkpoint-is-incomplete.txt" in files:
+        if "checkpoint-is-incomplete.txt" in names:
             return bool(folder)
-        numbered = _NUMBERED.fullmatch(os.path.basename(folder))
-        if numbered is None or "trainer_state.json" in files:
+        if folder not in numbered or "trainer_state.json" in names:
             return False
-        return int(numbered[1]) == newest[os.path.dirname(folder)] and _is_in_the_making(files)
+        # A loop of somebody's own that has gone on to the next one, or has ended, is done with this one.
+        goes_on = any(numbered[other] > numbered[folder] for other in beside(folder))
+        return not goes_on and _is_in_the_making(names, over=over)
 
-    return [f"{folder}/" if folder else "" for folder, files in inside.items() if unfinished(folder, files)]
+    hidden = [folder for folder, names in inside.items() if unfinished(folder, names)]
+    waits = any(folder in numbered and set(beside(folder)) <= set(hidden) for folder in hidden)
+    return [f"{folder}/" if folder else "" for folder in hidden], waits
 
 
-def _is_in_the_making(files: Mapping[str, os.stat_result]) -> bool:
+def _is_in_the_making(names: Collection[str], *, over: bool) -> bool:
     """May this be a folder of Hugging Face's whose last file is still to come? Loops that are somebody's own give their
     folders the same name, with `save_pretrained` the same files, and never write that last one."""
-    if all(_DESCRIBES.fullmatch(name) for name in files):
+    if all(_DESCRIBES.fullmatch(name) for name in names):
         return True
-    # Accelerate uses the same name, too, and writes the states of its dice last.
-    if not any(_WEIGHTS.fullmatch(name) for name in files) or any(name.startswith("random_states_") for name in files):
+    if over and "training_args.bin" not in names:
         return False
-    changed_at = max(info.st_mtime for info in files.values())
-    return "training_args.bin" in files or abs(time.time() - changed_at) < _GIVEN_UP_S
+    # Accelerate uses the same name, too, and writes the states of its dice last.
+    accelerate = any(name.startswith("random_states_") for name in names)
+    return any(_WEIGHTS.fullmatch(name) for name in names) and not accelerate
 
 
 def _and_above(folder: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from outlast.agent.whole import is_plainly_unfinished
 
@@ -17,7 +17,8 @@ _STAYS_OPEN_S = 10.0
 _LIKE_A_LOG = re.compile(
     r"\.(out|err|txt|csv|tsv|jsonl|ndjson)$|(^|/)(catboost_training|progress|result)\.json$", re.IGNORECASE
 )
-# Long enough that its owner should know that nothing is committed meanwhile.
+# Long enough that its owner should know that nothing is committed meanwhile; and that a temporary file is no part of a
+# checkpoint whose other parts are there already.
 _STRANGE_S = 60.0
 
 
@@ -41,15 +42,15 @@ def being_written(folder: str, processes: Iterable[int]) -> frozenset[str]:
     return frozenset(found)
 
 
-def but_idle(folder: str, paths: Iterable[str], *, now: float) -> frozenset[str]:
-    """Without those that are left out anyway, and that nobody has written to for a while. What is being written under
-    such a name may be a part of a checkpoint whose other parts are there already; CatBoost keeps one open."""
+def but_idle(folder: str, paths: Iterable[str], *, now: float, names: Collection[str] = ()) -> frozenset[str]:
+    """Without those that are left out anyway, and that nobody has written to for a while: CatBoost keeps one open."""
 
     def is_idle(path: str) -> bool:
         try:
-            return is_plainly_unfinished(path) and now - os.stat(os.path.join(folder, path)).st_mtime >= _STAYS_OPEN_S
+            idle_s = now - os.stat(os.path.join(folder, path)).st_mtime
         except OSError:
             return False  # renamed just now
+        return idle_s >= _STRANGE_S and is_plainly_unfinished(path, names)
 
     return frozenset(path for path in paths if not is_idle(path))
 

@@ -151,7 +151,7 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     if left and not dry_run:
         code = _take_down(clusters, left) or code
     for hand in stale if not dry_run else ():
-        care.forget(observer.hands, hand.name)
+        care.drop(observer.hands, hand)
     return code
 
 

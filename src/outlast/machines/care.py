@@ -44,6 +44,13 @@ def forget(hands: Hands, name: str) -> None:
     sshfiles.forget_machine(name)
 
 
+def drop(hands: Hands, hand: Hand) -> None:
+    """The same of this very machine, and not of another that has its name by now."""
+    found = hands.legible(hand.name)
+    if found is not None and found.id == hand.id:
+        forget(hands, hand.name)
+
+
 def left_over(hands: Hands, clouds: Mapping[str, Workshop]) -> list[Hand]:
     """Records of machines that never came, or are gone: whoever was making or deleting them was killed. Those of
     clouds that do not answer are left alone, and those of a cluster go with it."""

@@ -47,6 +47,8 @@ def _path(value: Any) -> tuple[str, tuple[str, ...]]:
             raise ValueError("must not be empty")
         return _together([fields.inside(item) for item in value])
     path = fields.inside(value)
+    # All that is in a folder is the folder.
+    path = path.removesuffix("/*")
     if text(value).rstrip().endswith("/"):
         return _folder(path)
     return _together([path]) if _FILE.search(path) or _PATTERN.search(path) else _folder(path)

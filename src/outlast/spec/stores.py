@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from outlast.spec import fields
+from outlast.spec.names import may_hold
 from outlast.spec.reader import Reader, text, texts
-from outlast.spec.spec import Spec
+from outlast.spec.spec import CheckpointSpec, Spec
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 # The folder of a run in a volume: its date and its name.
@@ -62,10 +63,19 @@ def check(reader: Reader, spec: Spec) -> None:
         if variable in spec.secrets or variable in spec.env:
             reader.wrong("databases", f"`{variable}` is set in [env] or [secrets] as well")
     for path in spec.volumes:
-        if path in (*spec.data, spec.checkpoint.path, spec.output_path):
+        if path in (*spec.data, spec.output_path) or _is_restored(path, spec.checkpoint):
             reader.wrong("volumes", f"`{path}` is where [data], [checkpoint] or [outputs] are")
     if spec.volumes and spec.machine.container:
         reader.wrong("volumes", "a command in a container sees no volumes yet; leave out `[machine] container`")
+
+
+def _is_restored(path: str, checkpoint: CheckpointSpec) -> bool:
+    """Would it be replaced, for everybody who has the volume, when a checkpoint is put back?"""
+    if checkpoint.names:
+        above = "" if checkpoint.path == "." else f"{checkpoint.path}/"
+        return may_hold(path, [above + name for name in checkpoint.names])
+    inside = f"{path}/".startswith(f"{checkpoint.path}/") or (checkpoint.path == "." and not path.startswith("/"))
+    return bool(checkpoint.path) and inside
 
 
 def split(place: str) -> tuple[str, str]:

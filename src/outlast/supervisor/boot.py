@@ -112,22 +112,23 @@ def environments(path: str) -> tuple[str, ...]:
     """The virtual environments among the folders that programs are found in, and what those were made from: whoever has
     activated one means its Python, which need not be the one that runs outlast."""
     found: list[str] = []
-    for folder in path.split(os.pathsep):
+    for folder in (folder.rstrip("/") for folder in path.split(os.pathsep)):
         environment = os.path.dirname(folder)
-        if not os.path.isabs(folder) or os.path.basename(folder) != "bin" or environment == "/":
+        if not os.path.isabs(folder) or os.path.basename(folder) != "bin":
             continue
         if os.path.isdir(f"{environment}/conda-meta"):
             found.append(environment)
         elif base := _base(f"{environment}/pyvenv.cfg"):
             found += [environment, base]
-    # Under both names, if one is a link. A Python that was installed right into a home would bring all of that along.
-    home = os.path.realpath(os.path.expanduser("~"))
+    # Under both names, if one is a link.
     named = (path for one in found for path in (os.path.realpath(one), one) if os.path.isdir(path))
-    return tuple(
-        dict.fromkeys(
-            path for path in named if os.path.commonpath([os.path.realpath(path), home]) != os.path.realpath(path)
-        )
-    )
+    return tuple(dict.fromkeys(path for path in named if not _is_private(os.path.realpath(path))))
+
+
+def _is_private(path: str) -> bool:
+    """A Python that was installed right into a home would bring all of that along, keys and tokens as well."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return os.path.commonpath([path, home]) == path or path == os.path.join(home, ".local")
 
 
 def _base(settings: str) -> str:

@@ -12,6 +12,7 @@ import outlast
 from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import BadRequest, NotFound, SpecError
 from outlast.spec.command import script_of
+from outlast.spec.names import with_company
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import MachineSpec, Spec
 from outlast.supervisor import shared
@@ -23,7 +24,6 @@ from outlast.workspace.bundle import CodeRecord, git_record, pack, store
 from outlast.workspace.checkpoints import survey
 from outlast.workspace.data import check_data
 from outlast.workspace.events import Submitted
-from outlast.workspace.names import with_company
 from outlast.workspace.standing import refuse_if_spent
 from outlast.workspace.workspace import Request, Workspace
 

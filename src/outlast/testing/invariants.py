@@ -148,13 +148,26 @@ def newest_checkpoints_are_kept(store: SimStore, record: RunRecord | None, key: 
 
 
 def progress_never_goes_back(record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 3: an attempt resumes from the newest committed checkpoint."""
+    """Invariant 3: an attempt resumes from the newest committed checkpoint. Only one whose predecessor has not said its
+    last word may be overtaken by a commit of that, and looks again when it has started."""
     if event["event"] != "started":
         return
     saves = record.of("saved")
     newest = saves[-1]["checkpoint"] if saves else ""
+    if saves and not _is_over(record, saves[-1]["attempt"]):
+        return
     what = f"{record.run}: attempt {event['attempt']} resumed from {event['resumed_from']!r}, newest is {newest!r}"
     demand(event["resumed_from"] == newest, "progress_never_goes_back", what)
+
+
+def _is_over(record: RunRecord, attempt: int) -> bool:
+    """Could it commit nothing more?"""
+    last_words = ("stopped", "lost", "finished")
+    return any(
+        (event["event"] in last_words and event["attempt"] == attempt)
+        or (event["event"] == "started" and event["attempt"] > attempt)
+        for event in record.events
+    )
 
 
 def a_run_ends_once(record: RunRecord, event: dict[str, Any]) -> None:

@@ -133,6 +133,8 @@ class SimAgent:
         assert resumed is None or isinstance(resumed, Checkpoint)
         if not attempt.start(resumed=resumed, code=""):
             return
+        # As the agent does: a predecessor whose time was up may have committed once more until it was fenced.
+        resumed = self._restore(attempt, saver, place, resumed)
         if resumed is not None:
             training.load()
         self._train(request, attempt, saver, training)

@@ -20,11 +20,11 @@ from functools import cache
 import msgspec
 
 from outlast.errors import Damaged, Exists, Missing, WorkspaceError
+from outlast.spec.names import is_meant, may_hold
 from outlast.workspace import direct
 from outlast.workspace.bucket import Bucket, check_key
 from outlast.workspace.codec import decoded
 from outlast.workspace.each import Each, in_parallel
-from outlast.workspace.names import is_meant, may_hold
 from outlast.workspace.parts import PART_BYTES, File, Part, parts_prefix
 from outlast.workspace.state import Checkpoint
 
@@ -99,8 +99,7 @@ def restore(
     """
     problems: list[str] = []
     folder = os.path.abspath(folder)
-    # Beside what it will replace: on the same disk, whatever is mounted.
-    staged = f"{folder}/.restoring" if names else f"{folder}.restoring"
+    staged = f"{folder}.restoring"
     for checkpoint in checkpoints:
         shutil.rmtree(staged, ignore_errors=True)
         try:
@@ -283,7 +282,7 @@ def survey(folder: str, *, names: Collection[str] = ()) -> tuple[dict[str, os.st
                 real = os.path.realpath(entry.path) if entry.is_symlink() else ""
             except OSError:
                 continue  # went away while we looked, or a dangling link
-            if real.startswith(os.path.join(top, "")) and is_meant(os.path.relpath(real, top), names):
+            if meant and real.startswith(os.path.join(top, "")) and is_meant(os.path.relpath(real, top), names):
                 links[path] = os.path.relpath(os.path.relpath(real, top), below or ".")
             elif stat.S_ISREG(info.st_mode) or (stat.S_ISDIR(info.st_mode) and not os.access(entry.path, os.R_OK)):
                 # A folder that may not be read is named, so that whoever copies it fails: its files would be missing.

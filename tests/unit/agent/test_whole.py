@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
-from outlast.agent.whole import look
+from outlast.agent.whole import Snapshot, look
 
 HF = ["config.json", "generation_config.json", "model.safetensors", "training_args.bin", "optimizer.pt", "scheduler.pt"]
 ACCELERATE = ["model.safetensors", "optimizer.bin", "scheduler.bin", "sampler.bin"]
@@ -46,17 +45,66 @@ def test_a_folder_is_taken_when_its_framework_says_that_it_is_whole(
     assert look(str(tmp_path)).paths == (sorted(f"checkpoint-10/{name}" for name in names) if whole else [])
 
 
-def test_a_loop_of_ones_own_with_save_pretrained_is_taken_when_it_has_gone_on(tmp_path: Path) -> None:
+def own_loop(folder: Path, step: int) -> None:
     """It writes what the Trainer writes first, and never the state that the Trainer writes last."""
-    for step in (90, 100):
+    (folder / f"checkpoint-{step}").mkdir()
+    for name in ("config.json", "model.safetensors", "optimizer.pt"):
+        (folder / f"checkpoint-{step}" / name).write_text("x")
+
+
+def folders(snapshot: Snapshot) -> set[str]:
+    return {os.path.dirname(path) for path in snapshot.paths}
+
+
+def test_a_loop_of_ones_own_with_save_pretrained_is_taken_when_it_has_gone_on_or_ended(tmp_path: Path) -> None:
+    own_loop(tmp_path, 90)
+    own_loop(tmp_path, 100)
+    assert folders(look(str(tmp_path))) == {"checkpoint-90"}
+    assert folders(look(str(tmp_path), over=True)) == {"checkpoint-90", "checkpoint-100"}
+
+
+def test_nothing_is_committed_without_the_only_checkpoint_that_there_is(tmp_path: Path) -> None:
+    (tmp_path / "train_log.json").write_text("{}")
+    assert not look(str(tmp_path)).waits
+    own_loop(tmp_path, 100)
+    assert look(str(tmp_path)).waits
+    assert not look(str(tmp_path), over=True).waits
+    own_loop(tmp_path, 200)
+    assert not look(str(tmp_path)).waits
+
+
+def test_half_a_folder_of_accelerates_is_not_taken_however_old_it_is(tmp_path: Path) -> None:
+    for step, names in ((10, ACCELERATE), (20, ["model.safetensors"])):
         (tmp_path / f"checkpoint-{step}").mkdir()
-        for name in ("config.json", "model.safetensors", "optimizer.pt"):
+        for name in names:
             (tmp_path / f"checkpoint-{step}" / name).write_text("x")
-    assert {os.path.dirname(path) for path in look(str(tmp_path)).paths} == {"checkpoint-90"}
-    long_ago = time.time() - 61.0
-    for path in (tmp_path / "checkpoint-100").iterdir():
-        os.utime(path, (long_ago, long_ago))
-    assert {os.path.dirname(path) for path in look(str(tmp_path)).paths} == {"checkpoint-90", "checkpoint-100"}
+            os.utime(tmp_path / f"checkpoint-{step}" / name, (1.0, 1.0))
+    assert folders(look(str(tmp_path))) == {"checkpoint-10"}
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("tmp_ckpts",), ["tmp_ckpts/model.pt"]),
+        (("tmp_*.pt",), ["tmp_1.pt"]),
+        (("*.tmp",), ["state.tmp"]),
+        (("plain",), ["plain/model.pt"]),
+    ],
+)
+def test_what_somebody_names_is_meant_whatever_it_is_called(
+    tmp_path: Path, names: tuple[str, ...], taken: list[str]
+) -> None:
+    for path in (
+        "tmp_ckpts/model.pt",
+        "tmp_ckpts/model.pt.tmp",
+        "tmp_1.pt",
+        "state.tmp",
+        "plain/model.pt",
+        "plain/a.tmp",
+    ):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("x")
+    assert look(str(tmp_path), names=names).paths == taken
 
 
 def test_the_trainer_may_take_its_time_between_two_files(tmp_path: Path) -> None:

@@ -85,5 +85,6 @@ def test_a_temporary_file_that_stays_open_and_idle_is_no_reason_to_wait(tmp_path
         os.utime(tmp_path / name, (100.0, 100.0))
     os.utime(tmp_path / "model.pt.tmp", (105.0, 105.0))
     names = ["index.tmp", "model.pt.tmp", "model.pt", "renamed.tmp"]
-    assert but_idle(str(tmp_path), names, now=109.0) == set(names)
-    assert but_idle(str(tmp_path), names, now=110.0) == {"model.pt.tmp", "model.pt", "renamed.tmp"}
+    assert but_idle(str(tmp_path), names, now=159.0) == set(names)
+    assert but_idle(str(tmp_path), names, now=160.0) == {"model.pt.tmp", "model.pt", "renamed.tmp"}
+    assert but_idle(str(tmp_path), ["index.tmp"], now=160.0, names=["index.tmp"]) == {"index.tmp"}

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable
 
 # What SQLite keeps beside a database, and what TensorFlow makes of the name that it is told.
 _BESIDE = ("", "-journal", "-wal", "-shm", ".index", ".data-*")
+# What our own library saves, whatever else is saved.
+_TRAINERS = "step-" + "[0-9]" * 9
 
 
 def with_company(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, and those of the files without which theirs are worth nothing."""
-    found = [name + beside for name in names for beside in _BESIDE]
-    # TensorFlow finds the newest of its checkpoints by this one.
-    found += [name.rpartition("/")[0] + "/checkpoint" for name in names if name.endswith(".ckpt")]
-    return tuple(name.lstrip("/") for name in found)
+    """The names, and those of what else is a part of a checkpoint that has them. No names mean everything."""
+    found = tuple(name + beside for name in names for beside in _BESIDE)
+    return (*found, _TRAINERS) if found else ()
 
 
 def is_meant(path: str, names: Collection[str]) -> bool:
@@ -28,6 +28,12 @@ def is_meant(path: str, names: Collection[str]) -> bool:
 def may_hold(path: str, names: Collection[str]) -> bool:
     """May something below this folder be one of these?"""
     return not names or any(_meets(path, name) for name in names)
+
+
+def insides(path: str, names: Collection[str]) -> list[str]:
+    """What of the path is below that which is meant, for each name by which it is; with no names all of it."""
+    parts = path.split("/")
+    return ["/".join(parts[name.count("/") + 1 :]) for name in names if is_meant(path, [name])] if names else [path]
 
 
 def _meets(path: str, name: str) -> bool:
