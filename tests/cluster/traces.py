@@ -48,7 +48,7 @@ class Traces:
         nets: set[str] = set()
         for pid in _pids():
             for kind in _KINDS:
-                if (space := _space(pid, kind)) in self.spaces and _words(pid):
+                if (space := _space(pid, kind)) in self.spaces and _words(pid) and not self._is_elsewhere(pid):
                     found.append(f"process {pid} in {self.spaces[space]}")
             if (net := _space(pid, "net")) not in nets:
                 nets.add(net)
@@ -63,6 +63,15 @@ class Traces:
             table = network._table(str(self.cloud))
             found += [table] * (table in tables.stdout)
         return found
+
+    def _is_elsewhere(self, pid: int) -> bool:
+        """Is it on a machine of another cloud? The kernel gives the number of a namespace that is gone to a new one."""
+        while pid > 1:
+            words = _words(pid)
+            if b"outlast.clouds.local.keeper" in words:
+                return str(self.cloud).encode() not in words
+            pid = int((_stat(pid) or ["", "0"])[1])
+        return False
 
 
 def _groups() -> list[Path]:

@@ -37,6 +37,11 @@ def test_a_seed_is_the_same_world_every_time() -> None:
     assert [simulate(seed) for seed in (3, 18)] == [simulate(seed) for seed in (3, 18)]
 
 
+def test_a_predecessor_may_commit_until_its_successor_has_started() -> None:
+    """Its time was up, and it committed between the successor's last look and `Started`."""
+    check(simulate(947237454))
+
+
 def quiet(seed: int = 1) -> Simulation:
     world = Simulation(seed, faults=NONE, storm_s=60.0)
     world.add_user(steps=6, pace_s=2.0, at_s=1.0)
