@@ -30,13 +30,15 @@ def logs(run_name: str, follow: bool, attempt: int, workspace_url: str) -> int:
         return 0
     attempts = attempts_with_logs(workspace.bucket, run)
     if attempt:
-        if attempt not in attempts:
+        # One that is there and has said nothing yet is waited for.
+        awaited = follow and 0 < attempt <= len(workspace.story(run).refresh().attempts)
+        if attempt not in attempts and not awaited:
             known = ", ".join(map(str, attempts)) or "none yet"
             raise UsageError(f"--attempt: {run} has no output of attempt {attempt}; there is output of: {known}")
         attempts = [attempt]
     for number in attempts:
         if len(attempts) > 1:
-            note(click.style(f"-- attempt {number}", dim=True))
+            click.echo(click.style(f"-- attempt {number}", dim=True), err=True)
         reader = LogReader(workspace.bucket, run, number)
         _print(reader)
         if follow:
