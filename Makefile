@@ -33,14 +33,14 @@ docs: $(READY)
 	@echo "site/index.html"
 
 test: $(READY) check
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/frameworks
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integration/frameworks
 
 # The integrations against the real frameworks: about 2 GB. PyTorch comes first, by itself, so that a CPU build is taken
 # where the index offers one.
 frameworks: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-frameworks.lock
-	$(BIN)/python -m pytest tests/frameworks --timeout 600
+	$(BIN)/python -m pytest tests/integration/frameworks --timeout 600
 
 check: $(READY)
 	$(BIN)/ruff format --check --quiet
@@ -68,7 +68,7 @@ soak: $(READY)
 clusters: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--requirement examples/ray-tune/requirements.txt --requirement examples/ray-train/requirements.txt
-	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/cluster tests/web/test_clusters_page.py
+	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/integration/cluster tests/dashboard/test_clusters_page.py
 
 # The tables of benchmarks/README.md anew, and which goals fall short; BENCH=--quick for a look.
 .PHONY: pictures

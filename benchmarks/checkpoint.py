@@ -22,16 +22,16 @@ from pathlib import Path
 import msgspec
 from measure import PYTHON, Home, Row, Table, home, row, tell
 
-from outlast.agent.attempt import Attempt
-from outlast.agent.place import place_for
-from outlast.agent.save import Saver
-from outlast.agent.whole import look
+from outlast.agent.attempt import AttemptWriter
+from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.checkpoint.ready import take_snapshot
+from outlast.agent.paths import paths_for
+from outlast.code.record import CodeRecord
+from outlast.runs import events as ev
+from outlast.runs.checkpoints import restore
 from outlast.spec.spec import CheckpointSpec, Spec
-from outlast.workspace import events as ev
-from outlast.workspace.checkpoints import restore
-from outlast.workspace.folder import FolderBucket
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.workspace import Workspace
+from outlast.store.folder import FolderBucket
+from outlast.workspace import Workspace
 
 _BYTES = 1_000_000_000
 _CHANGED = 0.05
@@ -74,7 +74,7 @@ class Bench:
             on_demand_usd_per_hour=0.03, machine=self.workspace.machine_name(self.run, 1),
         )  # fmt: skip
         for event in (ev.Submitted(), placed, ev.Started(attempt=1)):
-            self.workspace.story(self.run).demand(event, nonce=self.workspace.ids())
+            self.workspace.story(self.run).append_or_raise(event, nonce=self.workspace.ids())
         self.saver = saver(self.workspace, self.run, where.root, self.folder)
 
     def fill(self) -> None:
@@ -95,9 +95,9 @@ class Bench:
 
     def commit(self) -> float:
         self.bucket.written = 0
-        took = _timed(lambda: self.saver.commit(look(self.folder)))
+        took = _timed(lambda: self.saver.commit(take_snapshot(self.folder)))
         assert self.saver.committed is not None
-        assert self.saver.committed.same(look(self.folder))
+        assert self.saver.committed.same(take_snapshot(self.folder))
         return took
 
     def cp(self) -> float:
@@ -107,10 +107,10 @@ class Bench:
         _chill(self.path)
         return self._copied(["cp", self.path, self.copy], sync=False)
 
-    def _copied(self, words: list[str], *, sync: bool) -> float:
+    def _copied(self, argv: list[str], *, sync: bool) -> float:
         _settle()
         began = time.perf_counter()
-        subprocess.run(words, check=True)
+        subprocess.run(argv, check=True)
         if sync:
             with open(self.copy, "rb") as file:
                 os.fsync(file.fileno())
@@ -155,10 +155,10 @@ class Counting(FolderBucket):
         super().write(key, body)
 
 
-def saver(workspace: Workspace, run: str, root: str, folder: str) -> Saver:
-    attempt = Attempt(workspace, run, 1, clock=time.time, ids=workspace.ids)
-    place = msgspec.structs.replace(place_for(workspace.request(run), root, cache=""), checkpoints=folder)
-    return Saver(attempt, place=place, rule=CheckpointSpec(keep=2), say=print)
+def saver(workspace: Workspace, run: str, root: str, folder: str) -> Checkpointer:
+    attempt = AttemptWriter(workspace, run, 1, clock=time.time, ids=workspace.ids)
+    place = msgspec.structs.replace(paths_for(workspace.request(run), root, cache=""), checkpoints=folder)
+    return Checkpointer(attempt, place=place, rule=CheckpointSpec(keep=2), report=print)
 
 
 def commit_alone(url: str, run: str, root: str, folder: str) -> None:
@@ -167,7 +167,7 @@ def commit_alone(url: str, run: str, root: str, folder: str) -> None:
     own._count = time.time_ns() % 90_000 + 1000  # names of its own
     Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what comes
     base = _peak_mb()
-    assert own.commit(look(folder))
+    assert own.commit(take_snapshot(folder))
     print(_peak_mb() - base)
 
 

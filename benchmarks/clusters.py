@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from measure import Table, row, tell
 
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster.raystart import WATCHFUL
 from outlast.machines import sshfiles
@@ -70,9 +70,9 @@ class Ours:
             "OUTLAST_LOCAL_CLOUD": f"{root}/cloud",
         }
 
-    def outlast(self, *words: str) -> subprocess.Popen[str]:
+    def outlast(self, *argv: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [f"{BIN}/outlast", "cluster", *words],
+            [f"{BIN}/outlast", "cluster", *argv],
             cwd=self.project,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -107,7 +107,7 @@ class ByHand:
 
     def __init__(self, root: str) -> None:
         self.cloud = LocalCloud(f"{root}/cloud")
-        offer = self.cloud.offers(Needs(type="local-1", spot=False))[0]
+        offer = self.cloud.offers(Requirements(type="local-1", spot=False))[0]
         names = [f"hand-{number}" for number in range(WORKERS + 1)]
         for name in names:
             self.cloud.launch(offer, name, boot=Boot(ssh_keys=(sshfiles.public_key(),)), labels={})
@@ -141,7 +141,7 @@ class ByHand:
         began = time.monotonic()
         submit = "ray job submit --address http://127.0.0.1:8265 --working-dir job -- python job.py"
         job = subprocess.Popen(
-            [*head.words(), "--", f"{self.prefix}; {submit}"],
+            [*head.argv(), "--", f"{self.prefix}; {submit}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -181,24 +181,24 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     given = parser.parse_args()
     ours: list[Times] = []
-    hand: list[Times] = []
+    machine_record: list[Times] = []
     for _ in range(given.repeat):
         root = tempfile.mkdtemp(prefix="outlast-bench-")
         os.environ["HOME"] = root
         try:
             by_hand = ByHand(f"{root}/hand")
             try:
-                hand.append(by_hand.run())
+                machine_record.append(by_hand.run())
             finally:
                 by_hand.close()
             ours.append(Ours(f"{root}/ours").run())
         finally:
             shutil.rmtree(root, ignore_errors=True)
     rows = []
-    for step in hand[0]:
-        rows.append(row(f"{step}, by hand", [times[step] for times in hand], "s"))
+    for step in machine_record[0]:
+        rows.append(row(f"{step}, by hand", [times[step] for times in machine_record], "s"))
         rows.append(row(f"{step}, outlast", [times[step] for times in ours], "s"))
-    whole = [sum(times.values()) - times["down"] for times in hand]
+    whole = [sum(times.values()) - times["down"] for times in machine_record]
     own = [sum(times.values()) - times["down"] for times in ours]
     share = median(mine / theirs - 1 for mine, theirs in zip(own, whole, strict=True))
     rows.append(row("all but down, by hand", whole, "s"))

@@ -18,14 +18,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from measure import Row, Table, row, tell
 
-from outlast.clouds.cloud import LABEL_WORKSPACE, Boot, Needs
+from outlast.clouds.cloud import LABEL_WORKSPACE, Boot, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.prices import PriceBook
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
-from outlast.clouds.local.serve.compute.links import Ref
-from outlast.clouds.local.serve.endpoint import Endpoint
-from outlast.clouds.local.serve.environment import PROJECT, variables, write_files
+from outlast_gcp_emulator.compute.refs import Ref
+from outlast_gcp_emulator.endpoint import Endpoint
+from outlast_gcp_emulator.environment import PROJECT, variables, write_files
 
 MACHINES = 1000
 ROUNDS = 7
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _measure(cloud: GcpCloud, endpoint: Endpoint) -> Table:
-    needs = Needs(type="e2-standard-2", zones=("us-central1-a",))
+    needs = Requirements(type="e2-standard-2", zones=("us-central1-a",))
     first = measured(cloud, "offers, the first time", lambda: cloud.offers(needs))
     again = measured(cloud, "offers, again", lambda: cloud.offers(needs), times=ROUNDS)
     offer = cloud.offers(needs)[0]

@@ -1,6 +1,6 @@
 """Perfect foresight once more, over a grid of work left with numpy: ten times as fast where times are whole seconds.
 
-`outlast.policy.foresight` is the reference; a test compares the two.
+`outlast.policy.oracle` is the reference; a test compares the two.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from outlast.policy.foresight import foresight
-from outlast.policy.replay import Job, Zone
+from outlast.policy.oracle import least_cost_path
+from outlast.policy.replay import ReplayJob, ReplayZone
 
 
-def foresight_on_grid(job: Job, zones: Sequence[Zone], *, tick_s: float) -> float:
+def foresight_on_grid(job: ReplayJob, zones: Sequence[ReplayZone], *, tick_s: float) -> float:
     """Dollars; by the reference where the times have no common measure that is coarse enough."""
     assert job.deadline_s is not None
     starts = {job.on_demand.start_s, *(zone.start_s for zone in zones)}
@@ -23,11 +23,11 @@ def foresight_on_grid(job: Job, zones: Sequence[Zone], *, tick_s: float) -> floa
     plain = len(starts) == 1 and not any(zone.move_usd for zone in zones) and job.deadline_s % tick_s == 0
     unit = math.gcd(whole[0], whole[2], *whole[3:])
     if not plain or any(abs(a - b) > 1e-6 for a, b in zip(times, whole, strict=True)) or job.work_s / unit > 50_000:
-        return foresight(job, zones, tick_s=tick_s)
+        return least_cost_path(job, zones, tick_s=tick_s)
     return _backward(job, zones, (whole[2] // unit, whole[3] // unit, whole[0] // unit), tick_s)
 
 
-def _backward(job: Job, zones: Sequence[Zone], units: tuple[int, int, int], tick_s: float) -> float:
+def _backward(job: ReplayJob, zones: Sequence[ReplayZone], units: tuple[int, int, int], tick_s: float) -> float:
     """From the deadline to the first tick: the least cost by work left, for each machine and stage of its start."""
     tick, start, work = units
     assert job.deadline_s is not None
@@ -67,5 +67,5 @@ def _worked(after: np.ndarray, work: int) -> np.ndarray:
     return shifted
 
 
-def _up(zone: Zone, tick: int) -> bool:
+def _up(zone: ReplayZone, tick: int) -> bool:
     return tick < len(zone.ticks) and zone.ticks[tick] == "0"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, row, until
 
-from outlast.workspace import events as ev
+from outlast.runs import events as ev
 
 # Prints the time, to the nanosecond, and then is a program that ends at once when it is told to.
 _COMMAND = ["sh", "-c", "date +%s.%N; exec sleep 600"]

@@ -23,20 +23,20 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from measure import Table, once, tell
 
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
+from outlast.code.record import CodeRecord
+from outlast.runs import events as ev
+from outlast.runs.story import event_key
 from outlast.spec.parse import parse
+from outlast.store.parallel import one_by_one
 from outlast.supervisor.boot import labels
 from outlast.supervisor.observe import Observer
 from outlast.supervisor.plan import plan
-from outlast.testing.faults import Faults
-from outlast.testing.hub import Actor, Hub
+from outlast.testing.faults import WorldFaults
+from outlast.testing.scheduler import Actor, Scheduler
+from outlast.testing.sim_store import SimBucket, SimStore
 from outlast.testing.simcloud import SimCloud, SimCloudView
-from outlast.testing.store import SimBucket, SimStore
-from outlast.workspace import events as ev
-from outlast.workspace.each import one_by_one
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.story import event_key
-from outlast.workspace.workspace import Pulse, Workspace
+from outlast.workspace import Heartbeat, Workspace
 
 
 class World:
@@ -44,16 +44,16 @@ class World:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.hub = Hub(1)
+        self.hub = Scheduler(1)
         self.store, self.cloud = SimStore(self.hub), SimCloud(self.hub)
-        self.store.faults = self.cloud.faults = Faults(store_slow_s=1e-9)
+        self.store.faults = self.cloud.faults = WorldFaults(store_slow_s=1e-9)
         self.actor = Actor(self.hub, "supervisor", "supervisor")
         self.workspace = Workspace(SimBucket(self.store, self.actor), clock=self.actor.time, ids=self.hub.id)
         self.view = SimCloudView(self.cloud, self.actor)
 
     def fill(self) -> None:
         spec = parse({"name": "run", "command": "train"})
-        offer = self.view.offers(Needs())[0]
+        offer = self.view.offers(Requirements())[0]
         for number in range(1, self.count + 1):
             run = f"run-{number}"
             request = {"run": run, "spec": spec, "code": CodeRecord()}
@@ -70,7 +70,7 @@ class World:
             ]  # fmt: skip
             for index, event in enumerate(story, 1):
                 self.store.put(event_key(run, index), ev.encode(event))
-            self.store.put(f"pulse/{run}", msgspec.json.encode(Pulse(attempt=1)))
+            self.store.put(f"pulse/{run}", msgspec.json.encode(Heartbeat(attempt=1)))
             self.cloud.create(offer, machine, Boot(), labels(self.workspace, run, 1))
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from measure import Table, row, tell
 
-from outlast.clouds.cloud import Boot, Needs, Range
+from outlast.clouds.cloud import Boot, Range, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 
 
@@ -32,7 +32,7 @@ class Bench:
     def __init__(self, mode: str) -> None:
         self.root = tempfile.mkdtemp(prefix="outlast-bench-", dir=os.environ.get("TMPDIR"))
         self.cloud = LocalCloud(self.root, mode=mode)
-        self.offer = self.cloud.offers(Needs(cpus=Range(low=1)))[0]
+        self.offer = self.cloud.offers(Requirements(cpus=Range(low=1)))[0]
         self._count = 0
 
     def launch(self, image: str = "", script: str = "echo first line; sleep 100000") -> str:
@@ -91,14 +91,14 @@ def lives(mode: str, times: int) -> Table:
             found["delete"].append(timed(lambda n=name: bench.cloud.delete(n)))
     finally:
         bench.close()
-    words = {
+    argv = {
         "boot": "launch to the first line of the startup script",
         "stop": "stop",
         "start": "start from the same disk to the first line",
         "kill": "power cut to `stopped`",
         "delete": "delete a stopped machine with its disk",
     }
-    return Table(f"One machine, mode {mode} ({times} times)", [row(words[w], s, "s") for w, s in found.items()])
+    return Table(f"One machine, mode {mode} ({times} times)", [row(argv[w], s, "s") for w, s in found.items()])
 
 
 def crowd(mode: str, count: int, times: int) -> Table:

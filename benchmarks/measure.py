@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.workspace.workspace import Workspace, open_workspace
+from outlast.workspace import Workspace, open_workspace
 
 PYTHON = sys.executable
 # Where a part notes which of its goals were met, if this is set.
@@ -103,18 +103,18 @@ class Home:
         self.workspace: Workspace = open_workspace(self.environment["OUTLAST_WORKSPACE"])
         self.cloud = LocalCloud(self.environment["OUTLAST_LOCAL_CLOUD"])
 
-    def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            words, cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True, **options
+            argv, cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True, **options
         )
 
-    def time_s(self, words: Sequence[str]) -> float:
+    def time_s(self, argv: Sequence[str]) -> float:
         """How long a command takes from its start to its end."""
         began = time.perf_counter()
-        done = subprocess.run(words, cwd=self.project, env=self.environment, capture_output=True, check=False)
+        done = subprocess.run(argv, cwd=self.project, env=self.environment, capture_output=True, check=False)
         took = time.perf_counter() - began
         if done.returncode != 0:
-            raise RuntimeError(f"{words}: {done.stderr.decode(errors='replace')}")
+            raise RuntimeError(f"{argv}: {done.stderr.decode(errors='replace')}")
         return took
 
     def clean(self) -> None:

@@ -29,12 +29,12 @@ from typing import Any
 from ledger import story
 from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, once, row, tell
 
+from outlast.code.record import CodeRecord
+from outlast.runs import events as ev
+from outlast.runs.logs import PIECE_BYTES, write_piece
+from outlast.runs.story import event_key
 from outlast.spec.parse import parse
-from outlast.workspace import events as ev
-from outlast.workspace.logs import PIECE_BYTES, write_piece
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.story import event_key
-from outlast.workspace.workspace import Pulse, Request
+from outlast.workspace import Heartbeat, RunRequest
 
 _CHROMIUM = next(filter(os.path.exists, ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")), "")
 _SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
@@ -63,16 +63,16 @@ def fill(place: Home, count: int) -> list[str]:
         told = story(run, begin)[:-2] if lives else story(run, begin)
         for at, event in enumerate(told, 1):
             bucket.create(event_key(run, at), ev.encode(event), durable=False)
-        place.workspace.enlist(Request(run=run, spec=spec, code=CodeRecord(), who="ann", submitted_at=begin))
+        place.workspace.write_request(RunRequest(run=run, spec=spec, code=CodeRecord(), who="ann", submitted_at=begin))
         if lives:
             alive.append(run)
-            place.workspace.beat(run, Pulse(attempt=2, phase="running", step=number, length=len(told)))
+            place.workspace.write_heartbeat(run, Heartbeat(attempt=2, phase="running", step=number, length=len(told)))
     return alive
 
 
 @contextmanager
-def _process(place: Home, words: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    process = place.start(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def _process(place: Home, argv: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    process = place.start(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     try:
         yield process, process.stdout.readline().decode().strip()
@@ -162,7 +162,7 @@ def _runs_live(place: Home, page: Any, alive: list[str]) -> list[float]:
 
     def happen(number: int) -> str:
         why = f"reason {number}"
-        story_of.demand(ev.Held(why=why, at=time.time()), nonce=why)
+        story_of.append_or_raise(ev.Waiting(why=why, at=time.time()), nonce=why)
         return f"document.querySelector('.ag-row [col-id=why]')?.textContent === '{why}'"
 
     return _live_s(page, happen)

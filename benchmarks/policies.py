@@ -26,15 +26,15 @@ from measure import Table, note_goals, once
 
 from outlast.errors import OutlastError
 from outlast.policy import OnDemand, decide
-from outlast.policy.others import greedy, on_demand_only, uniform_progress
-from outlast.policy.replay import Job, Policy, Zone, replay
+from outlast.policy.baselines import greedy, on_demand_only, uniform_progress
+from outlast.policy.replay import Policy, ReplayJob, ReplayZone, replay
 from outlast.policy.traces import Trace, read_traces
 from outlast.spec.trace import ONES
 
 TRACES = os.path.abspath(
     os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared", "data", "spot-traces")
 )
-POLICIES: dict[str, Callable[[Job], Policy]] = {
+POLICIES: dict[str, Callable[[ReplayJob], Policy]] = {
     "on demand only": lambda job: on_demand_only,
     "greedy": lambda job: greedy,
     "Uniform Progress": uniform_progress,
@@ -114,7 +114,7 @@ def window_ids(traces: Sequence[Trace], count: int) -> list[str]:
 def play(cell: Play) -> list[Result]:
     setting, traces = cell.setting, cell.traces
     start_s, tick_s = cell.start_h * 3600.0, traces[0].tick_s
-    job = Job(
+    job = ReplayJob(
         work_s=setting.work_h * 3600.0,
         deadline_s=cell.deadline_h * 3600.0,
         on_demand=OnDemand(price=setting.on_demand, start_s=start_s),
@@ -123,7 +123,8 @@ def play(cell: Play) -> list[Result]:
     results: list[Result] = []
     for at, window in enumerate(window_ids(traces, setting.windows)):
         zones = [
-            Zone(name=trace.name, ticks=trace.windows[window], price=setting.spot, start_s=start_s) for trace in traces
+            ReplayZone(name=trace.name, ticks=trace.windows[window], price=setting.spot, start_s=start_s)
+            for trace in traces
         ]
         key = (place, cell.deadline_h, cell.start_h, at % 2)
         for name, make in POLICIES.items():

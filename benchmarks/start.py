@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 
 from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, row
 
+from outlast.code.record import CodeRecord
+from outlast.runs import events as ev
 from outlast.spec.spec import Spec
-from outlast.workspace import events as ev
-from outlast.workspace.lease import Lease
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.workspace import Pulse
+from outlast.store.lease import Lease
+from outlast.workspace import Heartbeat
 
 _GOAL = 4.0
 _BARE = "python -c pass"
@@ -39,19 +39,19 @@ def write_run(home: Home, name: str, *, ended: bool) -> None:
         told += [ev.Finished(attempt=1, exit_code=0, at=now), ev.Released(attempt=1, cost_usd=0.01, seconds=9, at=now)]
     story = workspace.story(run)
     for event in told:
-        story.demand(event, nonce=workspace.ids())
+        story.append_or_raise(event, nonce=workspace.ids())
     if not ended:
-        workspace.beat(run, Pulse(attempt=1, phase="running", step=1, length=len(told)))
+        workspace.write_heartbeat(run, Heartbeat(attempt=1, phase="running", step=1, length=len(told)))
 
 
 def measure(times: int) -> Table:
     cases: dict[str, Callable[[], float]] = {}
     spent: dict[str, list[float]] = {}
 
-    def add(what: str, where: Home, *words: str) -> None:
+    def add(what: str, where: Home, *argv: str) -> None:
         def timed() -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            took = where.time_s(words)
+            took = where.time_s(argv)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent.setdefault(what, []).append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
             return took

@@ -27,8 +27,8 @@ print(json.dumps({"loss": 1.0}))
 
 def trial(seconds: float, kind: str) -> None:
     """One trial as a process of its own, as outlast starts it, too."""
-    words = [sys.executable, "-c", PROGRAM, str(seconds), kind]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    argv = [sys.executable, "-c", PROGRAM, str(seconds), kind]
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
 def in_pool(count: int, at_a_time: int, seconds: float, kind: str) -> float:
@@ -45,9 +45,9 @@ def by_sweep(made: Home, count: int, seconds: float, kind: str, *packing: str) -
     """The whole command, from its start to its end."""
     with open(os.path.join(made.project, "train.py"), "w", encoding="utf-8") as file:
         file.write(PROGRAM)
-    words = ["sweep", "--param", f"n=1..{count}", "--sampler", "grid", "--goal", "min:loss", "--no-flags", *packing]
-    words += ["--", sys.executable, "train.py", str(seconds), kind]
-    return made.time_s([OUTLAST, *words])
+    argv = ["sweep", "--param", f"n=1..{count}", "--sampler", "grid", "--goal", "min:loss", "--no-flags", *packing]
+    argv += ["--", sys.executable, "train.py", str(seconds), kind]
+    return made.time_s([OUTLAST, *argv])
 
 
 def overhead(count: int, seconds: float, kind: str) -> Table:

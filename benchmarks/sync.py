@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 from measure import OUTLAST, Home, Row, Table, home, row, tell
 
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.machines import sshfiles
 from outlast.machines.ssh import Link
 
@@ -56,7 +56,7 @@ class Bench:
         self.there = Path(where.root) / "there"
         self.there.mkdir()
         boot = Boot(script="#!/bin/sh\nexec sleep 100000\n", shares=(str(self.there),))
-        where.cloud.launch(where.cloud.offers(Needs())[0], "dev", boot=boot, labels={})
+        where.cloud.launch(where.cloud.offers(Requirements())[0], "dev", boot=boot, labels={})
         while where.cloud.machine("dev").status != "running":
             time.sleep(0.02)
         self.link = Link(where.cloud, "dev")
@@ -89,9 +89,9 @@ class Bench:
             row(f"{files}, `outlast sync`", ours, "s", against=f"{ratio:.2f}x", goal="<= 1.2x rsync", met=ratio <= 1.2),
         ]
 
-    def _timed(self, words: list[str]) -> float:
+    def _timed(self, argv: list[str]) -> float:
         os.sync()
-        return self.home.time_s(words)
+        return self.home.time_s(argv)
 
     # A save
 
@@ -189,17 +189,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--json", action="store_true", help="data")
     parser.add_argument("--only", choices=["saves", "first"], help="one of the two")
-    words = parser.parse_args()
+    argv = parser.parse_args()
     with home() as where:
         bench = Bench(where)
         try:
-            rows = [] if words.only == "first" else bench.saves(times=10 if words.quick else 50)
-            rows += [] if words.only == "saves" else bench.first_copies(times=2 if words.quick else 5)
+            rows = [] if argv.only == "first" else bench.saves(times=10 if argv.quick else 50)
+            rows += [] if argv.only == "saves" else bench.first_copies(times=2 if argv.quick else 5)
         finally:
             bench.link.close()
     load = os.getloadavg()[0]
     table = Table(f"Sync over ssh, a tree of {_FILES:,} files (load {load:.1f})", rows)
-    if words.json:
+    if argv.json:
         print(msgspec.json.encode(table).decode())
     else:
         tell(table)

@@ -71,6 +71,29 @@ def stalls(gigabytes: float, rounds: int) -> dict[str, list[float]]:
     return found
 
 
+def formats(gigabytes: float, rounds: int) -> dict[str, list[float]]:
+    """The default format against pickle, in turns: what a save and a restore take without the disk."""
+    import numpy
+
+    from outlast.trainer import state as states
+
+    dice = numpy.random.default_rng(1)
+    arrays = {f"layer{n}": dice.random(int(gigabytes * 1e9 / 64), dtype=numpy.float64) for n in range(8)}
+    objects = {"history": [{"step": n, "loss": n / 7, "phase": "train"} for n in range(30_000)]}
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds * 4):
+        for what, state in (("arrays", arrays), ("120,000 small objects", objects)):
+            for pickle in (False, True):
+                name = f"{what}, {'pickle=True' if pickle else 'plain data'}"
+                began = time.perf_counter()
+                stream, body, buffers = states.dump(state, pickle=pickle)
+                found.setdefault(f"encode {name}", []).append(time.perf_counter() - began)
+                views = [view.cast("B") for view in buffers]
+                taken = timed(lambda: states.load(stream, memoryview(body), views, path=""))  # noqa: B023
+                found.setdefault(f"decode {name}", []).append(taken)
+    return found
+
+
 def overhead(gigabytes: float, rounds: int) -> dict[str, list[float]]:
     """What saves cost a loop in all: the stall, and how much slower its steps are while the saver works beside them,
     against the interval that `auto` chooses from the stall and a mean life of two hours."""
@@ -167,10 +190,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = {**imports(), **stalls(options.gb, options.rounds), **overhead(options.gb, options.rounds)}
+    encoded = formats(options.gb, options.rounds)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(found | encoded))
         return
     tell(table(found, options))
+    rows = [row(name, [1000 * value for value in values], "ms") for name, values in encoded.items()]
+    tell(Table(f"The format of a state: {options.gb:g} GB of arrays, and small objects", rows))
 
 
 def table(found: dict[str, list[float]], options: argparse.Namespace) -> Table:

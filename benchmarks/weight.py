@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, once, row, until
 
-from outlast.agent.attempt import Attempt
-from outlast.agent.place import place_for
-from outlast.agent.save import Saver
-from outlast.agent.whole import look
+from outlast.agent.attempt import AttemptWriter
+from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.checkpoint.ready import take_snapshot
+from outlast.agent.paths import paths_for
+from outlast.code.record import CodeRecord
+from outlast.runs import events as ev
 from outlast.spec.spec import CheckpointSpec, Spec
+from outlast.submit.run import submit
 from outlast.supervisor.observe import Observer
-from outlast.supervisor.submit import submit
-from outlast.workspace import events as ev
-from outlast.workspace.record import CodeRecord
 
 _MB = 1e6
 _CHECKPOINT_BYTES = 200_000_000
@@ -78,11 +78,11 @@ def process_of(where: Home, module: str) -> int:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                words = Path(f"/proc/{entry}/cmdline").read_bytes()
+                argv = Path(f"/proc/{entry}/cmdline").read_bytes()
                 variables = Path(f"/proc/{entry}/environ").read_bytes()
             except OSError:
                 continue
-            if f"-m\0{module}".encode() in words and any(sign.encode() in variables + words for sign in signs):
+            if f"-m\0{module}".encode() in argv and any(sign.encode() in variables + argv for sign in signs):
                 return int(entry)
     raise LookupError(module)
 
@@ -102,7 +102,7 @@ def memory(times: int) -> Table:
         pids = {
             "supervisor": supervisor.pid,
             "agent": process_of(where, "outlast.agent"),
-            "keeper of a local machine": process_of(where, "outlast.clouds.local.keeper"),
+            "keeper of a local machine": process_of(where, "outlast.clouds.local.shim"),
         }
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
         for _ in range(times):
@@ -140,11 +140,11 @@ def quiet(runs: int, for_s: float) -> Table:
         shares = {
             "supervisor": _share(supervisor.pid),
             "one agent": _share(process_of(where, "outlast.agent")),
-            "one keeper": _share(process_of(where, "outlast.clouds.local.keeper")),
+            "one keeper": _share(process_of(where, "outlast.clouds.local.shim")),
         }
         time.sleep(for_s)
         rows = [once(f"{name}, share of a core", share(), "%") for name, share in shares.items()]
-        observer = Observer(where.workspace, {"local": where.cloud}, monotonic=time.monotonic, hands_off=True)
+        observer = Observer(where.workspace, {"local": where.cloud}, monotonic=time.monotonic, read_only=True)
         observer.observe(time.time())
         rounds = interleaved({"observe": lambda: _timed(lambda: observer.observe(time.time()))}, times=50)
         end_runs(supervisor)
@@ -169,20 +169,20 @@ def checkpoint(times: int) -> Table:
             on_demand_usd_per_hour=0.03, machine=workspace.machine_name(run, 1),
         )  # fmt: skip
         for event in (ev.Submitted(), placed, ev.Started(attempt=1)):
-            story.demand(event, nonce=workspace.ids())
+            story.append_or_raise(event, nonce=workspace.ids())
         folder = os.path.join(where.root, "checkpoints")
         os.makedirs(folder)
         path, copy = os.path.join(folder, "model.pt"), os.path.join(where.root, "copy.pt")
-        attempt = Attempt(workspace, run, 1, clock=time.time, ids=workspace.ids)
-        place = msgspec.structs.replace(place_for(workspace.request(run), where.root, cache=""), checkpoints=folder)
-        saver = Saver(attempt, place=place, rule=CheckpointSpec(keep=2), say=print)
+        attempt = AttemptWriter(workspace, run, 1, clock=time.time, ids=workspace.ids)
+        place = msgspec.structs.replace(paths_for(workspace.request(run), where.root, cache=""), checkpoints=folder)
+        saver = Checkpointer(attempt, place=place, rule=CheckpointSpec(keep=2), report=print)
 
         def committed() -> float:
             with open(path, "wb") as file:
                 file.write(os.urandom(1 << 20) * (_CHECKPOINT_BYTES >> 20))
                 file.flush()
                 os.fsync(file.fileno())
-            return _timed(lambda: saver.commit(look(folder)))
+            return _timed(lambda: saver.commit(take_snapshot(folder)))
 
         def copied() -> float:
             return _timed(lambda: _copy(path, copy))

@@ -39,7 +39,9 @@ PARTS = {
     "heart": Part("heart.py", quick=("--quick",)),
     "load": Part("load.py", quick=("10", "1000")),
     "ledger": Part("ledger.py", quick=("--runs", "200")),
+    "workspace": Part("workspace.py", quick=("--quick", "--times", "3")),
     "checkpoint": Part("checkpoint.py", quick=("--quick",)),
+    "smallfiles": Part("smallfiles.py", quick=("--quick",)),
     "trainer": Part("trainer.py", quick=("--gb", "0.2", "--rounds", "3"), needs="numpy"),
     "machines": Part("machines.py", quick=("--quick",)),
     "sync": Part("sync.py", quick=("--quick",)),
@@ -70,8 +72,8 @@ def run(name: str, part: Part, *, quick: bool, goals: str) -> str:
         print(f"\n## {name}: left out, {why}", flush=True)
         return why
     print(f"\n## {name}", flush=True)
-    words = [sys.executable, str(HERE / part.script), *(part.quick if quick else part.full)]
-    done = subprocess.run(words, env={**os.environ, GOALS: goals}, check=False)
+    argv = [sys.executable, str(HERE / part.script), *(part.quick if quick else part.full)]
+    done = subprocess.run(argv, env={**os.environ, GOALS: goals}, check=False)
     return f"it ended with {done.returncode}" if done.returncode else ""
 
 

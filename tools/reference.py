@@ -19,10 +19,10 @@ import msgspec
 
 from outlast import errors
 from outlast.cli.app import app
+from outlast.cli.json_schema import IN_WORDS, SHAPES
 from outlast.cli.main import COMMANDS
-from outlast.cli.shapes import IN_WORDS, SHAPES
+from outlast.runs import events
 from outlast.spec import spec
-from outlast.workspace import events
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"
@@ -134,18 +134,18 @@ def _remarks(source: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            at, words = node.lineno - 2, []
+            at, argv = node.lineno - 2, []
             while lines[at].strip().startswith("#"):
-                words.insert(0, lines[at].strip().lstrip("# "))
+                argv.insert(0, lines[at].strip().lstrip("# "))
                 at -= 1
-            found[node.target.id] = _cell(_plain(" ".join(words)))
+            found[node.target.id] = _cell(_plain(" ".join(argv)))
     return found
 
 
 def json_page() -> str:
     """What `--json` prints: each command, then the tables that are in it."""
     head = "# What --json prints\n\nFields may be added; those that are here keep their names and meanings.\n"
-    told = {name: f"{_plain(words)}" for name, words in IN_WORDS.items()}
+    told = {name: f"{_plain(argv)}" for name, argv in IN_WORDS.items()}
     told |= {name: type_name(shape) for name, shape in SHAPES.items()}
     rows = "".join(f"| `outlast {name} --json` | {_cell(what)} |\n" for name, what in sorted(told.items()))
     parts = [f"{head}\n| command | prints |\n|---|---|\n{rows}"]

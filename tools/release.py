@@ -29,7 +29,7 @@ WORKS = {
     "ray": "outlast.cluster.provider",
     "sweep": "outlast.sweep.study, optuna",
     "sync": "outlast.sync, watchfiles",
-    "testing": "outlast.testing.hub, outlast.testing.clouds",
+    "testing": "outlast.testing.scheduler, outlast.testing.cloud_conformance",
     "ui": "outlast.ui.server, nicegui",
     "yaml": "outlast.cli.init_from, yaml",
 }
@@ -42,8 +42,8 @@ def extras() -> list[str]:
     return sorted(set(found) - {"dev", "docs"})
 
 
-def uv(*words: str, **environment: str) -> None:
-    subprocess.run(["uv", *words], check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+def uv(*argv: str, **environment: str) -> None:
+    subprocess.run(["uv", *argv], check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
 
 
 def build(folder: str) -> tuple[str, str]:
@@ -64,8 +64,8 @@ def installed(package: str, extra: str, folder: str, python: Sequence[str]) -> f
     uv("venv", "--quiet", *python, place)
     uv("pip", "install", "--quiet", "--python", place, package + (f"[{extra}]" if extra else ""))
     empty = {"PATH": f"{place}/bin:{os.environ['PATH']}", "HOME": folder}
-    for words in (["outlast", "--version"], ["outlast", "--help"], ["outlast", "doctor"]):
-        subprocess.run([f"{place}/bin/{words[0]}", *words[1:]], check=True, env=empty, stdout=subprocess.DEVNULL)
+    for argv in (["outlast", "--version"], ["outlast", "--help"], ["outlast", "doctor"]):
+        subprocess.run([f"{place}/bin/{argv[0]}", *argv[1:]], check=True, env=empty, stdout=subprocess.DEVNULL)
     subprocess.run([f"{place}/bin/python", "-c", f"import {WORKS[extra]}"], check=True, env=empty)
     heavy = weight_mb(f"{place}/lib")
     shutil.rmtree(place)

@@ -25,10 +25,10 @@ SPACE = {
 
 
 def model_of(candidate, *, seed, jobs):
-    words = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
+    argv = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     return make_pipeline(
-        make_column_transformer((encoder, words), remainder="passthrough"),
+        make_column_transformer((encoder, argv), remainder="passthrough"),
         XGBClassifier(**candidate, random_state=seed, n_jobs=jobs),
     )
 
@@ -53,7 +53,9 @@ def write_table(folder, candidates, scores):
             writer.writerow([number, score, *(candidate[name] for name in SPACE)])
 
 
-@outlast.trainer(free=("data", "jobs"))
+# The state holds the best model, a scikit-learn pipeline, which only pickle can save. Restoring it runs code from the
+# checkpoint: do so where you trust everyone who can write to the workspace.
+@outlast.trainer(free=("data", "jobs"), pickle=True)
 def train(run, *, data: str = "", rows: int = 0, folds: int = 3, seed: int = 7, jobs: int = -1):
     """Search hyperparameters of XGBoost on the census income data; --train-steps is the number of candidates.
 

@@ -35,8 +35,8 @@ class Fence:
                     with contextlib.suppress(OperationalError):  # it has left already
                         connection.execute(text(f"KILL CONNECTION {int(speaker)}"))
         with self.engine.begin() as connection:
-            words = text("UPDATE fence SET number = :number, speaker = 0 WHERE number < :number")
-            if connection.execute(words, {"number": self.number}).rowcount != 1:
+            argv = text("UPDATE fence SET number = :number, speaker = 0 WHERE number < :number")
+            if connection.execute(argv, {"number": self.number}).rowcount != 1:
                 raise Superseded(f"a master with a higher number than {self.number} was here")
 
     @contextlib.contextmanager
@@ -44,8 +44,8 @@ class Fence:
         """What is done inside is done by the master, or not at all: its successor waits for the lock, or breaks it."""
         with self.engine.connect() as connection:
             me = connection.execute(text("SELECT CONNECTION_ID()")).scalar_one()
-            words = text("UPDATE fence SET speaker = :me WHERE number = :number")
-            connection.execute(words, {"me": me, "number": self.number})
+            argv = text("UPDATE fence SET speaker = :me WHERE number = :number")
+            connection.execute(argv, {"me": me, "number": self.number})
             connection.commit()
             number = connection.execute(text("SELECT number FROM fence FOR UPDATE")).scalar_one()
             if number != self.number:

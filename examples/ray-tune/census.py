@@ -49,7 +49,7 @@ def look_alike(rows, *, seed):
         age, years, hours = dice.randint(17, 80), dice.randint(5, 16), dice.randint(10, 60)
         married = dice.random() < 0.47
         gain = dice.choice([0] * 11 + [dice.randint(100, 15000)])
-        words = [
+        argv = [
             dice.choice(["Private", "State-gov", "Self-emp-inc"]),
             f"{years} years",
             "Married-civ-spouse" if married else dice.choice(["Never-married", "Divorced"]),
@@ -59,8 +59,8 @@ def look_alike(rows, *, seed):
             dice.choice(["Male", "Female"]),
             dice.choice(["United-States", "Mexico", "India"]),
         ]
-        score = 0.4 * (years - 10) + 0.05 * (hours - 40) + 1.8 * married + gain / 3000 + 0.6 * (words[3][0] == "E")
+        score = 0.4 * (years - 10) + 0.05 * (hours - 40) + 1.8 * married + gain / 3000 + 0.6 * (argv[3][0] == "E")
         score -= 2.2 + ((age - 48) / 20) ** 2 + dice.gauss(0, 0.7)
-        points.append([age, dice.randint(20000, 400000), years, gain, 0, hours, *words])
+        points.append([age, dice.randint(20000, 400000), years, gain, 0, hours, *argv])
         labels.append(int(score > 0))
     return points, labels

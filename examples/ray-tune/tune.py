@@ -29,9 +29,9 @@ SPACE = {
 
 
 def model_of(candidate):
-    words = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
+    argv = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-    encoded = make_column_transformer((encoder, words), remainder="passthrough")
+    encoded = make_column_transformer((encoder, argv), remainder="passthrough")
     return make_pipeline(encoded, HistGradientBoostingClassifier(**candidate, random_state=7))
 
 

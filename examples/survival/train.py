@@ -45,7 +45,7 @@ def train(run, *, lr: float = 0.1, momentum: float = 0.9, batch_size: int = 32, 
     batch_size: points a step
     pause: seconds of sleep a step, to have something to preempt
     """
-    state = run.restore() or State()
+    state = State(**(run.restore() or {}))
     loss = 0.0
     for step in run.steps(state.step):
         slopes = [0.0] * (FEATURES + 1)
@@ -57,7 +57,7 @@ def train(run, *, lr: float = 0.1, momentum: float = 0.9, batch_size: int = 32, 
         state.velocity = [momentum * v - lr * s for v, s in zip(state.velocity, slopes, strict=True)]
         state.weights = [w + v for w, v in zip(state.weights, state.velocity, strict=True)]
         state.step = step + 1
-        run.save_if_due(step, lambda: state)
+        run.save_if_due(step, lambda: vars(state))
         if state.step % 100 == 0:
             run.log(step, loss=loss)
             print(f"step {state.step}  loss {loss:.3f}", flush=True)
@@ -71,8 +71,8 @@ def train(run, *, lr: float = 0.1, momentum: float = 0.9, batch_size: int = 32, 
 @train.evaluate
 def score(run, state, *, batch_size):
     points = [one for step in range(run.eval_steps or 50) for one in batch(f"test {step}", batch_size)]
-    hits = sum((chance(state.weights, point) > 0.5) == label for point, label in points)
-    return {"accuracy": hits / len(points), "step": state.step}
+    hits = sum((chance(state["weights"], point) > 0.5) == label for point, label in points)
+    return {"accuracy": hits / len(points), "step": state["step"]}
 
 
 if __name__ == "__main__":

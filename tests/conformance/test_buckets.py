@@ -8,12 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conformance.power import watched
 
 from outlast.errors import Exists
-from outlast.testing.buckets import BucketConformance
-from outlast.workspace.bucket import Bucket, open_bucket
-from outlast.workspace.folder import FolderBucket
-from outlast.workspace.objects import ObjectBucket
+from outlast.runs import events as ev
+from outlast.runs.story import Story, event_key
+from outlast.store import folder
+from outlast.store.bucket import Bucket, open_bucket
+from outlast.store.folder import FolderBucket
+from outlast.store.object_store import ObjectBucket
+from outlast.testing.bucket_conformance import BucketConformance
 
 
 class TestFolder(BucketConformance):
@@ -68,7 +72,7 @@ def test_a_folder_forgets_what_killed_writers_left_long_ago_and_nothing_younger(
     for name, age_s in (("old", 90_000), ("young", 3600)):
         (staging / name).write_bytes(b"half")
         os.utime(staging / name, (time.time() - age_s,) * 2)
-    assert bucket.sweep(older_s=86_400) == 1
+    assert bucket.remove_stale_writes(older_s=86_400) == 1
     assert os.listdir(staging) == ["young"]
     assert [entry.key for entry in bucket.list("")] == ["a"]
 
@@ -87,9 +91,46 @@ def test_a_folder_settles_bodies_before_the_names_that_lead_to_them(
     bucket.write("deep/er/1", b"x" * 3_000_000)
     bucket.write("deep/er/2", b"y")
     monkeypatch.setattr(os, "fsync", note)
-    bucket.settle(["deep/er/1", "deep/er/2"])
+    bucket.make_durable(["deep/er/1", "deep/er/2"])
     assert sorted(synced[:2]) == ["deep/er/1", "deep/er/2"]
     assert synced[2:] == ["deep/er", "deep", "."]
+
+
+@pytest.mark.parametrize("key", ["shallow", "runs/run-1/story/00000001.json"])
+def test_an_object_that_a_folder_has_created_survives_a_power_cut(tmp_path: Path, key: str) -> None:
+    bucket = FolderBucket(str(tmp_path / "bucket"))
+    os.makedirs(bucket.root)
+    with watched(bucket.root) as disk:
+        bucket.create(key, b"event")
+        assert disk.survives(key)
+        bucket.put(f"{key}.put", b"durable", durable=True)
+        assert disk.survives(f"{key}.put")
+
+
+def test_every_event_of_a_story_survives_a_power_cut_when_its_append_returns(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path / "bucket"))
+    os.makedirs(bucket.root)
+    story = Story(bucket, "run-1")
+    with watched(bucket.root) as disk:
+        for number, event in enumerate([ev.Submitted(who="me"), ev.Waiting(why="no capacity"), ev.Cancelled()], 1):
+            assert story.append(event, nonce=str(number))
+            assert disk.survives(event_key("run-1", number))
+
+
+def test_a_body_or_a_name_that_is_not_synced_does_not_survive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model of the disk is as harsh as a disk: without this, the tests above would prove nothing."""
+    bucket = FolderBucket(str(tmp_path / "bucket"))
+    os.makedirs(bucket.root)
+    with watched(bucket.root) as disk:
+        bucket.create("deep/er/1", b"event", durable=False)
+        assert not disk.survives("deep/er/1")
+        bucket.make_durable(["deep/er/1"])
+        write = folder._write
+        monkeypatch.setattr(folder, "_write", lambda staged, body, *, durable: write(staged, body, durable=False))
+        bucket.create("deep/er/2", b"event")
+        assert not disk.survives("deep/er/2")
 
 
 def test_a_folder_keeps_no_staged_bodies(tmp_path: Path) -> None:

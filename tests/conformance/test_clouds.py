@@ -10,7 +10,7 @@ import pytest
 from outlast.clouds.cloud import Cloud
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
-from outlast.testing.clouds import CloudConformance
+from outlast.testing.cloud_conformance import CloudConformance
 
 
 def local_cloud(root: Path, mode: str) -> Iterator[LocalCloud]:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from tests.conformance.test_clouds import local_cloud
 
-from outlast.clouds.cloud import Workshop
+from outlast.clouds.cloud import InteractiveCloud
 from outlast.clouds.local.ssh import find_sshd
-from outlast.testing.workshop import WorkshopConformance
+from outlast.testing.interactive_conformance import InteractiveConformance
 
 
 @pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
-class TestLocalCloud(WorkshopConformance):
+class TestLocalCloud(InteractiveConformance):
     @pytest.fixture(params=["root", "userns", "pidns", "plain"])
-    def cloud(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workshop]:
+    def cloud(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[InteractiveCloud]:
         yield from local_cloud(tmp_path, request.param)

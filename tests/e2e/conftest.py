@@ -14,9 +14,9 @@ import pytest
 
 from outlast.clouds.cloud import Machine
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.workspace.state import RunState
-from outlast.workspace.workspace import Workspace, open_workspace
-from tests.waiting import eventually
+from outlast.runs.state import RunState
+from outlast.workspace import Workspace, open_workspace
+from tests.support.waiting import eventually
 
 OUTLAST = str(Path(sys.executable).parent / "outlast")
 
@@ -63,9 +63,9 @@ class Home:
         path.write_text(text)
         return path
 
-    def outlast(self, *words: str, timeout_s: float = 60.0, **environment: str) -> subprocess.CompletedProcess[str]:
+    def outlast(self, *argv: str, timeout_s: float = 60.0, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [OUTLAST, *words],
+            [OUTLAST, *argv],
             cwd=self.project,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
@@ -76,9 +76,9 @@ class Home:
             check=False,
         )
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *argv: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [OUTLAST, *words],
+            [OUTLAST, *argv],
             cwd=self.project,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
@@ -91,13 +91,13 @@ class Home:
         self._started.append(process)
         return process
 
-    def run(self, *words: str) -> str:
+    def run(self, *argv: str) -> str:
         """Submit without any supervisor of its own; the name of the run."""
         from outlast.cli.project import load_project, spec_of
-        from outlast.supervisor.submit import submit
+        from outlast.submit.run import submit
 
         project = load_project(str(self.write("outlast.toml", "")))
-        spec = spec_of(project, {"name": "run"}, words)
+        spec = spec_of(project, {"name": "run"}, argv)
         return submit(self.workspace, {"local": self.cloud}, spec, environment=self.environment).run
 
     def state(self, run: str = "") -> RunState:
@@ -112,7 +112,7 @@ class Home:
         return list(self.cloud.machines())
 
     def log(self, run: str = "") -> str:
-        from outlast.workspace.logs import LogReader, attempts_with_logs
+        from outlast.runs.logs import LogReader, attempts_with_logs
 
         run = run or self.only_run()
         bodies = [
@@ -156,10 +156,10 @@ def processes_mentioning(text: str) -> list[int]:
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
-            words = Path(f"/proc/{name}/cmdline").read_bytes() + Path(f"/proc/{name}/environ").read_bytes()
+            argv = Path(f"/proc/{name}/cmdline").read_bytes() + Path(f"/proc/{name}/environ").read_bytes()
         except OSError:
             continue
-        if text.encode() in words:
+        if text.encode() in argv:
             found.append(int(name))
     return found
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from outlast.cli.run import looked_after, supervised_here
-from outlast.workspace.lease import Lease
+from outlast.store.lease import Lease
 from tests.e2e.conftest import COUNTER, OUTLAST, Home, processes_mentioning
 from tests.e2e.test_adversary_programs import STUCK
 
@@ -29,7 +29,7 @@ def assert_goes_on_without_us(home: Home, total: int) -> None:
     """Someone supervises: the run survives the loss of its machine, and ends."""
     home.until_counted(10)
     home.cloud.preempt(home.machines()[0].name, notice=False)
-    home.until(lambda: home.state().settled, "the end", 60)
+    home.until(lambda: home.state().closed, "the end", 60)
     assert home.state().ending == "finished"
     assert f"count {total}\n" in home.log()
     assert home.machines() == []
@@ -69,7 +69,7 @@ def test_runs_with_closed_streams(home: Home, closed: str) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ("" if ">&- " in closed + " " and closed != "2>&-" else "hello\n")
-    assert home.state().settled
+    assert home.state().closed
 
 
 def test_a_home_that_cannot_be_written_to_costs_no_run_its_supervisor(home: Home) -> None:
@@ -77,7 +77,7 @@ def test_a_home_that_cannot_be_written_to_costs_no_run_its_supervisor(home: Home
     Path(home.environment["HOME"]).write_text("a file, and no folder")
     answer = home.outlast("submit", "--", "python3", "count.py", "3", "0.01")
     assert answer.returncode == 0, answer.stderr
-    home.until(lambda: home.state().settled, "the end")
+    home.until(lambda: home.state().closed, "the end")
 
 
 def test_a_submit_that_was_cut_short_is_no_run(home: Home) -> None:
@@ -86,10 +86,10 @@ def test_a_submit_that_was_cut_short_is_no_run(home: Home) -> None:
     # All that a submit had written when it was killed.
     body = home.workspace.bucket.get("runs/hello-1/spec.json")
     home.workspace.bucket.create("runs/hello-2/spec.json", body.replace(b"hello-1", b"hello-2"))
-    home.workspace.ring("hello-2")
+    home.workspace.wake("hello-2")
     assert "hello-1" in home.outlast("show", "last").stdout
-    for words in (["logs", "-f", "hello-2"], ["cancel", "hello-2"], ["show", "hello-2"]):
-        answer = home.outlast(*words)
+    for argv in (["logs", "-f", "hello-2"], ["cancel", "hello-2"], ["show", "hello-2"]):
+        answer = home.outlast(*argv)
         assert answer.returncode == 3, answer.stderr
         assert "never submitted" in answer.stderr
     assert home.supervise().returncode == 0
@@ -105,12 +105,12 @@ def test_damaged_hints_stop_no_command(home: Home) -> None:
         home.workspace.bucket.put(f"leases/supervisor/{name}", b"{")
     home.workspace.bucket.put(f"bell/{home.only_run()}/odd", b"{")
     assert Lease(home.workspace.bucket, "supervisor", who="", ttl_s=6.0).holder() is None
-    for words in (["ps"], ["show", "last"], ["plan"], ["reap"]):
+    for argv in (["ps"], ["show", "last"], ["plan"], ["reap"]):
         home.workspace.bucket.put(f"pulse/{home.only_run()}", b"\xff{")
-        answer = home.outlast(*words)
+        answer = home.outlast(*argv)
         assert answer.returncode == 0, answer.stderr
     assert home.outlast("cancel", "last").returncode == 0
-    home.until(lambda: home.state().settled, "the end")
+    home.until(lambda: home.state().closed, "the end")
     os.kill(process.pid, signal.SIGCONT)
     process.communicate(timeout=30)
     assert process.returncode == 7
@@ -123,7 +123,7 @@ def test_a_machine_that_is_kept_is_told_as_such_and_the_reason_of_the_failure_to
     assert "exited with 3" in answer.stderr
     assert "kept for debugging" in answer.stderr
     assert "still being deleted" not in answer.stderr
-    home.until(lambda: home.state().settled, "the end of the time limit")
+    home.until(lambda: home.state().closed, "the end of the time limit")
     home.until(lambda: not processes_mentioning(str(home.root)), "end of every process")
 
 
@@ -170,6 +170,6 @@ def test_ctrl_c_between_the_asking_and_the_supervising_leaves_the_run_to_somebod
 
     with pytest.raises(KeyboardInterrupt), looked_after(home.workspace):
         ask_and_be_interrupted()
-    home.until(lambda: home.state().settled, "the end")
+    home.until(lambda: home.state().closed, "the end")
     assert home.state().ending == "finished"
     home.until(lambda: home.machines() == [], "no machine")

@@ -18,9 +18,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_machine_could_be_given_is_refused_before_anything_is_launched(home: Home, name: str) -> None:
-    file, words, told = REFUSED[name]
+    file, argv, told = REFUSED[name]
     home.write("outlast.toml", file)
-    answer = home.outlast("run", *words)  # type: ignore[arg-type]
+    answer = home.outlast("run", *argv)  # type: ignore[arg-type]
     assert answer.returncode == 2, answer.stderr
     assert told in answer.stderr
     assert "Traceback" not in answer.stderr

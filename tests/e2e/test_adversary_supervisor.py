@@ -9,9 +9,9 @@ import msgspec
 from outlast.clouds.cloud import Boot, Machine, Offer
 from outlast.clouds.local.catalog import ZONES
 from outlast.clouds.local.cloud import LocalCloud
+from outlast.runs.story import event_key
 from outlast.supervisor.loop import Supervisor
-from outlast.supervisor.world import Lose
-from outlast.workspace.story import event_key
+from outlast.supervisor.world import MarkLost
 from tests.e2e.conftest import COUNTER, Home
 
 
@@ -35,10 +35,10 @@ def test_a_story_that_gets_damaged_does_not_stop_the_supervision_of_the_others(h
     home.start("supervise")
     home.until(lambda: home.state(damaged).current, "start")
     home.workspace.bucket.put(event_key(damaged, home.state(damaged).length + 1), b'{"event": "pla')
-    home.workspace.ring(damaged)
+    home.workspace.wake(damaged)
     home.write("count.py", COUNTER)
     healthy = home.run("python3", "count.py", "3", "0.05")
-    home.until(lambda: home.state(healthy).settled, "the end of the healthy run")
+    home.until(lambda: home.state(healthy).closed, "the end of the healthy run")
     # Nobody knows whether the damaged one is alive, so nobody takes its machine away either.
     assert [m.labels["outlast-run"] for m in home.machines()] == [damaged]
     [row] = [row for row in home.ps() if row["run"] == damaged]
@@ -83,7 +83,7 @@ def test_a_run_that_waited_long_for_capacity_gives_its_machine_the_time_to_boot(
     for zone in ZONES:
         home.cloud.set_zone(zone, capacity=None)
     home.until(lambda: supervisor.round() and home.machines(), "launch")
-    assert not [step for step in supervisor.round() if isinstance(step, Lose)]
+    assert not [step for step in supervisor.round() if isinstance(step, MarkLost)]
 
 
 def test_a_live_run_whose_pulse_was_lost_gets_a_new_one(home: Home) -> None:
@@ -94,7 +94,7 @@ def test_a_live_run_whose_pulse_was_lost_gets_a_new_one(home: Home) -> None:
     home.until(lambda: supervisor.round() == () and home.state(run).held, "hold")
     home.workspace.bucket.delete(f"pulse/{run}")
     supervisor.round()
-    assert run in home.workspace.pulses()
+    assert run in home.workspace.heartbeats()
 
 
 class Unbootable(LocalCloud):

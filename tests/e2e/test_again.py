@@ -40,8 +40,8 @@ if __name__ == "__main__":
 
 def test_a_run_is_run_again_as_it_was_recorded_and_compared(home: Home) -> None:
     home.write("train.py", PROGRAM)
-    words = ["run", "--name", "lr", "-p", "lr=0.5", "--", "python3", "train.py", "{lr}"]
-    first = home.outlast(*words)
+    argv = ["run", "--name", "lr", "-p", "lr=0.5", "--", "python3", "train.py", "{lr}"]
+    first = home.outlast(*argv)
     assert first.returncode == 0, first.stderr
     # The folder has moved on; what was recorded has not.
     home.write("train.py", PROGRAM.replace('print("lr", lr)', 'print("new code")'))
@@ -49,7 +49,7 @@ def test_a_run_is_run_again_as_it_was_recorded_and_compared(home: Home) -> None:
     assert again.returncode == 0, again.stderr
     assert "lr 0.25" in again.stdout
     assert (home.project / "outputs" / "lr-2" / "result.txt").read_text() == "0.25"
-    third = home.outlast(*words)
+    third = home.outlast(*argv)
     assert "new code" in third.stdout, third.stderr
 
     told = home.outlast("compare", "lr-1", "lr-2", "lr-3", "--diff", "--curves")
@@ -82,7 +82,7 @@ def test_what_can_no_longer_be_had_is_said_and_nothing_is_launched(home: Home) -
     data.rmdir()
     answer = home.outlast("rerun", "gone-1")
     assert answer.returncode == 1
-    assert "its code, code/" in answer.stderr
+    assert "its code (code/" in answer.stderr
     assert '[data] "data"' in answer.stderr
     assert "nothing was launched" in answer.stderr
     assert home.workspace.runs() == ["gone-1"]
@@ -93,8 +93,8 @@ def test_what_can_no_longer_be_had_is_said_and_nothing_is_launched(home: Home) -
 
 def test_a_burst_brings_model_and_outputs_back_and_scores_the_model_here(home: Home) -> None:
     home.write("train.py", TRAINER)
-    words = ["burst", "--name", "big", "--evaluate", "--", sys.executable, "train.py", "--train-steps", "5"]
-    answer = home.outlast(*words)
+    argv = ["burst", "--name", "big", "--evaluate", "--", sys.executable, "train.py", "--train-steps", "5"]
+    answer = home.outlast(*argv)
     assert answer.returncode == 0, answer.stderr
     assert "burst: local-64, 64 cores, spot" in answer.stderr
     assert json.loads(answer.stdout.splitlines()[-1]) == {"sum": 10.0}

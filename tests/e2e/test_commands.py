@@ -13,11 +13,11 @@ import pytest
 from tests.e2e.conftest import COUNTER, Home, processes_mentioning
 
 
-def assert_clean_error(answer: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+def assert_clean_error(answer: subprocess.CompletedProcess[str], code: int, *argv: str) -> None:
     assert answer.returncode == code, (answer.returncode, answer.stdout, answer.stderr)
     assert "error:" in answer.stderr
     assert "Traceback" not in answer.stderr + answer.stdout
-    for word in words:
+    for word in argv:
         assert word in answer.stderr, (word, answer.stderr)
 
 
@@ -42,7 +42,7 @@ crashes = -1
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "argv"),
     [
         ("", ["command: missing"]),
         ('command = "python missing.py"', ["missing.py", "does not exist"]),
@@ -50,23 +50,23 @@ crashes = -1
         ('command = "true"\n[machine]\nimage = "nope"', ["nope"]),
         ('command = "true"\n[machine]\nzones = ["mars-a"]', ["mars-a"]),
         ('command = "true"\n[machine]\ncloud = "azure"', ["azure"]),
-        ('command = "true"\n[machine]\ncpus = 1000', ["no machine of `local` fits"]),
+        ('command = "true"\n[machine]\ncpus = 1000', ["no machine type of `local` meets the requirements"]),
         ('command = "true"\n[data]\nx = "not-there"', ["[data]", "not-there"]),
         ('command = "true"\n[code]\npath = "not-there"', ["[code] path", "not-there"]),
         ('command = "true"\nsecrets = ["NOT_SET_ANYWHERE"]', ["NOT_SET_ANYWHERE"]),
         ('command = "true', ["outlast.toml", "TOML", "Unterminated"]),
     ],
 )
-def test_what_is_wrong_is_named(home: Home, text: str, words: list[str]) -> None:
+def test_what_is_wrong_is_named(home: Home, text: str, argv: list[str]) -> None:
     home.write("outlast.toml", text)
     for verb in ("run", "submit"):
-        assert_clean_error(home.outlast(verb), 2, *words)
+        assert_clean_error(home.outlast(verb), 2, *argv)
     assert home.machines() == []
     assert home.workspace.runs() == []
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("argv", "code", "says"),
     [
         (["rnu"], 2, "did you mean `run`"),
         (["run", "--no-such-option"], 2, "--no-such-option"),
@@ -81,8 +81,8 @@ def test_what_is_wrong_is_named(home: Home, text: str, words: list[str]) -> None
         (["run", "--workspace", "/dev/null/x", "--", "true"], 4, "workspace"),
     ],
 )
-def test_wrong_words_get_a_clear_error_and_a_code(home: Home, words: list[str], code: int, says: str) -> None:
-    assert_clean_error(home.outlast(*words), code, says)
+def test_wrong_words_get_a_clear_error_and_a_code(home: Home, argv: list[str], code: int, says: str) -> None:
+    assert_clean_error(home.outlast(*argv), code, says)
 
 
 def test_a_stockout_moves_on_to_the_next_zone_and_says_so(home: Home) -> None:
@@ -106,7 +106,7 @@ def test_no_capacity_anywhere_holds_the_run_which_says_why_and_goes_on_when_ther
     assert "no machine in 5 zones" in row["why"]
     for zone in zones:
         home.cloud.set_zone(zone, capacity=None)
-    home.until(lambda: home.state().settled, "the end", 60)
+    home.until(lambda: home.state().closed, "the end", 60)
     assert home.state().ending == "finished"
 
 
@@ -210,9 +210,9 @@ def test_code_by_git_ref_is_fetched_at_that_commit_which_is_recorded(home: Home)
     repository = home.root / "repository"
     repository.mkdir()
 
-    def git(*words: str) -> str:
+    def git(*argv: str) -> str:
         identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-        done = subprocess.run(["git", *identity, *words], cwd=repository, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *identity, *argv], cwd=repository, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     git("init", "-q", "-b", "main")
@@ -257,9 +257,9 @@ def test_cancel_deletes_the_machine_and_ends_the_run(home: Home) -> None:
 
 
 def test_plan_and_reap_show_and_remove_what_nobody_owns(home: Home) -> None:
-    from outlast.clouds.cloud import Boot, Needs
+    from outlast.clouds.cloud import Boot, Requirements
 
-    offer = home.cloud.offers(Needs())[0]
+    offer = home.cloud.offers(Requirements())[0]
     labels = {"outlast-workspace": home.workspace.id, "outlast-run": "ghost-1", "outlast-attempt": "1"}
     home.cloud.launch(offer, "ghost-1-a1", boot=Boot(script="sleep 1000"), labels=labels)
     home.cloud.launch(offer, "hands-off", boot=Boot(script="sleep 1000"), labels={"outlast-workspace": "other"})

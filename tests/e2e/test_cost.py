@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from outlast.billing.ledger import grouped
+from outlast.billing.limits import Limits, write_limits
 from outlast.cli.bars import per_day
 from outlast.clouds.local.catalog import DISK_USD_PER_GB_HOUR, TYPES, ZONES
-from outlast.workspace import events as ev
-from outlast.workspace.hand import Hands
-from outlast.workspace.ledger import grouped
-from outlast.workspace.limits import Limits, write_limits
+from outlast.records.machines import MachineRecords
+from outlast.runs import events as ev
 from tests.e2e.conftest import COUNTER, Home
 
 
-def cost(home: Home, *words: str) -> dict[str, Any]:
-    answer = home.outlast("cost", "--json", *words)
+def cost(home: Home, *argv: str) -> dict[str, Any]:
+    answer = home.outlast("cost", "--json", *argv)
     assert answer.returncode == 0, answer.stderr
     found: dict[str, Any] = json.loads(answer.stdout)
     return found
@@ -71,14 +71,14 @@ def test_a_stopped_machine_by_hand_costs_its_disk_and_a_deleted_one_is_not_forgo
     answer = home.outlast("machine", "create", "desk", "--type", "local-2", "--wait", "60s", "--no-ssh-config")
     assert answer.returncode == 0, answer.stderr
     (line,) = cost(home)["lines"]
-    assert (line["kind"], line["name"], line["estimated"]) == ("hand", "desk", True)
-    assert set(line["causes"]) == {"hand", "disk"}
+    assert (line["kind"], line["name"], line["estimated"]) == ("manual", "desk", True)
+    assert set(line["causes"]) == {"manual", "disk"}
     assert home.outlast("machine", "stop", "desk").returncode == 0
     home.until(lambda: home.cloud.machine("desk").status == "stopped", "the stop")
     stopped = cost(home)["lines"][0]
     home.until(lambda: cost(home)["total"]["wasted_usd"] > stopped["causes"].get("stopped", 0.0), "a dearer disk")
     later = cost(home)["lines"][0]
-    assert later["causes"]["hand"] == pytest.approx(stopped["causes"]["hand"])
+    assert later["causes"]["manual"] == pytest.approx(stopped["causes"]["manual"])
     machine = home.cloud.machine("desk")
     assert later["cost_usd"] == pytest.approx(machine.cost_usd, rel=0.05)
     assert home.outlast("machine", "delete", "desk", "--yes").returncode == 0
@@ -91,10 +91,10 @@ def test_a_stopped_machine_by_hand_costs_its_disk_and_a_deleted_one_is_not_forgo
 def test_a_machine_by_hand_whose_time_is_up_is_reaped_and_its_bill_is_kept(home: Home) -> None:
     answer = home.outlast("machine", "create", "desk", "--wait", "60s", "--no-ssh-config")
     assert answer.returncode == 0, answer.stderr
-    hands = Hands(home.workspace)
-    hand = hands.find("desk")
-    assert hand is not None
-    hands.write(msgspec.structs.replace(hand, until=1.0))
+    machine_records = MachineRecords(home.workspace)
+    machine_record = machine_records.find("desk")
+    assert machine_record is not None
+    machine_records.write(msgspec.structs.replace(machine_record, until=1.0))
     before = cost(home)["lines"][0]
     assert home.outlast("supervise", "--until-idle").returncode == 0
     home.until(lambda: not home.machines(), "the end of the machine")
@@ -104,7 +104,7 @@ def test_a_machine_by_hand_whose_time_is_up_is_reaped_and_its_bill_is_kept(home:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["--user", "nobody-of-that-name"], "nobody called `nobody-of-that-name`"),
         (["--since", "2026-13-40"], "there is no such day"),
@@ -112,8 +112,8 @@ def test_a_machine_by_hand_whose_time_is_up_is_reaped_and_its_bill_is_kept(home:
         (["--since", "2999-01-01"], "still to come"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_told_so(home: Home, words: list[str], says: str) -> None:
-    answer = home.outlast("cost", *words)
+def test_a_question_that_makes_no_sense_is_told_so(home: Home, argv: list[str], says: str) -> None:
+    answer = home.outlast("cost", *argv)
     assert answer.returncode == 2
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -126,7 +126,7 @@ def test_a_run_that_does_not_exist_has_a_code_of_its_own(home: Home) -> None:
 def test_a_budget_that_does_not_pay_for_an_hour_is_refused_before_anything_is_launched(home: Home) -> None:
     answer = home.outlast("submit", "--cost", "0.005", "--", "true")
     assert answer.returncode == 2
-    assert "does not pay for an hour" in answer.stderr
+    assert "pays for less than an hour" in answer.stderr
     assert "local-1" in answer.stderr
     for amount in ("-1", "0"):
         answer = home.outlast("submit", "--cost", amount, "--", "true")
@@ -138,8 +138,8 @@ def test_a_budget_that_does_not_pay_for_an_hour_is_refused_before_anything_is_la
 
 def test_who_has_spent_a_budget_is_refused_and_nothing_is_launched(home: Home) -> None:
     write_limits(home.workspace.bucket, Limits(cost_usd=0.001, per="total"))
-    for words in (["submit", "--", "true"], ["machine", "create", "desk", "--no-ssh-config"]):
-        answer = home.outlast(*words)
+    for argv in (["submit", "--", "true"], ["machine", "create", "desk", "--no-ssh-config"]):
+        answer = home.outlast(*argv)
         assert answer.returncode == 9, answer.stderr
         assert "of the budget of the workspace" in answer.stderr
     assert not home.workspace.runs()
@@ -150,9 +150,9 @@ def test_limits_are_shown_set_and_refused_when_they_are_nonsense(home: Home) -> 
     assert "there are no limits" in home.outlast("limits").stderr
     assert home.outlast("limits", "--cost-usd", "50", "--max-machines", "3").returncode == 0
     assert "$0 of $50 this month; 3 machines at a time" in home.outlast("limits").stdout
-    for words in (["--cost-usd", "-5"], ["--max-hours", "nan"], ["--user", "ann", "--cost-usd", "5"], ["--per", "day"]):
-        answer = home.outlast("limits", *words)
-        assert answer.returncode == (0 if words == ["--per", "day"] else 2), answer.stderr
+    for argv in (["--cost-usd", "-5"], ["--max-hours", "nan"], ["--user", "ann", "--cost-usd", "5"], ["--per", "day"]):
+        answer = home.outlast("limits", *argv)
+        assert answer.returncode == (0 if argv == ["--per", "day"] else 2), answer.stderr
     assert home.outlast("limits", "--user", "ann", "--cost-usd", "5", "--new").returncode == 0
     (all_of_them, ann) = json.loads(home.outlast("limits", "--json").stdout)
     assert (all_of_them["per"], ann["who"]) == ("day", "ann")
@@ -178,8 +178,8 @@ def test_prices_of_clouds_that_can_be_asked_are_shown_beside_those_that_cannot(h
 
 
 def test_the_picture_has_a_row_a_day_and_the_signs_of_what_was_paid_for(home: Home) -> None:
-    from outlast.workspace.ledger import DAY_S, lines_of
-    from outlast.workspace.state import fold
+    from outlast.billing.ledger import DAY_S, lines_of
+    from outlast.runs.state import fold
     from tests.unit.test_ledger import LOST, _shifted
 
     (line,) = lines_of("run-1", fold(LOST), 0.0)

@@ -11,7 +11,7 @@ import pytest
 from outlast.clouds.local import images
 from outlast.errors import BadRequest
 from tests.e2e.conftest import Home
-from tests.machines.conftest import needs_ssh
+from tests.integration.machines.conftest import needs_ssh
 
 LISTINGS = {
     ("volume", "list", "--json"): "volumes/bad.json",
@@ -30,12 +30,12 @@ def test_a_damaged_record_hides_none_of_the_others(home: Home, damage: bytes) ->
     assert home.outlast("volume", "create", "demos", "--size", "1GB").returncode == 0
     for key in LISTINGS.values():
         home.workspace.bucket.put(key, damage)
-    for words, key in LISTINGS.items():
-        answer = home.outlast(*words)
-        assert answer.returncode == 4, (words, answer.stdout, answer.stderr)
-        assert key in answer.stderr, (words, answer.stderr)
+    for argv, key in LISTINGS.items():
+        answer = home.outlast(*argv)
+        assert answer.returncode == 4, (argv, answer.stdout, answer.stderr)
+        assert key in answer.stderr, (argv, answer.stderr)
         json.loads(answer.stdout)
-        if words[0] == "volume":
+        if argv[0] == "volume":
             assert [row["name"] for row in json.loads(answer.stdout)] == ["demos"]
 
 

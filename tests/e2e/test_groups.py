@@ -80,16 +80,16 @@ def test_what_is_wrong_with_a_group_launches_nothing(home: Home) -> None:
     answer = home.outlast("run")
     assert answer.returncode == 2
     assert "[tasks.a] command: the script `none.py` does not exist" in answer.stderr
-    for words, told in [
+    for argv, told in [
         (("--task", "c"), "it has `a`, `b`"),
         (("--count", "2"), "need --task"),
-        (("--task", "b"), "no group `evolve` is under way"),
+        (("--task", "b"), "no group `evolve` is running"),
         (("--task", "b", "--group", "evolve-9"), "no group `evolve-9`"),
     ]:
         home.write("outlast.toml", 'name = "evolve"\n[tasks.a]\ncommand = "true"\n[tasks.b]\ncommand = "true"\n')
-        answer = home.outlast("run", *words)
-        assert told in answer.stderr, words
-        assert answer.returncode in (2, 3), words
+        answer = home.outlast("run", *argv)
+        assert told in answer.stderr, argv
+        assert answer.returncode in (2, 3), argv
     assert not home.workspace.runs()
     assert not home.machines()
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from outlast.billing.limits import Limits, write_limits
+from outlast.code.bundle import pack, store
+from outlast.runs import events as ev
+from outlast.runs.ended import EndedRuns
 from outlast.spec.parse import parse
-from outlast.supervisor.submit import ask
-from outlast.workspace import events as ev
-from outlast.workspace.bundle import pack, store
-from outlast.workspace.limits import Limits, write_limits
+from outlast.submit.prepare import prepare
+from outlast.submit.write import write_run
 from tests.e2e.conftest import COUNTER, Home
 
 # Saves only when it is asked to leave: what is committed after the limit was saved because of it.
@@ -46,7 +46,7 @@ def test_at_a_limit_the_program_saves_what_it_has_and_the_run_ends_as_stopped(ho
     assert state.limit is not None
     assert state.limit.name == "max_hours"
     told = kinds(home)
-    assert told.index("Limited") < told.index("Saved") < told.index("Stopped") < told.index("Failed")
+    assert told.index("LimitReached") < told.index("Saved") < told.index("Stopped") < told.index("Failed")
     assert "Noticed" not in told
     assert [a.outcome for a in state.attempts] == ["stopped"]
     assert not home.machines()
@@ -100,7 +100,8 @@ def test_a_budget_of_the_workspace_that_is_spent_stops_what_runs(home: Home) -> 
     # What the cap was exceeded by: one machine, for as long as it lived.
     released = [e for e in home.workspace.story(home.only_run()).refresh().attempts if e.released]
     assert len(released) == 1
-    assert json.loads(home.workspace.bucket.get(f"ledger/runs/{home.only_run()}.json"))["lines"]
+    ended, _ = EndedRuns(home.workspace).newest()
+    assert [record.state.cost_usd for record in ended] == [released[0].cost_usd]
 
 
 def test_a_run_that_has_spent_its_own_budget_has_saved_and_is_over_it_by_little(home: Home) -> None:
@@ -110,9 +111,11 @@ def test_a_run_that_has_spent_its_own_budget_has_saved_and_is_over_it_by_little(
     budget = 0.00015  # 48 s of the cheapest machine; to save and leave takes 25 s of it at most
     spec = parse({"name": "run", "command": ["python", "train.py"], "limits": {"cost_usd": budget}})
     clouds = {"local": home.cloud}
-    request = ask(home.workspace, clouds, spec, store(home.workspace.bucket, bundle), environment=home.environment)
+    code = store(home.workspace.bucket, bundle)
+    prepared = prepare(home.workspace, clouds, spec, code, environment=home.environment)
+    request = write_run(home.workspace, clouds, prepared)
     home.start("supervise", "--until-idle")
-    home.until(lambda: home.state(request.run).settled, "the end of the run", within_s=90.0)
+    home.until(lambda: home.state(request.run).closed, "the end of the run", within_s=90.0)
     state = home.state(request.run)
     assert (state.ending, state.limit.name if state.limit else "") == ("failed", "cost_usd")
     assert state.checkpoints
@@ -136,4 +139,4 @@ def test_no_more_machines_than_allowed_run_at_a_time(home: Home) -> None:
 def _held(home: Home, run: str) -> list[str]:
     story = home.workspace.story(run)
     story.refresh()
-    return [event.why for event in story.events if isinstance(event, ev.Held)]
+    return [event.why for event in story.events if isinstance(event, ev.Waiting)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from outlast.workspace.metrics import Curves, stitched, unstitched, write_piece
+from outlast.runs.metrics import Curves, stitched, unstitched, write_piece
 from tests.e2e.conftest import Home
 
 # Logs each step and saves every fifth. The first attempt waits at a step for its machine to be taken.

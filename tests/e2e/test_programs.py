@@ -161,7 +161,7 @@ def test_the_machine_of_a_crashed_run_is_kept_for_a_while_if_asked(home: Home) -
     assert answer.returncode == 0, answer.stderr
     home.until(lambda: home.state().ending == "failed", "failure")
     assert [m.status for m in home.machines()] == ["running"]
-    home.until(lambda: home.state().settled, "the end of the time limit")
+    home.until(lambda: home.state().closed, "the end of the time limit")
     assert home.machines() == []
 
 

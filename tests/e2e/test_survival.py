@@ -32,7 +32,7 @@ def assert_nothing_left(home: Home) -> None:
 def assert_right_total(home: Home, total: int = TOTAL) -> None:
     state = home.state()
     assert state.ending == "finished", state
-    assert state.settled
+    assert state.closed
     finals = [a for a in state.attempts if a.outcome == "finished"]
     assert len(finals) == 1
     body = home.workspace.bucket.get(f"runs/{home.only_run()}/outputs/{finals[0].number}/total.txt")
@@ -129,8 +129,8 @@ def pids_of(home: Home, module: str) -> list[int]:
     keepers = processes_mentioning(str(home.root / "cloud"))
     # A machine with a root of its own mentions nothing of its host; it descends from a keeper that does.
     for pid in {*keepers, *descendants(keepers)}:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if module.encode() in words:
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if module.encode() in argv:
             found.append(pid)
     return found
 
@@ -152,7 +152,7 @@ def test_survives_kill_9_of_the_agent(home: Home) -> None:
 def test_survives_kill_9_of_the_machines_keeper(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
-    keepers = pids_of(home, "outlast.clouds.local.keeper")
+    keepers = pids_of(home, "outlast.clouds.local.shim")
     assert keepers
     for pid in keepers:
         kill_9(pid)
@@ -189,7 +189,7 @@ def test_two_supervisors_never_double_an_attempt(home: Home) -> None:
         for machine in home.machines()[:2]:
             with contextlib.suppress(BadRequest, NotFound):  # gone meanwhile: that is the game
                 home.cloud.preempt(machine.name, notice=False)
-    home.until(lambda: all(home.state(run).settled for run in runs), "end of all runs", 60)
+    home.until(lambda: all(home.state(run).closed for run in runs), "end of all runs", 60)
     for supervisor in supervisors:
         supervisor.send_signal(signal.SIGTERM)
         supervisor.communicate(timeout=10)
@@ -239,7 +239,7 @@ def test_detaches_when_interrupted_without_a_terminal_and_a_background_superviso
     assert process.returncode == 130
     assert "detached" in output
     home.cloud.preempt(home.machines()[0].name, notice=False)
-    home.until(lambda: home.state().settled, "the end", 60)
+    home.until(lambda: home.state().closed, "the end", 60)
     assert_right_total(home)
     home.until(lambda: not processes_mentioning(str(home.root)), "end of the background supervisor")
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from outlast.errors import OutlastError
+from outlast.sweep.events import ResultRecorded
 from outlast.sweep.record import SweepStory, find
 from outlast.sweep.state import SweepState, best
 from tests.e2e.conftest import Home
@@ -73,13 +74,13 @@ def preempt_one(home: Home, dice: random.Random) -> bool:
 class Storm:
     """A preemption every so often, and now and then the driver is killed, which supervises, too: another takes over."""
 
-    def __init__(self, home: Home, words: list[str], *, every_s: float, kills: int) -> None:
+    def __init__(self, home: Home, argv: list[str], *, every_s: float, kills: int) -> None:
         self.home = home
         self.dice = random.Random(1)
         self.every_s = every_s
         self.kills = kills
         self.taken = 0
-        self.process = home.start(*words)
+        self.process = home.start(*argv)
         self.due = time.monotonic() + every_s
 
     def blow(self) -> bool:
@@ -108,7 +109,7 @@ def check_each_once(home: Home, trials: int) -> SweepState:
     """Exactly so many results, none twice, in the story and in what is shown."""
     story = SweepStory(home.workspace.bucket, find(home.workspace, "last").name)
     state = story.refresh()
-    told = [event.trial for event in story.events if type(event).__name__ == "Told"]
+    told = [event.trial for event in story.events if isinstance(event, ResultRecorded)]
     assert sorted(told) == list(range(trials))
     assert [trial.outcome for trial in state.trials] == ["complete"] * trials, [
         (trial.why, [attempt.why for attempt in home.state(trial.run).attempts]) for trial in state.trials if trial.why
@@ -132,8 +133,8 @@ def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s:
     command = write_trial(home, pause_s=pause_s)
     # The brake is not what is tried here: on a busy computer a machine may be taken away before it could save, often.
     patient = ["--set", "limits.no_progress=1000"]
-    words = ["sweep", *SEARCHED, "--trials", str(trials), "--parallel", str(machines), *patient, *command]
-    Storm(home, words, every_s=every_s, kills=2).last(within_s)
+    argv = ["sweep", *SEARCHED, "--trials", str(trials), "--parallel", str(machines), *patient, *command]
+    Storm(home, argv, every_s=every_s, kills=2).last(within_s)
     state = check_each_once(home, trials)
     runs = [home.state(trial.run) for trial in state.trials]
     assert any(attempt.preempted for run in runs for attempt in run.attempts)
@@ -154,8 +155,8 @@ def test_sixty_trials_over_six_machines_with_a_preemption_every_few_seconds(home
 @pytest.mark.timeout(300)
 def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home: Home) -> None:
     command = write_trial(home, pause_s=0.2)
-    words = ["sweep", *SEARCHED, "--trials", "10", "--parallel", "4", "--per-machine", "2", *command]
-    Storm(home, words, every_s=4.0, kills=1).last(200.0)
+    argv = ["sweep", *SEARCHED, "--trials", "10", "--parallel", "4", "--per-machine", "2", *command]
+    Storm(home, argv, every_s=4.0, kills=1).last(200.0)
     state = check_each_once(home, 10)
     assert {trial.run for trial in state.trials} <= {f"project-s1-w{n}" for n in range(1, 9)}
     answer = home.outlast("pull", state.trials[0].run, "pulled")
@@ -164,7 +165,7 @@ def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "said"),
     [
         (["--param", "lr=3..1", "--goal", "min:loss"], "[sweep.params] lr: '3..1' is empty: 3 is more than 1"),
         (["--param", "lr=1..3"], "[sweep] goal: what is sought?"),
@@ -172,8 +173,8 @@ def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home
         (["--param", "lr=0.1..1", "--goal", "min:loss", "--sampler", "grid"], "give `lr` a step"),
     ],
 )
-def test_bad_input_is_said_before_anything_is_launched(home: Home, words: list[str], said: str) -> None:
-    answer = home.outlast("sweep", *words, "--", "true")
+def test_bad_input_is_said_before_anything_is_launched(home: Home, argv: list[str], said: str) -> None:
+    answer = home.outlast("sweep", *argv, "--", "true")
     assert answer.returncode == 2
     assert said in answer.stderr
     assert not home.workspace.runs()
@@ -192,8 +193,8 @@ def test_a_goal_that_is_never_logged_ends_it_with_what_was(home: Home) -> None:
 
 def test_a_trial_that_always_crashes_stops_it_after_a_few(home: Home) -> None:
     home.write("train.py", "raise SystemExit('no such luck')")
-    words = ["--param", "lr=1..90", "--goal", "min:loss", "--trials", "90", "--crashes", "1"]
-    answer = home.outlast("sweep", *words, "--", "python3", "train.py")
+    argv = ["--param", "lr=1..90", "--goal", "min:loss", "--trials", "90", "--crashes", "1"]
+    answer = home.outlast("sweep", *argv, "--", "python3", "train.py")
     assert answer.returncode == 6, answer.stderr
     assert "3 trials in a row failed" in answer.stderr
     assert len(home.workspace.runs()) <= 5
@@ -203,8 +204,8 @@ def test_the_last_line_of_json_is_a_score_and_more_trials_can_be_had(home: Home)
     home.write(
         "train.py", "import json, sys; print('hello'); print(json.dumps({'score': int(sys.argv[-1])})); print('x')"
     )
-    words = ["--param", "n=1..4", "--goal", "max:score", "--sampler", "grid", "--trials", "2", "--parallel", "2"]
-    first = home.outlast("sweep", *words, "--", "python3", "train.py", "{n}")
+    argv = ["--param", "n=1..4", "--goal", "max:score", "--sampler", "grid", "--trials", "2", "--parallel", "2"]
+    first = home.outlast("sweep", *argv, "--", "python3", "train.py", "{n}")
     assert first.returncode == 0, first.stderr
     more = home.outlast("sweep", "resume", "last", "--trials", "+2")
     assert more.returncode == 0, more.stderr
@@ -259,9 +260,9 @@ def test_the_pruner_ends_hopeless_trials_of_a_worker(home: Home) -> None:
         "        file.write(json.dumps({'step': step, 'loss': int(sys.argv[1]) + 1 / step}) + '\\n')\n"
         "    time.sleep(0.4)\n",
     )
-    words = ["--param", "x=0..1000", "--goal", "min:loss", "--sampler", "random", "--pruner", "asha"]
+    argv = ["--param", "x=0..1000", "--goal", "min:loss", "--sampler", "random", "--pruner", "asha"]
     packed = ["--trials", "8", "--parallel", "4", "--per-machine", "4"]
-    answer = home.outlast("sweep", *words, *packed, "--", "python3", "train.py", "{x}", timeout_s=100)
+    answer = home.outlast("sweep", *argv, *packed, "--", "python3", "train.py", "{x}", timeout_s=100)
     assert answer.returncode == 0, answer.stderr
     state = state_of(home)
     outcomes = {trial.outcome for trial in state.trials}
@@ -274,8 +275,8 @@ def test_what_it_found_is_drawn_and_exported(home: Home) -> None:
     home.write(
         "train.py", "import json, sys; print(json.dumps({'loss': (int(sys.argv[1]) - 3) ** 2 + len(sys.argv[2])}))"
     )
-    words = ["--param", "n=1..6", "--param", "word=a,bb", "--goal", "min:loss", "--trials", "6", "--parallel", "3"]
-    done = home.outlast("sweep", *words, "--", "python3", "train.py", "{n}", "{word}")
+    argv = ["--param", "n=1..6", "--param", "word=a,bb", "--goal", "min:loss", "--trials", "6", "--parallel", "3"]
+    done = home.outlast("sweep", *argv, "--", "python3", "train.py", "{n}", "{word}")
     assert done.returncode == 0, done.stderr
     picture = home.outlast("sweep", "plot", "last")
     assert "best so far" in picture.stdout, picture.stderr

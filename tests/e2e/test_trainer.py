@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from outlast.workspace.logs import LogReader
+from outlast.runs.logs import LogReader
 from tests.e2e.conftest import Home
 
 TRAINER = """

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import OutlastError
-from outlast.workspace.logs import LogReader
+from outlast.runs.logs import LogReader
 from tests.e2e.conftest import COUNTER, OUTLAST, Home, kill_9, processes_mentioning
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SOAK_S = float(os.environ.get("SOAK_S", "3600"))
 AT_A_TIME = int(os.environ.get("SOAK_RUNS", "50"))
@@ -171,8 +171,8 @@ class Soak:
             self.stopped = [(0.0, pid) for _, pid in self.stopped]
             self.wake_up()
         self.supervise()
-        settled = lambda: (self.supervise(), all(self.home.state(r).settled for r in self.submitted))[1]  # noqa: E731
-        eventually(settled, within_s=600, what="rest")
+        closed = lambda: (self.supervise(), all(self.home.state(r).closed for r in self.submitted))[1]  # noqa: E731
+        eventually(closed, within_s=600, what="rest")
 
     # The count
 

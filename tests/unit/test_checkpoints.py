@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.errors import StoreUnreachable
+from outlast.runs import checkpoints
+from outlast.runs.checkpoints import restore
+from outlast.runs.manifest import Manifest, manifest_key, read_manifest, write_manifest
+from outlast.runs.packs import upload_files
+from outlast.runs.retention import collect, kept, prune
+from outlast.runs.state import Checkpoint, RunState
 from outlast.spec.spec import CheckpointSpec
-from outlast.workspace import checkpoints, parts
-from outlast.workspace.bucket import Bucket, open_bucket
-from outlast.workspace.checkpoints import Manifest, manifest_key, read_manifest, restore, write_manifest
-from outlast.workspace.keep import collect, kept, prune
-from outlast.workspace.objects import ObjectBucket
-from outlast.workspace.parts import Parts, parts_prefix, upload_files
-from outlast.workspace.state import Checkpoint, RunState
+from outlast.store import parts
+from outlast.store.bucket import Bucket, open_bucket
+from outlast.store.codec import sealed, unsealed
+from outlast.store.object_store import ObjectBucket
+from outlast.store.parts import Parts, parts_prefix
 
 RUN = "r"
 PART = 64
@@ -26,10 +30,12 @@ PART = 64
 # Lengths around the places where files are cut.
 bodies = st.one_of(
     st.binary(max_size=3 * PART),
+    # Small enough to share a part.
+    st.binary(max_size=PART // 4),
     st.sampled_from([0, 1, PART - 1, PART, PART + 1, 2 * PART, 5 * PART]).map(bytes),
     st.integers(0, 4 * PART).map(lambda size: (b"0123456789abcdef" * size)[:size]),
 )
-folders = st.dictionaries(st.sampled_from(["a", "b", "sub/c", "sub/deep/d"]), bodies, min_size=1)
+folders = st.dictionaries(st.sampled_from(["a", "b", "e", "f", "sub/c", "sub/deep/d"]), bodies, min_size=1)
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +187,7 @@ def test_parts_that_could_not_be_settled_are_uploaded_again() -> None:
             self.written += (key,)
             super().write(key, body)
 
-        def settle(self, keys: Sequence[str]) -> None:
+        def make_durable(self, keys: Sequence[str]) -> None:
             if self.fails:
                 self.fails = False
                 raise StoreUnreachable("input/output error")
@@ -201,8 +207,8 @@ def test_a_manifest_of_another_run_is_refused_and_the_one_before_it_taken() -> N
     bucket = open_bucket("memory://")
     commit(Parts(bucket, RUN, 1), {"n": b"mine"}, 1)
     commit(Parts(bucket, RUN, 1), {"n": b"newer"}, 2)
-    body = bucket.get(manifest_key(RUN, "c2")).replace(b'"run":"r"', b'"run":"q"')
-    bucket.put(manifest_key(RUN, "c2"), body)
+    body = unsealed(bucket.get(manifest_key(RUN, "c2")), "c2").replace(b'"run":"r"', b'"run":"q"')
+    bucket.put(manifest_key(RUN, "c2"), sealed(body))
     found, problems = restored(bucket, 2, 1)
     assert found == {"n": b"mine"}
     assert problems == [
@@ -213,10 +219,23 @@ def test_a_manifest_of_another_run_is_refused_and_the_one_before_it_taken() -> N
 def test_a_manifest_that_names_what_is_not_its_runs_is_refused() -> None:
     bucket = open_bucket("memory://")
     commit(Parts(bucket, RUN, 1), {"n": b"1"}, 1)
-    body = bucket.get(manifest_key(RUN, "c1"))
+    body = unsealed(bucket.get(manifest_key(RUN, "c1")), "c1")
     for lie in (b"runs/other/parts/1/", b"runs/r/parts/../../", b"", b"/"):
-        bucket.put(manifest_key(RUN, "c1"), body.replace(b"runs/r/parts/1/", lie))
+        bucket.put(manifest_key(RUN, "c1"), sealed(body.replace(b"runs/r/parts/1/", lie)))
         assert restored(bucket, 1)[0] == {}
+
+
+def test_a_flipped_bit_anywhere_in_a_manifest_is_noticed() -> None:
+    """In the name of a field it would make a file empty, and in a path it would rename one."""
+    bucket = open_bucket("memory://")
+    commit(Parts(bucket, RUN, 1), {"n": b"older"}, 1)
+    commit(Parts(bucket, RUN, 1), {"n": b"newer"}, 2)
+    body = bucket.get(manifest_key(RUN, "c2"))
+    for at in range(len(body)):
+        bucket.put(manifest_key(RUN, "c2"), body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
+        assert restored(bucket, 2, 1)[0] == {"n": b"older"}, at
+    bucket.put(manifest_key(RUN, "c2"), body)
+    assert restored(bucket, 2, 1)[0] == {"n": b"newer"}
 
 
 def test_what_a_run_that_is_over_left_behind_is_collected_and_no_more() -> None:

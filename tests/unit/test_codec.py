@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
+from outlast.code.record import CodeRecord
 from outlast.spec.parse import parse
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.workspace import Request
+from outlast.workspace import RunRequest
 
 # In a process of its own: only the first time is dangerous, and what happens then is a crash of the process.
 AT_ONCE = """
 import sys, threading
-from outlast.workspace.codec import decoded
-from outlast.workspace.workspace import Request
+from outlast.store.codec import decoded
+from outlast.workspace import RunRequest
 sys.setswitchinterval(1e-6)
 body = open(sys.argv[1], "rb").read()
 together = threading.Barrier(8)
@@ -24,7 +24,7 @@ together = threading.Barrier(8)
 
 def read():
     together.wait()
-    assert decoded(body, Request, "spec.json").run == "census-7"
+    assert decoded(body, RunRequest, "spec.json").run == "census-7"
 
 
 threads = [threading.Thread(target=read) for _ in range(8)]
@@ -37,9 +37,9 @@ print("read")
 
 
 def test_threads_that_read_a_kind_of_record_for_the_first_time_do_not_crash_the_process(tmp_path: Path) -> None:
-    request = Request(run="census-7", spec=parse({"command": "true"}), code=CodeRecord())
+    request = RunRequest(run="census-7", spec=parse({"command": "true"}), code=CodeRecord())
     (tmp_path / "spec.json").write_bytes(msgspec.json.encode(request))
-    words = [sys.executable, "-c", AT_ONCE, str(tmp_path / "spec.json")]
+    argv = [sys.executable, "-c", AT_ONCE, str(tmp_path / "spec.json")]
     for _ in range(8):
-        answer = subprocess.run(words, capture_output=True, text=True, check=False)
+        answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (answer.returncode, answer.stdout) == (0, "read\n"), answer.stderr

@@ -36,8 +36,8 @@ def told_by(script: str, folder: Path) -> str:
         "def writable(): subprocess.run(['mount', '-o', 'remount,bind,rw', folder], check=True)\n"
     )
     shell = 'mount -t tmpfs -o size=24m none "$1"; exec "$2" -c "$3"'
-    words = [*_WORDS, shell, "bash", str(folder), sys.executable, begin + script]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    argv = [*_WORDS, shell, "bash", str(folder), sys.executable, begin + script]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -74,10 +74,12 @@ def test_a_trainer_in_a_read_only_folder_is_told_so(tmp_path: Path) -> None:
 
 _WORKSPACE = """
 from outlast.errors import OutlastError
-from outlast.workspace.checkpoints import Manifest, restore, write_manifest
-from outlast.workspace.folder import FolderBucket
-from outlast.workspace.parts import Parts, upload_files
-from outlast.workspace.state import Checkpoint
+from outlast.runs.checkpoints import restore
+from outlast.runs.manifest import Manifest, write_manifest
+from outlast.store.folder import FolderBucket
+from outlast.runs.packs import upload_files
+from outlast.store.parts import Parts
+from outlast.runs.state import Checkpoint
 bucket = FolderBucket(folder + "/workspace")
 own = Parts(bucket, "r", 1)
 home = os.path.dirname(folder)

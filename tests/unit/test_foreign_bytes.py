@@ -13,37 +13,40 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from outlast.cli.project import load_project
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
+from outlast.code.bundle import code_key, unpack
+from outlast.code.record import CodeRecord
 from outlast.errors import OutlastError, SpecError
+from outlast.runs import events as ev
+from outlast.runs.checkpoints import restore
+from outlast.runs.manifest import Manifest, manifest_key, read_manifest
+from outlast.runs.state import Checkpoint
+from outlast.runs.story import Story, event_key
 from outlast.spec.parse import parse
-from outlast.workspace import events as ev
-from outlast.workspace.bucket import open_bucket
-from outlast.workspace.bundle import code_key, unpack
-from outlast.workspace.checkpoints import Manifest, manifest_key, read_manifest, restore
-from outlast.workspace.lease import Lease
-from outlast.workspace.parts import File, Part
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.state import Checkpoint
-from outlast.workspace.story import Story, event_key
-from outlast.workspace.workspace import Pulse, Request, Workspace
+from outlast.store.bucket import open_bucket
+from outlast.store.codec import sealed
+from outlast.store.lease import Lease
+from outlast.store.parts import Part, StoredFile
+from outlast.workspace import Heartbeat, RunRequest, Workspace
 
+MANIFEST = msgspec.json.encode(
+    Manifest(
+        run="r",
+        checkpoint="c",
+        attempt=1,
+        files=(StoredFile(path="a", parts=(Part("runs/r/parts/1/k", "0" * 64, 1),)), StoredFile(path="l", link="a")),
+    )
+)
 VALID: list[bytes] = [
     ev.encode(ev.Submitted(who="me")),
     ev.encode(ev.Saved(attempt=1, checkpoint="c")),
-    msgspec.json.encode(Pulse(attempt=1)),
-    msgspec.json.encode(
-        Manifest(
-            run="r",
-            checkpoint="c",
-            attempt=1,
-            files=(File(path="a", parts=(Part("runs/r/parts/1/k", "0" * 64, 1),)), File(path="l", link="a")),
-        )
-    ),
-    msgspec.json.encode(Request(run="r", spec=parse({"command": "x"}), code=CodeRecord())),
+    msgspec.json.encode(Heartbeat(attempt=1)),
+    MANIFEST,
+    msgspec.json.encode(RunRequest(run="r", spec=parse({"command": "x"}), code=CodeRecord())),
     b'{"id": "abc", "format": 1}',
 ]
 
@@ -72,14 +75,16 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 def readers(body: bytes) -> dict[str, Callable[[], object]]:
     bucket = open_bucket("memory://")
-    for key in (event_key("r", 1), "pulse/r", manifest_key("r", "c"), "runs/r/spec.json", "workspace.json"):
+    for key in (event_key("r", 1), "pulse/r", "runs/r/spec.json", "workspace.json"):
         bucket.put(key, body)
+    # With a checksum that holds: the decoder must stand what a writer with bad intent seals.
+    bucket.put(manifest_key("r", "c"), sealed(body))
     bucket.put("leases/s/00000001", body)
     bucket.put("leases/s/beat-00000001", body)
     workspace = Workspace(bucket)
     return {
         "story": Story(bucket, "r").refresh,
-        "pulse": lambda: workspace.pulse("r"),
+        "pulse": lambda: workspace.heartbeat("r"),
         "manifest": lambda: read_manifest(bucket, "r", "c"),
         "request": lambda: workspace.request("r"),
         "identity": lambda: workspace.id,
@@ -100,7 +105,7 @@ def test_objects_of_the_workspace(body: bytes) -> None:
 @given(body=mutated())
 def test_a_manifest_that_lies_restores_nothing_and_harms_nothing(body: bytes, tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
-    bucket.put(manifest_key("r", "c"), body)
+    bucket.put(manifest_key("r", "c"), sealed(body))
     folder = tmp_path / "checkpoints"
     folder.mkdir(exist_ok=True)
     (folder / "kept").write_text("mine")
@@ -135,7 +140,7 @@ def test_an_outlast_toml_of_any_bytes(body: bytes, tmp_path: Path) -> None:
 def machine(tmp_path: Path) -> Iterator[str]:
     # In the modes with a network of their own only the machine itself could ask.
     cloud = LocalCloud(str(tmp_path / "cloud"), mode="plain")
-    offer = cloud.offers(Needs())[0]
+    offer = cloud.offers(Requirements())[0]
     cloud.launch(offer, "fuzzed", boot=Boot(script="sleep 600"), labels={})
     eventually(lambda: cloud.metadata_host("fuzzed"), within_s=10, what="the metadata server")
     yield cloud.metadata_host("fuzzed")

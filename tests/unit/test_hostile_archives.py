@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from outlast.code.bundle import CodeRecord, code_key, unpack, zstd_module
 from outlast.errors import WorkspaceError
-from outlast.workspace.bucket import Bucket, open_bucket
-from outlast.workspace.bundle import CodeRecord, code_key, unpack, zstd_module
-from outlast.workspace.checkpoints import Manifest, restore, write_manifest
-from outlast.workspace.parts import File
-from outlast.workspace.state import Checkpoint
+from outlast.runs.checkpoints import restore
+from outlast.runs.manifest import Manifest, write_manifest
+from outlast.runs.state import Checkpoint
+from outlast.store.bucket import Bucket, open_bucket
+from outlast.store.parts import StoredFile
 
 
 def bundle_of(bucket: Bucket, *members: tuple[tarfile.TarInfo, bytes]) -> CodeRecord:
@@ -96,22 +97,26 @@ def test_a_bundle_that_unfolds_to_more_than_was_packed_fills_no_disk(tmp_path: P
 
 
 MANIFESTS = {
-    "above": [File(path="../evil")],
-    "absolute": [File(path="/tmp/outlast-evil")],
-    "link above": [File(path="a", link="..")],
-    "absolute link": [File(path="a", link="/etc")],
-    "link by way of links": [File(path="x/y/b", link=".."), File(path="c", link="x/y/b/../..")],
-    "the same, the other way round": [File(path="c", link="x/y/b/../.."), File(path="x/y/b", link="..")],
-    "file through a link": [File(path="a", link="x"), File(path="a/b")],
-    "zero": [File(path="a\0b")],
-    "nothing": [File(path="")],
-    "itself": [File(path=".", link="x")],
-    "link to itself": [File(path="a", link="a/../../checkpoints.restoring/../evil")],
+    "above": [StoredFile(path="../evil")],
+    "absolute": [StoredFile(path="/tmp/outlast-evil")],
+    "file through a link": [StoredFile(path="a", link="x"), StoredFile(path="a/b")],
+    "zero": [StoredFile(path="a\0b")],
+    "nothing": [StoredFile(path="")],
+    "itself": [StoredFile(path=".", link="x")],
+    "folder above": [StoredFile(path="../evil/file")],
+    "normalized": [StoredFile(path="a/../b")],
+}
+LINKS = {
+    "above": [StoredFile(path="a", link="..")],
+    "absolute": [StoredFile(path="a", link="/etc")],
+    "by way of links": [StoredFile(path="x/y/b", link=".."), StoredFile(path="c", link="x/y/b/../..")],
+    "the same, the other way round": [StoredFile(path="c", link="x/y/b/../.."), StoredFile(path="x/y/b", link="..")],
+    "in a chain": [StoredFile(path="a", link="b"), StoredFile(path="b", link="c"), StoredFile(path="c", link="..")],
 }
 
 
 @pytest.mark.parametrize("files", MANIFESTS.values(), ids=MANIFESTS)
-def test_a_checkpoint_that_reaches_out_is_not_restored(files: list[File], tmp_path: Path) -> None:
+def test_a_checkpoint_that_reaches_out_is_not_restored(files: list[StoredFile], tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
     write_manifest(bucket, Manifest(run="r", checkpoint="c", attempt=1, files=tuple(files)))
     folder = tmp_path / "checkpoints"
@@ -122,9 +127,31 @@ def test_a_checkpoint_that_reaches_out_is_not_restored(files: list[File], tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("files", LINKS.values(), ids=LINKS)
+def test_a_link_that_leads_to_something_outside_is_left_out_and_reported(
+    files: list[StoredFile], tmp_path: Path
+) -> None:
+    bucket = open_bucket("memory://")
+    whole = (*files, StoredFile(path="weights"))
+    write_manifest(bucket, Manifest(run="r", checkpoint="c", attempt=1, files=whole))
+    folder = tmp_path / "checkpoints"
+    saved = Checkpoint(id="c", attempt=1, step=None, at=0.0, bytes=0)
+    found, remarks = restore(bucket, "r", [saved], str(folder))
+    assert found is not None
+    assert remarks
+    assert all("outside of the checkpoint: left out" in remark for remark in remarks)
+    assert (folder / "weights").is_file()
+    for path in folder.rglob("*"):
+        assert not path.exists() or path.resolve().is_relative_to(folder)
+
+
 def test_links_inside_of_a_checkpoint_come_back(tmp_path: Path) -> None:
     bucket = open_bucket("memory://")
-    files = (File(path="step-5/weights"), File(path="latest", link="step-5"), File(path="step-5/up", link="../latest"))
+    files = (
+        StoredFile(path="step-5/weights"),
+        StoredFile(path="latest", link="step-5"),
+        StoredFile(path="step-5/up", link="../latest"),
+    )
     write_manifest(bucket, Manifest(run="r", checkpoint="c", attempt=1, files=files))
     saved = Checkpoint(id="c", attempt=1, step=None, at=0.0, bytes=0)
     found, problems = restore(bucket, "r", [saved], str(tmp_path / "checkpoints"))

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlast.billing.ledger import DAY_S, LedgerLine, after, by_day, grouped, lines_of, total
+from outlast.billing.ledger_store import LedgerStore
+from outlast.billing.limits import Limits, key_of, read_limits, write_limits
 from outlast.errors import UsageError
-from outlast.workspace import events as ev
-from outlast.workspace.books import Books
-from outlast.workspace.bucket import open_bucket
-from outlast.workspace.events import Event
-from outlast.workspace.ledger import DAY_S, Line, after, by_day, grouped, lines_of, total
-from outlast.workspace.limits import Limits, key_of, read_limits, write_limits
-from outlast.workspace.state import fold
-from outlast.workspace.story import event_key
-from outlast.workspace.workspace import Workspace
+from outlast.runs import events as ev
+from outlast.runs.ended import EndedRuns
+from outlast.runs.events import Event
+from outlast.runs.state import fold
+from outlast.runs.story import event_key
+from outlast.store.bucket import open_bucket
+from outlast.workspace import Workspace
 
 NOON = 1_700_000_000.0 - 1_700_000_000.0 % DAY_S + DAY_S / 2
 
@@ -71,7 +72,7 @@ def test_what_still_runs_is_an_estimate_and_its_work_counts() -> None:
 
 
 def test_a_refusal_costs_nothing_and_a_machine_that_never_started_is_all_boot() -> None:
-    refused: list[Event] = [LOST[0], placed(1, NOON), ev.Refused(attempt=1, why="no capacity", until=0)]
+    refused: list[Event] = [LOST[0], placed(1, NOON), ev.LaunchRefused(attempt=1, why="no capacity", until=0)]
     assert lines_of("run-1", fold(refused), NOON) == []
     booting: list[Event] = [
         LOST[0],
@@ -98,22 +99,22 @@ def test_a_story_from_before_prices_on_demand_and_disks_is_read() -> None:
     ]  # fmt: skip
     for number, event in enumerate(old, 1):
         bucket.create(event_key("run-1", number), json.dumps(event).encode())
-    (page,) = Books(Workspace(bucket)).runs(NOON + 999)
+    (page,) = LedgerStore(Workspace(bucket)).runs(NOON + 999)
     assert total(page.lines).cost_usd == 0.03
     assert total(page.lines).on_demand_usd == pytest.approx(0.03)
 
 
-def test_a_page_is_written_once_and_tells_the_same_as_the_story() -> None:
+def test_the_record_of_an_ended_run_tells_the_same_as_its_story() -> None:
     workspace = Workspace(open_bucket("memory://"))
     for number, event in enumerate([*LOST, ev.Cancelled(at=NOON + 701)], 1):
         workspace.bucket.create(event_key("run-1", number), ev.encode(event))
-    (from_story,) = Books(workspace).runs(NOON + 9999)
-    assert workspace.bucket.children("ledger/runs/") == ["run-1.json"]
-    # The page is enough: the story is not read again.
+    (from_story,) = LedgerStore(workspace).runs(NOON + 9999)
+    EndedRuns(workspace).rebuild()
+    # The record is enough: the story is not read again.
     for number in range(1, 8):
         workspace.bucket.delete(event_key("run-1", number))
     workspace.bucket.put("runs/run-1/spec.json", b"")
-    assert Books(workspace).runs(NOON + 99999) == [from_story]
+    assert LedgerStore(workspace).runs(NOON + 99999) == [from_story]
 
 
 def test_a_story_that_cannot_be_read_is_said_and_the_others_are_counted() -> None:
@@ -121,9 +122,9 @@ def test_a_story_that_cannot_be_read_is_said_and_the_others_are_counted() -> Non
     for number, event in enumerate(LOST, 1):
         workspace.bucket.create(event_key("good-1", number), ev.encode(event))
     workspace.bucket.create(event_key("bad-1", 1), b"{")
-    books = Books(workspace)
-    pages = books.runs(NOON)
-    assert list(books.damaged) == ["bad-1"]
+    ledger = LedgerStore(workspace)
+    pages = ledger.runs(NOON)
+    assert list(ledger.damaged) == ["bad-1"]
     assert sum(total(page.lines).cost_usd for page in pages) == pytest.approx(LOST[-1].cost_usd)  # type: ignore[union-attr]
 
 
@@ -131,11 +132,11 @@ amounts = st.floats(0, 1e4)
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Line:
+def lines(draw: st.DrawFn) -> LedgerLine:
     begin = draw(st.floats(0, 1e7))
     seconds = draw(st.floats(0, 20 * DAY_S))
     causes = {cause: draw(amounts) for cause in draw(st.sets(st.sampled_from(["work", "boot", "lost", "disk"])))}
-    return Line(
+    return LedgerLine(
         kind="run",
         name=draw(st.sampled_from(["a-1", "b-1"])),
         who=draw(st.sampled_from(["ann", "bob", ""])),
@@ -154,7 +155,7 @@ def lines(draw: st.DrawFn) -> Line:
 
 
 @given(st.lists(lines(), max_size=8))
-def test_however_it_is_grouped_the_sums_are_the_whole(found: list[Line]) -> None:
+def test_however_it_is_grouped_the_sums_are_the_whole(found: list[LedgerLine]) -> None:
     whole = total(found)
     for by in ("run", "user", "day", "cloud", "machine"):
         sums = grouped(found, by)  # type: ignore[arg-type]
@@ -164,7 +165,7 @@ def test_however_it_is_grouped_the_sums_are_the_whole(found: list[Line]) -> None
 
 
 @given(lines(), st.floats(0, 2e7))
-def test_what_was_before_and_what_was_after_are_all_of_it(line: Line, at: float) -> None:
+def test_what_was_before_and_what_was_after_are_all_of_it(line: LedgerLine, at: float) -> None:
     pieces = [after(line, 0.0, at), after(line, at)]
     assert sum(piece.cost_usd for piece in pieces if piece) == pytest.approx(line.cost_usd, abs=1e-6)
 
@@ -176,7 +177,7 @@ def test_a_machine_that_ran_over_midnight_is_divided() -> None:
     assert [day for day, _ in by_day(_shifted(line, DAY_S / 2 - 350))] == ["2023-11-14", "2023-11-15"]
 
 
-def _shifted(line: Line, by_s: float) -> Line:
+def _shifted(line: LedgerLine, by_s: float) -> LedgerLine:
     import msgspec
 
     return msgspec.structs.replace(line, begin=line.begin + by_s, end=line.end + by_s)

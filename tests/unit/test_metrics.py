@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from outlast.agent.metrics import MetricsPump
 from outlast.errors import StoreUnreachable
-from outlast.workspace.bucket import Bucket, open_bucket
-from outlast.workspace.metrics import PIECE_BYTES, Row, line_of, parsed, read, stitch, stitched, unstitched, write_piece
-from outlast.workspace.state import Attempt, RunState
+from outlast.runs.metrics import PIECE_BYTES, Row, line_of, parsed, read, stitch, stitched, unstitched, write_piece
+from outlast.runs.state import Attempt, RunState
+from outlast.store.bucket import Bucket, open_bucket
 
 # Lines
 

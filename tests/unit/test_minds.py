@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.e2e.conftest import Home
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Needs
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
-from outlast.workspace.workspace import open_workspace
+from outlast.workspace import open_workspace
 
 
 def test_machines_of_runs_that_are_not_its_business_are_not_reaped(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_machines_of_runs_that_are_not_its_business_are_not_reaped(tmp_path: Pat
     cloud = LocalCloud(str(tmp_path / "cloud"), mode="plain")
     workspace = open_workspace(home.workspace.url)
     labels = {LABEL_WORKSPACE: workspace.id, LABEL_RUN: run, LABEL_ATTEMPT: "7"}
-    offer = cloud.offers(Needs())[0]
+    offer = cloud.offers(Requirements())[0]
     cloud.launch(offer, f"{run}-a7-{workspace.id[:6]}", boot=Boot(script="sleep 1000"), labels=labels)
     try:
         # The machine is seen; the run, which may be on another cloud as well, is somebody else's.
@@ -33,7 +33,7 @@ def test_machines_of_runs_that_are_not_its_business_are_not_reaped(tmp_path: Pat
             return len(seen) == 1  # asked for the listing first, then about the run
 
         other = Supervisor(workspace, {"local": cloud})
-        other.observer.hands_off = True
+        other.observer.read_only = True
         other.observer.others.add(run)
         other.observer.minds = minds
         assert plan(other.observer.observe(time.time())) == ()

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from outlast.spec.names import is_meant, may_hold, with_company
-from outlast.workspace.bucket import open_bucket
-from outlast.workspace.checkpoints import Manifest, restore, survey, write_manifest
-from outlast.workspace.parts import Parts, upload_files
-from outlast.workspace.state import Checkpoint
+from outlast.runs.checkpoints import restore
+from outlast.runs.folder_listing import survey
+from outlast.runs.manifest import Manifest, write_manifest
+from outlast.runs.packs import upload_files
+from outlast.runs.state import Checkpoint
+from outlast.spec.checkpoint_patterns import is_meant, may_hold, with_sidecars
+from outlast.store.bucket import open_bucket
+from outlast.store.parts import Parts
 
 RUN = "r"
 
@@ -51,10 +54,10 @@ def test_a_name_means_a_file_or_all_of_a_folder(path: str, names: tuple[str, ...
 def test_what_belongs_to_a_name_comes_along(tmp_path: Path) -> None:
     write(tmp_path, cp_dot_ckpt_dot_index="i", checkpoint__code_dot_py="code", train_dot_py="code")
     write(tmp_path, **{"cp_dot_ckpt_dot_data-00000-of-00001": "d", "step-000000012__checkpoint_dot_json": "{}"})
-    files, _ = survey(str(tmp_path), names=with_company(["cp.ckpt"]))
+    files = survey(str(tmp_path), names=with_sidecars(["cp.ckpt"])).files
     assert sorted(files) == ["cp.ckpt.data-00000-of-00001", "cp.ckpt.index", "step-000000012/checkpoint.json"]
-    assert "deep/study.db-wal" in with_company(["deep/study.db"])
-    assert with_company([]) == ()
+    assert "deep/study.db-wal" in with_sidecars(["deep/study.db"])
+    assert with_sidecars([]) == ()
 
 
 def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
     assert survey(str(tmp_path), names=["*.pt"])[1] == {"latest.pt": "model-5.pt"}
     write(tmp_path, runs__e3__model_dot_pt="three")
     (tmp_path / "latest").symlink_to("runs/e3")
-    files, links = survey(str(tmp_path), names=["runs", "latest/model.pt"])
+    files, links, _ = survey(str(tmp_path), names=["runs", "latest/model.pt"])
     assert (sorted(files), links) == (["latest/model.pt", "runs/e3/model.pt"], {})
 
 
@@ -75,7 +78,7 @@ def test_a_restore_replaces_what_is_meant_and_nothing_else(tmp_path: Path) -> No
     write(folder, model_dot_pt="stale", best__old_dot_pt="stale", train_dot_py="code")
     write(elsewhere, precious="kept")
     (folder / "model.pt-wal").symlink_to(elsewhere / "precious")
-    names = with_company(["model.pt", "best"])
+    names = with_sidecars(["model.pt", "best"])
     manifest, problems = restore(open_bucket(str(tmp_path / "workspace")), RUN, [saved], str(folder), names=names)
     assert (manifest is not None, problems) == (True, [])
     found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from outlast.billing.limit_usage import LimitUsage
+from outlast.billing.limits import Limits
+from outlast.cli.runs import page
+from outlast.code.record import CodeRecord
 from outlast.errors import NoSuchRun, WorkspaceError
+from outlast.runs import events as ev
+from outlast.runs.ended import EndedRuns, record_of
+from outlast.runs.logs import write_piece
+from outlast.runs.metrics import Point
+from outlast.runs.state import fold
 from outlast.spec.parse import parse
+from outlast.store.folder import FolderBucket
 from outlast.ui.files import checked_name
+from outlast.ui.format import named
 from outlast.ui.logs import LogIndex
-from outlast.ui.reader import RunReader
+from outlast.ui.reader import ENDED_SHOWN, RunReader
 from outlast.ui.views.curves import thinned
 from outlast.ui.views.preview import preview
 from outlast.ui.views.spend import gauges
 from outlast.ui.views.timeline import KINDS, timeline
-from outlast.ui.words import named
-from outlast.workspace import events as ev
-from outlast.workspace.limits import Limits
-from outlast.workspace.logs import write_piece
-from outlast.workspace.metrics import Point
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.standing import Standing
-from outlast.workspace.state import fold
-from outlast.workspace.workspace import Pulse, Workspace, open_workspace
+from outlast.workspace import Heartbeat, Workspace, open_workspace
 
 
 def placed(attempt: int, zone: str, at: float) -> ev.Placed:
@@ -188,8 +192,8 @@ def test_names_that_could_lead_elsewhere_are_no_runs(name: str) -> None:
 
 def test_limits_are_bars() -> None:
     standings = [
-        Standing(limits=Limits(cost_usd=50.0, per="month"), used_usd=45.0, used_hours=1.0),
-        Standing(limits=Limits(who="ada", cost_usd=1.0, max_hours=2.0, per="day"), used_usd=3.0, used_hours=1.0),
+        LimitUsage(limits=Limits(cost_usd=50.0, per="month"), used_usd=45.0, used_hours=1.0),
+        LimitUsage(limits=Limits(who="ada", cost_usd=1.0, max_hours=2.0, per="day"), used_usd=3.0, used_hours=1.0),
     ]
     assert [(one.percent, one.tone) for one in gauges(standings, "month", "total")] == [(90.0, "ol-near")]
     assert [(one.percent, one.tone) for one in gauges(standings, "day")] == [(100.0, "ol-over"), (50.0, "")]
@@ -197,26 +201,46 @@ def test_limits_are_bars() -> None:
 
 def submitted(workspace: Workspace, name: str) -> str:
     request = workspace.reserve(parse({"name": name, "command": "true"}), CodeRecord(), who="ada", version="0")
-    workspace.story(request.run).demand(ev.Submitted(who="ada", at=100.0), nonce="s")
+    workspace.story(request.run).append_or_raise(ev.Submitted(who="ada", at=100.0), nonce="s")
     return request.run
 
 
 def test_the_reader_tells_only_what_changed(workspace: Workspace) -> None:
     one, other = submitted(workspace, "one"), submitted(workspace, "other")
-    workspace.beat(one, Pulse(length=1))
+    workspace.write_heartbeat(one, Heartbeat(length=1))
     reader = RunReader(workspace)
     assert reader.read()
     assert reader.complete
     seen = reader.round
     assert {run: row.state for run, row in reader.rows.items()} == {one: "waiting", other: "waiting"}
     assert not reader.read()
-    workspace.story(other).demand(ev.Cancelled(who="ada", at=101.0), nonce="c")
-    workspace.beat(one, Pulse(length=1, step=7))
+    workspace.story(other).append_or_raise(ev.Cancelled(who="ada", at=101.0), nonce="c")
+    workspace.write_heartbeat(one, Heartbeat(length=1, step=7))
     assert reader.read()
     assert {run for run, number in reader.changed.items() if number > seen} == {one, other}
     assert reader.rows[other].state == "cancelled"
     assert reader.rows[one].step == 7
     assert not reader.read()
+
+
+def test_the_reader_shows_the_newest_ended_runs_and_more_on_demand(workspace: Workspace) -> None:
+    live = submitted(workspace, "live")
+    workspace.write_heartbeat(live, Heartbeat(length=1))
+    index = EndedRuns(workspace)
+    index.rebuild()
+    states = [fold([ev.Submitted(at=1.0), ev.Cancelled(at=2.0 + number)]) for number in range(ENDED_SHOWN + 20)]
+    index.write_page([record_of(f"old-{number}", state, url="") for number, state in enumerate(states)])
+    reader = RunReader(workspace)
+    assert reader.read()
+    assert len(reader.rows) == ENDED_SHOWN + 1
+    assert reader.has_more
+    assert "old-0" not in reader.rows
+    assert not reader.read()
+    reader.more()
+    assert reader.read()
+    assert len(reader.rows) == ENDED_SHOWN + 21
+    assert not reader.has_more
+    assert reader.rows["old-0"].state == "cancelled"
 
 
 def test_the_reader_says_when_the_runs_are_gone(workspace: Workspace, tmp_path: Path) -> None:
@@ -238,6 +262,46 @@ def test_a_story_that_cannot_be_read_is_a_row_that_says_so(workspace: Workspace,
     reader.read()
     assert reader.rows[run].state == "damaged"
     assert "damaged" in reader.rows[run].why
+
+
+class RefusingBucket(FolderBucket):
+    """A folder whose owner refuses one part of it for a while."""
+
+    refused = ""
+
+    def get(self, key: str) -> bytes:
+        if self.refused and key.startswith(self.refused):
+            raise WorkspaceError(f"workspace: Permission denied: {key}")
+        return super().get(key)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["live", "over"])
+def test_a_story_that_cannot_be_read_for_a_while_is_not_damaged_and_is_read_again(tmp_path: Path, over: bool) -> None:
+    bucket = RefusingBucket(str(tmp_path / "workspace"))
+    workspace = Workspace(bucket)
+    run = submitted(workspace, "one")
+    if over:
+        workspace.story(run).append_or_raise(ev.Cancelled(who="ada", at=101.0), nonce="c")
+    reader = RunReader(workspace)
+    bucket.refused = f"runs/{run}/"
+    reader.read()
+    assert (reader.rows[run].state, reader.rows[run].tone) == ("unreadable", "warn")
+    assert "Permission denied" in reader.rows[run].why
+    bucket.refused = ""
+    reader.read()
+    assert reader.rows[run].state == ("cancelled" if over else "waiting")
+
+
+def test_ps_calls_a_run_unreadable_whose_story_cannot_be_read_now(tmp_path: Path) -> None:
+    bucket = RefusingBucket(str(tmp_path / "workspace"))
+    workspace = Workspace(bucket)
+    run, other = submitted(workspace, "one"), submitted(workspace, "two")
+    bucket.refused = f"runs/{run}/"
+    damaged: dict[str, str] = {}
+    rows = {row["run"]: row for row in json.loads(page(workspace, damaged, everything=True, as_json=True))}
+    assert (rows[run]["state"], rows[run]["ending"]) == ("unreadable", "")
+    assert rows[other]["state"] == "waiting"
+    assert list(damaged) == [run], "the listing says that it is incomplete"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.plan.worlds import placed
+from tests.unit.plan.worlds import placed
 
 from outlast.cli.pull import pull_outputs
-from outlast.workspace import events as ev
-from outlast.workspace.bucket import open_bucket
-from outlast.workspace.workspace import Workspace
+from outlast.runs import events as ev
+from outlast.store.bucket import open_bucket
+from outlast.workspace import Workspace
 
 
 def test_a_file_and_a_folder_of_one_name_do_not_meet(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_file_and_a_folder_of_one_name_do_not_meet(tmp_path: Path) -> None:
         events += [placed(attempt), ev.Started(attempt=attempt, at=1.0)]
         events.append(ev.Stopped(attempt=attempt, outcome="preempted") if attempt == 1 else ev.Finished(attempt=2))
     for number, event in enumerate(events):
-        story.demand(event, nonce=str(number))
+        story.append_or_raise(event, nonce=str(number))
     for key in ("1/a", "1/b/c", "1/same", "2/a/x", "2/b", "2/same"):
         workspace.bucket.put(f"runs/r/outputs/{key}", key.encode())
     assert pull_outputs(workspace, "r", str(tmp_path / "out"), quiet=True) == 3

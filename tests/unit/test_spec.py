@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from outlast.errors import SpecError
 from outlast.spec import quantity
-from outlast.spec.command import argv, script_of
-from outlast.spec.needs import Range
+from outlast.spec.command import argv_of, script_of
 from outlast.spec.parse import parse
+from outlast.spec.requirements import Range
 from outlast.spec.spec import decode, encode
 
 
@@ -113,12 +113,12 @@ def test_what_is_wrong_is_said(table: dict[str, Any], says: str) -> None:
 
 def test_parameters_go_into_the_command_quoted() -> None:
     params = {"lr": 0.1, "name": "it's; rm -rf /", "flag": True}
-    assert argv("train --lr {lr} --name {name} --flag {flag}", params)[2] == (
+    assert argv_of("train --lr {lr} --name {name} --flag {flag}", params)[2] == (
         "train --lr 0.1 --name 'it'\"'\"'s; rm -rf /' --flag true"
     )
-    assert argv(("train", "--lr={lr}", "{name}"), params) == ["train", "--lr=0.1", "it's; rm -rf /"]
-    assert argv("awk '{{print}}' ${HOME}", {"print": 1})[2] == "awk '{print}' ${HOME}"
-    assert argv("awk '{print}'", {})[2] == "awk '{print}'"
+    assert argv_of(("train", "--lr={lr}", "{name}"), params) == ["train", "--lr=0.1", "it's; rm -rf /"]
+    assert argv_of("awk '{{print}}' ${HOME}", {"print": 1})[2] == "awk '{print}' ${HOME}"
+    assert argv_of("awk '{print}'", {})[2] == "awk '{print}'"
 
 
 @pytest.mark.parametrize("path", ["model.pt/", "checkpoints", "v1.2", "runs/exp.1", ".", "out/*"])

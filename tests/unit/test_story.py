@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.errors import InvalidTransition, StoreUnreachable, WorkspaceError
-from outlast.workspace import events as ev
-from outlast.workspace.bucket import Bucket, open_bucket
-from outlast.workspace.events import Event
-from outlast.workspace.folder import FolderBucket
-from outlast.workspace.state import EDGES, RunState, fold, illegal, step
-from outlast.workspace.story import Story, event_key
+from outlast.errors import Damaged, InvalidTransition, StoreUnreachable, WorkspaceError
+from outlast.runs import events as ev
+from outlast.runs.events import Event
+from outlast.runs.state import EDGES, RunState, fold, step, why_illegal
+from outlast.runs.story import Story, event_key
+from outlast.store.bucket import Bucket, Entry, open_bucket
+from outlast.store.folder import FolderBucket
 
 
 def placed(attempt: int) -> ev.Placed:
@@ -31,13 +32,13 @@ BEGIN: list[Event] = [ev.Submitted(), placed(1), started(1)]
 
 
 def legal(events: list[Event], event: Event) -> bool:
-    return not illegal(fold(events), event)
+    return not why_illegal(fold(events), event)
 
 
 @pytest.mark.parametrize("text", ["folder", "memory://"])
 def test_exactly_one_of_many_writers_wins_each_number(text: str, tmp_path: Path) -> None:
     bucket = open_bucket(str(tmp_path) if text == "folder" else text)
-    Story(bucket, "r").demand(ev.Submitted(), nonce="submit")
+    Story(bucket, "r").append_or_raise(ev.Submitted(), nonce="submit")
     won: list[int] = []
 
     def place(number: int) -> None:
@@ -115,21 +116,31 @@ def test_a_run_ends_once() -> None:
 
 
 def test_what_has_reached_a_limit_saves_and_begins_nothing() -> None:
-    limited: list[Event] = [*BEGIN, ev.Limited(limit="cost_usd", why="spent", grace_s=20)]
+    limited: list[Event] = [*BEGIN, ev.LimitReached(limit="cost_usd", why="spent", grace_s=20)]
     assert legal(limited, ev.Saved(attempt=1, checkpoint="x"))
     assert legal(limited, ev.Stopped(attempt=1, outcome="stopped"))
     assert legal(limited, ev.Finished(attempt=1))
     assert legal(limited, ev.Failed(why="spent"))
-    assert not legal(limited, ev.Limited(limit="deadline", why=""))
+    assert not legal(limited, ev.LimitReached(limit="deadline", why=""))
     noticed: list[Event] = [*limited, ev.Noticed(attempt=1, why="", grace_s=1)]
     assert not legal(noticed, placed(2))
-    booting: list[Event] = [ev.Submitted(), placed(1), ev.Limited(limit="cost_usd", why="spent")]
+    booting: list[Event] = [ev.Submitted(), placed(1), ev.LimitReached(limit="cost_usd", why="spent")]
     assert not legal(booting, started(1))
-    assert not legal([*BEGIN, ev.Neared(limit="cost_usd", why="")], ev.Neared(limit="cost_usd", why=""))
+    assert not legal([*BEGIN, ev.LimitNear(limit="cost_usd", why="")], ev.LimitNear(limit="cost_usd", why=""))
 
 
 def test_every_attempt_event_has_an_edge() -> None:
-    special = {ev.Submitted, ev.Placed, ev.Released, ev.Held, ev.Handed, ev.Neared, ev.Limited, ev.Failed, ev.Cancelled}
+    special = {
+        ev.Submitted,
+        ev.Placed,
+        ev.Released,
+        ev.Waiting,
+        ev.OwnerChanged,
+        ev.LimitNear,
+        ev.LimitReached,
+        ev.Failed,
+        ev.Cancelled,
+    }
     assert set(EDGES) | special == set(Event.__args__)
 
 
@@ -141,7 +152,7 @@ def test_an_illegal_event_is_loud() -> None:
 def test_damage_is_told_with_the_file(tmp_path: Path) -> None:
     bucket = FolderBucket(str(tmp_path))
     story = Story(bucket, "r")
-    story.demand(ev.Submitted(), nonce="n")
+    story.append_or_raise(ev.Submitted(), nonce="n")
     bucket.create(event_key("r", 2), b'{"event": "nonsense"}')
     with pytest.raises(WorkspaceError, match="00000002"):
         Story(bucket, "r").refresh()
@@ -152,16 +163,16 @@ events_of: st.SearchStrategy[Event] = st.one_of(
     st.just(ev.Submitted()),
     numbers.map(placed),
     numbers.map(started),
-    numbers.map(lambda n: ev.Refused(attempt=n, why="", until=0)),
+    numbers.map(lambda n: ev.LaunchRefused(attempt=n, why="", until=0)),
     numbers.map(lambda n: ev.Saved(attempt=n, checkpoint="c")),
     numbers.map(lambda n: ev.Noticed(attempt=n, why="", grace_s=1)),
     numbers.map(lambda n: ev.Stopped(attempt=n, outcome="crashed")),
     numbers.map(lambda n: ev.Finished(attempt=n)),
     numbers.map(lambda n: ev.Lost(attempt=n, why="")),
     numbers.map(lambda n: ev.Released(attempt=n, cost_usd=1)),
-    st.just(ev.Held(why="")),
-    st.just(ev.Neared(limit="cost_usd", why="")),
-    st.just(ev.Limited(limit="cost_usd", why="", grace_s=1)),
+    st.just(ev.Waiting(why="")),
+    st.just(ev.LimitNear(limit="cost_usd", why="")),
+    st.just(ev.LimitReached(limit="cost_usd", why="", grace_s=1)),
     st.just(ev.Failed(why="")),
     st.just(ev.Cancelled()),
 )
@@ -170,7 +181,7 @@ events_of: st.SearchStrategy[Event] = st.one_of(
 def invariants(state: RunState) -> None:
     """Design §2, as far as a state alone can show it."""
     committing = [a for a in state.attempts if a.started_at >= 0 and a.phase in ("started", "noticed") and a.saves >= 0]
-    able = [a for a in committing if not illegal(state, ev.Saved(attempt=a.number, checkpoint="c"))]
+    able = [a for a in committing if not why_illegal(state, ev.Saved(attempt=a.number, checkpoint="c"))]
     starters = [a.number for a in able if a.phase == "started"]
     assert len(starters) <= 1
     assert sum(a.phase != "over" for a in state.attempts) <= 2
@@ -184,7 +195,7 @@ def test_whatever_is_tried_the_story_stays_legal(tries: list[Event]) -> None:
     state = RunState()
     kept: list[Event] = []
     for event in tries:
-        if illegal(state, event):
+        if why_illegal(state, event):
             continue
         grown = step(state, event)
         assert len(grown.checkpoints) >= len(state.checkpoints)  # a committed checkpoint is never taken back
@@ -205,3 +216,33 @@ def test_any_interleaving_of_writers_gives_one_legal_story(turns: list[tuple[int
     story = Story(bucket, "r")
     assert story.refresh() == fold(story.events)
     assert len({e.nonce for e in story.events}) == len(story.events)
+
+
+class LateListing(FolderBucket):
+    """A folder whose listing lacks an event that was written while it was made, and has a later one."""
+
+    lacks = ""
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[Entry]:
+        return (entry for entry in super().list(prefix, after=after) if entry.key != self.lacks)
+
+
+@pytest.mark.parametrize("lacks", [1, 2, 3])
+def test_a_story_is_not_damaged_because_a_listing_lacks_one_of_its_events(tmp_path: Path, lacks: int) -> None:
+    bucket = LateListing(str(tmp_path))
+    for number, event in enumerate(BEGIN):
+        Story(bucket, "r").append_or_raise(event, nonce=str(number))
+    bucket.lacks = event_key("r", lacks)
+    story = Story(bucket, "r")
+    story.refresh()
+    # An event that is the last one may be read later: it was not there when the listing was made.
+    assert len(story.events) == (2 if lacks == 3 else 3)
+
+
+def test_a_story_with_a_gap_is_damaged(tmp_path: Path) -> None:
+    bucket = FolderBucket(str(tmp_path))
+    for number, event in enumerate(BEGIN):
+        Story(bucket, "r").append_or_raise(event, nonce=str(number))
+    bucket.delete(event_key("r", 2))
+    with pytest.raises(Damaged, match=r"00000002\.json is missing"):
+        Story(bucket, "r").refresh()

@@ -12,13 +12,20 @@ import msgspec
 
 from outlast.agent.instance import Notice
 from outlast.errors import OutlastError, WorkspaceError
-from outlast.workspace import events as ev
-from outlast.workspace.events import Event, Outcome
-from outlast.workspace.state import Attempt as AttemptState
-from outlast.workspace.state import Checkpoint
-from outlast.workspace.workspace import Workspace
+from outlast.runs import events as ev
+from outlast.runs.events import Event, Outcome
+from outlast.runs.state import Attempt as AttemptState
+from outlast.runs.state import Checkpoint
+from outlast.workspace import Workspace
 
 Turn = Literal["mine", "wait", "over"]
+# How the command left: `orderly` by itself; `handled` by a handler of SIGTERM, with the code of a signal; `cut` short.
+Ending = Literal["orderly", "handled", "cut"]
+# Exit codes of programs that left because they were asked to: SIGHUP, SIGINT and SIGTERM.
+_ASKED = (129, 130, 143)
+# Exit codes of programs that could do nothing more: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL,
+# SIGSEGV, SIGPIPE, SIGXCPU, SIGXFSZ and SIGSYS.
+_STRUCK_DOWN = (131, 132, 133, 134, 135, 136, 137, 139, 141, 152, 153, 159)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +59,21 @@ def verdict(exit_code: int, *, notice: Notice | None, done: bool, hung: bool = F
     return Verdict(finished=False, outcome="crashed", why=f"the command exited with {exit_code}")
 
 
+def how_it_ended(exit_code: int, *, noticed: bool, handles_sigterm: bool) -> Ending:
+    """Tell whether the command can have been in the middle of writing when it ended.
+
+    After a notice the exit code alone does not tell: 143 is the code of a program that saved and left, as well as of
+    one that died of SIGTERM at once. The difference is whether it handles the signal.
+    """
+    if exit_code == 0:
+        return "orderly"
+    if not noticed or exit_code in _STRUCK_DOWN:
+        return "cut"
+    if exit_code in _ASKED:
+        return "handled" if handles_sigterm else "cut"
+    return "orderly"
+
+
 def interrupted(notice: Notice, how: str) -> Verdict:
     """It was asked to leave before it was done."""
     if notice.limit:
@@ -64,7 +86,7 @@ def hopeless(problem: OutlastError) -> Verdict:
     return Verdict(finished=False, outcome="broken", why=problem.message, hopeless=True, hint=problem.hint)
 
 
-class Attempt:
+class AttemptWriter:
     """One attempt's pen. Safe to use from one thread at a time; others make their own for the same attempt."""
 
     def __init__(
@@ -159,8 +181,10 @@ class Attempt:
         told = dict(metrics or {})
         return self._say(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size, metrics=told))
 
-    def end(self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0) -> bool:
-        """Say how it ended and ring, so that the supervisor need not wait for silence."""
+    def end(
+        self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0, unsaved: str = ""
+    ) -> bool:
+        """Append how it ended and wake the supervisor, so that it need not wait for silence."""
         event: Event
         if result.finished:
             event = ev.Finished(attempt=self.number, exit_code=exit_code or 0, outputs=outputs)
@@ -168,7 +192,12 @@ class Attempt:
             event = ev.Failed(why=result.why, hint=result.hint, exit_code=exit_code)
         else:
             event = ev.Stopped(
-                attempt=self.number, outcome=result.outcome, exit_code=exit_code, why=result.why, keep_s=keep_s
+                attempt=self.number,
+                outcome=result.outcome,
+                exit_code=exit_code,
+                why=result.why,
+                keep_s=keep_s,
+                unsaved=unsaved,
             )
         said = self._say(event)
         self._ring()
@@ -176,7 +205,7 @@ class Attempt:
 
     def _ring(self) -> None:
         try:
-            self.workspace.ring(self.run)
+            self.workspace.wake(self.run)
         except WorkspaceError:
             pass  # what was said is in the story; a supervisor that hears no pulse looks there by itself
 

@@ -7,12 +7,12 @@ import time
 
 from outlast.agent.agent import Agent
 from outlast.agent.instance import GceInstance, Instance, patiently
-from outlast.agent.output import say
+from outlast.agent.output import report
+from outlast.code.bootstrap import MACHINE_OF
 from outlast.errors import OutlastError
-from outlast.workspace.bootstrap import MACHINE_OF
-from outlast.workspace.bucket import open_bucket
-from outlast.workspace.reach import STORE_KEY, Reach, reach
-from outlast.workspace.workspace import Workspace
+from outlast.store.access import STORE_KEY, StoreAccess, store_access
+from outlast.store.bucket import open_bucket
+from outlast.workspace import Workspace
 
 _LINGER_S = 30.0
 
@@ -29,9 +29,9 @@ def main() -> int:
         workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), reach_of(instance)))
         Agent(workspace, run, number, instance=instance, home=home).carry_out()
     except OutlastError as problem:
-        say(f"error: {problem.message}")
+        report(f"error: {problem.message}")
     except OSError as problem:
-        say(f"error: {problem}")
+        report(f"error: {problem}")
     _linger(instance)
     return 0
 
@@ -45,10 +45,10 @@ def this_machine() -> Instance:
     return GceInstance()
 
 
-def reach_of(instance: Instance) -> Reach:
+def reach_of(instance: Instance) -> StoreAccess:
     """The key is asked for here and kept in memory: neither the command nor any file of the machine sees it."""
     name = instance.attribute(STORE_KEY)
-    return reach(instance.attribute, instance.secrets(name) if name else {})
+    return store_access(instance.attribute, instance.secrets(name) if name else {})
 
 
 def _linger(instance: Instance) -> None:
@@ -57,4 +57,4 @@ def _linger(instance: Instance) -> None:
     try:
         instance.delete_self()
     except OSError as problem:
-        say(f"cannot delete this machine: {problem}")
+        report(f"cannot delete this machine: {problem}")

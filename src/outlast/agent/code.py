@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 import msgspec
 
+from outlast.code.bundle import CodeRecord, unpack
+from outlast.code.git import check_remote, git_environment, is_commit, public_url, ref_not_found, scrub
 from outlast.errors import OutlastError, SpecError
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.bundle import CodeRecord, unpack
-from outlast.workspace.git import check_remote, git_environment, is_commit, public_url, ref_not_found, scrub
+from outlast.store.bucket import Bucket
 
 # A server that sends nothing for a minute is as good as gone; git itself would wait for ever.
 _PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")

@@ -15,12 +15,12 @@ from typing import Literal
 import msgspec
 
 from outlast.agent import oci
-from outlast.agent.place import Place
+from outlast.agent.mounts import ca_variable
+from outlast.agent.paths import AttemptPaths
 from outlast.agent.process import Command
-from outlast.agent.stores import ca_variable
 from outlast.agent.terminal import TerminalCommand
 from outlast.errors import OutlastError
-from outlast.workspace.workspace import Request
+from outlast.workspace import RunRequest
 
 Kind = Literal["docker", "podman", "runc"]
 OCI = "oci:"
@@ -47,7 +47,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
     image: str
     name: str
-    place: Place
+    place: AttemptPaths
     user: int
     group: int
     gpus: bool = False
@@ -55,16 +55,16 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     wanted: tuple[str, ...] = ()
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
+class StartedContainer(msgspec.Struct, frozen=True, kw_only=True):
     """What to execute, with which environment, how to find the container's first process, what to do in the end."""
 
-    words: list[str]
+    argv: list[str]
     environment: dict[str, str]
     anchor: Callable[[], int]
     forget: Callable[[], None] = lambda: None
 
 
-def folders(place: Place) -> list[str]:
+def folders(place: AttemptPaths) -> list[str]:
     """What is mounted, each folder once: those inside of another come along with it."""
     signals = os.path.dirname(place.notice_file)
     return outermost([place.code, place.checkpoints, place.outputs, place.cache, signals])
@@ -88,11 +88,11 @@ def inner_environment(container: Container, environment: Mapping[str, str]) -> d
     return kept
 
 
-def home_inside(place: Place) -> str:
+def home_inside(place: AttemptPaths) -> str:
     return os.path.join(os.path.dirname(place.notice_file), "home")
 
 
-def command_line(engine: Engine, container: Container, words: Sequence[str], names: Iterable[str]) -> list[str]:
+def command_line(engine: Engine, container: Container, argv: Sequence[str], names: Iterable[str]) -> list[str]:
     """`docker run …` or `podman run …`. Of variables only the names: values would be seen by everybody in `ps`."""
     line = [engine.program, "run", "--rm", "--name", container.name]
     # Of the machine: its network, for the metadata server; its shared memory, for data loaders; its process space, for
@@ -113,7 +113,7 @@ def command_line(engine: Engine, container: Container, words: Sequence[str], nam
     for name in sorted(names):
         line += ["--env", name]
     # The image's own entry point would swallow the command, or put a shell before it.
-    return [*line, "--entrypoint", words[0], container.image, *words[1:]]
+    return [*line, "--entrypoint", argv[0], container.image, *argv[1:]]
 
 
 def _quoted(field: str) -> str:
@@ -137,13 +137,13 @@ def find_engine(image: str, which: Callable[[str], str | None] = shutil.which) -
     )
 
 
-def engine_for(request: Request, say: Callable[[str], None]) -> Engine | None:
+def engine_for(request: RunRequest, report: Callable[[str], None]) -> Engine | None:
     """The engine of a run whose command goes into a container, ready; None for all others. Raises Impossible."""
     image = request.spec.machine.container
-    return prepare(image, say) if image else None
+    return prepare(image, report) if image else None
 
 
-def of(request: Request, place: Place, attempt: int) -> Container:
+def of(request: RunRequest, place: AttemptPaths, attempt: int) -> Container:
     """The container of one attempt."""
     spec = request.spec
     return Container(
@@ -157,7 +157,7 @@ def of(request: Request, place: Place, attempt: int) -> Container:
     )
 
 
-def prepare(image: str, say: Callable[[str], None], *, engine: Engine | None = None, pull: bool = False) -> Engine:
+def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None = None, pull: bool = False) -> Engine:
     """The engine, with the image at hand: fetched if it is not there, or anew. Raises Impossible."""
     engine = engine or find_engine(image)
     if engine.kind == "runc":
@@ -177,12 +177,12 @@ def prepare(image: str, say: Callable[[str], None], *, engine: Engine | None = N
             f"[machine] container: {engine.kind} does not work on this machine: {_last_line(answer)}",
             hint=f"see that its service runs and that this user may use it: `{engine.kind} info`",
         )
-    say(f"fetching the container image {image}")
+    report(f"fetching the container image {image}")
     answer = subprocess.run(
         [engine.program, "pull", image], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if answer.returncode != 0 and is_here:
-        say(f"{engine.kind} cannot get `{image}`, and the one that is there is taken: {_last_line(answer)}")
+        report(f"{engine.kind} cannot get `{image}`, and the one that is there is taken: {_last_line(answer)}")
     elif answer.returncode != 0:
         raise Impossible(
             f"[machine] container: {engine.kind} cannot get `{image}`: {_last_line(answer)}",
@@ -191,10 +191,10 @@ def prepare(image: str, say: Callable[[str], None], *, engine: Engine | None = N
     return engine
 
 
-def _ask(engine: Engine, *words: str) -> subprocess.CompletedProcess[str]:
+def _ask(engine: Engine, *argv: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            [engine.program, *words],
+            [engine.program, *argv],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -222,20 +222,20 @@ def gpus_here(wanted: int) -> bool:
 
 def command_for(
     engine: Engine | None,
-    request: Request,
-    place: Place,
+    request: RunRequest,
+    place: AttemptPaths,
     attempt: int,
-    words: list[str],
+    argv: list[str],
     environment: dict[str, str],
 ) -> Command:
     """The command, started: inside of a container where the run has an engine. Raises OSError, ValueError."""
     if engine is None and request.spec.interactive:
-        return TerminalCommand(words, folder=place.code, environment=environment, home=place.home)
+        return TerminalCommand(argv, folder=place.code, environment=environment, home=place.home)
     if engine is None:
-        return Command(words, folder=place.code, environment=environment)
-    started = start(engine, of(request, place, attempt), words, environment)
+        return Command(argv, folder=place.code, environment=environment)
+    started = start(engine, of(request, place, attempt), argv, environment)
     return Command(
-        started.words,
+        started.argv,
         folder=place.code,
         environment=started.environment,
         anchor=started.anchor,
@@ -243,15 +243,17 @@ def command_for(
     )
 
 
-def start(engine: Engine, container: Container, words: Sequence[str], environment: Mapping[str, str]) -> Started:
+def start(
+    engine: Engine, container: Container, argv: Sequence[str], environment: Mapping[str, str]
+) -> StartedContainer:
     """What to execute for the command to run inside. For `runc` a bundle is written."""
     inside = inner_environment(container, environment)
     os.makedirs(home_inside(container.place), exist_ok=True)
     outside = {name: value for name, value in environment.items() if name not in inside}
     if engine.kind == "runc":
-        return _start_runc(engine, container, words, inside, outside)
-    return Started(
-        words=command_line(engine, container, words, inside),
+        return _start_runc(engine, container, argv, inside, outside)
+    return StartedContainer(
+        argv=command_line(engine, container, argv, inside),
         environment={**outside, **inside, "PATH": environment.get("PATH", os.defpath)},
         anchor=lambda: _first_process(engine, container.name),
     )
@@ -265,17 +267,17 @@ def _first_process(engine: Engine, name: str) -> int:
 def _start_runc(
     engine: Engine,
     container: Container,
-    words: Sequence[str],
+    argv: Sequence[str],
     inside: Mapping[str, str],
     outside: Mapping[str, str],
-) -> Started:
+) -> StartedContainer:
     # On the machine's own disk, which goes with the machine, and not mounted: the variables are in it, secrets too.
     bundle = os.path.join(container.place.home, "container")
     shutil.rmtree(bundle, ignore_errors=True)
     os.makedirs(bundle, mode=0o700)
     config = oci.config(
         oci_path(container.image),
-        words,
+        argv,
         mounts=folders(container.place),
         folder=container.place.code,
         environment=inside,
@@ -289,8 +291,8 @@ def _start_runc(
     pid_file = os.path.join(bundle, "pid")
     line = [engine.program, "--root", os.path.join(bundle, "state"), "--log", os.path.join(bundle, "log")]
     line += ["run", "--bundle", bundle, "--pid-file", pid_file, container.name]
-    return Started(
-        words=line,
+    return StartedContainer(
+        argv=line,
         environment=dict(outside),
         anchor=lambda: _read_pid(pid_file),
         forget=lambda: shutil.rmtree(bundle, ignore_errors=True),

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
-from outlast.agent.sources import Part, Source, open_source
+from outlast.agent.data_sources import DataSource, SourcePart, open_source
 from outlast.errors import SpecError, WorkspaceError
-from outlast.workspace.blobs import forget
-from outlast.workspace.bucket import Bucket, open_bucket
-from outlast.workspace.data import check_places, field
+from outlast.runs.data import check_places, field
+from outlast.store.blobs import forget
+from outlast.store.bucket import Bucket, open_bucket
 
 _THREADS = 16
 _TRIES = 3
@@ -68,18 +68,18 @@ def fetch_data(
 @contextmanager
 def _locked(kept: str) -> Iterator[None]:
     """Two attempts on one machine must not clear away each other's files; the second finds the first one's work."""
-    os.makedirs(kept, exist_ok=True)
+    os.makedirs(kept, mode=0o700, exist_ok=True)
     with open(kept + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _cached_path(kept: str, part: Part) -> str:
+def _cached_path(kept: str, part: SourcePart) -> str:
     described = f"{part.key}\0{part.bytes}\0{part.modified_ns}".encode(errors="surrogateescape")
     return os.path.join(kept, hashlib.sha256(described).hexdigest())
 
 
-def _holds(path: str, part: Part) -> bool:
+def _holds(path: str, part: SourcePart) -> bool:
     try:
         info = os.stat(path)
     except FileNotFoundError:
@@ -87,12 +87,12 @@ def _holds(path: str, part: Part) -> bool:
     return (info.st_size, info.st_mtime_ns) == (part.bytes, _whole_second(part))
 
 
-def _whole_second(part: Part) -> int:
+def _whole_second(part: SourcePart) -> int:
     """The time that a cached file carries: of the source, in the resolution that every file system keeps."""
     return part.modified_ns // 10**9 * 10**9
 
 
-def _fetch(source: Source, parts: list[Part], kept: str, progress: Callable[[str], None]) -> None:
+def _fetch(source: DataSource, parts: list[SourcePart], kept: str, progress: Callable[[str], None]) -> None:
     """Fetch what the cache does not hold, many at a time. The first error ends it; what came so far stays."""
     wanted = [part for part in parts if not _holds(_cached_path(kept, part), part)]
     total = sum(part.bytes for part in wanted)
@@ -115,7 +115,7 @@ def _fetch(source: Source, parts: list[Part], kept: str, progress: Callable[[str
         pool.shutdown(cancel_futures=True)
 
 
-def _fetch_one(source: Source, part: Part, path: str) -> None:
+def _fetch_one(source: DataSource, part: SourcePart, path: str) -> None:
     for _ in range(_TRIES):
         forget(path)
         source.fetch(part, path)
@@ -129,7 +129,7 @@ def _fetch_one(source: Source, part: Part, path: str) -> None:
     raise WorkspaceError(f"`{part.key}` changes while it is fetched: {part.bytes} bytes were listed, {size} came")
 
 
-def _place(parts: list[Part], kept: str, destination: str, place: str) -> None:
+def _place(parts: list[SourcePart], kept: str, destination: str, place: str) -> None:
     root = os.path.realpath(destination)
     target = os.path.join(root, place.removesuffix("/"))
     if os.path.islink(target):
@@ -142,7 +142,7 @@ def _place(parts: list[Part], kept: str, destination: str, place: str) -> None:
         _share(_cached_path(kept, part), _target(target, part))
 
 
-def _target(target: str, part: Part) -> str:
+def _target(target: str, part: SourcePart) -> str:
     return os.path.join(target, part.key) if part.below else target
 
 
@@ -169,7 +169,7 @@ def _clone(cached: str, target: str) -> bool:
     return True
 
 
-def _prune(parts: list[Part], kept: str) -> None:
+def _prune(parts: list[SourcePart], kept: str) -> None:
     """Forget older versions, and what a killed attempt left half."""
     current = {os.path.basename(_cached_path(kept, part)) for part in parts}
     for name in os.listdir(kept):

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from outlast.agent.instance import Notice
-from outlast.workspace.bootstrap import Ec2
+from outlast.code.bootstrap import Ec2
 
 # Amazon asks to look every five seconds; what a look costs is nothing, and each second is the program's.
 _LOOK_S = 1.0

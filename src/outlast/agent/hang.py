@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import OutputPump
 from outlast.agent.process import Command
-from outlast.agent.save import Saver
-from outlast.agent.watch import Watch
+from outlast.agent.watch import AgentWatch
 from outlast.spec.spec import Spec
 
 _IDLE_S = 3600.0
 
 
 def watch_for_hang(
-    watch: Watch, spec: Spec, *, command: Command, pump: OutputPump, saver: Saver, metrics: MetricsPump
+    watch: AgentWatch, spec: Spec, *, command: Command, pump: OutputPump, saver: Checkpointer, metrics: MetricsPump
 ) -> None:
     """Output, files and metrics are signs; where nobody said how long silence is normal, processor time is, too."""
     signs: Callable[[], tuple[object, ...]] = lambda: (pump.last_output_at, saver.last_change_at, metrics.sign())  # noqa: E731

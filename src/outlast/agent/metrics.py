@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from outlast.errors import OutlastError
-from outlast.workspace.metrics import PIECE_BYTES, line_of, parsed
+from outlast.runs.metrics import PIECE_BYTES, line_of, parsed
 
 _LOOK_S = 0.1
 # A line longer than this is no row of metrics.

@@ -48,7 +48,7 @@ def root_of(path: str, refuse: Refuse) -> tuple[str, dict[str, Any]]:
 
 def config(
     path: str,
-    words: Sequence[str],
+    argv: Sequence[str],
     *,
     mounts: Sequence[str],
     folder: str,
@@ -77,7 +77,7 @@ def config(
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0} if rootless else {"uid": user, "gid": group},
-            "args": list(words),
+            "args": list(argv),
             "env": [f"{name}={value}" for name, value in variables.items()],
             "cwd": folder,
             "capabilities": capabilities,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import IO
 
-from outlast.workspace.logs import PIECE_BYTES
+from outlast.runs.logs import PIECE_BYTES
 
 _SHORTEST_SECRET = 4
 _MASK = b"***"
@@ -25,7 +25,7 @@ _REMARKS_MAX = 200
 _LINE_ENDS_S = 2.0
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """To the serial console."""
     print(f"outlast: {text}", file=sys.stderr, flush=True)
 

@@ -46,10 +46,17 @@ class Command:
         self._forget()
         return 128 - code if code < 0 else code
 
-    def ask_to_leave(self) -> None:
-        """SIGTERM to the leader alone: a signal to the group would kill data-loader workers, and the save with them."""
-        for pid in self._leaders():
+    def ask_to_leave(self) -> bool:
+        """Send SIGTERM to the leader alone: a signal to the group would kill data-loader workers, and the save with
+        them.
+
+        Returns whether every leader handles the signal: one that does not dies of it at once.
+        """
+        leaders = self._leaders()
+        handled = [_handles(pid, signal.SIGTERM) for pid in leaders]
+        for pid in leaders:
             _kill(pid, signal.SIGTERM)
+        return bool(handled) and all(handled)
 
     def _leaders(self) -> list[int]:
         """Who leads: the command itself; or, below shells that do not handle the signal, what they wait for.
@@ -103,6 +110,10 @@ class Command:
             if pid not in found and _session(pid) == self.process.pid:
                 found.add(pid)
         return [pid for pid in found if _alive(pid)]
+
+    def is_alive(self) -> bool:
+        """Tell whether the leader runs; one that has ended and was not waited for yet does not."""
+        return self.process.poll() is None and (_alive(self.process.pid) or not _parents())
 
     def processor_s(self) -> float:
         """Processor time used so far by what is alive now."""
@@ -166,11 +177,19 @@ def _name(pid: int) -> str:
 
 
 def _catches(pid: int, number: int) -> bool:
+    """Tell whether the process has a handler for the signal."""
+    return _in_mask(pid, number, ("SigCgt",))
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Tell whether the process survives the signal: by a handler, by waiting for it, or by ignoring it."""
+    return _in_mask(pid, number, ("SigCgt", "SigBlk", "SigIgn"))
+
+
+def _in_mask(pid: int, number: int, masks: Sequence[str]) -> bool:
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+            fields = dict(line.split(":", 1) for line in file if line.startswith(tuple(masks)))
     except OSError:
-        pass
-    return False
+        return False
+    return any(int(value, 16) >> (number - 1) & 1 for value in fields.values())

@@ -29,14 +29,14 @@ def _size(handle: int) -> bytes:
     return struct.pack(">HH", rows, columns)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     door = socket.socket(socket.AF_UNIX)
     try:
-        door.connect(words[0])
+        door.connect(argv[0])
     except OSError:
         print("outlast: the command has ended")
         return 0
-    direct = "direct" in words
+    direct = "direct" in argv
     before = termios.tcgetattr(0)
     resized, wake = os.pipe()
     os.set_blocking(wake, False)

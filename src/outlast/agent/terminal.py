@@ -161,10 +161,10 @@ def start_tmux(place: str) -> bool:
     tmux = shutil.which("tmux")
     if tmux is None:
         return False
-    words = [tmux, "-u", "-f", "/dev/null", "-S", f"{place}/tmux", "set-option", "-g", "history-limit", "50000"]
-    words += [";", "set-option", "-g", "mouse", "on", ";", "new-session", "-d", "-s", SESSION]
-    words += ["-x", str(_COLUMNS), "-y", str(_ROWS), "--", sys.executable, "-IS", relay_file, f"{place}/relay"]
-    answer = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    argv = [tmux, "-u", "-f", "/dev/null", "-S", f"{place}/tmux", "set-option", "-g", "history-limit", "50000"]
+    argv += [";", "set-option", "-g", "mouse", "on", ";", "new-session", "-d", "-s", SESSION]
+    argv += ["-x", str(_COLUMNS), "-y", str(_ROWS), "--", sys.executable, "-IS", relay_file, f"{place}/relay"]
+    answer = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return answer.returncode == 0
 
 

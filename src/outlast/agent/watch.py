@@ -1,4 +1,4 @@
-"""What the agent watches while the command runs: the notice, the run's end, a hang. Each tells through one queue."""
+"""Watches for the notice, the end of the run and a hang, in threads that put events into one queue."""
 
 from __future__ import annotations
 
@@ -7,61 +7,27 @@ import threading
 import time
 from collections.abc import Callable
 
-import msgspec
-
-from outlast.agent.attempt import Attempt
-from outlast.agent.instance import Instance, Notice
+from outlast.agent.attempt import AttemptWriter
+from outlast.agent.effects import AgentEvent, CommandHung, NoticeReceived, RunOver, WarningReceived
+from outlast.agent.instance import Instance
 from outlast.errors import OutlastError
-from outlast.workspace.workspace import Pulse
+from outlast.workspace import Heartbeat
 
 
-class Exited(msgspec.Struct, frozen=True):
-    code: int
-    at: float
+class AgentWatch:
+    """Threads that report events of the machine and of the story."""
 
-
-class Noticed(msgspec.Struct, frozen=True):
-    notice: Notice
-
-
-class Warned(msgspec.Struct, frozen=True):
-    """The cloud thinks that the notice may come."""
-
-    notice: Notice
-
-
-class Over(msgspec.Struct, frozen=True):
-    """The run is over, this attempt was given up, or the workspace has been out of reach for too long."""
-
-    why: str
-
-
-class Hung(msgspec.Struct, frozen=True):
-    why: str
-
-
-class Fenced(msgspec.Struct, frozen=True):
-    """Somebody else may have what only one may have: not a moment longer."""
-
-    why: str
-
-
-Happening = Exited | Noticed | Warned | Over | Hung | Fenced
-
-
-class Watch:
-    """Threads that turn the world's doings into happenings."""
-
-    def __init__(self, attempt: Attempt, instance: Instance, *, beat_s: float, unreachable_s: float) -> None:
+    def __init__(self, attempt: AttemptWriter, instance: Instance, *, beat_s: float, unreachable_s: float) -> None:
         self.attempt = attempt
         self.instance = instance
         self.beat_s = beat_s
         self.unreachable_s = unreachable_s
-        self.happenings: queue.Queue[Happening] = queue.Queue()
-        self.phase = "booting"
+        self.events: queue.Queue[AgentEvent] = queue.Queue()
+        self.phase: Callable[[], str] = lambda: "booting"
         self.note = ""
         self.holds = ""
         self.progress: Callable[[], int | None] = lambda: None
+        self.unsaved: Callable[[], str] = lambda: ""
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -89,28 +55,29 @@ class Watch:
                 why = self.attempt.over()
                 if not limited and not why and (limit := self.attempt.limit()) is not None:
                     limited = True
-                    self.happenings.put(Noticed(limit))
+                    self.events.put(NoticeReceived(limit))
                 if not why:  # a pulse would bring a run that is over back among the live ones
-                    self.attempt.workspace.beat(self.attempt.run, self._pulse())
+                    self.attempt.workspace.write_heartbeat(self.attempt.run, self._pulse())
                 heard_at = time.monotonic()
             except OutlastError as problem:
                 why = ""
                 if time.monotonic() - heard_at > self.unreachable_s:
                     why = f"the workspace was out of reach for {self.unreachable_s:.0f} s: {problem.message}"
             if why and not self._stop.is_set():
-                self.happenings.put(Over(why))
+                self.events.put(RunOver(why))
                 return
             if self._stop.wait(self.beat_s):
                 return
 
-    def _pulse(self) -> Pulse:
-        return Pulse(
+    def _pulse(self) -> Heartbeat:
+        return Heartbeat(
             attempt=self.attempt.number,
-            phase=self.phase,
+            phase=self.phase(),
             step=self.progress(),
             length=self.attempt.story.state.length,
             note=self.note,
             holds=self.holds,
+            unsaved=self.unsaved(),
         )
 
     def _listen(self) -> None:
@@ -121,9 +88,9 @@ class Watch:
                 self._stop.wait(1.0)
                 continue
             if notice is not None and notice.early:
-                self.happenings.put(Warned(notice))
+                self.events.put(WarningReceived(notice))
             elif notice is not None:
-                self.happenings.put(Noticed(notice))
+                self.events.put(NoticeReceived(notice))
                 return
 
     def watch_for_hang(self, signs: Callable[[], object], *, after_s: float) -> None:
@@ -136,7 +103,7 @@ class Watch:
                 if now != seen:
                     seen, changed_at = now, time.monotonic()
                 elif time.monotonic() - changed_at > after_s:
-                    self.happenings.put(Hung(f"no sign of progress for {after_s:.0f} s"))
+                    self.events.put(CommandHung(f"no sign of progress for {after_s:.0f} s"))
                     return
 
         self.spawn(watch)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.main import COMMANDS, begin, end, root_help
+from outlast.cli.progress import at_work
 from outlast.cli.terminal import complain, note
-from outlast.cli.working import at_work
 from outlast.errors import InvalidTransition, OutlastError
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def app() -> None:
     """Experiments that outlast their machines."""
 
 
-def call(words: list[str]) -> int:
+def call(argv: list[str]) -> int:
     """Run the command; the exit code. No traceback reaches a user but for our own bugs."""
     try:
-        with at_work(words):
-            result = app.main(words, prog_name="outlast", standalone_mode=False)
+        with at_work(argv):
+            result = app.main(argv, prog_name="outlast", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
@@ -77,9 +77,9 @@ def call(words: list[str]) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt):
         end()
-        from outlast.cli.interrupted import sentence
+        from outlast.cli.interrupt_text import sentence
 
-        note(f"\n{sentence(app, words)}")
+        note(f"\n{sentence(app, argv)}")
         return 130
     except BrokenPipeError:
         # Whoever read our output has left; what is still in the buffer must not complain on the way out.

@@ -22,4 +22,4 @@ def attach(name: str, workspace_url: str) -> int:
     from outlast.sync.target import find_target
 
     target = find_target(name, clouds(), lambda: find_workspace(workspace_url))
-    return enter(target, say=lambda text: note(f"outlast: {text}"))
+    return enter(target, report=lambda text: note(f"outlast: {text}"))

@@ -8,12 +8,19 @@ from collections.abc import Mapping
 
 import click
 
+from outlast.billing.ledger import CAUSES, Sum
 from outlast.cli.terminal import money
-from outlast.workspace.ledger import CAUSES, Sum
 
 # Each cause has a sign of its own: colour never carries meaning alone.
-SIGNS = {"work": "█", "hand": "▓", "disk": "─", "store": "≡", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
-_COLOURS = {"work": "green", "hand": "blue", "boot": "bright_black", "lost": "red", "idle": "yellow", "stopped": "red"}
+SIGNS = {"work": "█", "manual": "▓", "disk": "─", "store": "≡", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
+_COLOURS = {
+    "work": "green",
+    "manual": "blue",
+    "boot": "bright_black",
+    "lost": "red",
+    "idle": "yellow",
+    "stopped": "red",
+}
 _DAYS_MAX = 31
 
 

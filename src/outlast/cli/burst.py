@@ -7,28 +7,31 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from outlast.cli.options import clouds, workspace_option
+from outlast.cli.progress import working
 from outlast.cli.project import load_project, spec_of
 from outlast.cli.run import looked_after, overrides_from, see_through, spec_options
 from outlast.cli.terminal import find_workspace, money, note
-from outlast.cli.working import working
 from outlast.clouds.cloud import Cloud, Offer
 from outlast.errors import OutlastError, SpecError
-from outlast.front.account import account
-from outlast.spec.command import argv, fills
+from outlast.formatting.run_summary import summarize
+from outlast.runs.checkpoints import restore
+from outlast.spec.command import argv_of, fills
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
-from outlast.supervisor.largest import largest
-from outlast.workspace.checkpoints import restore
-from outlast.workspace.workspace import Request, Workspace
+from outlast.workspace import RunRequest, Workspace
 
 _USD_PER_HOUR_MAX = 5.0
+
+
+# A machine whose cores cost more than this times the cheapest is large in something that a burst does not use.
+_PRICE_PER_CORE_RATIO_MAX = 1.5
 
 
 @click.command()
@@ -52,9 +55,9 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: An
     """
     most, destination = options.pop("most"), options.pop("destination")
     evaluate, quiet = options.pop("evaluate"), options.pop("quiet")
-    workspace = find_workspace(workspace_url)
-    available = clouds(workspace)
     project = load_project(path)
+    workspace = find_workspace(workspace_url, project)
+    available = clouds(workspace)
     overrides = overrides_from(options)
     if "{cpus}" in str(command or project.table.get("command", "")):
         overrides.setdefault("params", {}).setdefault("cpus", 1)  # until the machine is chosen
@@ -78,6 +81,19 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: An
     return code
 
 
+def largest_offer(offers: Sequence[Offer], *, usd_per_hour_max: float, gpu: bool = False) -> Offer | None:
+    """Return the offer with the most cores within the price, of equals the cheapest; None if all cost too much.
+
+    Offers with GPUs count only if `gpu` is set, and offers that cost much more per core than others do not count.
+    """
+    fitting = [o for o in offers if (gpu or not o.gpus) and 0 < o.price_usd_per_hour <= usd_per_hour_max and o.cpus]
+    if not fitting:
+        return None
+    cheapest = min(o.price_usd_per_hour / o.cpus for o in fitting)
+    sensible = [o for o in fitting if o.price_usd_per_hour / o.cpus <= cheapest * _PRICE_PER_CORE_RATIO_MAX]
+    return max(sensible, key=lambda o: (o.cpus, -o.price_usd_per_hour))
+
+
 def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: str) -> tuple[Spec, Offer]:
     """The spec with the machine that was chosen, and what it costs."""
     machine = spec.machine
@@ -85,7 +101,7 @@ def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: s
     if cloud is None:
         raise SpecError([f"[machine] cloud: `{machine.cloud}` is not known"], source=source)
     offers = cloud.offers(machine.needs(spot=machine.spot))
-    chosen = largest(offers, usd_per_hour_max=most, gpu=bool(machine.gpus))
+    chosen = largest_offer(offers, usd_per_hour_max=most, gpu=bool(machine.gpus))
     if chosen is None:
         if not offers:
             raise SpecError([f"[machine]: no machine of `{machine.cloud}` fits; ask for less"], source=source)
@@ -99,14 +115,14 @@ def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: s
     return msgspec.structs.replace(spec, machine=machine, params=params), chosen
 
 
-def _ask(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> Request:
-    from outlast.supervisor.submit import submit
+def _ask(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> RunRequest:
+    from outlast.submit.run import submit
 
     with looked_after(workspace), working("sending the code"):
-        return submit(workspace, available, spec, environment=os.environ, source=source, say=note)
+        return submit(workspace, available, spec, environment=os.environ, source=source, report=note)
 
 
-def _bring(workspace: Workspace, request: Request, place: str, offer: Offer, *, quiet: bool) -> None:
+def _bring(workspace: Workspace, request: RunRequest, place: str, offer: Offer, *, quiet: bool) -> None:
     """The newest checkpoint, and what there is to say of the run, beside the outputs."""
     state = workspace.story(request.run).refresh()
     if state.checkpoints:
@@ -114,7 +130,7 @@ def _bring(workspace: Workspace, request: Request, place: str, offer: Offer, *, 
         _, problems = restore(workspace.bucket, request.run, newest_first, os.path.join(place, "checkpoint"))
         for problem in problems:
             note(f"outlast: {problem}")
-    total = account(state, time.time())
+    total = summarize(state, time.time())
     told = {
         "run": request.run,
         "ending": state.ending,
@@ -134,13 +150,13 @@ def _bring(workspace: Workspace, request: Request, place: str, offer: Offer, *, 
 
 def _evaluate(spec: Spec, place: str) -> int:
     """The program once more, here, on the checkpoint that was brought."""
-    words = argv(spec.command, spec.params)
+    argv = argv_of(spec.command, spec.params)
     more = ["--mode", "evaluate", "--job-dir", os.path.abspath(os.path.join(place, "checkpoint"))]
     if isinstance(spec.command, str):
-        words[-1] += " " + shlex.join(more)
+        argv[-1] += " " + shlex.join(more)
     else:
-        words += more
+        argv += more
     try:
-        return subprocess.run(words, cwd=spec.code.path, check=False).returncode
+        return subprocess.run(argv, cwd=spec.code.path, check=False).returncode
     except OSError as problem:
-        raise OutlastError(f"cannot run `{words[0]}` here: {problem.strerror}") from problem
+        raise OutlastError(f"cannot run `{argv[0]}` here: {problem.strerror}") from problem

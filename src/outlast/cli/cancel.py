@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from outlast.app.actions import cancel_run
 from outlast.cli.options import run_argument, workspace_option
 from outlast.cli.terminal import find_workspace, note
-from outlast.front.actions import cancel_run
 
 
 @click.command()
@@ -14,10 +14,10 @@ from outlast.front.actions import cancel_run
 @workspace_option
 def cancel(run_name: str, workspace_url: str) -> int:
     """End a run. Its machine is deleted; its checkpoints, logs and outputs stay."""
-    from outlast.front.background import start_supervisor
+    from outlast.app.background import start_supervisor
 
     workspace = find_workspace(workspace_url)
-    from outlast.workspace.group import Groups
+    from outlast.runs.group import Groups
 
     if Groups(workspace).exists(run_name):
         from outlast.cli.group import cancel_group

@@ -14,16 +14,16 @@ from outlast.cli.cluster_find import cluster_argument, find_cluster, order_of
 from outlast.cli.cluster_jobs import jobs, logs, matrix, stop, submit
 from outlast.cli.cluster_show import listed, shown
 from outlast.cli.complete import complete_cloud
-from outlast.cli.interrupted import interruptible
-from outlast.cli.machine_find import workshop, workshops
+from outlast.cli.interrupt_text import interruptible
+from outlast.cli.machine_find import interactive_clouds, workshop
 from outlast.cli.options import json_option, workspace_option
-from outlast.cli.screen import clear
+from outlast.cli.sanitize import clear
 from outlast.cli.terminal import find_workspace, money, note, tell_damaged
 from outlast.errors import NoSuchRun
 
 if TYPE_CHECKING:
-    from outlast.cluster.look import Sight
     from outlast.cluster.record import Cluster
+    from outlast.cluster.status import ClusterStatus
 
 _EVERY_S = 2.0
 
@@ -64,7 +64,7 @@ def up(file: str, workspace_url: str, cloud_name: str, dry_run: bool) -> int:
         _tell_plan(order.spec)
         return 0
     with interruptible():
-        made = Up(clusters, cloud, order, say=note).run()
+        made = Up(clusters, cloud, order, report=note).run()
     click.echo(made.name)
     note(f"`outlast cluster submit {made.name} -- COMMAND` runs something on it, `outlast cluster down` ends it")
     return 0
@@ -89,7 +89,7 @@ def down(name: str, workspace_url: str) -> int:
     from outlast.cluster.record import Clusters
 
     clusters = Clusters(find_workspace(workspace_url))
-    known = workshops(clusters.workspace)
+    known = interactive_clouds(clusters.workspace)
     try:
         found = find_cluster(clusters, name)
     except NoSuchRun:
@@ -99,9 +99,9 @@ def down(name: str, workspace_url: str) -> int:
         for cloud, machine in stray:
             note(f"deleting {machine.name} ({machine.status}), of which no record is left")
             cloud.delete(machine.name)
-            clusters.hands.remove(machine.name)
+            clusters.machine_records.remove(machine.name)
         return 0
-    cost = take_down(clusters, {**known, found.cloud: workshop(found.cloud)}, found, say=note)
+    cost = take_down(clusters, {**known, found.cloud: workshop(found.cloud)}, found, report=note)
     click.echo(f"{found.name} is down; it has cost {money(cost)}")
     return 0
 
@@ -115,7 +115,7 @@ def list_command(workspace_url: str, as_json: bool) -> int:
     from outlast.cluster.record import Clusters
 
     clusters = Clusters(find_workspace(workspace_url))
-    found = rows(clusters, workshops(clusters.workspace))
+    found = rows(clusters, interactive_clouds(clusters.workspace))
     if as_json:
         import msgspec
 
@@ -134,23 +134,23 @@ def list_command(workspace_url: str, as_json: bool) -> int:
 @workspace_option
 def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:
     """Show a cluster: nodes, what is pending, failed and idle, what is used, what it costs."""
-    from outlast.cluster.look import see
     from outlast.cluster.record import Clusters
+    from outlast.cluster.status import read_status
 
     clusters = Clusters(find_workspace(workspace_url))
     found = find_cluster(clusters, name)
     if not watch:
-        _print(found, see(clusters, workshop(found.cloud), found), as_json=as_json)
+        _print(found, read_status(clusters, workshop(found.cloud), found), as_json=as_json)
         return 0
-    from outlast.cluster.look import Watch
+    from outlast.cluster.status import ClusterWatch
 
-    window = Watch(workshop(found.cloud), _EVERY_S)
+    window = ClusterWatch(workshop(found.cloud), _EVERY_S)
     try:
         with interruptible():
             while (now := clusters.find(found.name)) is not None and now.id == found.id:
-                sight = see(clusters, workshop(now.cloud), now, watch=window)
+                sight = read_status(clusters, workshop(now.cloud), now, watch=window)
                 _print(now, sight, as_json=as_json, again=True)
-                if sight.blind:
+                if sight.unreachable:
                     time.sleep(_EVERY_S)
     finally:
         window.close()
@@ -158,7 +158,7 @@ def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:
     return 0
 
 
-def _print(found: Cluster, sight: Sight, *, as_json: bool, again: bool = False) -> None:
+def _print(found: Cluster, sight: ClusterStatus, *, as_json: bool, again: bool = False) -> None:
     """Once, or `again` and again: at the same place of a terminal, one after the other elsewhere."""
     if as_json:
         import msgspec

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from outlast.cli.cluster_find import cluster_argument, complete_cluster, find_cluster
-from outlast.cli.interrupted import interruptible
+from outlast.cli.interrupt_text import interruptible
 from outlast.cli.machine_find import workshop
 from outlast.cli.options import workspace_option
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import BadRequest, CloudUnreachable, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Workshop
+    from outlast.clouds.cloud import InteractiveCloud
     from outlast.cluster.record import Cluster, Clusters
     from outlast.machines.ssh import Link
-    from outlast.sync.target import Say
+    from outlast.sync.target import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ASK_S = 1.0
@@ -40,7 +40,7 @@ def needs_name(command: F) -> F:
     return click.argument("name", metavar="NAME", shell_complete=complete_cluster)(command)
 
 
-def reach(workspace_url: str, name: str) -> tuple[Clusters, Workshop, Cluster]:
+def reach(workspace_url: str, name: str) -> tuple[Clusters, InteractiveCloud, Cluster]:
     from outlast.cluster.record import Clusters
 
     clusters = Clusters(find_workspace(workspace_url))
@@ -52,14 +52,14 @@ def reach(workspace_url: str, name: str) -> tuple[Clusters, Workshop, Cluster]:
 
 def after(command: tuple[str, ...], wait: bool) -> tuple[tuple[str, ...], bool]:
     """The words after `--`; `--wait` may also stand before it, after the name."""
-    words = list(command)
-    if words[:1] == ["--wait"]:
-        words, wait = words[1:], True
-    if words[:1] == ["--"]:
-        words = words[1:]
-    if not words:
+    argv = list(command)
+    if argv[:1] == ["--wait"]:
+        argv, wait = argv[1:], True
+    if argv[:1] == ["--"]:
+        argv = argv[1:]
+    if not argv:
         raise UsageError("there is nothing to run", hint="give the command after `--`")
-    return tuple(words), wait
+    return tuple(argv), wait
 
 
 @click.command()
@@ -67,7 +67,7 @@ def after(command: tuple[str, ...], wait: bool) -> tuple[tuple[str, ...], bool]:
 @workspace_option
 def attach(name: str, workspace_url: str) -> int:
     """Open a terminal on the head, in tmux: leave it with Ctrl-b d, and come back to it with the same words."""
-    from outlast.cluster.look import ALONE, SSH_LOST, head_link, lost
+    from outlast.cluster.status import ALONE, SSH_LOST, head_link, lost
 
     _, cloud, found = reach(workspace_url, name)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -75,10 +75,10 @@ def attach(name: str, workspace_url: str) -> int:
             "`outlast cluster attach` needs a terminal",
             hint=f"a command without one: `outlast cluster exec {found.name} -- COMMAND`",
         )
-    words = head_link(cloud, found).words(tty=True, options=ALONE)
+    argv = head_link(cloud, found).argv(tty=True, options=ALONE)
     before = termios.tcgetattr(0)
     try:
-        code = subprocess.call([*words, "--", _as_root(_SESSION)])
+        code = subprocess.call([*argv, "--", _as_root(_SESSION)])
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
     if code == SSH_LOST:
@@ -92,12 +92,12 @@ def attach(name: str, workspace_url: str) -> int:
 @words_argument
 def exec_command(name: str, command: tuple[str, ...], workspace_url: str) -> int:
     """Run COMMAND on the head of the cluster NAME, with Ray's variables, and exit with its code."""
-    from outlast.cluster.look import ALONE, head_link
+    from outlast.cluster.status import ALONE, head_link
 
-    words, _ = after(command, False)
+    argv, _ = after(command, False)
     _, cloud, found = reach(workspace_url, name)
-    line = words[0] if len(words) == 1 else shlex.join(words)
-    ssh = [*head_link(cloud, found).words(options=ALONE), "--", _as_root(line)]
+    line = argv[0] if len(argv) == 1 else shlex.join(argv)
+    ssh = [*head_link(cloud, found).argv(options=ALONE), "--", _as_root(line)]
     sys.stdout.flush()
     sys.stderr.flush()
     # In our place: signals and the exit code are then ssh's own.
@@ -105,7 +105,7 @@ def exec_command(name: str, command: tuple[str, ...], workspace_url: str) -> int
 
 
 def _as_root(line: str) -> str:
-    from outlast.cluster.place import FOLDER
+    from outlast.cluster.paths import FOLDER
 
     # Where Ray is, with its variables: in the container, if the cluster has one.
     inner = shlex.quote(f"exec ~/{FOLDER}/shell {shlex.quote(line)}")
@@ -134,7 +134,7 @@ def dashboard(name: str, workspace_url: str, port: int) -> int:
         raise UsageError(problem.message, hint="choose another one with --port") from problem
     try:
         with interruptible():
-            Tunnel(_Head(clusters, cloud, found.name), DASHBOARD_PORT, here, say=note).run()
+            Tunnel(_Head(clusters, cloud, found.name), DASHBOARD_PORT, here, report=note).run()
     except KeyboardInterrupt:
         note("the tunnel is closed; the cluster goes on")
     return 0
@@ -145,14 +145,14 @@ class _Head:
 
     base = ""
 
-    def __init__(self, clusters: Clusters, cloud: Workshop, name: str) -> None:
+    def __init__(self, clusters: Clusters, cloud: InteractiveCloud, name: str) -> None:
         self.clusters = clusters
         self.cloud = cloud
         self.name = name
 
-    def connect(self, *, say: Say, patient: bool) -> Link:
-        from outlast.cluster.look import head_link
-        from outlast.cluster.place import FOLDER
+    def connect(self, *, report: Report, patient: bool) -> Link:
+        from outlast.cluster.paths import FOLDER
+        from outlast.cluster.status import head_link
         from outlast.sync.target import Over
 
         told = ""
@@ -163,14 +163,14 @@ class _Head:
             try:
                 link = head_link(self.cloud, found)
                 token = link.run(_as_root(f"cat ~/{FOLDER}/token")).stdout.decode().strip()
-                say(f"the token that it asks for: {token}")
+                report(f"the token that it asks for: {token}")
                 return link
             except (NotFound, BadRequest, CloudUnreachable) as problem:
                 if not patient:
                     raise
                 why = f"{problem.message}; waiting for another"
             if why != told:
-                say(why)
+                report(why)
                 told = why
             time.sleep(_ASK_S)
 

@@ -15,19 +15,19 @@ from outlast.errors import OutlastError, SpecError, UsageError
 
 if TYPE_CHECKING:
     from outlast.cluster.record import Cluster, Clusters
-    from outlast.cluster.up import Order
+    from outlast.cluster.up import ClusterOptions
     from outlast.spec.cluster import ClusterSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 _YAML = (".yaml", ".yml")
 
 
-def order_of(file: str, cloud_name: str) -> tuple[Order, list[str]]:
+def order_of(file: str, cloud_name: str) -> tuple[ClusterOptions, list[str]]:
     """What is asked for, and what is done otherwise than the file says. Raises SpecError, UsageError."""
     import msgspec
 
-    from outlast.cluster.up import Order, file_name
-    from outlast.supervisor.submit import who_am_i
+    from outlast.cluster.up import ClusterOptions, file_name
+    from outlast.user import current_user
 
     notes: list[str] = []
     if file.endswith(_YAML):
@@ -39,7 +39,7 @@ def order_of(file: str, cloud_name: str) -> tuple[Order, list[str]]:
         path, folder, source = project.source.partition(" [")[0], project.folder, project.source
     if cloud_name:
         spec = msgspec.structs.replace(spec, cloud=cloud_name)
-    return Order(spec=spec, source=source, file=file_name(path), folder=folder, who=who_am_i()), notes
+    return ClusterOptions(spec=spec, source=source, file=file_name(path), folder=folder, who=current_user()), notes
 
 
 def _of_project(project: Project) -> ClusterSpec:
@@ -48,7 +48,7 @@ def _of_project(project: Project) -> ClusterSpec:
     from outlast.spec.cluster import parse_cluster
     from outlast.spec.parse import read_code
     from outlast.spec.reader import Reader
-    from outlast.spec.stores import volumes
+    from outlast.spec.resources import volumes
 
     if "cluster" not in project.table:
         raise UsageError(

@@ -10,7 +10,7 @@ import click
 
 from outlast.cli.cluster_enter import after, needs_name, reach, words_argument
 from outlast.cli.cluster_find import cluster_argument
-from outlast.cli.interrupted import interruptible
+from outlast.cli.interrupt_text import interruptible
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.project import parse_assignment
 from outlast.cli.terminal import note, table
@@ -18,7 +18,7 @@ from outlast.errors import CloudError, RunFailed
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Workshop
+    from outlast.clouds.cloud import InteractiveCloud
     from outlast.cluster.record import Cluster, Clusters
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,22 +52,22 @@ def submit(
 ) -> int:
     """Run COMMAND on the cluster NAME, with the working directory of here. Prints the id of the job."""
     from outlast.cluster import jobs as work
-    from outlast.supervisor.submit import who_am_i
+    from outlast.user import current_user
 
     command, wait = after(command, wait)
     clusters, cloud, found = reach(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
-    job_id = work.submit(clusters, cloud, found, name=job_name, command=command, code=code, env=env, who=who_am_i())
+    job_id = work.submit(clusters, cloud, found, name=job_name, command=command, code=code, env=env, who=current_user())
     click.echo(job_id)
     return _follow(clusters, cloud, found, job_id) if wait else 0
 
 
-def _follow(clusters: Clusters, cloud: Workshop, found: Cluster, job_id: str) -> int:
+def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id: str) -> int:
     """The output of the job until it ends; its own exit code."""
     from outlast.cluster import jobs as work
-    from outlast.cluster.look import is_over
-    from outlast.cluster.look import jobs as all_jobs
+    from outlast.cluster.status import is_over
+    from outlast.cluster.status import jobs as all_jobs
 
     with interruptible():
         work.follow(cloud, found, job_id, follow=True)
@@ -104,7 +104,7 @@ def matrix(
     import json
 
     from outlast.cluster import jobs as work
-    from outlast.supervisor.submit import who_am_i
+    from outlast.user import current_user
 
     command, _ = after(command, False)
     given = dict(parse_assignment(text, option="--axis") for text in axes)
@@ -113,10 +113,10 @@ def matrix(
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
     made = []
-    for point, words in points:
+    for point, argv in points:
         label = " ".join(f"{axis}={value}" for axis, value in point.items())
         job_id = work.submit(
-            clusters, cloud, found, name=job_name, command=words, code=code, env=env, who=who_am_i(), matrix=label
+            clusters, cloud, found, name=job_name, command=argv, code=code, env=env, who=current_user(), matrix=label
         )
         made.append({"id": job_id, **point})
         if not as_json:
@@ -134,7 +134,7 @@ def jobs(name: str, workspace_url: str, as_json: bool) -> int:
     """List the jobs of a cluster, the newest last. Those whose head was lost are told as lost."""
     import json
 
-    from outlast.cluster.look import jobs as all_jobs
+    from outlast.cluster.status import jobs as all_jobs
 
     clusters, cloud, found = reach(workspace_url, name)
     told = all_jobs(clusters, cloud, found)
@@ -170,9 +170,9 @@ def _took(job: dict[str, Any]) -> str:
     return describe_s(max(0.0, (job.get("ended_at") or time.time()) - job["started_at"]))
 
 
-def _job(workspace_url: str, name: str, text: str) -> tuple[Workshop, Cluster, str]:
+def _job(workspace_url: str, name: str, text: str) -> tuple[InteractiveCloud, Cluster, str]:
     from outlast.cluster import jobs as work
-    from outlast.cluster.look import jobs as all_jobs
+    from outlast.cluster.status import jobs as all_jobs
 
     clusters, cloud, found = reach(workspace_url, name)
     job = work.find(all_jobs(clusters, cloud, found), text)
@@ -203,7 +203,7 @@ def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
 def stop(name: str, job: str, workspace_url: str) -> int:
     """Stop JOB of the cluster NAME. The cluster goes on."""
     from outlast.cluster import jobs as work
-    from outlast.cluster.look import is_over
+    from outlast.cluster.status import is_over
 
     cloud, found, job_id = _job(workspace_url, name, job)
     ran, status = work.stop(cloud, found, job_id)

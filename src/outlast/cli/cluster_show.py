@@ -10,8 +10,8 @@ from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
     from outlast.cluster.listing import ClusterRow
-    from outlast.cluster.look import NodeSight, Sight
     from outlast.cluster.record import Cluster
+    from outlast.cluster.status import ClusterStatus, NodeStatus
 
 _BAR = 24
 _NAMES_MAX = 3
@@ -37,13 +37,13 @@ def listed(rows: Sequence[ClusterRow], *, now: float) -> str:
     return table(cells, header=header)
 
 
-def shown(found: Cluster, sight: Sight) -> str:
+def shown(found: Cluster, sight: ClusterStatus) -> str:
     lines = [f"{sight.name} on {sight.cloud}, {sight.phase}, by {found.who or 'somebody'}", _counts(found, sight)]
     lines.append(f"{money(sight.usd_per_hour)} an hour, {money(sight.cost_usd)} so far")
     if sight.goes_in_s >= 0:
         lines.append(f"idle: it goes down by itself in {describe_s(sight.goes_in_s)}")
-    if sight.blind:
-        lines.append(f"Ray cannot be asked: {sight.blind}")
+    if sight.unreachable:
+        lines.append(f"Ray cannot be asked: {sight.unreachable}")
     header = ["MACHINE", "KIND", "STATUS", "RAY", "ZONE", "PRICED", "$/H", "COST", "REMARKS"]
     lines += ["", table([_row(node) for node in sight.nodes], header=header) if sight.nodes else "no machines"]
     lines += [f"pending: {one['count']} × {one['kind']}" for one in sight.pending]
@@ -56,18 +56,18 @@ def shown(found: Cluster, sight: Sight) -> str:
     return "\n".join(lines)
 
 
-def _counts(found: Cluster, sight: Sight) -> str:
+def _counts(found: Cluster, sight: ClusterStatus) -> str:
     workers = [node for node in sight.nodes if node.role == "worker"]
-    words = [f"{len(workers)} of at most {found.spec.max_workers} workers"]
+    argv = [f"{len(workers)} of at most {found.spec.max_workers} workers"]
     for what in ("active", "idle"):
         if number := sum(node.ray == what for node in workers):
-            words.append(f"{number} {what}")
+            argv.append(f"{number} {what}")
     if coming := sum(one["count"] for one in sight.pending):
-        words.append(f"{coming} pending")
-    return ", ".join(words)
+        argv.append(f"{coming} pending")
+    return ", ".join(argv)
 
 
-def _row(node: NodeSight) -> list[str]:
+def _row(node: NodeStatus) -> list[str]:
     return [
         node.machine,
         node.kind,

@@ -16,13 +16,13 @@ from outlast.cli.compare_draw import as_png, in_terminal
 from outlast.cli.options import complete_run, json_option, workspace_option
 from outlast.cli.rerun import described
 from outlast.cli.terminal import find_workspace, money, note, table
+from outlast.code.diff import CodeDiff, code_diff
 from outlast.errors import OutlastError, UsageError
-from outlast.front.account import account
-from outlast.front.rows import word
+from outlast.formatting.run_row import status_text
+from outlast.formatting.run_summary import summarize
+from outlast.runs.metrics import Point, stitched
 from outlast.spec.quantity import describe_s
-from outlast.workspace.difference import Difference, difference
-from outlast.workspace.metrics import Point, stitched
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +45,11 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 def _compared(workspace: Workspace, run: str) -> Compared:
     request, state = workspace.request(run), workspace.story(run).refresh()
     curves = stitched(workspace.bucket, run, state).series
-    total = account(state, time.time())
+    total = summarize(state, time.time())
     last = state.last
     return Compared(
         run=run,
-        state=word(state),
+        state=status_text(state),
         params=dict(request.spec.params),
         metrics={name: points[-1].value for name, points in curves.items()},
         code=described(request.code),
@@ -90,7 +90,7 @@ def compare(
         raise UsageError("compare needs two runs at least", hint="`outlast ps --all` lists them")
     found = [_compared(workspace, name) for name in names]
     first = workspace.request(names[0]).code
-    changes = {name: difference(workspace.bucket, first, workspace.request(name).code) for name in names[1:]}
+    changes = {name: code_diff(workspace.bucket, first, workspace.request(name).code) for name in names[1:]}
     if as_json:
         told = [msgspec.to_builtins(one) for one in found]
         click.echo(json.dumps({"runs": told, "code": msgspec.to_builtins(changes)}, indent=2))
@@ -121,7 +121,7 @@ def _rows(found: list[Compared]) -> list[list[str]]:
     return [["≠" if len(set(cells)) > 1 else "", name, *cells] for name, cells in lines if any(cells)]
 
 
-def _told(first: str, name: str, change: Difference, *, whole: bool) -> str:
+def _told(first: str, name: str, change: CodeDiff, *, whole: bool) -> str:
     if change.same:
         return f"code: {name} has that of {first}"
     if change.note:

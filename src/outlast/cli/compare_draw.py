@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 
 from outlast.cli.curves import not_there, thinned
-from outlast.workspace.metrics import Point
+from outlast.runs.metrics import Point
 
 # Metric → run → its curve.
 Lines = Mapping[str, Mapping[str, Sequence[Point]]]

@@ -60,13 +60,13 @@ def complete_cloud(_ctx: click.Context, _param: click.Parameter, beginning: str)
 def _images(ctx: click.Context) -> list[tuple[str, str]]:
     """Image and family, of this computer and of what was built from this workspace, on whichever cloud."""
     from outlast.clouds.local.cloud import LocalCloud
-    from outlast.images.records import Records
+    from outlast.images.records import ImageRecords
 
     found: list[tuple[str, str]] = []
     with contextlib.suppress(OutlastError):
         found += [(image.name, image.family) for image in LocalCloud().images()]
     with contextlib.suppress(OutlastError):
-        records = Records(find_workspace(ctx.params.get("workspace_url") or ""))
+        records = ImageRecords(find_workspace(ctx.params.get("workspace_url") or ""))
         for digest in records.digests():
             recipe, result = records.recipe(digest), records.result(digest)
             if recipe is not None and result is not None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from outlast.billing.ledger import By, LedgerLine, Sum, after, grouped, total
+from outlast.billing.ledger_store import LedgerStore, resource_lines
 from outlast.cli.options import clouds, complete_run, json_option, workspace_option
 from outlast.cli.terminal import dim, find_workspace, money, note, table, tell_damaged
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s, duration_s
-from outlast.workspace.books import Books
-from outlast.workspace.ledger import By, Line, Sum, after, grouped, total
 
 if TYPE_CHECKING:
-    from outlast.workspace.workspace import Workspace
+    from outlast.workspace import Workspace
 
 _BY = ("run", "user", "day", "cloud", "machine")
 _ROWS = 40
@@ -39,38 +39,41 @@ def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, wor
     workspace = find_workspace(workspace_url)
     now = time.time()
     begin = when(since, now) if since else 0.0
-    books = Books(workspace)
-    lines, blind = _lines(workspace, books, run_name, now)
-    code = tell_damaged(books.damaged, so="; what it cost is not counted")
-    for name, why in blind.items():
+    ledger = LedgerStore(workspace)
+    lines, unreachable = _lines(workspace, ledger, run_name, now)
+    code = tell_damaged(ledger.damaged, so="; what it cost is not counted")
+    for name, why in unreachable.items():
         note(f"{name}: {why}; machines by hand there are not counted")
     if who:
-        known = sorted({line.who for line in lines} | {page.who for page in books.runs(now)} - {""})
+        known = sorted({line.who for line in lines} | {page.who for page in ledger.runs(now)} - {""})
         check_user(who, known)
         lines = [line for line in lines if line.who == who]
     lines = [piece for line in lines if (piece := after(line, begin)) is not None]
     chosen = cast(By, by or ("machine" if run_name else "day"))
     if as_json:
-        click.echo(_as_json(lines, chosen, since=begin, now=now, blind=blind))
+        click.echo(_as_json(lines, chosen, since=begin, now=now, unreachable=unreachable))
         return code
     _tell(lines, chosen)
     _tell_limits(workspace, now, who)
     return code
 
 
-def _lines(workspace: Workspace, books: Books, run_name: str, now: float) -> tuple[list[Line], dict[str, str]]:
+def _lines(
+    workspace: Workspace, ledger: LedgerStore, run_name: str, now: float
+) -> tuple[list[LedgerLine], dict[str, str]]:
     if run_name:
-        return list(books.run(workspace.find(run_name), now).lines), {}
-    from outlast.machines.bill import open_lines
-    from outlast.workspace.hand import Hands
-    from outlast.workspace.holdings import bills, line
+        return list(ledger.run(workspace.find(run_name), now).lines), {}
+    from outlast.machines.billing import open_lines
+    from outlast.records.machines import MachineRecords
 
-    lines = [line for page in [*books.runs(now), *books.machines()] for line in page.lines]
-    hands = Hands(workspace)
-    there, blind = open_lines(cast(Any, clouds(workspace)), hands) if hands.any() else ([], {})
-    stores = [line(one, now) for one in bills(workspace, books.damaged) if one.usd_per_month or one.extra_usd]
-    books.damaged.update({f"machine {name}": why for name, why in hands.damaged.items()})
-    return lines + there + stores, blind
+    lines = [line for page in [*ledger.runs(now), *ledger.machines()] for line in page.lines]
+    machine_records = MachineRecords(workspace)
+    there, unreachable = (
+        open_lines(cast(Any, clouds(workspace)), machine_records) if machine_records.names() else ([], {})
+    )
+    stores = resource_lines(workspace, now, ledger.damaged)
+    ledger.damaged.update({f"machine {name}": why for name, why in machine_records.damaged.items()})
+    return lines + there + stores, unreachable
 
 
 def when(text: str, now: float) -> float:
@@ -98,7 +101,7 @@ def check_user(who: str, known: list[str]) -> None:
         raise UsageError(f"nobody called `{who}` has ever had a run or a machine in this workspace", hint=hint)
 
 
-def _tell(lines: list[Line], by: By) -> None:
+def _tell(lines: list[LedgerLine], by: By) -> None:
     from outlast.cli.bars import per_day
 
     if not lines:
@@ -148,7 +151,7 @@ def _tell_limits(workspace: Workspace, now: float, who: str) -> None:
             click.echo(dim(f"limit of {limits.whose}: {used}"))
 
 
-def _as_json(lines: list[Line], by: By, *, since: float, now: float, blind: dict[str, str]) -> str:
+def _as_json(lines: list[LedgerLine], by: By, *, since: float, now: float, unreachable: dict[str, str]) -> str:
     import json
 
     import msgspec
@@ -164,7 +167,7 @@ def _as_json(lines: list[Line], by: By, *, since: float, now: float, blind: dict
             "by": by,
             "groups": {key: told(one) for key, one in grouped(lines, by).items()},
             "lines": [msgspec.structs.asdict(line) for line in lines],
-            "blind": blind,
+            "unreachable": unreachable,
         },
         indent=2,
     )

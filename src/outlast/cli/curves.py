@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.workspace.metrics import Curves, Mark, Point
+from outlast.runs.metrics import CurveMark, Curves, Point
 
 # Each kind has a sign of its own: colour never carries meaning alone.
 SIGNS = {"preempted": "✗", "lost": "✗", "crashed": "!", "resumed": "↻"}
@@ -69,7 +69,7 @@ def in_terminal(curves: Curves, *, apart: bool, logarithmic: bool, width: int, h
 
 
 def _fill_panel(
-    plotext: Any, points: Sequence[Point], marks: Sequence[Mark], *, apart: bool, logarithmic: bool, cells: int
+    plotext: Any, points: Sequence[Point], marks: Sequence[CurveMark], *, apart: bool, logarithmic: bool, cells: int
 ) -> None:
     values = [_bounded(point.value) for point in points]
     low, high = min(values), max(values)
@@ -147,7 +147,7 @@ def as_png(curves: Curves, *, title: str, apart: bool, logarithmic: bool, width:
     return picture.getvalue()
 
 
-def _mark(panel: Any, marks: Sequence[Mark]) -> None:
+def _mark(panel: Any, marks: Sequence[CurveMark]) -> None:
     """A line a mark; each kind is named once."""
     named: set[str] = set()
     for mark in marks:

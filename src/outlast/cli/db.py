@@ -14,8 +14,8 @@ from outlast.cli.terminal import money, note, tell_damaged
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.clouds.stores import Database
-    from outlast.workspace.holdings import Holding, Holdings
+    from outlast.clouds.resources import Database
+    from outlast.records.resources import ResourceRecord, ResourceRecords
 
 
 @click.group()
@@ -35,24 +35,24 @@ def create(
     name: str, engine: str, zone: str, type_name: str, size_text: str, cloud_name: str, workspace_url: str
 ) -> int:
     """Make the database NAME and wait until it answers."""
-    from outlast.databases import care
-    from outlast.supervisor.submit import who_am_i
+    from outlast.databases import lifecycle
+    from outlast.user import current_user
 
-    holdings = holdings_of(workspace_url, "database")
-    cloud = care.keeper(clouds(holdings.workspace), cloud_name or "local")
+    records = holdings_of(workspace_url, "database")
+    cloud = lifecycle.databases_of(clouds(records.workspace), cloud_name or "local")
     begun = time.monotonic()
-    holding, made = care.create(
+    record, made = lifecycle.create(
         cloud,
-        holdings,
+        records,
         name,
         engine="mysql" if engine == "mysql" else "postgres",
-        who=who_am_i(),
+        who=current_user(),
         zone=zone,
         type=type_name,
         size_gb=size("--size", size_text) if size_text else 10.0,
-        say=note,
+        report=note,
     )
-    price = f"{money(holding.usd_per_month)} a month"
+    price = f"{money(record.usd_per_month)} a month"
     click.echo(f"{name} answers at {made.host}:{made.port}: {made.engine} {made.version}, {price}")
     note(f'made in {describe_s(time.monotonic() - begun)}; a run with `databases = "{name}"` gets DATABASE_URL')
     return 0
@@ -63,22 +63,22 @@ def create(
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
     """List the databases of this workspace, with what they cost."""
-    holdings = holdings_of(workspace_url, "database")
-    found = [(holding, *_look(holdings, holding)) for holding in holdings.all()]
+    records = holdings_of(workspace_url, "database")
+    found = [(record, *_look(records, record)) for record in records.all()]
 
-    def cells(h: Holding, d: Database | None, state: str) -> list[str]:
+    def cells(h: ResourceRecord, d: Database | None, state: str) -> list[str]:
         return [h.name, h.cloud, h.engine, state, f"{d.host}:{d.port}" if d else "", money(h.usd_per_month), h.who]
 
     header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO"]
     empty = "no databases; `outlast db create NAME` makes one"
     tell_all(found, cells, header=header, empty=empty, as_json=as_json)
-    return tell_damaged(holdings.damaged)
+    return tell_damaged(records.damaged)
 
 
-def _look(holdings: Holdings, holding: Holding) -> tuple[Database | None, str, str]:
-    from outlast.front.stores import database_standing
+def _look(records: ResourceRecords, record: ResourceRecord) -> tuple[Database | None, str, str]:
+    from outlast.app.resource_status import database_standing
 
-    return database_standing(clouds(holdings.workspace), holdings, holding)
+    return database_standing(clouds(records.workspace), records, record)
 
 
 @db.command()
@@ -89,31 +89,35 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
     """Show everything about the database NAME, but for its password."""
     import msgspec
 
-    from outlast.databases import care
+    from outlast.databases import lifecycle
 
-    holdings = holdings_of(workspace_url, "database")
-    holding = holdings.demand(name)
-    found, state, why = _look(holdings, holding)
-    keeper = care.keeper(clouds(holdings.workspace), holding.cloud)
-    backups = list(keeper.databases.backups(holding.there)) if found is not None else []
+    records = holdings_of(workspace_url, "database")
+    record = records.get(name)
+    found, state, why = _look(records, record)
+    keeper = lifecycle.databases_of(clouds(records.workspace), record.cloud)
+    backups = list(keeper.databases.backups(record.there)) if found is not None else []
     if as_json:
-        told = msgspec.to_builtins(holding) | {"state": state, "why": why, "backups": msgspec.to_builtins(backups)}
+        told = msgspec.to_builtins(record) | {
+            "state": state,
+            "why": why,
+            "backups": msgspec.to_builtins(backups),
+        }
         told |= {"database": msgspec.to_builtins(found)} if found else {}
         click.echo(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
         return 0
-    lines = [f"{name}: {holding.engine} on {holding.cloud}, {state}" + (f" ({why})" if why else "")]
+    lines = [f"{name}: {record.engine} on {record.cloud}, {state}" + (f" ({why})" if why else "")]
     if found is not None:
         lines += [f"  address   {found.host}:{found.port}, TLS only", f"  version   {found.version}"]
-    lines += [f"  cost      {money(holding.usd_per_month)} a month", f"  made by   {holding.who}"]
-    who = [f"{address}" + (f" ({owner})" if owner != address else "") for address, owner in holding.allowed.items()]
-    lines += [f"  allowed   {', '.join(who) or 'only ' + _inside(holding)}"]
+    lines += [f"  cost      {money(record.usd_per_month)} a month", f"  made by   {record.who}"]
+    who = [f"{address}" + (f" ({owner})" if owner != address else "") for address, owner in record.allowed.items()]
+    lines += [f"  allowed   {', '.join(who) or 'only ' + _inside(record)}"]
     lines += [f"  backup    {b.id}  {b.bytes / 1e6:.2f} MB" for b in backups]
     click.echo("\n".join(lines))
     return 0
 
 
-def _inside(holding: Holding) -> str:
-    return "this computer and its machines" if holding.cloud == "local" else f"machines of {holding.cloud}"
+def _inside(record: ResourceRecord) -> str:
+    return "this computer and its machines" if record.cloud == "local" else f"machines of {record.cloud}"
 
 
 @db.command()
@@ -122,19 +126,19 @@ def _inside(holding: Holding) -> str:
 @workspace_option
 def delete(name: str, yes: bool, workspace_url: str) -> int:
     """Delete the database NAME with all that is in it and all its backups. It asks first."""
-    from outlast.databases import care
-    from outlast.front.stores import to_be_deleted
+    from outlast.app.resource_status import to_be_deleted
+    from outlast.databases import lifecycle
 
-    holdings = holdings_of(workspace_url, "database")
-    known = clouds(holdings.workspace)
-    holding, told = to_be_deleted(known, holdings, name)
+    records = holdings_of(workspace_url, "database")
+    known = clouds(records.workspace)
+    record, told = to_be_deleted(known, records, name)
     if told:
         note(told)
-    cloud = care.keeper(known, holding.cloud)
-    if not yes and not agreed(f"delete the database {name} on {holding.cloud}, its data and its backups?"):
+    cloud = lifecycle.databases_of(known, record.cloud)
+    if not yes and not agreed(f"delete the database {name} on {record.cloud}, its data and its backups?"):
         note("nothing was deleted")
         return 0
-    care.delete(cloud, holdings, holding)
+    lifecycle.delete(cloud, records, record)
     forget_certificates(name)
     click.echo(f"deleted {name}")
     return 0

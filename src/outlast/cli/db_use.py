@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast import private
 from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.store_find import agreed, database_argument, ready
 from outlast.cli.terminal import complain, note
@@ -15,34 +16,34 @@ from outlast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from outlast.clouds.sql import Login
-    from outlast.databases.care import Keeper
-    from outlast.workspace.holdings import Holding, Holdings
+    from outlast.databases.lifecycle import HasDatabases
+    from outlast.records.resources import ResourceRecord, ResourceRecords
 
 
 # Beside no secret: the certificates of databases whose address was asked for, for drivers to read.
 _CERTIFICATES = "~/.outlast/databases"
 
 
-def _find(name: str, workspace_url: str) -> tuple[Keeper, Holdings, Holding]:
-    from outlast.databases.care import keeper
+def _find(name: str, workspace_url: str) -> tuple[HasDatabases, ResourceRecords, ResourceRecord]:
+    from outlast.databases.lifecycle import databases_of
 
-    holdings, holding = ready(name, workspace_url, "database")
-    return keeper(clouds(holdings.workspace), holding.cloud), holdings, holding
+    records, record = ready(name, workspace_url, "database")
+    return databases_of(clouds(records.workspace), record.cloud), records, record
 
 
 def _login(name: str, workspace_url: str) -> Login:
-    from outlast.databases.care import login
+    from outlast.databases.lifecycle import login
 
-    cloud, holdings, holding = _find(name, workspace_url)
+    cloud, records, record = _find(name, workspace_url)
     try:
-        found = cloud.databases.find(holding.there)
+        found = cloud.databases.find(record.there)
         if found.state == "stopped":
             note(f"{name} is stopped; starting it")
-            found = cloud.databases.wake(holding.there)
+            found = cloud.databases.wake(record.there)
     except NotFound as problem:
         hint = f"somebody deleted it elsewhere; `outlast db delete {name}` forgets it"
         raise NotFound(problem.message, hint=hint) from problem
-    return login(cloud, holdings, holding, found)
+    return login(cloud, records, record, found)
 
 
 @click.command()
@@ -52,14 +53,14 @@ def _login(name: str, workspace_url: str) -> Login:
 @workspace_option
 def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
     """Let WHO connect to the database NAME: an address, a network, a host, or ann=ADDRESS."""
-    from outlast.databases import people
-    from outlast.supervisor.submit import who_am_i
+    from outlast.databases import access
+    from outlast.user import current_user
 
     if bool(who) == me:
         raise UsageError("say who: an address, ann=ADDRESS, or --me")
-    cloud, holdings, holding = _find(name, workspace_url)
-    entries = {cloud.databases.my_address(): who_am_i()} if me else people.read(who)
-    people.allow(cloud, holdings, holding, entries)
+    cloud, records, record = _find(name, workspace_url)
+    entries = {cloud.databases.my_address(): current_user()} if me else access.read(who)
+    access.allow(cloud, records, record, entries)
     for address, owner in entries.items():
         click.echo(f"{address}" + (f" ({owner})" if owner != address else "") + f" may connect to {name}")
     return 0
@@ -71,10 +72,10 @@ def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
 @workspace_option
 def revoke(name: str, who: str, workspace_url: str) -> int:
     """Let WHO connect to the database NAME no longer: an address, or all addresses of a person."""
-    from outlast.databases import people
+    from outlast.databases import access
 
-    cloud, holdings, holding = _find(name, workspace_url)
-    _, out = people.revoke(cloud, holdings, holding, who)
+    cloud, records, record = _find(name, workspace_url)
+    _, out = access.revoke(cloud, records, record, who)
     for address in out:
         click.echo(f"{address} may connect to {name} no longer")
     return 0
@@ -110,17 +111,16 @@ def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
 @workspace_option
 def url(name: str, workspace_url: str) -> int:
     """Print the address of the database NAME, with its password: for a pipe or a variable, not for a screen."""
-    from outlast.databases import care
+    from outlast.databases import lifecycle
 
     login = _login(name, workspace_url)
     path = ""
     if login.ca:
-        folder = os.path.expanduser(_CERTIFICATES)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        folder = private.folder("databases")
         path = f"{folder}/{name}-{login.port}.pem"
         with open(path, "w", encoding="ascii") as file:
             file.write(login.ca)
-    click.echo(care.url(login, ca_file=path))
+    click.echo(lifecycle.url(login, ca_file=path))
     return 0
 
 
@@ -133,13 +133,13 @@ def forget_certificates(name: str) -> None:
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @database_argument
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @workspace_option
-def shell(name: str, words: tuple[str, ...], workspace_url: str) -> int:
-    """Open the engine's own command line on the database NAME: mariadb or psql, with WORDS after its own."""
+def shell(name: str, argv: tuple[str, ...], workspace_url: str) -> int:
+    """Open the command-line client of database NAME, mariadb or psql. ARGV is passed to it."""
     from outlast.databases import shell as shells
 
-    return shells.run(_login(name, workspace_url), words)
+    return shells.run(_login(name, workspace_url), argv)
 
 
 @click.command()
@@ -147,8 +147,8 @@ def shell(name: str, words: tuple[str, ...], workspace_url: str) -> int:
 @workspace_option
 def backup(name: str, workspace_url: str) -> int:
     """Keep a copy of the database NAME as it is now; prints its id."""
-    cloud, _, holding = _find(name, workspace_url)
-    made = cloud.databases.back_up(holding.there)
+    cloud, _, record = _find(name, workspace_url)
+    made = cloud.databases.back_up(record.there)
     note(f"{made.bytes / 1e6:.2f} MB; `outlast db restore {name} {made.id}` puts it back")
     click.echo(made.id)
     return 0
@@ -161,10 +161,10 @@ def backup(name: str, workspace_url: str) -> int:
 @workspace_option
 def restore(name: str, backup_id: str, yes: bool, workspace_url: str) -> int:
     """Put the database NAME back to how it was at BACKUP, or at the newest one. It asks first."""
-    cloud, _, holding = _find(name, workspace_url)
-    known = cloud.databases.backups(holding.there)
+    cloud, _, record = _find(name, workspace_url)
+    known = cloud.databases.backups(record.there)
     # The newest is how it was before a restore that was cut short: who repeats that one means what it was to become.
-    chosen = backup_id or cloud.databases.find(holding.there).restoring or (known[-1].id if known else "")
+    chosen = backup_id or cloud.databases.find(record.there).restoring or (known[-1].id if known else "")
     if not chosen or chosen not in {one.id for one in known}:
         ids = ", ".join(one.id for one in known) or "none"
         raise NotFound(
@@ -173,6 +173,6 @@ def restore(name: str, backup_id: str, yes: bool, workspace_url: str) -> int:
     if not yes and not agreed(f"put {name} back to {chosen}? What was written since is replaced"):
         note("nothing was changed")
         return 0
-    cloud.databases.restore(holding.there, chosen)
+    cloud.databases.restore(record.there, chosen)
     click.echo(f"{name} is as it was at {chosen}")
     return 0

@@ -18,7 +18,7 @@ from outlast.cli.picture import legend, sums, timeline
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import OutlastError
 from outlast.spec.parse import parse
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # After which part of the epochs the machine is taken away, and whether it is told so before.
 _BLOWS = ((0.3, True), (0.65, False))
@@ -32,8 +32,8 @@ def demo(epochs: int, workspace_url: str) -> int:
 
     Once with a notice, once without. Ends with a picture of what happened.
     """
+    from outlast.submit.run import submit
     from outlast.supervisor.loop import Supervisor
-    from outlast.supervisor.submit import submit
 
     workspace = find_workspace(workspace_url)
     note("A small neural network learns to tell two spirals apart on a spot machine of the cloud in your computer.")
@@ -59,14 +59,14 @@ def demo(epochs: int, workspace_url: str) -> int:
     try:
         follower.follow()
     except KeyboardInterrupt:
-        from outlast.front.actions import cancel_run
+        from outlast.app.actions import cancel_run
 
         cancel_run(workspace, request.run)
-        follower.wait_until_settled()
+        follower.wait_until_closed()
         stop.set()
         note("\nthe demo was cancelled; nothing is left running")
         return 130
-    state = follower.wait_until_settled()
+    state = follower.wait_until_closed()
     stop.set()
     now = time.time()
     click.echo("\n" + timeline(state, now))
@@ -95,11 +95,11 @@ def _preempt(workspace: Workspace, run: str, epochs: int) -> None:
 
 def _epochs_trained(workspace: Workspace, run: str) -> int:
     """From the trainer's own output: the highest epoch that it told of."""
-    from outlast.workspace.logs import LogReader, attempts_with_logs
+    from outlast.runs.logs import LogReader, attempts_with_logs
 
     for attempt in reversed(attempts_with_logs(workspace.bucket, run)):
-        words = b"".join(LogReader(workspace.bucket, run, attempt).read()).split()
-        told = [w for before, w in itertools.pairwise(words) if before == b"epoch" and b"/" in w]
+        argv = b"".join(LogReader(workspace.bucket, run, attempt).read()).split()
+        told = [w for before, w in itertools.pairwise(argv) if before == b"epoch" and b"/" in w]
         if told:
             return int(told[-1].split(b"/")[0])
     return 0

@@ -18,7 +18,7 @@ from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.terminal import find_workspace
 from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 _PYTHON_MIN = (3, 11)
 # Below the first it is worth a word, below the second nothing works for long.
@@ -288,7 +288,7 @@ def _supervisor(workspace: Workspace) -> Check:
     from outlast.supervisor.loop import Supervisor
 
     holder = Supervisor(workspace, clouds(workspace)).lease.holder()
-    waiting = {*workspace.pulses(), *workspace.bells()}
+    waiting = {*workspace.heartbeats(), *workspace.wakeups()}
     if holder is not None:
         return Check(check="supervisor", state="ok", says=f"{holder.who} supervises this workspace")
     if not waiting:
@@ -298,12 +298,12 @@ def _supervisor(workspace: Workspace) -> Check:
 
 
 def _machines(workspace: Workspace) -> Check:
-    from outlast.front.look import look
+    from outlast.app.dry_run import dry_run
     from outlast.supervisor.world import Reap, Release
 
-    world, steps = look(workspace)
-    if world.blind:
-        says = "; ".join(f"{cloud} cannot be seen: {why}" for cloud, why in world.blind.items())
+    world, steps = dry_run(workspace)
+    if world.unreachable:
+        says = "; ".join(f"{cloud} cannot be seen: {why}" for cloud, why in world.unreachable.items())
         return Check(check="machines", state="warning", says=says)
     live = sum(view.state.alive for view in world.runs)
     says = f"machines of this workspace: {len(world.machines)}; live runs: {live}"
@@ -317,9 +317,15 @@ def _machines(workspace: Workspace) -> Check:
 def _stories(workspace: Workspace) -> Check:
     from concurrent.futures import ThreadPoolExecutor
 
+    from outlast.formatting.run_row import DAMAGED, unread
+
     runs = workspace.runs()
     with ThreadPoolExecutor(_THREADS) as pool:
-        damaged = [problem for problem in pool.map(lambda run: _damage(workspace, run), runs) if problem]
+        found = [problem for problem in pool.map(lambda run: _damage(workspace, run), runs) if problem is not None]
+    damaged = [" ".join(problem.message.split()) for problem in found if unread(problem) == DAMAGED]
+    if found and not damaged:
+        says = f"could not be read now: {len(found)} of {len(runs)}: {found[0].message}"
+        return Check(check="stories", state="warning", says=says, fix="run `outlast doctor` again")
     if not damaged:
         return Check(check="stories", state="ok", says=f"runs: {len(runs)}; every story can be read")
     more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
@@ -331,11 +337,14 @@ def _stories(workspace: Workspace) -> Check:
     )
 
 
-def _damage(workspace: Workspace, run: str) -> str:
-    """What is wrong with the memory of a run; empty if nothing is."""
+def _damage(workspace: Workspace, run: str) -> OutlastError | None:
+    """The error that reading the memory of a run raises, if any."""
     try:
         workspace.request(run)
-        workspace.story(run).refresh()
+        story = workspace.story(run)
+        story.refresh()
+        # Every event, also those that a snapshot stands for.
+        tuple(story.events)
     except OutlastError as problem:
-        return " ".join(problem.message.split())
-    return ""
+        return problem
+    return None

@@ -22,7 +22,7 @@ from outlast.cli.run import overrides_from, spec_options
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import DrillFailed, UsageError
 from outlast.spec.quantity import describe_s, duration_s
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
     from outlast.clouds.local.cloud import LocalCloud
@@ -57,7 +57,7 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
     asked = _Asked(options)
     project = load_project(path)
     spec = spec_of(project, overrides_from(options), command)
-    workspace = find_workspace(workspace_url)
+    workspace = find_workspace(workspace_url, project)
     if spec.image is not None and spec.image.machine.cloud == spec.machine.cloud == "local":
         from outlast.cli.image import with_image
 
@@ -132,7 +132,7 @@ class _Stage:
         from outlast.supervisor.loop import Supervisor
 
         stop = threading.Event()
-        supervisor = Supervisor(self.workspace, {"local": self.cloud}, say=_loud_bugs)
+        supervisor = Supervisor(self.workspace, {"local": self.cloud}, report=_loud_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
@@ -149,14 +149,14 @@ class _Stage:
 
     def _hand_over(self) -> None:
         """Others of this workspace may have come to rely on our supervisor."""
-        from outlast.front.background import start_supervisor
+        from outlast.app.background import start_supervisor
 
-        if self.workspace.pulses() or self.workspace.bells():
+        if self.workspace.heartbeats() or self.workspace.wakeups():
             start_supervisor(self.workspace)
 
     def play(self) -> tuple[Evidence, Evidence | None]:
         """The undisturbed run first: it tells how long the other will take. None if it was not asked for."""
-        from outlast.drill.blows import choose
+        from outlast.drill.injections import choose
 
         undisturbed = None
         if self.asked.compare:
@@ -175,10 +175,10 @@ class _Stage:
 
     def _rehearse(self, *, spot: bool, blows: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
         """`known`: the same command, as it was when nobody struck it."""
-        from outlast.drill.blows import patience_s
         from outlast.drill.evidence import gather
-        from outlast.drill.rehearse import Rehearsal, spec_for_drill
-        from outlast.supervisor.submit import submit
+        from outlast.drill.injections import patience_s
+        from outlast.drill.runner import DrillRunner, spec_for_drill
+        from outlast.submit.run import submit
 
         request = submit(
             self.workspace,
@@ -186,14 +186,14 @@ class _Stage:
             spec_for_drill(self.spec, spot=spot, preemptions=self.asked.preemptions),
             environment=os.environ,
             source=self.source,
-            say=note,
+            report=note,
         )
         self.runs.append(request.run)
         note(f"{request.run} runs; its output: `outlast logs -f {request.run}`")
         wait_s = self.asked.wait_s
         if known is not None:
             wait_s = patience_s(wait_s, whole_s=known.work_s, saves=known.saves)
-        rehearsal = Rehearsal(
+        rehearsal = DrillRunner(
             self.workspace,
             self.cloud,
             request,
@@ -202,7 +202,7 @@ class _Stage:
             grace_s=self.asked.grace_s,
             last=known.last_mark if known else None,
             whole_s=known.work_s if known else None,
-            say=note,
+            report=note,
         )
         seen = rehearsal.watch()
         self._settle(request.run)
@@ -210,7 +210,7 @@ class _Stage:
 
     def clear(self) -> None:
         """End whatever still runs, and wait until its machines are gone."""
-        from outlast.front.actions import cancel_run
+        from outlast.app.actions import cancel_run
 
         with _undisturbed_by_signals():
             for run in self.runs:
@@ -219,7 +219,7 @@ class _Stage:
 
     def _settle(self, run: str, *, within_s: float = 20.0) -> None:
         story, give_up_at = self.workspace.story(run), time.monotonic() + within_s
-        while not story.refresh().settled and time.monotonic() < give_up_at:
+        while not story.refresh().closed and time.monotonic() < give_up_at:
             time.sleep(0.02)
 
 
@@ -265,9 +265,9 @@ def _judged(spec: Spec, asked: _Asked, drilled: Evidence, undisturbed: Evidence 
 def _keep(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
     """For the page, and for teammates."""
     from outlast.drill.records import keep
-    from outlast.supervisor.submit import who_am_i
+    from outlast.user import current_user
 
-    keep(workspace, report, drilled, undisturbed, who=who_am_i())
+    keep(workspace, report, drilled, undisturbed, who=current_user())
 
 
 def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:

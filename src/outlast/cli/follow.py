@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import click
 
-from outlast.cli.screen import Output
+from outlast.cli.sanitize import Output
 from outlast.errors import OverLimit, RunCancelled, RunFailed, StoreUnreachable
-from outlast.front.rows import word
-from outlast.front.tell import sentence
+from outlast.formatting.event_text import sentence
+from outlast.formatting.run_row import status_text
+from outlast.runs import events as ev
+from outlast.runs.events import Event
+from outlast.runs.logs import LogReader
+from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
-from outlast.workspace import events as ev
-from outlast.workspace.events import Event
-from outlast.workspace.logs import LogReader
-from outlast.workspace.state import RunState
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # What a follower need not be told: it is in `outlast show`.
 _SILENT = (ev.Saved, ev.Released)
@@ -107,7 +107,7 @@ class Follower:
         self.at_line_start = not body or body.endswith(b"\n")
 
     def cancel(self) -> None:
-        from outlast.front.actions import cancel_run
+        from outlast.app.actions import cancel_run
 
         cancel_run(self.workspace, self.run)
 
@@ -128,7 +128,7 @@ class Follower:
         whose = f"[{self.prefix}] " if self.prefix else ""
         click.echo(click.style(f"outlast: {whose}{text}", fg="cyan"), err=True)
 
-    def wait_until_settled(self, *, within_s: float = 20.0) -> RunState:
+    def wait_until_closed(self, *, within_s: float = 20.0) -> RunState:
         """Until the machines are gone, too, so that nothing is left when we say that it is over; but for those that are
         kept for debugging on purpose."""
         deadline = time.monotonic() + within_s
@@ -136,7 +136,7 @@ class Follower:
             time.sleep(0.05)
         state = self.story.state
         # Its secrets and its pulse go last; whoever looks right after us should find neither.
-        while state.settled and self.workspace.pulse(self.run) and time.monotonic() < deadline:
+        while state.closed and self.workspace.heartbeat(self.run) and time.monotonic() < deadline:
             time.sleep(0.02)
         if left:
             click.echo("outlast: machines are still being deleted; `outlast supervise` sees to it", err=True)
@@ -152,7 +152,7 @@ class Follower:
 
         attempts = "1 attempt" if len(state.attempts) == 1 else f"{len(state.attempts)} attempts"
         took = describe_s(state.ended_at - state.submitted_at)
-        self._narrate(f"{self.run} {word(state)}: {attempts}, {took}, {money(state.cost_usd)}")
+        self._narrate(f"{self.run} {status_text(state)}: {attempts}, {took}, {money(state.cost_usd)}")
         if state.ending == "failed":
             click.echo(click.style("error:", fg="red", bold=True) + f" {state.why}", err=True)
             if state.hint:

@@ -13,9 +13,9 @@ from outlast.cli.options import clouds
 from outlast.cli.project import Project, with_places
 from outlast.cli.terminal import note
 from outlast.errors import SpecError, UsageError
+from outlast.runs.group import Groups
 from outlast.spec.tasks import Task, merged, parse_tasks
-from outlast.workspace.group import Groups
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 _LOOK_S = 1.0
 
@@ -43,14 +43,16 @@ def ask_for_group(
     workspace: Workspace, project: Project, overrides: Mapping[str, Any], command: tuple[str, ...], wanted: Wanted
 ) -> tuple[str, list[str]]:
     """Check and submit all tasks, or more runs of one; the group, and the runs that were asked for."""
-    from outlast.supervisor.group import Asker
+    from outlast.submit.group import GroupSubmitter
 
     if command:
         raise UsageError("a file with `[tasks]` says what each task runs; leave out the command after `--`")
     tasks = _tasks(project, overrides)
-    asker = Asker(workspace, clouds(workspace), environment=os.environ, source=project.source, say=lambda t: note(t))
+    asker = GroupSubmitter(
+        workspace, clouds(workspace), environment=os.environ, source=project.source, report=lambda t: note(t)
+    )
     if not wanted.task:
-        group, requests = asker.ask(tasks[0].spec.name, tasks)
+        group, requests = asker.submit(tasks[0].spec.name, tasks)
     else:
         task = _the_task(tasks, wanted.task, project.source)
         group = wanted.group or asker.live(task.spec.name)
@@ -81,7 +83,7 @@ def _the_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
 
 def cancel_group(workspace: Workspace, group: str) -> list[str]:
     """End every run of it that lives; which they were."""
-    from outlast.front.actions import cancel_run
+    from outlast.app.actions import cancel_run
 
     names = [seat.run for seat in Groups(workspace).seats(group)]
     # Whoever asks for a run at the very moment at which another asks for a group may have drawn its name.
@@ -128,9 +130,9 @@ class GroupFollower:
     def cancel(self) -> None:
         cancel_group(self.workspace, self.group)
 
-    def wait_until_settled(self) -> None:
+    def wait_until_closed(self) -> None:
         for follower in self.followers.values():
-            follower.wait_until_settled()
+            follower.wait_until_closed()
 
     def finished(self) -> list[str]:
         return [run for run, follower in self.followers.items() if follower.story.state.ending == "finished"]

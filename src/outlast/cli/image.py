@@ -9,16 +9,16 @@ import click
 
 from outlast.cli.image_care import delete, list_command, promote, prune, rollback, share, show
 from outlast.cli.image_find import workshop
-from outlast.cli.interrupted import interruptible
+from outlast.cli.interrupt_text import interruptible
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.project import Project, load_project, read_table
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import NotFound, SpecError, UsageError
 from outlast.spec.quantity import duration_s
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, Workshop
+    from outlast.clouds.cloud import Image, InteractiveCloud
     from outlast.images.recipe import Recipe
     from outlast.spec.spec import ImageSpec, Spec
 
@@ -74,7 +74,7 @@ def _projects_own(project: Project) -> ImageSpec | None:
     return parse_image({"image": recipe}, source=project.source)
 
 
-def read(spec: ImageSpec, folder: str, source: str) -> tuple[Workshop, Recipe]:
+def read(spec: ImageSpec, folder: str, source: str) -> tuple[InteractiveCloud, Recipe]:
     """The recipe with its base found and its files read. Raises SpecError, UsageError."""
     from outlast.images.recipe import read_recipe
 
@@ -114,7 +114,7 @@ def build(
 ) -> int:
     """Build the image of a recipe, unless there is one already. Prints its name."""
     from outlast.images.build import check_cloud
-    from outlast.images.builder import Wishes, find_built
+    from outlast.images.builder import BuildOptions, find_built
 
     try:
         keep_s = duration_s(keep_on_failure) if keep_on_failure else 0.0
@@ -133,7 +133,7 @@ def build(
             note(f"it is retired; `outlast image promote {there.name}` makes it what `{there.family}` stands for")
         _answer(there.name, found, built=False, as_json=as_json)
         return 0
-    wishes = Wishes(keep=keep, keep_on_failure_s=keep_s, again=again)
+    wishes = BuildOptions(keep=keep, keep_on_failure_s=keep_s, again=again)
     made = _ensure(find_workspace(workspace_url), cloud, found, wishes=wishes, quiet=quiet)
     _answer(made.name, found, built=True, as_json=as_json)
     return 0
@@ -150,19 +150,21 @@ def _answer(name: str, recipe: Recipe, *, built: bool, as_json: bool) -> None:
         click.echo(name)
 
 
-def _ensure(workspace: Workspace, cloud: Workshop, recipe: Recipe, *, wishes: Any = None, quiet: bool = False) -> Image:
-    from outlast.images.build import Order
-    from outlast.images.builder import Wishes
-    from outlast.supervisor.submit import who_am_i
+def _ensure(
+    workspace: Workspace, cloud: InteractiveCloud, recipe: Recipe, *, wishes: Any = None, quiet: bool = False
+) -> Image:
+    from outlast.images.build import BuildRequest
+    from outlast.images.builder import BuildOptions
+    from outlast.user import current_user
 
-    order = Order(
+    order = BuildRequest(
         workspace,
         cloud,
         recipe,
-        who=who_am_i(),
-        say=note,
+        who=current_user(),
+        report=note,
         show=(lambda _: None) if quiet else (lambda line: note(f"   {line}")),
-        wishes=wishes or Wishes(),
+        wishes=wishes or BuildOptions(),
     )
     with interruptible():
         return order.ensure()

@@ -12,21 +12,21 @@ import click
 from outlast.cli.complete import complete_family, complete_image
 from outlast.cli.image_find import find_image, workshops
 from outlast.cli.options import json_option, workspace_option
+from outlast.cli.progress import confirm
 from outlast.cli.terminal import find_workspace, money, note, table
-from outlast.cli.working import confirm
 from outlast.errors import NoSuchRun, UsageError
-from outlast.front.words import size
+from outlast.formatting.quantities import size
 from outlast.spec.quantity import describe_s
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, Workshop
+    from outlast.clouds.cloud import Image, InteractiveCloud
 
 
-def _everything(family: str = "") -> list[tuple[Workshop, Image]]:
+def _everything(family: str = "") -> list[tuple[InteractiveCloud, Image]]:
     from outlast.images.family import members
 
-    found: list[tuple[Workshop, Image]] = []
+    found: list[tuple[InteractiveCloud, Image]] = []
     for cloud in workshops().values():
         images = list(cloud.images())
         families = sorted({image.family for image in images})
@@ -36,7 +36,7 @@ def _everything(family: str = "") -> list[tuple[Workshop, Image]]:
     return found
 
 
-def _row(cloud: Workshop, image: Image, images: Sequence[Image]) -> dict[str, object]:
+def _row(cloud: InteractiveCloud, image: Image, images: Sequence[Image]) -> dict[str, object]:
     from outlast.images.builder import LABEL_RECIPE
     from outlast.images.family import current
 
@@ -90,10 +90,10 @@ def show(workspace_url: str, name: str, with_log: bool, as_json: bool) -> int:
     import msgspec
 
     from outlast.images.builder import LABEL_RECIPE
-    from outlast.images.records import Records
+    from outlast.images.records import ImageRecords
 
     cloud, found = find_image(name)
-    records = Records(find_workspace(workspace_url))
+    records = ImageRecords(find_workspace(workspace_url))
     digest = found.labels.get(LABEL_RECIPE, "")
     if with_log:
         text = records.log(digest) if digest else ""
@@ -186,19 +186,19 @@ def rollback(name: str) -> int:
     raise UsageError(f"there is no family `{name}`", hint="see `outlast image list`")
 
 
-def _apply(cloud: Workshop, changes: Sequence[Any]) -> None:
+def _apply(cloud: InteractiveCloud, changes: Sequence[Any]) -> None:
     for change in changes:
         cloud.retire_image(change.image, retired=change.retired)
         note(f"{'retired' if change.retired else 'brought back'} {change.image}")
 
 
-def _users(workspace: Workspace, cloud: Workshop, images: Sequence[Image]) -> dict[str, list[str]]:
+def _users(workspace: Workspace, cloud: InteractiveCloud, images: Sequence[Image]) -> dict[str, list[str]]:
     """Who needs each image: live runs of this workspace, and machines that were made from it."""
     from outlast.images.build import built_from
     from outlast.images.family import current
 
     users = {name: [f"machine {m.name}" for m in found] for name, found in built_from(cloud, images).items()}
-    for run in sorted({*workspace.pulses(), *workspace.bells()}):
+    for run in sorted({*workspace.heartbeats(), *workspace.wakeups()}):
         try:
             wanted = workspace.request(run).spec.machine
         except NoSuchRun:
@@ -261,7 +261,7 @@ def prune(workspace_url: str, keep: int, family: str, dry_run: bool, yes: bool, 
     if keep < 1:
         raise UsageError(f"--keep: {keep} must be at least 1")
     workspace = find_workspace(workspace_url)
-    doomed: list[tuple[Workshop, Image]] = []
+    doomed: list[tuple[InteractiveCloud, Image]] = []
     for cloud in workshops().values():
         images = list(cloud.images())
         used = _users(workspace, cloud, images)

@@ -9,23 +9,23 @@ from outlast.cli.terminal import find_workspace
 from outlast.errors import CloudError, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Image, Workshop
+    from outlast.clouds.cloud import Image, InteractiveCloud
 
 
-def workshops() -> dict[str, Workshop]:
+def workshops() -> dict[str, InteractiveCloud]:
     """The clouds that make images."""
     known = clouds(find_workspace(""))
     return {name: cloud for name, cloud in known.items() if hasattr(cloud, "snapshot")}  # type: ignore[misc]
 
 
-def workshop(name: str) -> Workshop:
+def workshop(name: str) -> InteractiveCloud:
     cloud = clouds().get(name)
     if cloud is None or not hasattr(cloud, "snapshot"):
         raise UsageError(f"`{name}` makes no images in this outlast", hint=f"known: {', '.join(workshops())}")
-    return cast("Workshop", cloud)
+    return cast("InteractiveCloud", cloud)
 
 
-def find_image(name: str) -> tuple[Workshop, Image]:
+def find_image(name: str) -> tuple[InteractiveCloud, Image]:
     """The image of that name or the newest of that family, on whichever cloud has it."""
     told: CloudError | None = None
     for cloud in workshops().values():

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outlast.billing.ledger_store import LedgerStore
+from outlast.billing.limit_usage import limit_usages
+from outlast.billing.limits import Limits, key_of, read_limits, write_limits
 from outlast.cli.options import json_option, workspace_option
 from outlast.cli.terminal import find_workspace, note, table
 from outlast.errors import UsageError
-from outlast.workspace.books import Books
-from outlast.workspace.limits import Limits, key_of, read_limits, write_limits
-from outlast.workspace.standing import standings
 
 if TYPE_CHECKING:
-    from outlast.workspace.workspace import Workspace
+    from outlast.workspace import Workspace
 
 
 @click.command()
@@ -74,9 +74,9 @@ def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new:
     import msgspec
 
     before = next((one for one in read_limits(workspace.bucket) if one.who == who), Limits(who=who))
-    from outlast.supervisor.submit import who_am_i
+    from outlast.user import current_user
 
-    wanted = msgspec.structs.replace(before, **given, by=who_am_i(), at=workspace.clock())
+    wanted = msgspec.structs.replace(before, **given, by=current_user(), at=workspace.clock())
     if wanted.empty and before.empty:
         raise UsageError("--per alone limits nothing", hint="say --cost-usd or --max-hours as well")
     write_limits(workspace.bucket, wanted)
@@ -85,10 +85,10 @@ def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new:
 
 def _check_user(workspace: Workspace, who: str) -> None:
     from outlast.cli.cost import check_user
-    from outlast.workspace.hand import Hands
+    from outlast.records.machines import MachineRecords
 
-    pages = Books(workspace).runs(time.time())
-    known = {page.who for page in pages} | {hand.who for hand in Hands(workspace).all()}
+    pages = LedgerStore(workspace).runs(time.time())
+    known = {page.who for page in pages} | {machine_record.who for machine_record in MachineRecords(workspace).all()}
     known |= {one.who for one in read_limits(workspace.bucket)}
     if who not in known:
         try:
@@ -101,13 +101,13 @@ def _check_user(workspace: Workspace, who: str) -> None:
 def standing(workspace: Workspace, now: float) -> list[tuple[Limits, str]]:
     """Each limit that is set, with how much of it is used, in words."""
     told = []
-    for row in standings(workspace, now):
+    for row in limit_usages(workspace, now):
         one = row.limits
-        words = [f"${row.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
-        words += [f"{row.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
-        words = [", ".join(words) + ("" if one.per == "total" else f" this {one.per}")] if words else []
-        words += [f"{one.max_machines} machines at a time"] if one.max_machines else []
-        told.append((one, "; ".join(words)))
+        argv = [f"${row.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
+        argv += [f"{row.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
+        argv = [", ".join(argv) + ("" if one.per == "total" else f" this {one.per}")] if argv else []
+        argv += [f"{one.max_machines} machines at a time"] if one.max_machines else []
+        told.append((one, "; ".join(argv)))
     return told
 
 
@@ -118,6 +118,6 @@ def _print_json(workspace: Workspace, shown: list[Limits], now: float) -> None:
 
     rows = [
         {**msgspec.structs.asdict(row.limits), "used_usd": row.used_usd, "used_hours": row.used_hours}
-        for row in standings(workspace, now, shown)
+        for row in limit_usages(workspace, now, shown)
     ]
     click.echo(json.dumps(rows, indent=2))

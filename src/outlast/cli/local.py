@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from outlast.cli.options import json_option, ones_option
+from outlast.cli.progress import confirm
 from outlast.cli.serve import env, serve
 from outlast.cli.terminal import money, table
-from outlast.cli.working import confirm
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
 from outlast.clouds.local import catalog
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.clouds.local.zones import Weather
+from outlast.clouds.local.zones import ZoneConditions
 from outlast.errors import BadRequest, CloudError, OutlastError, UsageError
 from outlast.spec.quantity import describe_s, duration_s
 
@@ -77,7 +77,7 @@ def zones(as_json: bool) -> int:
 
 
 def _zone(zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
-    weather = Weather(settings)
+    weather = ZoneConditions(settings)
     trace = settings.get("trace")
     return {
         "zone": zone,

@@ -6,10 +6,10 @@ import click
 
 from outlast.cli.follow import Follower
 from outlast.cli.options import run_argument, workspace_option
-from outlast.cli.screen import Output
+from outlast.cli.sanitize import Output
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
-from outlast.workspace.logs import LogReader, attempts_with_logs
+from outlast.runs.logs import LogReader, attempts_with_logs
 
 
 @click.command()
@@ -55,7 +55,7 @@ def _print(reader: LogReader) -> None:
 def _print_until_over(reader: LogReader) -> None:
     import time
 
-    from outlast.workspace.story import Story
+    from outlast.runs.story import Story
 
     story = Story(reader.bucket, reader.run)
     while story.refresh().attempts[reader.attempt - 1].phase != "over":

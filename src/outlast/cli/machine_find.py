@@ -10,38 +10,40 @@ import click
 from outlast.cli.complete import complete_cloud
 from outlast.cli.options import clouds
 from outlast.cli.terminal import find_workspace
-from outlast.clouds.cloud import Machine, Workshop
+from outlast.clouds.cloud import InteractiveCloud, Machine
+from outlast.clouds.registry import (
+    interactive_clouds as interactive_clouds,  # where the commands about machines look for them
+)
 from outlast.errors import CloudError, NotFound, OutlastError, UsageError
-from outlast.front.clouds import workshops as workshops  # where the commands about machines look for them
 
 if TYPE_CHECKING:
-    from outlast.workspace.hand import Hands
+    from outlast.records.machines import MachineRecords
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def workshop(name: str) -> Workshop:
+def workshop(name: str) -> InteractiveCloud:
     found = clouds().get(name)
     if found is None or not hasattr(found, "access"):
         raise UsageError(f"there is no cloud `{name}` to work on by hand", hint="use local, gcp or aws")
-    return cast(Workshop, found)
+    return cast(InteractiveCloud, found)
 
 
-def hands_of(workspace_url: str) -> Hands:
-    from outlast.workspace.hand import Hands
+def hands_of(workspace_url: str) -> MachineRecords:
+    from outlast.records.machines import MachineRecords
 
-    return Hands(find_workspace(workspace_url))
+    return MachineRecords(find_workspace(workspace_url))
 
 
-def find(hands: Hands, name: str, *, cloud_name: str = "") -> tuple[Workshop, Machine]:
+def find(machine_records: MachineRecords, name: str, *, cloud_name: str = "") -> tuple[InteractiveCloud, Machine]:
     """The machine, wherever it is. Raises NotFound with names that are near."""
-    from outlast.machines.look import near, see_all
     from outlast.machines.sshfiles import alias
+    from outlast.machines.status import collect_status, near
 
     alias(name)
-    record = hands.legible(name)
+    record = machine_records.find_readable(name)
     wanted = cloud_name or (record.cloud if record else "")
-    asked = {wanted: workshop(wanted)} if wanted else workshops(hands.workspace)
+    asked = {wanted: workshop(wanted)} if wanted else interactive_clouds(machine_records.workspace)
     silent: list[str] = []
     for cloud in asked.values():
         try:
@@ -57,7 +59,7 @@ def find(hands: Hands, name: str, *, cloud_name: str = "") -> tuple[Workshop, Ma
             f"the machine `{name}` is gone: somebody deleted it on {record.cloud}, and its disk with it",
             hint=f"`outlast machine delete {name}` forgets it; then it can be made anew",
         )
-    sights, _ = see_all(asked, hands, with_drift=False)
+    sights, _ = collect_status(asked, machine_records, with_drift=False)
     close = near(name, sights)
     hint = "did you mean " + ", ".join(f"`{n}`" for n in close) if close else "see `outlast machine list`"
     raise NotFound(f"there is no machine `{name}`", hint=hint)
@@ -66,7 +68,7 @@ def find(hands: Hands, name: str, *, cloud_name: str = "") -> tuple[Workshop, Ma
 def complete_machine(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
     """Names from the records alone: asking clouds takes too long for a press of a key."""
     try:
-        names = [hand.name for hand in hands_of(ctx.params.get("workspace_url") or "").all()]
+        names = [machine_record.name for machine_record in hands_of(ctx.params.get("workspace_url") or "").all()]
     except OutlastError:
         return []
     return [name for name in names if name.startswith(beginning)]

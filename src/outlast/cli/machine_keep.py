@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast import private
+from outlast.app.process_logs import bound_own_log
 from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of
 from outlast.cli.options import workspace_option
 from outlast.cli.terminal import complain, note
 from outlast.errors import BadRequest, CloudError, OutlastError, RunFailed, UsageError
 
 if TYPE_CHECKING:
-    from outlast.machines.keep.loop import Keeper
-    from outlast.machines.keep.world import Memory, Order
-    from outlast.workspace.hand import Hands
+    from outlast.machines.keepalive.loop import KeepaliveLoop
+    from outlast.machines.keepalive.world import KeepaliveOptions, Memory
+    from outlast.records.machines import MachineRecords
 
 
 @click.command()
@@ -37,28 +39,29 @@ if TYPE_CHECKING:
 @click.option("--anew", is_flag=True, help="Forget what it was kept for before; end that command.")
 @cloud_option
 @workspace_option
-def keep(names: tuple[str, ...], workspace_url: str, cloud_name: str, once: bool, detach: bool, **words: Any) -> int:
+def keep(names: tuple[str, ...], workspace_url: str, cloud_name: str, once: bool, detach: bool, **argv: Any) -> int:
     """Keep machines alive: revive them when they were preempted, here or elsewhere, and run CMD until it is through.
 
     Ends with the exit code of CMD. Ctrl-C ends the keeper, never the machine.
     """
-    hands = hands_of(workspace_url)
-    order = _order(words)
-    keepers = [_keeper(hands, name, cloud_name) for name in dict.fromkeys(names)]
+    machine_records = hands_of(workspace_url)
+    order = _order(argv)
+    keepers = [_keeper(machine_records, name, cloud_name) for name in dict.fromkeys(names)]
     if detach:
-        return _detach(keepers, hands)
+        return _detach(keepers, machine_records)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     codes: dict[str, int] = {}
 
-    def one(keeper: Keeper) -> None:
+    def one(keeper: KeepaliveLoop) -> None:
         try:
-            codes[keeper.name] = _told(keeper.name, keeper.keep(order, stop=stop, once=once, anew=words["anew"]))
+            codes[keeper.name] = _told(keeper.name, keeper.keep(order, stop=stop, once=once, anew=argv["anew"]))
         except OutlastError as problem:
             complain(f"{keeper.name}: {problem.message}", hint=problem.hint)
             codes[keeper.name] = problem.exit_code
 
+    bound_own_log(_log_path(keepers))
     threads = [threading.Thread(target=one, args=(keeper,)) for keeper in keepers]
     for thread in threads:
         thread.start()
@@ -70,55 +73,55 @@ def keep(names: tuple[str, ...], workspace_url: str, cloud_name: str, once: bool
     return next((codes[name] for name in codes if codes[name]), 0)
 
 
-def _order(words: dict[str, Any]) -> Order:
-    from outlast.machines.keep.world import Order
+def _order(argv: dict[str, Any]) -> KeepaliveOptions:
+    from outlast.machines.keepalive.world import KeepaliveOptions
     from outlast.spec.quantity import duration_s
 
     try:
-        halt_after_s = duration_s(words["halt_after"]) if words["halt_after"] else 0.0
+        halt_after_s = duration_s(argv["halt_after"]) if argv["halt_after"] else 0.0
     except ValueError as problem:
         raise UsageError(f"--halt-after: {problem}") from problem
-    budget = words["budget"] or 0.0
-    if words["budget"] is not None and not 0 < budget < float("inf"):
+    budget = argv["budget"] or 0.0
+    if argv["budget"] is not None and not 0 < budget < float("inf"):
         raise UsageError(f"--budget: {budget:g} must be more than zero")
-    if not words["command"] and (halt_after_s or words["watch"]):
+    if not argv["command"] and (halt_after_s or argv["watch"]):
         raise UsageError("--halt-after and --watch need a --command to look after")
-    return Order(
-        command=words["command"],
+    return KeepaliveOptions(
+        command=argv["command"],
         budget_usd=budget,
         halt_after_s=halt_after_s,
-        watch=words["watch"],
-        crashes=words["crashes"],
-        then=words["then"],
+        watch=argv["watch"],
+        crashes=argv["crashes"],
+        then=argv["then"],
     )
 
 
-def _keeper(hands: Hands, name: str, cloud_name: str) -> Keeper:
+def _keeper(machine_records: MachineRecords, name: str, cloud_name: str) -> KeepaliveLoop:
     from outlast.errors import NotFound
-    from outlast.machines.care import record_of
-    from outlast.machines.keep.loop import Keeper
+    from outlast.machines.keepalive.loop import KeepaliveLoop
+    from outlast.machines.lifecycle import record_of
 
     try:
-        cloud, machine = find(hands, name, cloud_name=cloud_name)
+        cloud, machine = find(machine_records, name, cloud_name=cloud_name)
     except NotFound:
-        record = hands.find(name)
+        record = machine_records.find(name)
         # A machine on its way to another zone is nowhere for a while.
         if record is None:
             raise
         from outlast.cli.machine_find import workshop
 
         cloud = workshop(record.cloud)
-        found = Keeper(cloud, hands, name, say=_log)
+        found = KeepaliveLoop(cloud, machine_records, name, report=_log)
         memory = found.remembered()
         if memory is None or memory.move is None:
             raise
         return found
-    if record_of(hands, cloud, machine) is None:
+    if record_of(machine_records, cloud, machine) is None:
         raise BadRequest(
             f"{name} was not made with `outlast machine create` in this workspace",
             hint="runs are kept alive by `outlast supervise`; a machine of your own: `outlast machine create --like`",
         )
-    return Keeper(cloud, hands, name, say=_log)
+    return KeepaliveLoop(cloud, machine_records, name, report=_log)
 
 
 def _told(name: str, memory: Memory) -> int:
@@ -147,21 +150,25 @@ def _log(text: str) -> None:
         click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
-def _detach(keepers: list[Keeper], hands: Hands) -> int:
+def _log_path(keepers: list[KeepaliveLoop]) -> str:
+    return os.path.expanduser(f"~/.outlast/keep-{keepers[0].name}.log")
+
+
+def _detach(keepers: list[KeepaliveLoop], machine_records: MachineRecords) -> int:
     """The same words again in a process of its own, without a terminal."""
     for keeper in keepers:
         if (holder := keeper.lease.holder()) is not None:
             raise BadRequest(f"{holder.who} keeps {keeper.name} already", hint="one keeper is enough")
-    words = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
-    path = os.path.expanduser(f"~/.outlast/keep-{keepers[0].name}.log")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "ab") as log:
+    argv = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
+    path = _log_path(keepers)
+    private.folder()
+    with private.open_log(path) as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outlast.cli", *words],
+            [sys.executable, "-P", "-m", "outlast.cli", *argv],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "OUTLAST_WORKSPACE": hands.workspace.url},
+            env={**os.environ, "OUTLAST_WORKSPACE": machine_records.workspace.url},
             start_new_session=True,
         )
     for keeper in keepers:

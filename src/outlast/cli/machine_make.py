@@ -10,20 +10,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from outlast.cli.complete import complete_family, complete_image
-from outlast.cli.interrupted import interruptible
-from outlast.cli.machine_find import cloud_option, complete_machine, find, hands_of, name_argument, workshop, workshops
+from outlast.cli.interrupt_text import interruptible
+from outlast.cli.machine_find import (
+    cloud_option,
+    complete_machine,
+    find,
+    hands_of,
+    interactive_clouds,
+    name_argument,
+    workshop,
+)
 from outlast.cli.options import json_option, tell_prices, workspace_option
+from outlast.cli.progress import confirm
 from outlast.cli.project import parse_assignment, unreadable
 from outlast.cli.terminal import money, note, table, tell_damaged
-from outlast.cli.working import confirm
 from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
 from outlast.spec.quantity import describe_s, duration_s
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Machine, Workshop
-    from outlast.machines.look import Sight
-    from outlast.machines.make import Wish
-    from outlast.workspace.hand import Hands
+    from outlast.clouds.cloud import InteractiveCloud, Machine
+    from outlast.machines.create import MachineRequest
+    from outlast.machines.status import MachineStatus
+    from outlast.records.machines import MachineRecords
 
 T = TypeVar("T")
 _DISK_GB = 10.0
@@ -47,36 +55,38 @@ _DISK_GB = 10.0
 @click.option("--no-ssh-config", is_flag=True, help="Leave ~/.ssh/config alone.")
 @cloud_option
 @workspace_option
-def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, **words: Any) -> int:
+def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, **argv: Any) -> int:
     """Make the machine NAME, wait until one can log in, and say how."""
-    from outlast.machines.make import finish, make, unmake
+    from outlast.machines.create import create_machine, finish, roll_back
 
-    hands = hands_of(workspace_url)
-    like = words.pop("like")
-    wait_s = _read("--wait", words.pop("wait"), duration_s, None)
-    cloud, wish = _wish(hands, name, cloud_name, like, words)
+    machine_records = hands_of(workspace_url)
+    like = argv.pop("like")
+    wait_s = _read("--wait", argv.pop("wait"), duration_s, None)
+    cloud, request = _wish(machine_records, name, cloud_name, like, argv)
     note(f"making {name} on {cloud.name}")
     with interruptible(), ExitStack() as undo:
-        machine, hand = make(cloud, hands, wish, say=note)
+        machine, machine_record = create_machine(cloud, machine_records, request, report=note)
         # Interrupted, or the workspace is gone: a machine that nobody was told of must not go on billing.
-        undo.callback(unmake, cloud, hands, hand, say=note)
+        undo.callback(roll_back, cloud, machine_records, machine_record, report=note)
         undo.callback(note, f"deleting {name} again")
-        problem = _settle_in(cloud, hands, name, wait_s)
-        finish(hands, hand)
+        problem = _settle_in(cloud, machine_records, name, wait_s)
+        finish(machine_records, machine_record)
         undo.pop_all()
     _tell_how(machine, no_ssh_config=no_ssh_config, problem=problem)
     tell_prices(cloud)
     return 0 if problem is None else problem.exit_code
 
 
-def _settle_in(cloud: Workshop, hands: Hands, name: str, wait_s: float | None) -> OutlastError | None:
+def _settle_in(
+    cloud: InteractiveCloud, machine_records: MachineRecords, name: str, wait_s: float | None
+) -> OutlastError | None:
     """Wait until it lets us in, and remember what is installed. What stands against it: the machine is there."""
     from outlast.machines import packages
     from outlast.machines.ssh import Link
 
     try:
         link = Link(cloud, name, patience_s=wait_s)
-        packages.remember(hands, name, packages.ask(link))
+        packages.remember(machine_records, name, packages.ask(link))
     except OutlastError as problem:
         return problem
     return None
@@ -98,52 +108,54 @@ def _tell_how(machine: Machine, *, no_ssh_config: bool, problem: OutlastError | 
     note(f"log in with `outlast machine ssh {machine.name}`{plain}")
 
 
-def _wish(hands: Hands, name: str, cloud_name: str, like: str | None, words: dict[str, Any]) -> tuple[Workshop, Wish]:
+def _wish(
+    machine_records: MachineRecords, name: str, cloud_name: str, like: str | None, argv: dict[str, Any]
+) -> tuple[InteractiveCloud, MachineRequest]:
     from outlast.machines import sshfiles
-    from outlast.machines.make import Wish, check_name
+    from outlast.machines.create import MachineRequest, check_name
     from outlast.spec import quantity
 
     check_name(name)
-    model = _model(hands, like) if like else {}
-    from outlast.clouds.cloud import Boot, Needs, Range
+    model = _model(machine_records, like) if like else {}
+    from outlast.clouds.cloud import Boot, Range, Requirements
 
-    if words["type_name"] and (words["cpus"] or words["memory"] or words["gpu"]):
+    if argv["type_name"] and (argv["cpus"] or argv["memory"] or argv["gpu"]):
         raise UsageError("--type says it all; --cpus, --memory and --gpu go without it")
-    asked = words["cpus"] or words["memory"] or words["gpu"]
-    gpu, gpus = _read("--gpu", words["gpu"], quantity.gpu_count, ("", 0))
-    needs = Needs(
-        type=words["type_name"] or ("" if asked else model.get("type", "")),
-        cpus=_read("--cpus", words["cpus"], quantity.number_range, Range()),
-        memory_gb=_read("--memory", words["memory"], quantity.size_range_gb, Range()),
+    asked = argv["cpus"] or argv["memory"] or argv["gpu"]
+    gpu, gpus = _read("--gpu", argv["gpu"], quantity.gpu_count, ("", 0))
+    needs = Requirements(
+        type=argv["type_name"] or ("" if asked else model.get("type", "")),
+        cpus=_read("--cpus", argv["cpus"], quantity.number_range, Range()),
+        memory_gb=_read("--memory", argv["memory"], quantity.size_range_gb, Range()),
         gpu=gpu,
         gpus=gpus,
-        spot=model.get("spot", False) if words["spot"] is None else words["spot"],
-        image=words["image"] or model.get("image", ""),
-        disk_gb=_read("--disk", words["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
-        zones=tuple(words["zones"]),
+        spot=model.get("spot", False) if argv["spot"] is None else argv["spot"],
+        image=argv["image"] or model.get("image", ""),
+        disk_gb=_read("--disk", argv["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
+        zones=tuple(argv["zones"]),
     )
     boot = Boot(
         image=needs.image,
         disk_gb=needs.disk_gb,
-        script=_script(words["startup"]) if words["startup"] else model.get("script", ""),
-        metadata={**model.get("metadata", {}), **_pairs("--metadata", words["metadata"])},
+        script=_script(argv["startup"]) if argv["startup"] else model.get("script", ""),
+        metadata={**model.get("metadata", {}), **_pairs("--metadata", argv["metadata"])},
         ssh_keys=(sshfiles.public_key(),),
     )
-    labels = {**model.get("labels", {}), **_pairs("--label", words["labels"])}
+    labels = {**model.get("labels", {}), **_pairs("--label", argv["labels"])}
     chosen = workshop(cloud_name or model.get("cloud", "") or "local")
-    return chosen, Wish(name=name, needs=needs, boot=boot, labels=labels)
+    return chosen, MachineRequest(name=name, needs=needs, boot=boot, labels=labels)
 
 
-def _model(hands: Hands, other: str) -> dict[str, Any]:
+def _model(machine_records: MachineRecords, other: str) -> dict[str, Any]:
     """How another machine was asked for; as it is now where nobody has a record of it."""
-    record = hands.find(other)
+    record = machine_records.find(other)
     if record is not None and record.born is not None:
         born, cloud = record.born, record.cloud
         given = {"script": record.script, "image": record.image, "spot": record.spot}
     else:
-        from outlast.machines.make import facts
+        from outlast.machines.create import facts
 
-        place, machine = find(hands, other)
+        place, machine = find(machine_records, other)
         born, cloud = facts(machine, place.metadata(other)), place.name
         given = {"script": "", "image": machine.image, "spot": machine.spot}
     return {
@@ -187,15 +199,15 @@ def _script(path: str) -> str:
 @workspace_option
 def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json: bool) -> int:
     """List machines of all clouds in every status, with what they cost; those that bill for nothing are marked."""
-    from outlast.machines.look import see_all
+    from outlast.machines.status import collect_status
 
-    hands = hands_of(workspace_url)
-    asked = {cloud_name: workshop(cloud_name)} if cloud_name else workshops(hands.workspace)
-    sights, blind = see_all(asked, hands)
+    machine_records = hands_of(workspace_url)
+    asked = {cloud_name: workshop(cloud_name)} if cloud_name else interactive_clouds(machine_records.workspace)
+    sights, unreachable = collect_status(asked, machine_records)
     shown = [sight for sight in sights if everything or sight.ours]
-    for cloud, why in blind.items():
+    for cloud, why in unreachable.items():
         note(f"{cloud} cannot be seen: {why}")
-    _forget_deleted(asked, blind, sights)
+    _forget_deleted(asked, unreachable, sights)
     if as_json:
         import json
 
@@ -205,27 +217,27 @@ def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json:
     else:
         header = ["NAME", "STATUS", "CLOUD", "ZONE", "TYPE", "KIND", "AGE", "$/H", "COST", "WHOSE", "REMARKS"]
         click.echo(table([_row(sight) for sight in shown], header=header))
-    return tell_damaged(hands.damaged) or (CloudError.exit_code if blind else 0)
+    return tell_damaged(machine_records.damaged) or (CloudError.exit_code if unreachable else 0)
 
 
-def _forget_deleted(asked: Any, blind: Any, sights: list[Sight]) -> None:
+def _forget_deleted(asked: Any, unreachable: Any, sights: list[MachineStatus]) -> None:
     """Take the ssh blocks of machines out that are no more, where the cloud has told."""
     from outlast.machines import sshfiles
 
     there = {sight.name for sight in sights if sight.machine is not None}
     for cloud in asked:
-        if cloud not in blind:
+        if cloud not in unreachable:
             for name in sshfiles.machines_written(cloud):
                 if name not in there:
                     sshfiles.forget_machine(name)
 
 
-def remarks(sight: Sight) -> list[str]:
+def remarks(sight: MachineStatus) -> list[str]:
     said = []
     if sight.bills_for_nothing:
         said.append("stopped, and its disk bills")
     if sight.abandoned:
-        said.append(f"whoever was {sight.status} it is gone; `outlast reap` deletes it")
+        said.append(f"the process that was {sight.status} it has died; `outlast reap` deletes it")
     elif sight.machine is None:
         said.append(f"`outlast machine delete {sight.name}` forgets it")
     elif sight.machine.why not in ("", sight.status):
@@ -235,7 +247,7 @@ def remarks(sight: Sight) -> list[str]:
     return said
 
 
-def _row(sight: Sight) -> list[str]:
+def _row(sight: MachineStatus) -> list[str]:
     machine = sight.machine
     age = describe_s(max(0.0, (machine.seen_at or time.time()) - machine.created_at)) if machine else "-"
     return [
@@ -253,7 +265,7 @@ def _row(sight: Sight) -> list[str]:
     ]
 
 
-def _as_data(sight: Sight) -> dict[str, Any]:
+def _as_data(sight: MachineStatus) -> dict[str, Any]:
     import msgspec
 
     machine = msgspec.to_builtins(sight.machine) if sight.machine else {}
@@ -264,7 +276,7 @@ def _as_data(sight: Sight) -> dict[str, Any]:
         "cloud": sight.cloud,
         "status": sight.status,
         "whose": sight.whose,
-        "by_hand": sight.hand is not None,
+        "by_hand": sight.machine_record is not None,
         "usd_per_hour": sight.usd_per_hour,
         "cost_usd": sight.cost_usd,
         "bills_for_nothing": sight.bills_for_nothing,
@@ -280,12 +292,12 @@ def _as_data(sight: Sight) -> dict[str, Any]:
 @workspace_option
 def show(name: str, workspace_url: str, cloud_name: str, with_packages: bool, as_json: bool) -> int:
     """Show the machine NAME: what it is, what it has cost, how it is reached, what changed since it was made."""
-    from outlast.machines.look import see
+    from outlast.machines.status import machine_status
 
-    hands = hands_of(workspace_url)
-    cloud, machine = find(hands, name, cloud_name=cloud_name)
-    sight = see(cloud, hands, machine)
-    installed = _installed(cloud, hands, name) if with_packages else None
+    machine_records = hands_of(workspace_url)
+    cloud, machine = find(machine_records, name, cloud_name=cloud_name)
+    sight = machine_status(cloud, machine_records, machine)
+    installed = _installed(cloud, machine_records, name) if with_packages else None
     data = {**_as_data(sight), "metadata": dict(cloud.metadata(name))}
     if installed is not None:
         data["packages_changed"] = installed
@@ -303,7 +315,7 @@ def show(name: str, workspace_url: str, cloud_name: str, with_packages: bool, as
     click.echo(f"  address   {machine.address or '-'}")
     for key, value in sorted(cloud.metadata(name).items()):
         click.echo(f"  metadata  {key}={' '.join(value.split())[:80]}")
-    _print_drift([*sight.drift, *(installed or [])], known=sight.hand is not None)
+    _print_drift([*sight.drift, *(installed or [])], known=sight.machine_record is not None)
     return 0
 
 
@@ -315,11 +327,11 @@ def _print_drift(drifted: list[str], *, known: bool) -> None:
         click.echo(f"            {line}")
 
 
-def _installed(cloud: Workshop, hands: Hands, name: str) -> list[str]:
+def _installed(cloud: InteractiveCloud, machine_records: MachineRecords, name: str) -> list[str]:
     from outlast.machines import packages
     from outlast.machines.ssh import Link
 
-    before = packages.remembered(hands, name)
+    before = packages.remembered(machine_records, name)
     if before is None:
         raise BadRequest(f"nobody remembers what was installed on {name} when it was made")
     return list(packages.changes(before, packages.ask(Link(cloud, name))))
@@ -337,15 +349,15 @@ def _installed(cloud: Workshop, hands: Hands, name: str) -> list[str]:
 @workspace_option
 def snapshot(name: str, workspace_url: str, cloud_name: str, family: str, image_name: str, may_stop: bool) -> int:
     """Make an image of the disk of the machine NAME, as the newest of a family."""
-    from outlast.machines import care
-    from outlast.machines.make import check_name
+    from outlast.machines import lifecycle
+    from outlast.machines.create import check_name
 
-    hands = hands_of(workspace_url)
+    machine_records = hands_of(workspace_url)
     image = image_name or f"{family}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     for text in (family, image):
         check_name(text)
-    cloud, _ = find(hands, name, cloud_name=cloud_name)
-    made = care.snapshot(cloud, name, image=image, family=family, may_stop=may_stop, note=f"from {name}")
+    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
+    made = lifecycle.snapshot(cloud, name, image=image, family=family, may_stop=may_stop, note=f"from {name}")
     note(f"the newest of `{family}` now: `outlast machine create NAME --image {family}` boots from it")
     click.echo(made.name)
     return 0
@@ -358,39 +370,39 @@ def snapshot(name: str, workspace_url: str, cloud_name: str, family: str, image_
 @workspace_option
 def delete(name: str, workspace_url: str, cloud_name: str, yes: bool) -> int:
     """Delete the machine NAME with its disk. It asks first."""
-    from outlast.machines import care
+    from outlast.machines import lifecycle
 
-    hands = hands_of(workspace_url)
+    machine_records = hands_of(workspace_url)
     try:
-        cloud, machine = find(hands, name, cloud_name=cloud_name)
+        cloud, machine = find(machine_records, name, cloud_name=cloud_name)
     except NotFound:
-        if not hands.recorded(name):
+        if name not in machine_records.names():
             raise
-        _forget(hands, name)
+        _forget(machine_records, name)
         return 0
-    if not yes and not _agreed(cloud, hands, machine):
+    if not yes and not _agreed(cloud, machine_records, machine):
         note("nothing was deleted")
         return 0
-    care.delete(cloud, hands, name)
+    lifecycle.delete(cloud, machine_records, name)
     click.echo(f"deleted {name}")
     return 0
 
 
-def _forget(hands: Hands, name: str) -> None:
-    from outlast.machines import care
+def _forget(machine_records: MachineRecords, name: str) -> None:
+    from outlast.machines import lifecycle
 
-    record = hands.legible(name)
-    view = hands.view(name) if record is not None else None
-    if record is not None and record.phase == "making" and view is not None and not view.abandoned:
+    record = machine_records.find_readable(name)
+    view = machine_records.view(name) if record is not None else None
+    if record is not None and record.phase == "creating" and view is not None and not view.abandoned:
         raise BadRequest(f"{record.by} is making {name} just now", hint="wait, or stop it there")
-    care.forget(hands, name)
+    lifecycle.forget(machine_records, name)
     click.echo(f"forgot {name}, which was gone already")
 
 
-def _agreed(cloud: Workshop, hands: Hands, machine: Machine) -> bool:
-    from outlast.machines.look import see
+def _agreed(cloud: InteractiveCloud, machine_records: MachineRecords, machine: Machine) -> bool:
+    from outlast.machines.status import machine_status
 
-    whose = see(cloud, hands, machine).whose
+    whose = machine_status(cloud, machine_records, machine).whose
     question = f"delete {machine.name} ({machine.status}, {whose}) on {cloud.name}, and its disk with it?"
     try:
         return confirm(question)

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.complete import complete_path_on_machine
-from outlast.cli.machine_find import cloud_option, find, hands_of, name_argument, workshops
+from outlast.cli.machine_find import cloud_option, find, hands_of, interactive_clouds, name_argument
 from outlast.cli.options import workspace_option
 from outlast.cli.project import parse_assignment
 from outlast.cli.terminal import note
 from outlast.errors import BadRequest, CloudError, NotFound, OutlastError, UsageError
 
 if TYPE_CHECKING:
-    from outlast.clouds.cloud import Workshop
+    from outlast.clouds.cloud import InteractiveCloud
     from outlast.machines.ssh import Link
-    from outlast.workspace.hand import Hands
+    from outlast.records.machines import MachineRecords
 
 
-def _reach(hands: Hands, name: str, cloud_name: str) -> Link:
+def _reach(machine_records: MachineRecords, name: str, cloud_name: str) -> Link:
     """A link to a machine that runs; a stopped one is told with the next step."""
     from outlast.machines.ssh import Link
 
-    cloud, machine = find(hands, name, cloud_name=cloud_name)
+    cloud, machine = find(machine_records, name, cloud_name=cloud_name)
     if machine.status in ("stopped", "broken"):
         why = f": {machine.why}" if machine.why not in ("", machine.status) else ""
         raise BadRequest(f"{name} is {machine.status}{why}", hint=f"`outlast machine start {name}`")
@@ -43,16 +43,16 @@ def _reach(hands: Hands, name: str, cloud_name: str) -> Link:
 def ssh(name: str, command: tuple[str, ...], workspace_url: str, cloud_name: str, tty: bool) -> int:
     """Log in to the machine NAME, or run COMMAND there and exit with its code."""
     link = _reach(hands_of(workspace_url), name, cloud_name)
-    words = link.words(tty=tty)
+    argv = link.argv(tty=tty)
     if command and command[0] == "--":
         command = command[1:]
     if command:
         # One word is a line for the shell there; several arrive as they are, whatever is in them.
-        words += ["--", command[0] if len(command) == 1 else shlex.join(command)]
+        argv += ["--", command[0] if len(command) == 1 else shlex.join(command)]
     sys.stdout.flush()
     sys.stderr.flush()
     # In our place: signals, the terminal and the exit code are then ssh's own.
-    os.execv(words[0], words)
+    os.execv(argv[0], argv)
 
 
 @click.command()
@@ -67,7 +67,7 @@ def cp(paths: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
 
     if len(paths) < 2:
         raise UsageError("say what to copy, and where to", hint="`outlast machine cp NAME:results .`")
-    hands = hands_of(workspace_url)
+    machine_records = hands_of(workspace_url)
     machines = {name for path in paths if (name := _machine_in(path))}
     if not machines:
         raise UsageError("none of these is on a machine", hint="write `NAME:path`; a file with a colon as `./a:b`")
@@ -75,10 +75,10 @@ def cp(paths: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
         if not _machine_in(path) and not os.path.exists(path):
             raise UsageError(f"there is no file `{path}`")
     for name in sorted(machines):
-        _reach(hands, name, cloud_name).words()
-    words = [sshfiles.need("scp"), "-F", sshfiles.config_path(), "-r", "-p", "-3" if len(machines) > 1 else "-q"]
-    words += ["--", *[f"outlast-{path}" if _machine_in(path) else path for path in paths]]
-    answer = subprocess.run(words, check=False)
+        _reach(machine_records, name, cloud_name).argv()
+    argv = [sshfiles.need("scp"), "-F", sshfiles.config_path(), "-r", "-p", "-3" if len(machines) > 1 else "-q"]
+    argv += ["--", *[f"outlast-{path}" if _machine_in(path) else path for path in paths]]
+    answer = subprocess.run(argv, check=False)
     if answer.returncode != 0:
         raise CloudError(f"scp ended with {answer.returncode}; what it said is above")
     return 0
@@ -96,16 +96,16 @@ def _machine_in(path: str) -> str:
 @workspace_option
 def start(name: str, workspace_url: str, cloud_name: str) -> int:
     """Boot the stopped machine NAME from its disk, and wait until one can log in."""
-    from outlast.machines import care
+    from outlast.machines import lifecycle
     from outlast.machines.ssh import Link
 
-    hands = hands_of(workspace_url)
-    cloud, machine = find(hands, name, cloud_name=cloud_name)
+    machine_records = hands_of(workspace_url)
+    cloud, machine = find(machine_records, name, cloud_name=cloud_name)
     if machine.status == "broken":
         # As after this computer was switched off: the machine is dead, its disk is not.
         note(f"{name} is broken: {machine.why}; switching it off first")
-        care.stop(cloud, hands, name)
-    care.start(cloud, hands, name)
+        lifecycle.stop(cloud, machine_records, name)
+    lifecycle.start(cloud, machine_records, name)
     click.echo(f"started {name}")
     Link(cloud, name).refresh()
     return 0
@@ -118,11 +118,11 @@ def start(name: str, workspace_url: str, cloud_name: str) -> int:
 def stop(name: str, workspace_url: str, cloud_name: str) -> int:
     """Power the machine NAME off. Its disk is kept, and billed."""
     from outlast.cli.terminal import money
-    from outlast.machines import care
+    from outlast.machines import lifecycle
 
-    hands = hands_of(workspace_url)
-    cloud, _ = find(hands, name, cloud_name=cloud_name)
-    care.stop(cloud, hands, name)
+    machine_records = hands_of(workspace_url)
+    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
+    lifecycle.stop(cloud, machine_records, name)
     click.echo(f"stopped {name}")
     if (rest := cloud.machine(name).disk_usd_per_hour) > 0:
         note(f"its disk goes on billing {money(rest)} an hour until `outlast machine delete {name}`")
@@ -138,16 +138,16 @@ def stop(name: str, workspace_url: str, cloud_name: str) -> int:
 @workspace_option
 def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk: str | None, restart: bool) -> int:
     """Change the type of the machine NAME, or let its disk grow."""
-    from outlast.machines import care
+    from outlast.machines import lifecycle
     from outlast.spec.quantity import size_gb
 
     try:
         disk_gb = size_gb(disk) if disk else 0.0
     except ValueError as problem:
         raise UsageError(f"--disk: {problem}") from problem
-    hands = hands_of(workspace_url)
-    cloud, _ = find(hands, name, cloud_name=cloud_name)
-    care.resize(cloud, hands, name, type=type_name, disk_gb=disk_gb, restart=restart)
+    machine_records = hands_of(workspace_url)
+    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
+    lifecycle.resize(cloud, machine_records, name, type=type_name, disk_gb=disk_gb, restart=restart)
     now = cloud.machine(name)
     click.echo(f"{name} is a {now.type} with {now.disk_gb:g} GB")
     return 0
@@ -217,23 +217,23 @@ def ssh_config(workspace_url: str, only_print: bool) -> int:
     return 0
 
 
-def _write_blocks(hands: Hands) -> None:
+def _write_blocks(machine_records: MachineRecords) -> None:
     """A block for every machine by hand that runs; none for those that are gone."""
     from outlast.machines import sshfiles
-    from outlast.machines.look import see_all
+    from outlast.machines.status import collect_status
 
-    found = workshops(hands.workspace)
-    sights, blind = see_all(found, hands, with_drift=False)
+    found = interactive_clouds(machine_records.workspace)
+    sights, unreachable = collect_status(found, machine_records, with_drift=False)
     there = {sight.name for sight in sights if sight.machine is not None}
     for name in sshfiles.machines_written():
-        if name not in there and not blind:
+        if name not in there and not unreachable:
             sshfiles.forget_machine(name)
     for sight in sights:
-        if sight.hand is not None and sight.status == "running":
+        if sight.machine_record is not None and sight.status == "running":
             _write_block(found[sight.cloud], sight.name)
 
 
-def _write_block(cloud: Workshop, name: str) -> None:
+def _write_block(cloud: InteractiveCloud, name: str) -> None:
     from outlast.machines import sshfiles
 
     try:

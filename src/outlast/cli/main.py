@@ -127,31 +127,31 @@ class _Once:
 
 
 def _answer() -> None:
-    from outlast.cli.screen import guard
+    from outlast.cli.sanitize import guard
 
     _open_streams()
     guard()
-    words = sys.argv[1:]
+    argv = sys.argv[1:]
     # A shell that asks for completions calls without words: the question is in the environment.
     asked = "_OUTLAST_COMPLETE" in os.environ
-    if words in (["--help"], ["-h"], ["help"]) or (not words and not asked):
+    if argv in (["--help"], ["-h"], ["help"]) or (not argv and not asked):
         print(root_help())
         return
-    if words == ["--version"]:
+    if argv == ["--version"]:
         from outlast import __version__
 
         print(f"outlast {__version__}")
         return
     # Loading makes many objects and no garbage: looking for some at the usual pace is a tenth of a short command.
     gc.set_threshold(50_000)
-    if words[:1] == ["ps"] and set(words[1:]) <= _PLAIN:
-        _leave(_list_runs(words))
+    if argv[:1] == ["ps"] and set(argv[1:]) <= _PLAIN:
+        _leave(_list_runs(argv))
     from outlast.cli.app import call
 
-    _leave(call(words))
+    _leave(call(argv))
 
 
-def _list_runs(words: list[str]) -> int:
+def _list_runs(argv: list[str]) -> int:
     """The command that is typed most, without the parser of the others: loading it takes as long as the listing."""
     from outlast.cli.runs import list_runs
     from outlast.cli.terminal import complain
@@ -159,7 +159,7 @@ def _list_runs(words: list[str]) -> int:
 
     begin()
     try:
-        return list_runs(everything=bool({"--all", "-a"} & set(words)), as_json="--json" in words)
+        return list_runs(everything=bool({"--all", "-a"} & set(argv)), as_json="--json" in argv)
     except OutlastError as problem:
         complain(problem.message, hint=problem.hint)
         return problem.exit_code

@@ -13,11 +13,11 @@ _BARS, _WIDTH, _LANE = 8, 40, 72
 _SIGNS = {"s": "█", "d": "▒", ".": "·"}
 
 
-def histogram(title: str, values: Sequence[float], say: Callable[[float], str]) -> list[str]:
+def histogram(title: str, values: Sequence[float], report: Callable[[float], str]) -> list[str]:
     """How often: a row a step, as long as it is frequent."""
     low, high = min(values), max(values)
     if high - low < 1e-9 * max(1.0, abs(high)):
-        return [title, f"  {say(low):>10}  always"]
+        return [title, f"  {report(low):>10}  always"]
     step = (high - low) / _BARS
     counts = [0] * _BARS
     for value in values:
@@ -27,7 +27,7 @@ def histogram(title: str, values: Sequence[float], say: Callable[[float], str]) 
     for at, count in enumerate(counts):
         share = 100 * count / len(values)
         bar = "█" * max(round(_WIDTH * count / most), 1 if count else 0)
-        lines.append(f"  {say(low + at * step):>10}  {bar:<{_WIDTH}}  {share:3.0f} %")
+        lines.append(f"  {report(low + at * step):>10}  {bar:<{_WIDTH}}  {share:3.0f} %")
     return lines
 
 

@@ -8,10 +8,15 @@ from typing import Any, TypeVar
 import click
 
 from outlast.cli.terminal import find_workspace, note
+from outlast.clouds.registry import Clouds as Clouds
+from outlast.clouds.registry import clouds as clouds  # where most commands look for them
 from outlast.errors import OutlastError
-from outlast.front.clouds import Clouds as Clouds
-from outlast.front.clouds import clouds as clouds  # where most commands look for them
+from outlast.runs.ended import EndedRuns
 from outlast.spec.trace import ONES
+from outlast.workspace import natural
+
+# Ended runs that the tab key offers.
+_COMPLETED = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +46,10 @@ def json_option(command: F) -> F:
 
 def complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
     try:
-        runs = find_workspace(ctx.params.get("workspace_url", "")).runs()
+        workspace = find_workspace(ctx.params.get("workspace_url", ""))
+        # The newest only: a key must answer at once, however many runs there ever were.
+        live = {*workspace.heartbeats(), *workspace.wakeups()}
+        runs = sorted({*live, *EndedRuns(workspace).submitted_last(_COMPLETED)}, key=natural)
     except OutlastError:
         return []
     return [run for run in [*runs, "last"] if run.startswith(beginning)]

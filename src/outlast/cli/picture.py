@@ -6,12 +6,12 @@ import shutil
 
 import click
 
-from outlast.cli.screen import one_line
+from outlast.billing.ledger import end_of, kept_until
+from outlast.cli.sanitize import one_line
 from outlast.cli.terminal import money
-from outlast.front.account import account
+from outlast.formatting.run_summary import summarize
+from outlast.runs.state import Attempt, RunState
 from outlast.spec.quantity import describe_s
-from outlast.workspace.ledger import end_of, kept_until
-from outlast.workspace.state import Attempt, RunState
 
 # Each cell has a sign of its own: colour never carries meaning alone.
 _BOOT, _WORK, _LOST, _LEAVE = "·", "█", "░", "▒"
@@ -67,7 +67,7 @@ def legend() -> str:
 
 def sums(state: RunState, now: float) -> str:
     """The figures under the picture."""
-    total = account(state, now)
+    total = summarize(state, now)
     lines = [
         f"attempts        {len(state.attempts)} ({total.preemptions} preempted, {total.crashes} crashed)",
         f"work lost       {describe_s(total.lost_s)} of {describe_s(total.work_s + total.lost_s)}",

@@ -13,7 +13,7 @@ from outlast.cli.curves import SIGNS, as_png, in_terminal
 from outlast.cli.options import json_option, run_argument, workspace_option
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import OutlastError, UsageError
-from outlast.workspace.metrics import Curves, Mark, stitched, unstitched
+from outlast.runs.metrics import CurveMark, Curves, stitched, unstitched
 
 # More panels than that nobody looks at; whoever wants others names them.
 _PANELS_MAX = 6
@@ -110,7 +110,7 @@ def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) 
     return Curves(series, curves.marks)
 
 
-def _told(mark: Mark) -> str:
+def _told(mark: CurveMark) -> str:
     return f"{SIGNS[mark.kind]} attempt {mark.attempt} {mark.kind} at step {mark.step}"
 
 

@@ -6,13 +6,13 @@ import time
 
 import click
 
+from outlast.app.actions import preempt_run
 from outlast.cli.options import run_argument, workspace_option
 from outlast.cli.terminal import find_workspace, note
+from outlast.clouds.registry import clouds
 from outlast.errors import NotFound, OutlastError
-from outlast.front.actions import preempt_run
-from outlast.front.clouds import clouds
-from outlast.workspace.state import Attempt
-from outlast.workspace.workspace import Workspace
+from outlast.runs.state import Attempt
+from outlast.workspace import Workspace
 
 # A machine that was asked for boots within this long, on every cloud.
 _WAIT_S = 90.0

@@ -11,10 +11,10 @@ import msgspec
 from outlast.cli.options import clouds as known_clouds
 from outlast.cli.options import json_option
 from outlast.cli.terminal import note, table
-from outlast.clouds.cloud import Cloud, Needs, Offer
+from outlast.clouds.cloud import Cloud, Offer, Requirements
 from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.spec import quantity
-from outlast.workspace.each import in_parallel
+from outlast.store.parallel import in_parallel
 
 T = TypeVar("T")
 _CLOUDS = ("local", "gcp", "aws")
@@ -56,9 +56,9 @@ def prices(
     A cloud that cannot be asked says so in a line, and the others are shown.
     """
     kind, count = _read("--gpu", gpu, quantity.gpu_count, ("", 0))
-    needs = Needs(
-        cpus=_read("--cpus", cpus, quantity.number_range, Needs().cpus),
-        memory_gb=_read("--memory", memory, quantity.size_range_gb, Needs().memory_gb),
+    needs = Requirements(
+        cpus=_read("--cpus", cpus, quantity.number_range, Requirements().cpus),
+        memory_gb=_read("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
         gpu=kind,
         gpus=count,
         type=type_name,
@@ -97,7 +97,7 @@ def _nothing(answers: Sequence[Answer]) -> OutlastError:
     return UsageError("no machine is like that", hint="ask for less, or for a range such as `8+`")
 
 
-def ask(cloud: Cloud, needs: Needs, kinds: Sequence[bool]) -> Answer:
+def ask(cloud: Cloud, needs: Requirements, kinds: Sequence[bool]) -> Answer:
     """One cloud's offers; one that cannot be asked is no reason not to show the others."""
     try:
         found = [offer for spot in kinds for offer in cloud.offers(msgspec.structs.replace(needs, spot=spot))]

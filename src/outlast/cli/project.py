@@ -16,12 +16,13 @@ FILE = "outlast.toml"
 
 
 class Project:
-    """The table that was found, and where."""
+    """The table of a project file and its location; `nearest` unless the user named the file."""
 
-    def __init__(self, table: dict[str, Any], *, folder: str, source: str) -> None:
+    def __init__(self, table: dict[str, Any], *, folder: str, source: str, nearest: bool = True) -> None:
         self.table = table
         self.folder = folder
         self.source = source
+        self.nearest = nearest
 
     @property
     def name(self) -> str:
@@ -35,7 +36,8 @@ def load_project(path: str = "") -> Project:
         if not os.path.isfile(path):
             why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"there is no file `{path}`"
             raise UsageError(why, hint="`outlast init` writes one")
-        return Project(read_table(path), folder=os.path.dirname(os.path.abspath(path)), source=path)
+        folder = os.path.dirname(os.path.abspath(path))
+        return Project(read_table(path), folder=folder, source=path, nearest=False)
     folder = os.getcwd()
     while True:
         found = _in_folder(folder)
@@ -84,9 +86,8 @@ def unreadable(problem: OSError | UnicodeDecodeError) -> str:
     return f"is no text: byte {problem.start} is not UTF-8"
 
 
-def workspace_of_project() -> str:
-    """What the project's file says about the workspace; empty if it says nothing."""
-    project = load_project()
+def workspace_url_of(project: Project) -> str:
+    """Return the workspace that the project file names; empty if it names none."""
     where = project.table.get("workspace", "")
     if not isinstance(where, str):
         raise SpecError([f"workspace: expected text, got {where!r}"], source=project.source)

@@ -7,13 +7,13 @@ import time
 
 import click
 
+from outlast.app.outputs import fetch_outputs, newest_outputs
 from outlast.cli.options import run_argument, workspace_option
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import Missing, StoreUnreachable
-from outlast.front.outputs import fetch_outputs, newest_outputs
-from outlast.front.words import size
-from outlast.workspace.bucket import Entry
-from outlast.workspace.workspace import Workspace
+from outlast.formatting.quantities import size
+from outlast.store.bucket import Entry
+from outlast.workspace import Workspace
 
 _LOOK_S = 0.5
 _LOOK_FAR_S = 5.0

@@ -11,9 +11,9 @@ import msgspec
 from outlast.cli.options import clouds, json_option, run_argument, workspace_option
 from outlast.cli.project import parse_assignment, typed
 from outlast.cli.terminal import find_workspace, note
+from outlast.code.record import CodeRecord
 from outlast.errors import UsageError
 from outlast.spec.spec import ParamValue
-from outlast.workspace.record import CodeRecord
 
 
 @click.command()
@@ -31,15 +31,15 @@ def rerun(
 
     What it had and what can no longer be had is said, and then nothing is launched.
     """
+    from outlast.app.background import start_supervisor
     from outlast.cli.run import see_through
-    from outlast.front.background import start_supervisor
-    from outlast.supervisor.again import again
+    from outlast.submit.run import resubmit
 
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
     request = workspace.request(run)
     spec = msgspec.structs.replace(request.spec, params={**request.spec.params, **_given(params, request.spec.params)})
-    asked = again(workspace, clouds(workspace), spec, request.code, what=run, environment=os.environ)
+    asked = resubmit(workspace, clouds(workspace), spec, request.code, what=run, environment=os.environ)
     if not quiet:
         image = f", image {spec.machine.image}" if spec.machine.image else ""
         note(f"outlast: {asked.run} is {run} again: {described(request.code)}{image}")

@@ -16,11 +16,11 @@ from outlast.cli.complete import complete_cloud, complete_image
 from outlast.cli.follow import Follower
 from outlast.cli.group import GroupFollower, Wanted, ask_for_group
 from outlast.cli.options import clouds, json_option, tell_prices, workspace_option
-from outlast.cli.project import load_project, parse_assignment, spec_of, typed
+from outlast.cli.progress import working
+from outlast.cli.project import Project, load_project, parse_assignment, spec_of, typed
 from outlast.cli.terminal import find_workspace, note
-from outlast.cli.working import working
 from outlast.errors import OutlastError, UsageError
-from outlast.workspace.workspace import Request, Workspace
+from outlast.workspace import RunRequest, Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -129,11 +129,10 @@ def _set(table: dict[str, Any], text: str) -> None:
     table[field] = typed(value)
 
 
-def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: tuple[str, ...]) -> Request:
+def ask_for(workspace: Workspace, project: Project, options: dict[str, Any], command: tuple[str, ...]) -> RunRequest:
     """Check and submit; what was left out of the bundle is said."""
-    from outlast.supervisor.submit import submit as submit_run
+    from outlast.submit.run import submit as submit_run
 
-    project = load_project(path)
     spec = spec_of(project, overrides_from(options), command)
     if spec.image is not None:
         from outlast.cli.image import with_image
@@ -142,7 +141,7 @@ def ask_for(workspace: Workspace, path: str, options: dict[str, Any], command: t
     known = clouds(workspace)
     with looked_after(workspace):
         with working("sending the code"):
-            request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, say=note)
+            request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, report=note)
         tell_prices(known[spec.machine.cloud])
     return request
 
@@ -163,17 +162,17 @@ def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any)
     destination, no_pull = options.pop("destination"), options.pop("no_pull")
     quiet = options.pop("quiet")
     wanted, project = Wanted(options), load_project(path)
-    workspace = find_workspace(workspace_url)
+    workspace = find_workspace(workspace_url, project)
     if wanted.check(project):
         with looked_after(workspace):
             group, _ = ask_for_group(workspace, project, overrides_from(options), command, wanted)
         return _run_group(workspace, group, destination="" if no_pull else destination or "outputs", quiet=quiet)
-    request = ask_for(workspace, path, options, command)
+    request = ask_for(workspace, project, options, command)
     return see_through(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
 
 
 def see_through(
-    workspace: Workspace, request: Request, *, destination: str = "", pull: bool = True, quiet: bool = False
+    workspace: Workspace, request: RunRequest, *, destination: str = "", pull: bool = True, quiet: bool = False
 ) -> int:
     """Supervise and follow a run to its end, and fetch its outputs; the exit code."""
     follower = Follower(workspace, request.run, quiet=quiet)
@@ -211,7 +210,7 @@ def _stay(workspace: Workspace, run: str, follower: Follower | GroupFollower) ->
     try:
         with supervised_here(workspace, then=lambda: _hand_over(workspace)):
             _follow(run, follower)
-            follower.wait_until_settled()
+            follower.wait_until_closed()
     except (Detached, KeyboardInterrupt):
         return False
     return True
@@ -261,7 +260,7 @@ def _enter_terminal(workspace: Workspace, run: str) -> None:
     from outlast.sync.target import RunTarget
 
     try:
-        attach(RunTarget(workspace, clouds(workspace), run), say=lambda text: note(f"outlast: {text}"))
+        attach(RunTarget(workspace, clouds(workspace), run), report=lambda text: note(f"outlast: {text}"))
     except OutlastError as problem:
         note(f"outlast: no terminal: {problem.message}")
 
@@ -294,7 +293,7 @@ def supervised_here(workspace: Workspace, *, then: Callable[[], None]) -> Iterat
         previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
         from outlast.supervisor.loop import Supervisor
 
-        supervisor = Supervisor(workspace, clouds(workspace), say=_loud_bugs)
+        supervisor = Supervisor(workspace, clouds(workspace), report=_loud_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         yield stop
@@ -327,9 +326,9 @@ def looked_after(workspace: Workspace) -> Iterator[None]:
 
 def _hand_over(workspace: Workspace) -> None:
     """This run, or others of this workspace, may need a supervisor when this one leaves."""
-    from outlast.front.background import start_supervisor
+    from outlast.app.background import start_supervisor
 
-    if workspace.pulses() or workspace.bells():
+    if workspace.heartbeats() or workspace.wakeups():
         start_supervisor(workspace)
 
 
@@ -343,17 +342,17 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
 
     Prints the name of the run.
     """
-    from outlast.front.background import start_supervisor
+    from outlast.app.background import start_supervisor
 
     wanted, project = Wanted(options), load_project(path)
-    workspace = find_workspace(workspace_url)
+    workspace = find_workspace(workspace_url, project)
     if wanted.check(project):
         with looked_after(workspace):
             group, runs = ask_for_group(workspace, project, overrides_from(options), command, wanted)
         start_supervisor(workspace)
         _tell_group(workspace, group, runs, as_json=as_json)
         return 0
-    request = ask_for(workspace, path, options, command)
+    request = ask_for(workspace, project, options, command)
     start_supervisor(workspace)
     if as_json:
         import json

@@ -31,20 +31,20 @@ def _root(given: str) -> str:
 def serve(port: int, root: str) -> int:
     """Serve Google's protocols on this computer, to gcloud and other clients, until interrupted."""
     # Loaded here: HTTP and SQLite are of no use to the other commands of this group.
-    from outlast.clouds.local.serve.endpoint import Endpoint
-    from outlast.clouds.local.serve.environment import write_files
-    from outlast.clouds.local.serve.running import held, tell
+    from outlast_gcp_emulator.endpoint import Endpoint
+    from outlast_gcp_emulator.environment import write_files
+    from outlast_gcp_emulator.server_lock import held, tell
 
     folder = _root(root)
     try:
         with held(folder):
-            endpoint = Endpoint(folder, port=port)
+            endpoint = Endpoint(folder, port=port, log=note)
             write_files(folder, endpoint.url)
-            tell(folder, endpoint.url)
+            tell(folder, endpoint.address)
             signal.signal(signal.SIGTERM, _interrupt)
             endpoint.start()
             try:
-                click.echo(endpoint.url)
+                click.echo(endpoint.address)
                 note(f'serving {folder}; in another terminal: eval "$(outlast local env{_option(root)})"')
                 signal.pause()
             except KeyboardInterrupt:
@@ -78,8 +78,9 @@ def _refusal(problem: OSError, folder: str, port: int) -> CloudError | UsageErro
 @json_option
 def env(root: str, as_json: bool) -> int:
     """Print the variables that point gcloud, gsutil, Google's clients and obstore at the server."""
-    from outlast.clouds.local.serve.environment import variables
-    from outlast.clouds.local.serve.running import served_at
+    from outlast_gcp_emulator.access import read_token, url_with
+    from outlast_gcp_emulator.environment import variables
+    from outlast_gcp_emulator.server_lock import served_at
 
     folder = _root(root)
     url = served_at(folder)
@@ -87,7 +88,13 @@ def env(root: str, as_json: bool) -> int:
         raise CloudError(
             f"nobody serves {folder}", hint=f"start it in another terminal: outlast local serve{_option(root)}"
         )
-    found = variables(folder, url)
+    token = read_token(folder)
+    if token is None:
+        raise CloudError(
+            f"cannot read the token of the server: {folder}/token",
+            hint="run this command as the user who runs `outlast local serve`, or restart that server",
+        )
+    found = variables(folder, url_with(url, token))
     if as_json:
         import json
 

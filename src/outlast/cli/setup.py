@@ -23,11 +23,11 @@ def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int
 
     Without --apply it prints the commands of gcloud that do the same, and changes nothing.
     """
-    from outlast.clouds.gcp.client import Client
-    from outlast.clouds.gcp.setup import Setup
+    from outlast.clouds.gcp.client import GcpClient
+    from outlast.clouds.gcp.setup import GcpSetup
 
     ending = f"-{find_workspace(only).id[:6]}" if only else ""
-    plan = Setup(Client(project), bucket=bucket, location=location, only=ending)
+    plan = GcpSetup(GcpClient(project), bucket=bucket, location=location, only=ending)
     for part in plan.parts():
         if apply:
             part.make()
@@ -51,10 +51,10 @@ def aws(region: str, bucket: str, apply: bool) -> int:
 
     Without --apply it prints the commands of aws that do the same, and changes nothing.
     """
-    from outlast.clouds.aws.client import Client
-    from outlast.clouds.aws.setup import Setup
+    from outlast.clouds.aws.client import AwsClient
+    from outlast.clouds.aws.setup import AwsSetup
 
-    plan = Setup(Client(region), bucket=bucket)
+    plan = AwsSetup(AwsClient(region), bucket=bucket)
     for part in plan.parts():
         if apply:
             part.make()

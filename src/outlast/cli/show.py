@@ -6,16 +6,16 @@ import time
 
 import click
 
+from outlast.billing.egress import DATE, crosses, egress_usd
 from outlast.cli.options import json_option, run_argument, workspace_option
 from outlast.cli.picture import legend, sums, timeline
 from outlast.cli.terminal import dim, find_workspace
-from outlast.front.rows import word
-from outlast.front.tell import set_in, told
+from outlast.formatting.event_text import event_text, set_in
+from outlast.formatting.run_row import status_text
+from outlast.runs.metrics import Point, stitched
+from outlast.runs.story import Story
 from outlast.spec.quantity import describe_s
-from outlast.workspace.metrics import Point, stitched
-from outlast.workspace.story import Story
-from outlast.workspace.transfer import DATE, crosses, transfer_usd
-from outlast.workspace.workspace import Request
+from outlast.workspace import RunRequest
 
 _PIECES = 16
 _METRICS_MAX = 8
@@ -36,14 +36,16 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     # The newest pieces: a story is told at once, however much was logged.
     curves = stitched(workspace.bucket, run, story.state, newest=_PIECES)
     newest = {name: points[-1] for name, points in curves.series.items()}
+    pulse = workspace.heartbeat(run) if story.state.alive else None
+    unsaved = pulse.unsaved if pulse else ""
     if as_json:
-        click.echo(_as_json(request, story, newest))
+        click.echo(_as_json(request, story, newest, unsaved))
         return 0
-    click.echo(_head(request, story))
+    click.echo(_head(request, story, unsaved))
     if newest:
         click.echo(dim("metrics  " + _values(newest)))
     click.echo()
-    for since_s, text in told(story.events, everything=everything):
+    for since_s, text in event_text(story.events, everything=everything):
         click.echo(_line(since_s, text))
     now = time.time()
     picture = timeline(story.state, now)
@@ -52,20 +54,22 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
         click.echo(legend() + "\n")
         click.echo(sums(story.state, now))
         if any(crosses(workspace.url, attempt.cloud) for attempt in story.state.attempts):
-            cost = transfer_usd(story.state, workspace.url)
+            cost = egress_usd(story.state, workspace.url)
             click.echo(f"data transfer   at most ${cost:.6f} between aws and gcp (list prices of {DATE})")
     return 0
 
 
-def _head(request: Request, story: Story) -> str:
+def _head(request: RunRequest, story: Story, unsaved: str) -> str:
     command = request.spec.command if isinstance(request.spec.command, str) else " ".join(request.spec.command)
     state = story.state
     lines = [
-        f"{click.style(request.run, bold=True)}  {word(state)}" + (f": {state.why}" if state.why else ""),
+        f"{click.style(request.run, bold=True)}  {status_text(state)}" + (f": {state.why}" if state.why else ""),
         dim(f"command  {command}"),
     ]
     if state.held:
         lines.append(f"waiting  {state.held}")
+    if unsaved:
+        lines.append(f"unsaved  no checkpoint was committed for minutes: {unsaved}")
     if state.hint:
         lines.append(f"hint     {state.hint}")
     if request.spec.params:
@@ -79,19 +83,19 @@ def _head(request: Request, story: Story) -> str:
 def _values(newest: dict[str, Point]) -> str:
     """The last value of each metric; the step once, and where it is another."""
     last = max(point.step for point in newest.values())
-    words = [
+    argv = [
         f"{name} {point.value:.4g}" + ("" if point.step == last else f" (step {point.step})")
         for name, point in newest.items()
     ]
-    more = ", …" if len(words) > _METRICS_MAX else ""
-    return f"step {last}: " + ", ".join(words[:_METRICS_MAX]) + more
+    more = ", …" if len(argv) > _METRICS_MAX else ""
+    return f"step {last}: " + ", ".join(argv[:_METRICS_MAX]) + more
 
 
 def _line(since_s: float, text: str) -> str:
     return f"{describe_s(max(0.0, since_s)):>8}  {text}"
 
 
-def _as_json(request: Request, story: Story, newest: dict[str, Point]) -> str:
+def _as_json(request: RunRequest, story: Story, newest: dict[str, Point], unsaved: str) -> str:
     import json
 
     import msgspec
@@ -103,6 +107,7 @@ def _as_json(request: Request, story: Story, newest: dict[str, Point]) -> str:
             "state": msgspec.to_builtins(story.state),
             "metrics": {name: msgspec.to_builtins(point) for name, point in newest.items()},
             "events": [msgspec.to_builtins(event) for event in story.events],
+            "unsaved": unsaved,
         },
         indent=2,
     )

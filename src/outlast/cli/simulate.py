@@ -17,18 +17,17 @@ import click
 from outlast.cli.odds import histogram, lane
 from outlast.cli.options import clouds, json_option, ones_option, workspace_option
 from outlast.cli.project import load_project, spec_of, typed
-from outlast.cli.screen import command
+from outlast.cli.sanitize import command
 from outlast.cli.terminal import find_workspace, money, table
 from outlast.errors import OutlastError, SpecError, UsageError
-from outlast.policy.odds import POLICIES, Question, from_lives, from_traces, least_usd, play
-from outlast.policy.replay import Job, Outcome, Zone
+from outlast.policy.monte_carlo import POLICIES, Question, from_lives, from_traces, least_usd, play
+from outlast.policy.replay import Outcome, ReplayJob, ReplayZone
 from outlast.policy.traces import read_traces
 from outlast.policy.view import OnDemand
 from outlast.spec.quantity import describe_s, duration_s
 from outlast.spec.spec import Spec
 from outlast.supervisor.deadline import START_ELSEWHERE_S, START_S, measured_start_s
-from outlast.supervisor.observe import needs_of
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # Foresight takes as long as a hundred replays: it is asked of the first runs.
 _FORESEEN = 10
@@ -72,7 +71,7 @@ def simulate(workspace_url: str, path: str, **options: Any) -> int:
     """
     project = load_project(path)
     spec = spec_of(project, _limits(options), () if "command" in project.table else ("true",))
-    question = _question(find_workspace(workspace_url), spec, options)
+    question = _question(find_workspace(workspace_url, project), spec, options)
     dice = random.Random(options["seed"])
     draw, question = _capacity(question, options, dice)
     names = list(dict.fromkeys([options["policy"], *POLICIES]))
@@ -111,7 +110,7 @@ def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> Ques
             hint="no machine could be in time; give it more time",
         )
     on_demand, zones = _prices(spec, start_s)
-    job = Job(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
+    job = ReplayJob(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
     tick_s = min(_TICK_MAX_S, max(_TICK_MIN_S, limits.work_s / _TICKS, start_s))
     return Question(job=job, zones=zones, tick_s=tick_s)
 
@@ -126,20 +125,21 @@ def _duration(options: dict[str, Any], name: str, default: float) -> float:
         raise UsageError(f"--{name}: {problem}") from problem
 
 
-def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[Zone, ...]]:
+def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...]]:
     """The cheapest on-demand machine, and the cheapest spot of every zone."""
     try:
         cloud = clouds()[spec.machine.cloud]
     except KeyError as problem:
         raise UsageError(f"there is no cloud `{spec.machine.cloud}`", hint="use local, gcp or aws") from problem
-    spots: dict[str, Zone] = {}
-    for offer in cloud.offers(needs_of(spec.machine, spot=True)):
+    spots: dict[str, ReplayZone] = {}
+    for offer in cloud.offers(spec.machine.needs_on(cloud.name, spot=True)):
         spots.setdefault(
             offer.zone,
-            Zone(name=offer.zone, ticks="", price=_known(offer.price_usd_per_hour, offer.type), start_s=start_s),
+            ReplayZone(name=offer.zone, ticks="", price=_known(offer.price_usd_per_hour, offer.type), start_s=start_s),
         )
     demands = [
-        _known(offer.price_usd_per_hour, offer.type) for offer in cloud.offers(needs_of(spec.machine, spot=False))
+        _known(offer.price_usd_per_hour, offer.type)
+        for offer in cloud.offers(spec.machine.needs_on(cloud.name, spot=False))
     ]
     if not spots or not demands:
         raise OutlastError(f"no machine of `{spec.machine.cloud}` fits `[machine]`", hint="ask for less")
@@ -161,7 +161,7 @@ def _measured(workspace: Workspace, cloud: str) -> float:
 
 def _capacity(
     question: Question, options: dict[str, Any], dice: random.Random
-) -> tuple[Iterator[tuple[Zone, ...]], Question]:
+) -> tuple[Iterator[tuple[ReplayZone, ...]], Question]:
     from dataclasses import replace
 
     if options["traces"]:
@@ -179,7 +179,7 @@ def _capacity(
     return from_lives(question, life_s, outage_s, dice), question
 
 
-def _played(question: Question, worlds: Sequence[tuple[Zone, ...]], policy: str) -> list[Outcome]:
+def _played(question: Question, worlds: Sequence[tuple[ReplayZone, ...]], policy: str) -> list[Outcome]:
     outcomes = []
     for at, zones in enumerate(worlds, 1):
         outcomes.append(play(question, zones, policy))
@@ -187,7 +187,7 @@ def _played(question: Question, worlds: Sequence[tuple[Zone, ...]], policy: str)
     return outcomes
 
 
-def _foreseen(question: Question, worlds: Sequence[tuple[Zone, ...]]) -> tuple[list[float], bool]:
+def _foreseen(question: Question, worlds: Sequence[tuple[ReplayZone, ...]]) -> tuple[list[float], bool]:
     if question.job.deadline_s is None:
         return [], True
     some = worlds[:_FORESEEN]
@@ -278,13 +278,13 @@ def _as_text(question: Question, policy: str, played: dict[str, list[Outcome]], 
 
 
 def _line(name: str, one: dict[str, Any]) -> list[str]:
-    say: Callable[[float | None], str] = lambda value: describe_s(value) if value is not None else "never"  # noqa: E731
+    report: Callable[[float | None], str] = lambda value: describe_s(value) if value is not None else "never"  # noqa: E731
     return [
         name,
         money(one["cost_usd"]),
         f"{money(one['cost_p10_usd'])}–{money(one['cost_p90_usd'])}",
-        say(one["finish_s"]),
-        say(one["finish_p95_s"]),
+        report(one["finish_s"]),
+        report(one["finish_p95_s"]),
         f"{100 * one['late']:.1f} %",
         f"{100 * one['spot_share']:.0f} %",
     ]

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from outlast.cli.complete import complete_cloud
+from outlast.cli.progress import confirm
 from outlast.cli.terminal import find_workspace, table
-from outlast.cli.working import confirm
 from outlast.errors import BadRequest, OutlastError, UsageError
 
 if TYPE_CHECKING:
-    from outlast.workspace.holdings import Holding, Holdings, Kind
+    from outlast.records.resources import Kind, ResourceRecord, ResourceRecords
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def holdings_of(workspace_url: str, kind: Kind) -> Holdings:
-    from outlast.workspace.holdings import Holdings
+def holdings_of(workspace_url: str, kind: Kind) -> ResourceRecords:
+    from outlast.records.resources import ResourceRecords
 
-    return Holdings(find_workspace(workspace_url), kind)
+    return ResourceRecords(find_workspace(workspace_url), kind)
 
 
 def names_of(ctx: click.Context, kind: Kind) -> list[str]:
@@ -70,19 +70,21 @@ def size(option: str, text: str) -> float:
         raise UsageError(f"{option}: {problem}") from problem
 
 
-def ready(name: str, workspace_url: str, kind: Kind) -> tuple[Holdings, Holding]:
+def ready(name: str, workspace_url: str, kind: Kind) -> tuple[ResourceRecords, ResourceRecord]:
     """The thing of that name, which nobody is just making or deleting."""
-    holdings = holdings_of(workspace_url, kind)
-    holding = holdings.demand(name)
-    if holding.phase != "ready":
-        hint = f"`outlast {holdings.word} show {name}`"
-        raise BadRequest(f"the {kind} `{name}` is half {holding.phase}", hint=hint)
-    return holdings, holding
+    from outlast.records.record import PHASE_TEXT
+
+    records = holdings_of(workspace_url, kind)
+    record = records.get(name)
+    if record.phase != "ready":
+        hint = f"`outlast {records.command} show {name}`"
+        raise BadRequest(f"{kind} `{name}` {PHASE_TEXT[record.phase]}", hint=hint)
+    return records, record
 
 
 def tell_all(
-    found: Sequence[tuple[Holding, T | None, str, str]],
-    cells: Callable[[Holding, T | None, str], list[str]],
+    found: Sequence[tuple[ResourceRecord, T | None, str, str]],
+    cells: Callable[[ResourceRecord, T | None, str], list[str]],
     *,
     header: list[str],
     empty: str,
@@ -92,10 +94,10 @@ def tell_all(
     if as_json:
         import msgspec
 
-        rows = [{**msgspec.to_builtins(holding), "state": state, "why": why} for holding, _, state, why in found]
+        rows = [{**msgspec.to_builtins(record), "state": state, "why": why} for record, _, state, why in found]
         click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
         return
-    lines = [[*cells(holding, thing, state), why] for holding, thing, state, why in found]
+    lines = [[*cells(record, thing, state), why] for record, thing, state, why in found]
     click.echo(table(lines, header=[*header, ""]) if lines else empty)
 
 

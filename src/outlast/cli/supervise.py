@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.app.background import log_path
+from outlast.app.dry_run import dry_run, read_only_observer
+from outlast.app.process_logs import bound_own_log
+from outlast.billing.egress import egress_text
 from outlast.cli.options import clouds, complete_run, json_option, workspace_option
 from outlast.cli.terminal import complain, find_workspace, note, tell_damaged
 from outlast.errors import OutlastError, UsageError
-from outlast.front.look import look, onlooker
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
-from outlast.supervisor.world import Place, Reap, Release, Step, describe
-from outlast.workspace.transfer import words
+from outlast.supervisor.world import PlaceAttempt, Reap, Release, Step, describe
 
 if TYPE_CHECKING:
     from outlast.cluster.record import Cluster, Clusters
-    from outlast.workspace.hand import Hand
+    from outlast.records.machines import MachineRecord
 
 # Whoever reaps by hand does not wait as long for another head of a cluster as its workers do; heads speak every 10 s.
 _HEAD_S = 30.0
-_BY = {"making": "up", "deleting": "down"}
+_BY = {"creating": "up", "deleting": "down"}
 
 
 @click.command()
@@ -38,35 +40,36 @@ _BY = {"making": "up", "deleting": "down"}
 @click.option("--background", is_flag=True, hidden=True)
 @click.option("--stationed", default="", hidden=True)
 @workspace_option
-def supervise(workspace_url: str, until_idle: bool, background: bool, stationed: str, **words: Any) -> int:
+def supervise(workspace_url: str, until_idle: bool, background: bool, stationed: str, **argv: Any) -> int:
     """Keep the runs of a workspace alive: observe, plan, apply, again and again.
 
     Any number of supervisors may run; losing one loses nothing. With --on a small machine of a cloud does it, until
     --off, or with --until-idle until the last run's end: this computer may sleep.
     """
     workspace = find_workspace(workspace_url)
-    if words["off"] or words["cloud"] or stationed:
-        from outlast.cli import station
+    if argv["off"] or argv["cloud"] or stationed:
+        from outlast.cli import supervisor_vm
 
         if stationed:
-            return station.serve(workspace, stationed, say=_log)
-        if words["off"]:
-            return station.take_down(workspace)
-        return station.put_up(workspace, until_idle=until_idle, **words)
-    stray = next((name for name in ("zones", "type_name", "no_wait") if words[name]), "")
+            return supervisor_vm.serve(workspace, stationed, report=_log)
+        if argv["off"]:
+            return supervisor_vm.take_down(workspace)
+        return supervisor_vm.put_up(workspace, until_idle=until_idle, **argv)
+    stray = next((name for name in ("zones", "type_name", "no_wait") if argv[name]), "")
     if stray:
         raise UsageError(f"--{stray.removesuffix('s').replace('_name', '').replace('_', '-')} goes with --on CLOUD")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    supervisor = Supervisor(workspace, clouds(workspace), say=_log)
+    supervisor = Supervisor(workspace, clouds(workspace), report=_log)
     holder = supervisor.lease.holder()
     if holder is not None:
         note(f"{holder.who} supervises {workspace.url} already; standing by")
     else:
         note(f"supervising {workspace.url}; Ctrl-C stops the supervisor, never the runs")
+    bound_own_log(log_path())
     supervisor.run(stop=stop, until_idle=until_idle, surplus_leaves=background)
-    if stop.is_set() and workspace.pulses():
+    if stop.is_set() and workspace.heartbeats():
         note("stopped; the runs go on, and nobody revives them until the next `outlast supervise`")
     return 0
 
@@ -93,7 +96,7 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
         click.echo(nothing)
     else:
         for step in steps:
-            crossing = words(url, step.offer.cloud) if isinstance(step, Place) else ""
+            crossing = egress_text(url, step.offer.cloud) if isinstance(step, PlaceAttempt) else ""
             click.echo(describe(step) + (f"; {crossing}" if crossing else ""))
 
 
@@ -108,11 +111,11 @@ def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
     """
     workspace = find_workspace(workspace_url)
     if run_name:
-        from outlast.cli.reasons import tell_reasons
+        from outlast.cli.explain import tell_reasons
 
         return tell_reasons(workspace, run_name, as_json=as_json)
-    world, steps = look(workspace)
-    for cloud, why in world.blind.items():
+    world, steps = dry_run(workspace)
+    for cloud, why in world.unreachable.items():
         note(f"{cloud} cannot be seen: {why}")
     _print_steps(steps, as_json=as_json, nothing="nothing to do", url=workspace.url)
     return 0
@@ -128,36 +131,41 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     What is left of a cluster whose `up` or `down` was killed is taken down, and records of machines that never came
     are dropped.
     """
+    from outlast.clouds.registry import interactive_clouds
     from outlast.cluster.down import abandoned
     from outlast.cluster.record import Clusters
-    from outlast.front.clouds import workshops
-    from outlast.machines import care
+    from outlast.machines import lifecycle
 
     workspace = find_workspace(workspace_url)
-    observer = onlooker(workspace)
+    observer = read_only_observer(workspace)
     observer.patience_s = _HEAD_S
     steps = plan(observer.observe(time.time()))
     doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
     clusters = Clusters(workspace)
     left = abandoned(clusters)
-    stale = care.left_over(observer.hands, workshops(workspace))
+    stale = lifecycle.left_over(observer.machine_records, interactive_clouds(workspace))
     _print_doomed(doomed, left, stale, as_json=as_json)
-    code = tell_damaged(observer.damaged, observer.hands.damaged, clusters.damaged, so="; its machines are left alone")
+    code = tell_damaged(
+        observer.damaged, observer.machine_records.damaged, clusters.damaged, so="; its machines are left alone"
+    )
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds(workspace))
-        supervisor.observer.hands_off = True  # the bells are for somebody who does more than reap
+        supervisor.observer.read_only = True  # the bells are for somebody who does more than reap
         supervisor.observer.observe(time.time())
         code = _carry_out(supervisor, doomed) or code
     if left and not dry_run:
         code = _take_down(clusters, left) or code
-    for hand in stale if not dry_run else ():
-        care.drop(observer.hands, hand)
+    for machine_record in stale if not dry_run else ():
+        lifecycle.drop(observer.machine_records, machine_record)
     return code
 
 
-def _print_doomed(doomed: list[Step], left: list[Cluster], stale: list[Hand], *, as_json: bool) -> None:
+def _print_doomed(doomed: list[Step], left: list[Cluster], stale: list[MachineRecord], *, as_json: bool) -> None:
     told = {cluster.name: f"take down {cluster.name}: its `{_BY[cluster.phase]}` was killed" for cluster in left}
-    dropped = {hand.name: f"forget {hand.name}: no such machine is there, and nobody is making one" for hand in stale}
+    dropped = {
+        machine_record.name: f"forget {machine_record.name}: no such machine is there, and nobody is making one"
+        for machine_record in stale
+    }
     if as_json:
         import json
 
@@ -177,7 +185,7 @@ def _take_down(clusters: Clusters, left: list[Cluster]) -> int:
     code = 0
     for cluster in left:
         try:
-            take_down(clusters, {cluster.cloud: workshop(cluster.cloud)}, cluster, say=note)
+            take_down(clusters, {cluster.cloud: workshop(cluster.cloud)}, cluster, report=note)
         except OutlastError as problem:
             complain(f"could not take down {cluster.name}: {problem.message}", hint=problem.hint)
             code = problem.exit_code

@@ -10,16 +10,16 @@ from typing import Any
 import click
 
 from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.project import load_project, parse_assignment, spec_of
+from outlast.cli.progress import working
+from outlast.cli.project import Project, load_project, parse_assignment, spec_of
 from outlast.cli.run import Detached, overrides_from, spec_options, supervised_here
 from outlast.cli.sweep_look import best, export, list_command, plot, show
 from outlast.cli.sweep_tell import Narrator, page, sweep_argument
 from outlast.cli.terminal import find_workspace, note
-from outlast.cli.working import working
 from outlast.errors import RunFailed, UsageError
-from outlast.sweep.open import extend, halt, open_sweep
+from outlast.sweep.create import extend, halt, open_sweep
 from outlast.sweep.record import Sweep, SweepStory, find
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 _SETTLE_S = 30.0
 # Option → field of `[sweep]`.
@@ -65,10 +65,11 @@ def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, 
     A `--param` with a range or several values is searched (`lr=log(1e-4..1e-1)`, `depth=3..10`, `opt=adam,sgd`); one
     with a single value is the same for all trials. Ctrl-C leaves it to the background.
     """
-    workspace = find_workspace(workspace_url)
-    made = _open(workspace, path, command, options)
+    project = load_project(path)
+    workspace = find_workspace(workspace_url, project)
+    made = _open(workspace, project, command, options)
     if leave:
-        from outlast.front.background import start_driver
+        from outlast.app.background import start_driver
 
         start_driver(workspace, made.name)
         click.echo(json.dumps({"sweep": made.name, "workspace": workspace.url}) if as_json else made.name)
@@ -76,8 +77,7 @@ def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, 
     return drive(workspace, made, as_json=as_json)
 
 
-def _open(workspace: Workspace, path: str, command: tuple[str, ...], options: dict[str, Any]) -> Sweep:
-    project = load_project(path)
+def _open(workspace: Workspace, project: Project, command: tuple[str, ...], options: dict[str, Any]) -> Sweep:
     searched, fixed = _divided(options["params"])
     overrides = overrides_from({**options, "params": fixed})
     section = {field: options[field] for field in _FIELDS if options[field] is not None}
@@ -95,7 +95,7 @@ def _open(workspace: Workspace, path: str, command: tuple[str, ...], options: di
         spec = with_image(workspace, spec, project)
     with working("sending the code"):
         known = clouds(workspace)
-        return open_sweep(workspace, known, spec, environment=os.environ, source=project.source, say=note)
+        return open_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
 
 
 def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -118,11 +118,13 @@ def _without_fixed(table: dict[str, Any], overrides: dict[str, Any]) -> dict[str
 
 def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bool = False) -> int:
     """Drive and supervise until the sweep is over; what is left when we leave before goes on in the background."""
-    from outlast.sweep.drive import Driver
+    from outlast.sweep.driver import Driver
 
     narrator = Narrator(made, quiet=quiet)
     narrator.begin(SweepStory(workspace.bucket, made.name).refresh())
-    driver = Driver(workspace, clouds(workspace), made, environment=os.environ, say=narrator.say, watch=narrator.tell)
+    driver = Driver(
+        workspace, clouds(workspace), made, environment=os.environ, report=narrator.report, watch=narrator.tell
+    )
     over = False
     try:
         with supervised_here(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
@@ -142,13 +144,13 @@ def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bo
 def _settle(workspace: Workspace, made: Sweep) -> None:
     """Until its machines are gone, too, so that nothing is left when we say that it is over; but not for ever."""
     deadline = time.monotonic() + _SETTLE_S
-    while any(run.startswith(f"{made.name}-") for run in workspace.pulses()) and time.monotonic() < deadline:
+    while any(run.startswith(f"{made.name}-") for run in workspace.heartbeats()) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
     """Somebody looks after what is left: trials, or a machine that a driver who was killed had launched last."""
-    from outlast.front.background import start_driver, start_supervisor
+    from outlast.app.background import start_driver, start_supervisor
 
     if over:
         start_supervisor(workspace)
@@ -173,10 +175,15 @@ def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspac
     if more or (SweepStory(workspace.bucket, found.name).refresh().halted and not background):
         extend(workspace, found, more)
     if leave:
-        from outlast.front.background import start_driver
+        from outlast.app.background import start_driver
 
         start_driver(workspace, found.name)
         return 0
+    if background:
+        from outlast.app.background import log_path
+        from outlast.app.process_logs import bound_own_log
+
+        bound_own_log(log_path())
     return drive(workspace, found, quiet=background)
 
 
@@ -194,7 +201,7 @@ def _more(trials: str) -> int:
 @workspace_option
 def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
     """Ask for no more trials. Those under way end by themselves, unless --now is given."""
-    from outlast.front.background import start_driver
+    from outlast.app.background import start_driver
 
     workspace = find_workspace(workspace_url)
     found = find(workspace, sweep_name)

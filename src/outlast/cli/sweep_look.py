@@ -16,14 +16,15 @@ from outlast.cli.options import clouds, json_option, workspace_option
 from outlast.cli.sweep_tell import outcome, page, params, rows, sweep_argument
 from outlast.cli.terminal import find_workspace, note, table, tell_damaged
 from outlast.errors import OutlastError, StoreUnreachable, UsageError, WorkspaceError
-from outlast.sweep.measure import measured
+from outlast.formatting.run_row import unread
+from outlast.store.lease import Lease
+from outlast.sweep.objective import measured
 from outlast.sweep.record import Sweep, SweepStory, find, read, sweeps
 from outlast.sweep.state import SweepState, Trial
 from outlast.sweep.state import best as best_of
 from outlast.sweep.study import Search
 from outlast.sweep.trial import trial_spec
-from outlast.workspace.lease import Lease
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 
 def _found(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
@@ -46,7 +47,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
             raise
         except WorkspaceError as problem:
             damaged[name] = problem.message
-            found.append({"sweep": name, "state": "damaged", "trials": 0, "wanted": 0, "goals": [], "best": []})
+            found.append({"sweep": name, "state": unread(problem), "trials": 0, "wanted": 0, "goals": [], "best": []})
             continue
         if not state.exists:
             continue
@@ -136,9 +137,9 @@ def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int
 def _rerun(workspace: Workspace, sweep: Sweep, trial: Trial) -> int:
     """The same parameters, code and image in a run of its own; what it scores is compared with what was told."""
     from outlast.cli.run import see_through
-    from outlast.supervisor.again import again
+    from outlast.submit.run import resubmit
 
-    request = again(
+    request = resubmit(
         workspace,
         clouds(workspace),
         trial_spec(sweep, trial.params),

@@ -11,11 +11,11 @@ import msgspec
 
 from outlast.cli.terminal import find_workspace, money, note, table
 from outlast.errors import OutlastError, WorkspaceError
+from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
 from outlast.sweep.record import Sweep, sweeps
 from outlast.sweep.state import SweepState, Trial, best
-from outlast.workspace.state import RunState
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,14 +40,14 @@ class Narrator:
         self.quiet = quiet
         self.told = 0
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         if not self.quiet:
             note(f"outlast: {self.sweep.name}: {text}")
 
     def begin(self, state: SweepState) -> None:
         search = self.sweep.search
         self.told = len(state.told)
-        self.say(
+        self.report(
             f"{state.wanted} trials, {search.parallel} at a time, {search.sampler}, {', '.join(search.goals)}"
             + (f"; {len(state.told)} have ended" if state.told else "")
         )
@@ -58,7 +58,7 @@ class Narrator:
             trial = state.trials[number]
             mark = "  the best so far" if number in leaders else ""
             count = f"{place}/{state.wanted}"
-            self.say(f"trial {number} ({count}): {outcome(trial, self.sweep)}  {params(trial)}{mark}")
+            self.report(f"trial {number} ({count}): {outcome(trial, self.sweep)}  {params(trial)}{mark}")
         self.told = len(state.told)
 
 

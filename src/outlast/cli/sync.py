@@ -12,41 +12,41 @@ import click
 
 from outlast.cli.complete import complete_path_on_machine
 from outlast.cli.options import clouds, workspace_option
-from outlast.cli.screen import command
+from outlast.cli.sanitize import command
 from outlast.cli.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
-    from outlast.sync.follow import Standing
-    from outlast.sync.happenings import Happening
+    from outlast.sync.events import SyncEvent
+    from outlast.sync.session import SyncConnection
 
 
 @click.command()
 @click.argument(
-    "words", nargs=-1, required=True, metavar="[SRC] MACHINE|RUN:DEST", shell_complete=complete_path_on_machine
+    "argv", nargs=-1, required=True, metavar="[SRC] MACHINE|RUN:DEST", shell_complete=complete_path_on_machine
 )
 @click.option("--watch", is_flag=True, help="Go on: every save is there a moment later.")
 @click.option("--delete", is_flag=True, help="Delete there what was synced before and is here no more.")
 @click.option("--pull", is_flag=True, help="The other way: from the machine to SRC.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as lines of JSON.")
 @workspace_option
-def sync(words: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: bool, workspace_url: str) -> int:
+def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: bool, workspace_url: str) -> int:
     """Copy the folder SRC (this one) to the folder DEST of a machine, or of the machine that a run is on.
 
     What git ignores stays here, and so do secrets. DEST is relative to the home folder of the machine, or to the code
     of the run. Only what changed is sent. Nothing that was not synced is ever deleted.
     """
-    from outlast.sync.follow import Sync, check_source
-    from outlast.sync.place import Place, origin_of
+    from outlast.sync.remote_dir import RemoteDir, origin_of
+    from outlast.sync.session import Sync, check_source
     from outlast.sync.target import find_target
 
-    source, name, folder = parse_words(words)
+    source, name, folder = parse_words(argv)
     if not pull:
         check_source(source)
     target = find_target(name, clouds(), lambda: find_workspace(workspace_url))
     here = os.path.realpath(source)
-    place = Place(
+    place = RemoteDir(
         folder=folder,
         base=target.base,
         origin=origin_of(here, *((name, folder) if pull else ())),
@@ -68,11 +68,11 @@ def sync(words: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json:
     return 1 if teller.problems else 0
 
 
-def parse_words(words: tuple[str, ...]) -> tuple[str, str, str]:
+def parse_words(argv: tuple[str, ...]) -> tuple[str, str, str]:
     """SRC, the name before the colon, the folder after it. Raises UsageError."""
-    if len(words) > 2:
+    if len(argv) > 2:
         raise UsageError("say at most a folder here and one place there", hint="outlast sync [SRC] MACHINE|RUN:DEST")
-    source, there = (words[0], words[1]) if len(words) == 2 else (".", words[0])
+    source, there = (argv[0], argv[1]) if len(argv) == 2 else (".", argv[0])
     name, colon, folder = there.partition(":")
     if not colon or not name:
         raise UsageError(
@@ -82,7 +82,7 @@ def parse_words(words: tuple[str, ...]) -> tuple[str, str, str]:
     return source, name, folder
 
 
-def _say_goodbye(standing: Standing, *, pull: bool) -> None:
+def _say_goodbye(standing: SyncConnection, *, pull: bool) -> None:
     if not standing.machine:
         note("interrupted before the machine was reached; nothing was copied")
         return
@@ -102,12 +102,12 @@ class _Json:
     def __init__(self) -> None:
         self.problems = 0
 
-    def __call__(self, happening: Happening) -> None:
+    def __call__(self, happening: SyncEvent) -> None:
         import json
 
         import msgspec
 
-        from outlast.sync.happenings import Problem
+        from outlast.sync.events import Problem
 
         self.problems += isinstance(happening, Problem)
         table = {**msgspec.to_builtins(happening), "at": time.time()}
@@ -131,8 +131,8 @@ class _Teller:
         self._count = 0
         self._left_out: list[str] = []
 
-    def __call__(self, happening: Happening) -> None:
-        from outlast.sync import happenings as told
+    def __call__(self, happening: SyncEvent) -> None:
+        from outlast.sync import events as told
 
         if isinstance(happening, told.Arrived):
             self._files.add(happening.path)
@@ -141,7 +141,7 @@ class _Teller:
         if isinstance(happening, told.Deleted):
             self._status(f"{happening.path} deleted", 0.0)
             return
-        if isinstance(happening, told.LeftOut):
+        if isinstance(happening, told.FileSkipped):
             self._left_out.append(happening.path)
             return
         self.problems += isinstance(happening, told.Problem)
@@ -151,7 +151,7 @@ class _Teller:
             note(text)
 
     def _sentence(self, happening: Any) -> str:
-        from outlast.sync import happenings as told
+        from outlast.sync import events as told
 
         if isinstance(happening, told.Connected):
             arrow = f"{self._pulling_to} ← " if self._pulling_to else "→ "
@@ -163,12 +163,12 @@ class _Teller:
             return f"problem: {_shown(happening.path)}{': ' if happening.why else ''}{happening.why}"
         if isinstance(happening, told.Watching):
             return f"outlast: watching by looking every second: {happening.why}" if happening.why else ""
-        if isinstance(happening, told.Lost):
+        if isinstance(happening, told.ConnectionLost):
             return f"outlast: connection lost: {happening.why}; connecting again"
         return f"outlast: {happening.why}"
 
     def _copied(self, files: int, sent: int, size: int, seconds: float) -> str:
-        from outlast.front.words import size as shown_size
+        from outlast.formatting.quantities import size as shown_size
 
         many = "1 file" if files == 1 else f"{files:,} files"
         text = f"outlast: {many} the same, {sent:,} sent ({shown_size(size)}) in {describe_s(seconds)}"

@@ -7,11 +7,16 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from outlast.cli.screen import one_line
+from outlast import private
+from outlast.cli.sanitize import one_line
 from outlast.errors import WorkspaceError
-from outlast.front.words import money as money  # where most commands look for it
-from outlast.workspace.workspace import Workspace, open_workspace
+from outlast.formatting.quantities import money as money  # where most commands look for it
+from outlast.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from outlast.cli.project import Project
 
 _DIM, _RED, _CYAN = "2", "1;31", "36"
 
@@ -19,12 +24,16 @@ _DIM, _RED, _CYAN = "2", "1;31", "36"
 said_at = 0.0
 
 
-def find_workspace(url: str) -> Workspace:
-    """The workspace meant: the option, the environment, `outlast.toml`, the default; in this order."""
-    if not url and not os.environ.get("OUTLAST_WORKSPACE"):
-        from outlast.cli.project import workspace_of_project
+def find_workspace(url: str, project: Project | None = None) -> Workspace:
+    """Open the workspace of the option, the environment, the nearest project file or the default, in this order.
 
-        url = workspace_of_project()
+    `project` is the project file if the caller has loaded it already.
+    """
+    private.close_home()
+    if not url and not os.environ.get("OUTLAST_WORKSPACE"):
+        from outlast.cli.project import load_project, workspace_url_of
+
+        url = workspace_url_of(project if project and project.nearest else load_project())
     return open_workspace(url)
 
 
@@ -63,8 +72,10 @@ def tell_damaged(*damaged: Mapping[str, str], so: str = "") -> int:
 
 def _columns() -> int:
     """The width of the terminal. As `shutil` tells it, which takes five milliseconds to load."""
-    wish = os.environ.get("COLUMNS", "")
-    return int(wish) if wish.isdigit() and int(wish) else os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    request = os.environ.get("COLUMNS", "")
+    return (
+        int(request) if request.isdigit() and int(request) else os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    )
 
 
 def table(rows: list[list[str]], *, header: list[str]) -> str:

@@ -28,7 +28,7 @@ def tunnel(name: str, port: str, workspace_url: str) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
-        Tunnel(target, there, here, say=lambda text: note(f"outlast: {text}")).run()
+        Tunnel(target, there, here, report=lambda text: note(f"outlast: {text}")).run()
     except KeyboardInterrupt:
         note("outlast: the tunnel is closed; the machine goes on")
     return 0

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from outlast import private
 from outlast.cli.options import workspace_option
 from outlast.cli.project import unreadable
 from outlast.cli.terminal import find_workspace, note
@@ -42,12 +43,12 @@ def ui(
 
     On this computer alone, and for whoever has the link. Stop it with Ctrl-C; runs go on.
     """
-    from outlast.ui.server import Wish, serve
+    from outlast.ui.server import ServeOptions, serve
 
     workspace = find_workspace(workspace_url)
-    wish = Wish(host=host, port=port, password=_password(password_file), with_token=with_token, names=names)
+    request = ServeOptions(host=host, port=port, password=_password(password_file), with_token=with_token, names=names)
 
-    def say(link: str, address: str) -> None:
+    def report(link: str, address: str) -> None:
         click.echo(link)
         sys.stdout.flush()
         note(f"showing {workspace.url}; Ctrl-C stops the page, never the runs")
@@ -56,7 +57,7 @@ def ui(
         if not no_open and sys.stdout.isatty():
             click.launch(_private_page(link))
 
-    serve(workspace, wish, say=say)
+    serve(workspace, request, report=report, log=note)
     note("stopped; the runs go on")
     return 0
 
@@ -69,7 +70,7 @@ def _private_page(link: str) -> str:
     path = os.path.expanduser("~/.outlast/page.html")
     text = f'<meta charset="utf-8"><meta http-equiv="refresh" content="0;url={html.escape(link)}">'
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        private.folder()
         handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(handle, "w", encoding="utf-8") as file:
             os.fchmod(handle, 0o600)
@@ -83,7 +84,7 @@ def _private_page(link: str) -> str:
 def _password(path: str) -> str:
     """From the file, else from OUTLAST_UI_PASSWORD: on a command line everybody on this computer could read it."""
     if not path:
-        return os.environ.get("OUTLAST_UI_PASSWORD", "")
+        return _long_enough(os.environ.get("OUTLAST_UI_PASSWORD", ""), "OUTLAST_UI_PASSWORD: the password")
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read().strip()
@@ -91,6 +92,12 @@ def _password(path: str) -> str:
         raise UsageError(
             f"--password-file: `{path}` {unreadable(problem)}", hint="name a file with a password in it"
         ) from problem
-    if len(text) < 8:
-        raise UsageError(f"--password-file: the password in {path} is too short", hint="take eight characters or more")
-    return text
+    if not text:
+        raise UsageError(f"--password-file: {path} is empty", hint="name a file with a password in it")
+    return _long_enough(text, f"--password-file: the password in {path}")
+
+
+def _long_enough(password: str, named: str) -> str:
+    if 0 < len(password) < 8:
+        raise UsageError(f"{named} is too short", hint="take eight characters or more")
+    return password

@@ -11,8 +11,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from outlast.spec.needs import Needs as Needs
-from outlast.spec.needs import Range as Range
+from outlast.spec.requirements import Range as Range
+from outlast.spec.requirements import Requirements as Requirements
 
 # What a cloud says of a machine. `stopped` goes on billing for its disk; `broken` is a machine that is there but
 # cannot run (half created, or its host process was killed): it is deleted like any other.
@@ -23,7 +23,7 @@ LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
 # Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
-LABEL_HAND = "outlast-hand"
+LABEL_MACHINE = "outlast-hand"
 # On one of a cluster, beside it: the cluster's own id.
 LABEL_CLUSTER = "ray-cluster-id"
 
@@ -135,7 +135,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     retired: bool = False
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class SshAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How ssh reaches a machine, and how it knows that it is the right one."""
 
     host: str
@@ -153,7 +153,7 @@ class Cloud(Protocol):
 
     name: str
 
-    def offers(self, needs: Needs) -> Sequence[Offer]:
+    def offers(self, needs: Requirements) -> Sequence[Offer]:
         """Every offer that fits, cheapest first. Empty when nothing fits: that is no error.
 
         Raises BadRequest for a type, zone or image that this cloud does not have at all.
@@ -201,10 +201,10 @@ class Cloud(Protocol):
         """Forget them. Dropping what is not there is fine."""
 
 
-class Workshop(Cloud, Protocol):
+class InteractiveCloud(Cloud, Protocol):
     """A cloud on which people work by hand as well: log in, resize, make images. What runs need is in `Cloud`."""
 
-    def access(self, name: str) -> Access:
+    def access(self, name: str) -> SshAccess:
         """How ssh reaches the machine. Raises NotFound; BadRequest when it is not running or has no ssh server."""
 
     def admit(self, name: str, ssh_key: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.clouds.stores import Engine
+from outlast.clouds.resources import Engine
 from outlast.errors import DatabaseRefused, DatabaseUnreachable, OutlastError
 
 _CONNECT_S = 10.0

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 from outlast.agent.container import OCI
 from outlast.clouds.cloud import Boot
+from outlast.code.wheel import store_wheel
+from outlast.records.mounts import ATTRIBUTE, Mount, encode
+from outlast.runs.data import local_path
 from outlast.spec.cluster import HEAD
-from outlast.supervisor import elsewhere
+from outlast.store import access
+from outlast.supervisor import install_script
 from outlast.supervisor.boot import settings
-from outlast.workspace import reach
-from outlast.workspace.data import local_path
-from outlast.workspace.mounts import ATTRIBUTE, Mount, encode
-from outlast.workspace.wheel import store_wheel
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # A node whose program ended does nothing but bill. It deletes itself on its way out; if it could not, it is off.
 _SCRIPT = """#!/bin/bash
 echo "outlast: starting the node"
-{python} -P -m outlast.cluster.node
+{python} -P -m outlast.cluster.node_main
 echo "outlast: the node ended with $?; switching off"
 shutdown -h now
 """
@@ -33,7 +33,7 @@ if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then
     apt-get -qq update && apt-get -qq install --yes docker.io >/dev/null || say "docker cannot be installed"
 fi
 """
-_AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node\n"
+_AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node_main\n"
 
 
 def boot(
@@ -60,15 +60,15 @@ def boot(
         metadata[ATTRIBUTE] = encode(volumes)
     if cloud != "local":
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
-        metadata |= reach.metadata(workspace.url, os.environ)
+        metadata |= access.metadata(workspace.url, os.environ)
         # The agent's way to an outlast of its own, with the cluster's program at its end.
-        script = elsewhere.SCRIPT.replace(_AGENT, _NODE)
+        script = install_script.SCRIPT.replace(_AGENT, _NODE)
         if any(not image.startswith(OCI) for image in images):
             script = script.replace(_STARTING, _ENGINE + _STARTING)
         if role != HEAD:
             return Boot(script=script, metadata=metadata, life_max_s=life_s)
         # It launches the others.
-        script = elsewhere.speaking(script, cloud, settings())
+        script = install_script.speaking(script, cloud, settings())
         return Boot(script=script, metadata=metadata, life_max_s=life_s, rights="supervisor")
     host = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if host:
@@ -89,5 +89,6 @@ def boot(
 
 def _forwards(host: str) -> tuple[int, ...]:
     """The port of an endpoint that is rehearsed with, where it is one of this computer."""
-    name, _, port = host.rstrip("/").rpartition("//")[2].rpartition(":")
+    # Behind the port there may be a path: the token of the endpoint.
+    name, _, port = host.rpartition("//")[2].partition("/")[0].rpartition(":")
     return (int(port),) if name in ("127.0.0.1", "localhost") and port.isdigit() else ()

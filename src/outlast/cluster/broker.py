@@ -25,10 +25,10 @@ from typing import Any
 import msgspec
 
 from outlast import errors
-from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer
+from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.cluster.calls import Server
 from outlast.cluster.record import LABEL_ID
+from outlast.cluster.socket_rpc import SocketServer
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound, OutlastError
 
 # A broker without a head for this long has nobody to serve; `up` may take so long until it has launched one.
@@ -59,7 +59,7 @@ class _Broker:
     def answer(self, call: str, given: dict[str, Any]) -> Any:
         cloud = self.cloud
         if call == "offers":
-            return cloud.offers(msgspec.convert(given["needs"], Needs))
+            return cloud.offers(msgspec.convert(given["needs"], Requirements))
         if call == "launch":
             labels = msgspec.convert(given["labels"], dict[str, str])
             self._check(labels)
@@ -92,7 +92,7 @@ class _Broker:
 def serve(path: str, root: str, cluster_id: str, head: str, secrets: str) -> None:
     """Until the head is no more. Nothing is lost with the broker: it keeps nothing."""
     broker = _Broker(root, cluster_id, secrets)
-    with Server(path, broker.answer) as server:
+    with SocketServer(path, broker.answer) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
         seen_at = time.monotonic()
         while time.monotonic() - seen_at < _ALONE_S:
@@ -114,12 +114,12 @@ def start(cloud: LocalCloud, cluster_id: str, head: str, secrets: str) -> str:
     place = folder(cluster_id)
     stop(cluster_id)
     os.makedirs(place, mode=0o700, exist_ok=True)
-    words = [sys.executable, "-P", "-m", "outlast.cluster.broker"]
-    words += [socket_path(cluster_id), cloud.root, cluster_id, head, secrets]
+    argv = [sys.executable, "-P", "-m", "outlast.cluster.broker"]
+    argv += [socket_path(cluster_id), cloud.root, cluster_id, head, secrets]
     with open(f"{place}/log", "ab") as log:
         subprocess.run(
             # Nobody's child, as a keeper is: it outlives us and leaves us no zombie.
-            ["/bin/sh", "-c", '"$@" & echo $! > "$0"', f"{place}/pid", *words],
+            ["/bin/sh", "-c", '"$@" & echo $! > "$0"', f"{place}/pid", *argv],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -170,7 +170,7 @@ class BrokeredCloud:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def offers(self, needs: Needs) -> Sequence[Offer]:
+    def offers(self, needs: Requirements) -> Sequence[Offer]:
         return msgspec.convert(self._ask("offers", needs=msgspec.to_builtins(needs)), list[Offer])
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
@@ -218,9 +218,9 @@ class BrokeredCloud:
         raise known(str(answer.get("message", "the broker said nothing")), hint=str(answer.get("hint", "")))
 
 
-def main(words: list[str]) -> None:
+def main(argv: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    serve(*words)
+    serve(*argv)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
+from outlast.clouds.cloud import LABEL_WORKSPACE, InteractiveCloud, Machine
 from outlast.cluster import broker
-from outlast.cluster.fleet import Fleet
+from outlast.cluster.fleet import ClusterMachines
 from outlast.cluster.record import LABEL_ID, LABEL_NAME, Cluster, Clusters, Past
 from outlast.errors import CloudError, NoSuchRun
 from outlast.machines import sshfiles
-from outlast.workspace.each import in_parallel
+from outlast.store.parallel import in_parallel
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 # Listings lag, and a launch that was under way when the head died comes late.
 _LOOKS, _PAUSE_S = 5, 1.0
 
@@ -41,29 +41,29 @@ def find(clusters: Clusters, name: str, file: str) -> Cluster:
     raise NoSuchRun(f"{what} in {clusters.workspace.url}", hint=f"there are: {known}" if known else "there is none")
 
 
-def take_down(clusters: Clusters, clouds: Mapping[str, Workshop], cluster: Cluster, *, say: Say) -> float:
+def take_down(clusters: Clusters, clouds: Mapping[str, InteractiveCloud], cluster: Cluster, *, report: Report) -> float:
     """What it has cost in all. Raises CloudError when something could not be deleted; then it is to be repeated."""
     cluster = clusters.write(msgspec.structs.replace(cluster, phase="deleting"))
     cloud = clouds[cluster.cloud]
     if cluster.cloud == "local":
         broker.stop(cluster.id)
-    _delete_all(clusters, cloud, cluster, say)
+    _delete_all(clusters, cloud, cluster, report)
     cloud.drop_secrets(cluster.secrets)
     cost = sum(past.cost_usd for past in clusters.each(cluster.name, "past", Past))
-    for hand in clusters.hands.all():
-        if hand.purpose == cluster.purpose:
-            clusters.hands.remove(hand.name)
-            sshfiles.forget_machine(hand.name)
+    for machine_record in clusters.machine_records.all():
+        if machine_record.purpose == cluster.purpose:
+            clusters.machine_records.remove(machine_record.name)
+            sshfiles.forget_machine(machine_record.name)
     clusters.forget(cluster)
     return cost
 
 
 def abandoned(clusters: Clusters) -> list[Cluster]:
     """Those that somebody brought up or down who was killed on the way; nobody goes on with them by himself."""
-    return [cluster for cluster in clusters.all() if clusters.hands.without_cluster(cluster.name)]
+    return [cluster for cluster in clusters.all() if clusters.machine_records.without_cluster(cluster.name)]
 
 
-def _delete_all(clusters: Clusters, cloud: Workshop, cluster: Cluster, say: Say) -> None:
+def _delete_all(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster, report: Report) -> None:
     clean = 0
     problems: dict[str, str] = {}
     for _ in range(_LOOKS):
@@ -77,7 +77,7 @@ def _delete_all(clusters: Clusters, cloud: Workshop, cluster: Cluster, say: Say)
 
         def delete(machine: Machine, problems: dict[str, str] = problems) -> None:
             try:
-                say(f"deleting {machine.name} ({machine.status})")
+                report(f"deleting {machine.name} ({machine.status})")
                 delete_machine(clusters, cloud, cluster, machine.name, why="the cluster was taken down")
             except CloudError as problem:
                 problems[machine.name] = problem.message
@@ -95,18 +95,20 @@ def _delete_all(clusters: Clusters, cloud: Workshop, cluster: Cluster, say: Say)
         raise CloudError(f"not everything could be deleted: {why}", hint=hint)
 
 
-def _machines(clusters: Clusters, cloud: Workshop, cluster: Cluster) -> Sequence[Machine]:
+def _machines(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster) -> Sequence[Machine]:
     """Every machine of the cluster in every status, by its labels."""
     return cloud.machines({LABEL_WORKSPACE: clusters.workspace.id, LABEL_ID: cluster.id})
 
 
-def delete_machine(clusters: Clusters, cloud: Workshop, cluster: Cluster, name: str, *, why: str) -> None:
+def delete_machine(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster, name: str, *, why: str) -> None:
     """One machine with its disk, its record and its ssh block."""
-    Fleet(clusters, cluster, cloud).delete(name, why=why)
+    ClusterMachines(clusters, cluster, cloud).delete(name, why=why)
     sshfiles.forget_machine(name)
 
 
-def without_record(clusters: Clusters, clouds: Mapping[str, Workshop], name: str) -> list[tuple[Workshop, Machine]]:
+def without_record(
+    clusters: Clusters, clouds: Mapping[str, InteractiveCloud], name: str
+) -> list[tuple[InteractiveCloud, Machine]]:
     """Machines that carry the cluster's name although the workspace knows no such cluster."""
     wanted = {LABEL_WORKSPACE: clusters.workspace.id, LABEL_NAME: name}
     return [(cloud, machine) for cloud in clouds.values() for machine in cloud.machines(wanted)]

@@ -11,28 +11,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from outlast.clouds.cloud import Workshop
-from outlast.cluster.look import ALONE, SSH_LOST, ask, desk_words, head_link, lost
-from outlast.cluster.record import Cluster, Clusters, Job
+from outlast.clouds.cloud import InteractiveCloud
+from outlast.cluster.record import Cluster, ClusterJob, Clusters
+from outlast.cluster.status import ALONE, SSH_LOST, ask, desk_words, head_link, lost
+from outlast.code.bundle import pack, store
+from outlast.code.record import CodeRecord
 from outlast.errors import CloudError, NoSuchRun, UsageError
-from outlast.workspace.bundle import pack, store
-from outlast.workspace.record import CodeRecord
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,60}")
 _POINTS_MAX = 1000
 
 
-def upload(clusters: Clusters, folder: str, say: Callable[[str], None]) -> CodeRecord:
+def upload(clusters: Clusters, folder: str, report: Callable[[str], None]) -> CodeRecord:
     """The working directory, without what git ignores and without secrets. Raises SpecError."""
     bundle = pack(folder)
     for left in bundle.left_out:
-        say(f"left out of the bundle: {left.path} ({left.why})")
+        report(f"left out of the bundle: {left.path} ({left.why})")
     return store(clusters.bucket, bundle)
 
 
 def submit(
     clusters: Clusters,
-    cloud: Workshop,
+    cloud: InteractiveCloud,
     cluster: Cluster,
     *,
     name: str,
@@ -47,7 +47,7 @@ def submit(
         raise UsageError(f"`{name}` cannot name a job", hint="letters, digits, `-`, `_` and `.`, a letter first")
     link = head_link(cloud, cluster)
     job_id = f"{name}-{secrets.token_hex(3)}"
-    job = Job(
+    job = ClusterJob(
         id=job_id,
         command=shlex.join(command),
         head=cluster.head,
@@ -73,14 +73,14 @@ def grid(axes: Mapping[str, Sequence[str]], command: Sequence[str]) -> list[tupl
 
 
 def _filled(command: Sequence[str], point: Mapping[str, str]) -> list[str]:
-    words = list(command)
+    argv = list(command)
     for name, value in point.items():
         holder = "{" + name + "}"
-        if any(holder in word for word in words):
-            words = [word.replace(holder, value) for word in words]
+        if any(holder in word for word in argv):
+            argv = [word.replace(holder, value) for word in argv]
         else:
-            words.append(f"--{name}={value}")
-    return words
+            argv.append(f"--{name}={value}")
+    return argv
 
 
 def find(told: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
@@ -95,18 +95,18 @@ def find(told: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
     raise NoSuchRun(f"`{text}` fits {len(fits)} jobs: {', '.join(str(job['id']) for job in fits[:8])}")
 
 
-def follow(cloud: Workshop, cluster: Cluster, job_id: str, *, follow: bool) -> None:
+def follow(cloud: InteractiveCloud, cluster: Cluster, job_id: str, *, follow: bool) -> None:
     """Print the output of a job. Raises CloudError when the connection was lost."""
-    words = [*head_link(cloud, cluster).words(options=ALONE), "--"]
-    words += [shlex.join(desk_words("logs", job_id, *(["--follow"] if follow else [])))]
-    answer = subprocess.run(words, stdin=subprocess.DEVNULL, check=False)
+    argv = [*head_link(cloud, cluster).argv(options=ALONE), "--"]
+    argv += [shlex.join(desk_words("logs", job_id, *(["--follow"] if follow else [])))]
+    answer = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False)
     if answer.returncode == SSH_LOST:
         raise lost(cloud, cluster)
     if answer.returncode != 0:
         raise CloudError(f"the output of `{job_id}` could not be read to its end", hint="repeat it; the job goes on")
 
 
-def stop(cloud: Workshop, cluster: Cluster, job_id: str) -> tuple[bool, str]:
+def stop(cloud: InteractiveCloud, cluster: Cluster, job_id: str) -> tuple[bool, str]:
     """Whether it ran until now, and what it is since."""
     found = ask(head_link(cloud, cluster), "stop", job_id)
     return bool(found["stopped"]), str(found["status"])

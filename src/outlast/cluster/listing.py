@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_WORKSPACE, Machine, Workshop
-from outlast.cluster.record import LABEL_ID, Cluster, Clusters, Job, Past
+from outlast.clouds.cloud import LABEL_WORKSPACE, InteractiveCloud, Machine
+from outlast.cluster.record import LABEL_ID, Cluster, ClusterJob, Clusters, Past
 from outlast.errors import OutlastError, StoreUnreachable
 
 # What is said of a cluster whose record says that it is ready, and whose head lives no more.
@@ -19,7 +19,7 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     cloud: str
-    # `making`, `ready`, `deleting`, or `lost`: its head is gone.
+    # `creating`, `ready`, `deleting`, or `lost`: its head is gone.
     phase: str
     who: str
     head: str
@@ -40,13 +40,13 @@ def phase_of(cluster: Cluster, machines: Sequence[Machine]) -> str:
     return LOST if cluster.phase == "ready" and not lives else cluster.phase
 
 
-def rows(clusters: Clusters, known: Mapping[str, Workshop]) -> list[ClusterRow]:
+def rows(clusters: Clusters, known: Mapping[str, InteractiveCloud]) -> list[ClusterRow]:
     """The newest first. Raises StoreUnreachable; a cloud that does not answer is a remark."""
     found = sorted(clusters.all(), key=lambda one: (-one.asked_at, one.name))
     return [_row(clusters, known, one) for one in found]
 
 
-def _row(clusters: Clusters, known: Mapping[str, Workshop], cluster: Cluster) -> ClusterRow:
+def _row(clusters: Clusters, known: Mapping[str, InteractiveCloud], cluster: Cluster) -> ClusterRow:
     machines: list[Machine] = []
     phase: str = cluster.phase
     problem = ""
@@ -68,7 +68,7 @@ def _row(clusters: Clusters, known: Mapping[str, Workshop], cluster: Cluster) ->
         who=cluster.who,
         head=cluster.head,
         machines=sum(one.status == "running" for one in machines),
-        jobs=len(clusters.each(cluster.name, "jobs", Job)),
+        jobs=len(clusters.each(cluster.name, "jobs", ClusterJob)),
         usd_per_hour=sum(one.bills_usd_per_hour for one in machines),
         cost_usd=sum(one.cost_usd for one in machines) + sum(one.cost_usd for one in past),
         asked_at=cluster.asked_at,

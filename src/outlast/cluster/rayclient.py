@@ -31,11 +31,11 @@ _IS_DEAD = "filter_keys=state&filter_predicates=%3D&filter_values=DEAD"
 _LIVES = ("PENDING", "RUNNING")
 
 
-class Refused(RuntimeError):
+class RequestRefused(RuntimeError):
     """Ray does not answer, or not as was asked."""
 
 
-class Unknown(Refused):
+class Unknown(RequestRefused):
     """Ray has no such thing."""
 
 
@@ -114,12 +114,12 @@ class Api:
                             os._exit(0)  # as below
                 closed = stream.close_code
         except aiohttp.ClientError as problem:
-            raise Refused(f"Ray does not show the output of `{job_id}`: {problem}") from problem
+            raise RequestRefused(f"Ray does not show the output of `{job_id}`: {problem}") from problem
         finally:
             watch.cancel()
         # Ray says goodbye when the job is over; a dashboard that died does not.
         if closed not in (1000, 1001):
-            raise Refused(f"Ray stopped showing the output of `{job_id}` (code {closed})")
+            raise RequestRefused(f"Ray stopped showing the output of `{job_id}` (code {closed})")
 
     def _ask(self, method: str, path: str, body: bytes | None = None, *, timeout_s: float = 0.0) -> Any:
         asked = urllib.request.Request(f"{_URL}{path}", data=body, method=method, headers=self.headers)
@@ -131,10 +131,10 @@ class Api:
             # Ray answers with a traceback; what is meant is at its end.
             text = problem.read().decode("utf-8", "replace").strip()
             why = " ".join(text.splitlines()[-_LINES:])
-            kind = Unknown if problem.code == 404 else Refused
+            kind = Unknown if problem.code == 404 else RequestRefused
             raise kind(f"Ray refuses {method} {path} with {problem.code}: {why}") from problem
         except (OSError, ValueError) as problem:
-            raise Refused(f"Ray does not answer: {problem}") from problem
+            raise RequestRefused(f"Ray does not answer: {problem}") from problem
 
 
 async def _leave_with(sink: IO[str]) -> None:
@@ -276,16 +276,16 @@ def logs(job_id: str, sink: IO[str], *, follow: bool) -> None:
     asyncio.run(api.follow(job_id, sink))
 
 
-def answer(address: str, words: list[str]) -> Any:
-    if words == ["status"]:
+def answer(address: str, argv: list[str]) -> Any:
+    if argv == ["status"]:
         return status(address)
-    if words == ["jobs"]:
+    if argv == ["jobs"]:
         return jobs()
-    if words == ["submit"]:
+    if argv == ["submit"]:
         return submit(json.load(sys.stdin))
-    if words[:1] == ["stop"] and len(words) == 2:
-        return stop(words[1])
-    return {"error": f"the desk does not know {words}", "hint": ""}
+    if argv[:1] == ["stop"] and len(argv) == 2:
+        return stop(argv[1])
+    return {"error": f"the desk does not know {argv}", "hint": ""}
 
 
 def _answered(address: str, asked: list[str]) -> Any:
@@ -307,8 +307,8 @@ def _show(job_id: str, sink: IO[str], *, follow: bool) -> int:
     return 0
 
 
-def main(words: list[str]) -> int:
-    address, *asked = words
+def main(argv: list[str]) -> int:
+    address, *asked = argv
     # Ray's own progress lines belong to stderr: stdout is the answer.
     stdout, sys.stdout = sys.stdout, sys.stderr
     if asked[:1] == ["logs"]:

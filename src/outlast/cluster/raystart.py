@@ -8,7 +8,7 @@ from typing import Any
 
 from outlast.clouds.cloud import Offer
 from outlast.cluster.record import DASHBOARD_PORT, PORT, Cluster
-from outlast.spec.cluster import Kind
+from outlast.spec.cluster import NodeKind
 
 # By default a machine that vanishes without a word is missed after a minute, and a task that waits for it hangs for
 # seven. With these it is 8 and 13 seconds. They must hold on every node and for the drivers, which inherit them.
@@ -43,7 +43,7 @@ def environment(cluster: Cluster, machine: str, kind: str, token_path: str) -> d
     return found
 
 
-def resources(kind: Kind, offer: Offer | None) -> dict[str, float]:
+def resources(kind: NodeKind, offer: Offer | None) -> dict[str, float]:
     """What Ray believes that a node has: what the file says, and the machine's own for what it does not."""
     found = dict(kind.resources)
     if offer is not None:
@@ -54,24 +54,24 @@ def resources(kind: Kind, offer: Offer | None) -> dict[str, float]:
 
 
 def start_words(
-    ray: str, cluster: Cluster, kind: Kind, has: Mapping[str, float], *, address: str, head: str, config: str = ""
+    ray: str, cluster: Cluster, kind: NodeKind, has: Mapping[str, float], *, address: str, head: str, config: str = ""
 ) -> list[str]:
     """`ray start`; `address` is the node's own, `head` that of the head if this is none."""
     given = {"object-store-memory": _object_store(cluster, has), **kind.options}
-    words = [ray, "start", "--block", f"--node-ip-address={address}", "--disable-usage-stats"]
+    argv = [ray, "start", "--block", f"--node-ip-address={address}", "--disable-usage-stats"]
     if head:
-        words += [f"--address={head}:{PORT}"]
+        argv += [f"--address={head}:{PORT}"]
     else:
-        words += ["--head", f"--port={PORT}", f"--autoscaling-config={config}", "--include-dashboard=true"]
+        argv += ["--head", f"--port={PORT}", f"--autoscaling-config={config}", "--include-dashboard=true"]
         # Reached through ssh alone.
-        words += ["--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}"]
-    words += [f"--num-cpus={int(has.get('CPU', 1))}"]
+        argv += ["--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}"]
+    argv += [f"--num-cpus={int(has.get('CPU', 1))}"]
     if has.get("GPU"):
-        words += [f"--num-gpus={int(has['GPU'])}"]
+        argv += [f"--num-gpus={int(has['GPU'])}"]
     own = {name: amount for name, amount in has.items() if name not in ("CPU", "GPU", "memory", "object_store_memory")}
     if own:
-        words += [f"--resources={json.dumps(own)}"]
-    return [*words, *(f"--{name}={value}" if value else f"--{name}" for name, value in given.items() if value != "-")]
+        argv += [f"--resources={json.dumps(own)}"]
+    return [*argv, *(f"--{name}={value}" if value else f"--{name}" for name, value in given.items() if value != "-")]
 
 
 def _object_store(cluster: Cluster, has: Mapping[str, float]) -> str:

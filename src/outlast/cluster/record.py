@@ -11,18 +11,18 @@ clusters/NAME/past/MACHINE     what a machine that is gone has cost
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from outlast.clouds.cloud import LABEL_CLUSTER, Boot
+from outlast.code.record import CodeRecord
 from outlast.errors import Exists, Missing
-from outlast.spec.cluster import ClusterSpec, Kind
-from outlast.workspace.codec import decoded, readable
-from outlast.workspace.hand import Hands, cluster_purpose, mark_of_this_process
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.workspace import Workspace
+from outlast.records.machines import MachineRecords, cluster_purpose
+from outlast.records.record import Record, Records
+from outlast.spec.cluster import ClusterSpec, NodeKind
+from outlast.store.codec import decoded, read_all
+from outlast.workspace import Workspace
 
 # On every machine of a cluster; Ray's own word for the first.
 LABEL_NAME = "ray-cluster-name"
@@ -36,7 +36,7 @@ DASHBOARD_PORT = 8265
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Mount(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterMount(msgspec.Struct, frozen=True, kw_only=True):
     """A file or folder that every machine gets: as a bundle, or one file as a blob, or as a secret."""
 
     code: CodeRecord | None = None
@@ -45,28 +45,21 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     executable: bool = False
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class Cluster(Record, frozen=True, kw_only=True):
     """One cluster: what was asked for, by whom, and how its machines are born."""
 
-    name: str
-    id: str
-    cloud: str
     spec: ClusterSpec
-    phase: Literal["making", "ready", "deleting"] = "making"
-    by: str = ""
-    who: str = ""
     # `host:path` of the file that it was made from: whoever changed the name in it is understood all the same.
     file: str = ""
-    asked_at: float = 0.0
     head: str = ""
     secrets: str = ""
     code: CodeRecord | None = None
-    mounts: dict[str, Mount] = {}
+    mounts: dict[str, ClusterMount] = msgspec.field(default_factory=dict)
     worker_boot: Boot = Boot()
     # What Ray believes that a node of each kind has.
-    has: dict[str, dict[str, float]] = {}
+    has: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
 
-    def kind(self, name: str) -> Kind:
+    def kind(self, name: str) -> NodeKind:
         return next((kind for kind in self.spec.workers if kind.name == name), self.spec.head)
 
     @property
@@ -79,7 +72,7 @@ class HeadPlace(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     kind: str
     tags: dict[str, str] = {}
@@ -95,7 +88,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     goes_in_s: float = -1.0
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     command: str
     # The head that it was given to. On another one nobody knows it any more.
@@ -126,45 +119,18 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Clusters:
+class Clusters(Records[Cluster]):
     """The clusters of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-        self.bucket = workspace.bucket
-        self.hands = Hands(workspace)
-        # Records that could not be read, and why.
-        self.damaged: dict[str, str] = {}
-
-    def create(self, cluster: Cluster) -> Cluster:
-        """Raises Exists."""
-        fresh = msgspec.structs.replace(cluster, by=mark_of_this_process())
-        self.bucket.create(_key(cluster.name), msgspec.json.encode(fresh))
-        return fresh
-
-    def write(self, cluster: Cluster) -> Cluster:
-        fresh = msgspec.structs.replace(cluster, by=mark_of_this_process())
-        self.bucket.put(_key(cluster.name), msgspec.json.encode(fresh), durable=True)
-        return fresh
-
-    def find(self, name: str) -> Cluster | None:
-        try:
-            return decoded(self.bucket.get(_key(name)), Cluster, _key(name))
-        except Missing:
-            return None
-
-    def names(self) -> list[str]:
-        return [child.removesuffix(".json") for child in self.bucket.children("clusters/") if child.endswith(".json")]
-
-    def all(self) -> Sequence[Cluster]:
-        """All that can be read; the others are in `damaged`."""
-        return readable(self.names(), self.find, self.damaged)
+        super().__init__(workspace, "clusters", Cluster)
+        self.machine_records = MachineRecords(workspace)
 
     def forget(self, cluster: Cluster) -> None:
         """Everything about it; the record last, so that one cut short is found again."""
         for entry in list(self.bucket.list(f"clusters/{cluster.name}/")):
             self.bucket.delete(entry.key)
-        self.bucket.delete(_key(cluster.name))
+        self.bucket.delete(self.key(cluster.name))
 
     # What is below
 
@@ -190,7 +156,7 @@ class Clusters:
         """All that can be read; the others are in `damaged`."""
         names = self.bucket.children(f"clusters/{cluster}/{part}/")
         damaged: dict[str, str] = {}
-        found = readable(names, lambda name: self.get(cluster, part, name, kind), damaged)
+        found = read_all(names, lambda name: self.get(cluster, part, name, kind), damaged)
         self.damaged.update({f"{cluster}/{part}/{name}": why for name, why in damaged.items()})
         return found
 
@@ -206,7 +172,3 @@ class Clusters:
 
     def tell_head(self, cluster: str, place: HeadPlace) -> None:
         self.bucket.put(f"clusters/{cluster}/head.json", msgspec.json.encode(place), durable=True)
-
-
-def _key(name: str) -> str:
-    return f"clusters/{name}.json"

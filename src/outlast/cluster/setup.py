@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from outlast.agent.code import fetch_code
-from outlast.cluster.place import Place
-from outlast.cluster.record import Cluster, Mount
+from outlast.cluster.paths import NodePaths
+from outlast.cluster.record import Cluster, ClusterMount
 from outlast.errors import OutlastError
-from outlast.workspace.blobs import blob_key
-from outlast.workspace.bucket import Bucket
+from outlast.store.blobs import blob_key
+from outlast.store.bucket import Bucket
 
 _TAIL = 4000
 
@@ -27,7 +27,7 @@ class Tell(Protocol):
     def __call__(self, phase: str, why: str = "", goes_in_s: float = -1.0) -> None: ...
 
 
-def bring(bucket: Bucket, cluster: Cluster, place: Place, secrets: Mapping[str, str]) -> None:
+def bring(bucket: Bucket, cluster: Cluster, place: NodePaths, secrets: Mapping[str, str]) -> None:
     """The code and the files. Raises OutlastError."""
     if cluster.code is not None:
         fetch_code(bucket, cluster.code, place.code)
@@ -40,13 +40,13 @@ def bring(bucket: Bucket, cluster: Cluster, place: Place, secrets: Mapping[str, 
             _write(target, _body(bucket, mount, secrets), mount)
 
 
-def _body(bucket: Bucket, mount: Mount, secrets: Mapping[str, str]) -> bytes:
+def _body(bucket: Bucket, mount: ClusterMount, secrets: Mapping[str, str]) -> bytes:
     if mount.secret:
         return base64.b64decode(secrets[mount.secret])
     return bucket.get(blob_key(mount.blob))
 
 
-def _write(path: str, body: bytes, mount: Mount) -> None:
+def _write(path: str, body: bytes, mount: ClusterMount) -> None:
     mode = 0o600 if mount.secret else 0o755 if mount.executable else 0o644
     draft = f"{path}.outlast"
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -58,7 +58,7 @@ def _write(path: str, body: bytes, mount: Mount) -> None:
 
 def run_phases(
     phases: Sequence[tuple[str, Sequence[str]]],
-    place: Place,
+    place: NodePaths,
     variables: Mapping[str, str],
     *,
     tell: Tell,
@@ -82,9 +82,9 @@ def run_phases(
                 file.write(command)
 
 
-def _run(words: Sequence[str], workdir: str, variables: Mapping[str, str], what: str) -> None:
+def _run(argv: Sequence[str], workdir: str, variables: Mapping[str, str], what: str) -> None:
     answer = subprocess.run(
-        words,
+        argv,
         cwd=workdir,
         env=dict(variables),
         stdin=subprocess.DEVNULL,

@@ -19,25 +19,25 @@ from contextlib import ExitStack
 import msgspec
 
 from outlast.agent import container, oci
-from outlast.clouds.cloud import Machine, Workshop
+from outlast.clouds.cloud import InteractiveCloud, Machine
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.cluster import broker, reach
+from outlast.cluster import broker, volume_checks
 from outlast.cluster.boot import boot
 from outlast.cluster.down import delete_machine, take_down
 from outlast.cluster.raystart import resources
-from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, Clusters, Mount, NodeState
+from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, ClusterMount, Clusters, NodeState
+from outlast.code.bundle import git_record, pack, store
+from outlast.code.record import CodeRecord
 from outlast.errors import CloudError, Exists, NotFound, OutlastError, SpecError, UsageError
 from outlast.machines import sshfiles
-from outlast.machines.make import Wish, make
-from outlast.spec.cluster import ClusterSpec, Kind
-from outlast.workspace.blobs import put_blob
-from outlast.workspace.bundle import git_record, pack, store
-from outlast.workspace.data import local_path
-from outlast.workspace.hand import Hands
-from outlast.workspace.reach import needs_key
-from outlast.workspace.record import CodeRecord
+from outlast.machines.create import MachineRequest, create_machine
+from outlast.records.machines import MachineRecords
+from outlast.runs.data import local_path
+from outlast.spec.cluster import ClusterSpec, NodeKind
+from outlast.store.access import needs_key
+from outlast.store.blobs import put_blob
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 # As long as the guard of a head tries, three times two minutes on a busy computer, and a little.
 _WAIT_S = {"local": 420.0}
 _WAIT_ELSEWHERE_S = 900.0
@@ -45,7 +45,7 @@ _SECRET_MAX = 60_000
 _MODES = ("root", "userns")
 
 
-class Order(msgspec.Struct, kw_only=True):
+class ClusterOptions(msgspec.Struct, kw_only=True):
     """One `up`: what is asked for, and where its files are."""
 
     spec: ClusterSpec
@@ -56,7 +56,7 @@ class Order(msgspec.Struct, kw_only=True):
     who: str = ""
 
 
-def check(order: Order, cloud: Workshop, workspace_url: str) -> dict[str, dict[str, float]]:
+def check(order: ClusterOptions, cloud: InteractiveCloud, workspace_url: str) -> dict[str, dict[str, float]]:
     """What Ray will believe that each kind of node has. Raises SpecError with everything that is wrong."""
     spec, problems = order.spec, []
     if isinstance(cloud, LocalCloud) and cloud.mode not in _MODES:
@@ -66,7 +66,7 @@ def check(order: Order, cloud: Workshop, workspace_url: str) -> dict[str, dict[s
     if cloud.name != "local" and local_path(workspace_url):
         own = "s3" if cloud.name == "aws" else "gs"
         problems.append(f"workspace: machines of a real cloud cannot see a folder of this computer; use {own}://…")
-    elif needs_key(workspace_url, cloud.name):
+    elif needs_key(workspace_url, cloud.name, os.environ):
         problems.append(f"workspace: machines of {cloud.name} need a store of their own cloud, and not {workspace_url}")
     if isinstance(cloud, LocalCloud) and cloud.mode != "root" and _images(spec):
         problems.append("container: machines of the local cloud have containers in mode `root` alone, which needs root")
@@ -93,7 +93,7 @@ def check(order: Order, cloud: Workshop, workspace_url: str) -> dict[str, dict[s
     return has
 
 
-def _images(spec: ClusterSpec, *kinds: Kind) -> list[str]:
+def _images(spec: ClusterSpec, *kinds: NodeKind) -> list[str]:
     """Of containers, each once."""
     boxes = [kind.container for kind in kinds or (spec.head, *spec.workers)]
     return list(dict.fromkeys(box.image for box in boxes if box is not None))
@@ -117,18 +117,18 @@ def _no_container(image: str) -> str:
     return ""
 
 
-def _here(order: Order, path: str) -> str:
+def _here(order: ClusterOptions, path: str) -> str:
     return os.path.join(order.folder, os.path.expanduser(path))
 
 
 class Up:
     """One run of `up`."""
 
-    def __init__(self, clusters: Clusters, cloud: Workshop, order: Order, *, say: Say) -> None:
+    def __init__(self, clusters: Clusters, cloud: InteractiveCloud, order: ClusterOptions, *, report: Report) -> None:
         self.clusters = clusters
         self.cloud = cloud
         self.order = order
-        self.say = say
+        self.report = report
 
     def run(self) -> Cluster:
         """The cluster, ready. Raises with nothing left behind; whoever is killed on the way leaves it to the reaper."""
@@ -137,7 +137,7 @@ class Up:
         if found is not None:
             return self._adopt(found, has)
         # Where a volume cannot be reached from some zones, its machines are born in the others.
-        spec = reach.checked(self.clusters.workspace, self.cloud, self.order.spec, source=self.order.source)
+        spec = volume_checks.checked(self.clusters.workspace, self.cloud, self.order.spec, source=self.order.source)
         self.order = msgspec.structs.replace(self.order, spec=spec)
         cluster = self._claim(has)
         with ExitStack() as undo:
@@ -148,8 +148,8 @@ class Up:
             return ready
 
     def _undo(self, cluster: Cluster) -> None:
-        self.say("taking down what there is of it")
-        take_down(self.clusters, {self.cloud.name: self.cloud}, cluster, say=self.say)
+        self.report("taking down what there is of it")
+        take_down(self.clusters, {self.cloud.name: self.cloud}, cluster, report=self.report)
 
     def _claim(self, has: Mapping[str, Mapping[str, float]]) -> Cluster:
         spec = self.order.spec
@@ -187,7 +187,7 @@ class Up:
             role="worker",
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
-            volumes=reach.mounts(self.clusters.workspace, cluster.spec),
+            volumes=volume_checks.mounts(self.clusters.workspace, cluster.spec),
             images=_images(cluster.spec, *cluster.spec.workers),
         )
         return self.clusters.write(
@@ -202,12 +202,12 @@ class Up:
             return git_record(code.git, code.ref)
         bundle = pack(_here(self.order, code.path), bytes_max=int(code.size_max_gb * 1e9))
         for left in bundle.left_out:
-            self.say(f"left out of the bundle: {left.path} ({left.why})")
+            self.report(f"left out of the bundle: {left.path} ({left.why})")
         return store(self.clusters.bucket, bundle)
 
-    def _mount(self, path: str, values: dict[str, str]) -> Mount:
+    def _mount(self, path: str, values: dict[str, str]) -> ClusterMount:
         if os.path.isdir(path):
-            return Mount(code=store(self.clusters.bucket, pack(path, exclude=self.order.spec.files_exclude)))
+            return ClusterMount(code=store(self.clusters.bucket, pack(path, exclude=self.order.spec.files_exclude)))
         with open(path, "rb") as file:
             body = file.read()
         executable = os.access(path, os.X_OK)
@@ -215,8 +215,8 @@ class Up:
             # A deploy key, say: it goes the way of the token, and never into the workspace.
             name = f"FILE_{len(values)}"
             values[name] = base64.b64encode(body).decode()
-            return Mount(secret=name)
-        return Mount(blob=put_blob(self.clusters.bucket, body), executable=executable)
+            return ClusterMount(secret=name)
+        return ClusterMount(blob=put_blob(self.clusters.bucket, body), executable=executable)
 
     def _bring_up(self, cluster: Cluster) -> Cluster:
         path = ""
@@ -232,10 +232,10 @@ class Up:
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
             broker=path,
-            volumes=reach.mounts(self.clusters.workspace, cluster.spec),
+            volumes=volume_checks.mounts(self.clusters.workspace, cluster.spec),
             images=_images(cluster.spec, cluster.spec.head),
         )
-        wish = Wish(
+        request = MachineRequest(
             name=cluster.head,
             needs=head.needs(),
             boot=msgspec.structs.replace(
@@ -248,11 +248,13 @@ class Up:
             labels={LABEL_NAME: cluster.name, LABEL_ID: cluster.id},
             purpose=cluster.purpose,
         )
-        self.say(f"launching the head {cluster.head} on {cluster.cloud}")
-        _, hand = make(self.cloud, self.clusters.hands, wish, say=self.say)
+        self.report(f"launching the head {cluster.head} on {cluster.cloud}")
+        _, machine_record = create_machine(self.cloud, self.clusters.machine_records, request, report=self.report)
         self._wait(cluster)
-        hands = self.clusters.hands
-        hands.write(msgspec.structs.replace(hand, phase="ready", until=hands.now() + LEASE_S))
+        machine_records = self.clusters.machine_records
+        machine_records.write(
+            msgspec.structs.replace(machine_record, phase="ready", until=machine_records.now() + LEASE_S)
+        )
         return self.clusters.write(msgspec.structs.replace(cluster, phase="ready"))
 
     def _wait(self, cluster: Cluster) -> None:
@@ -265,7 +267,7 @@ class Up:
             if state is not None:
                 line = state.phase + (f": {state.why}" if state.why else "")
                 if line != told:
-                    self.say(f"{cluster.head}: {line}")
+                    self.report(f"{cluster.head}: {line}")
                 told = line
                 if state.phase == "failed":
                     raise CloudError(f"the head did not come up: {state.why}")
@@ -301,18 +303,20 @@ class Up:
                 f"there is a cluster `{found.name}` already, made by {found.who or 'somebody'} from {found.file}",
                 hint="take another name in this file",
             )
-        if found.phase == "making" and _somebody_is_at_it(self.clusters.hands, found):
+        if found.phase == "creating" and _somebody_is_at_it(self.clusters.machine_records, found):
             raise UsageError(f"somebody brings `{found.name}` up just now: {found.by}", hint="wait for it")
         if found.spec != self.order.spec:
-            self.say("the file has changed; kinds and counts of workers hold from now on, machines that are there stay")
+            self.report(
+                "the file has changed; kinds and counts of workers hold from now on, machines that are there stay"
+            )
         merged = msgspec.structs.replace(
             found, spec=self.order.spec, has={kind: dict(amounts) for kind, amounts in has.items()}
         )
         if self._head_lives(found):
             return self._join(found, merged)
-        self.say(f"the head {found.head} is lost, and every job that ran is lost with it; launching another")
+        self.report(f"the head {found.head} is lost, and every job that ran is lost with it; launching another")
         delete_machine(self.clusters, self.cloud, found, found.head, why="the head was lost")
-        again = msgspec.structs.replace(merged, phase="making", head=_head_name(found.name, found.id))
+        again = msgspec.structs.replace(merged, phase="creating", head=_head_name(found.name, found.id))
         return self._bring_up(self._prepare(self.clusters.write(again)))
 
     def _head_lives(self, cluster: Cluster) -> bool:
@@ -327,14 +331,14 @@ class Up:
     def _join(self, found: Cluster, wanted: Cluster) -> Cluster:
         """The head is there: see that it is ready, and that it can launch machines."""
         if isinstance(self.cloud, LocalCloud) and not broker.answers(found.id):
-            self.say("its broker is gone; starting it again")
+            self.report("its broker is gone; starting it again")
             broker.start(self.cloud, found.id, found.head, found.secrets)
         self._wait(found)
-        hand = self.clusters.hands.find(found.head)
-        if hand is not None and hand.phase != "ready":
-            until = self.clusters.hands.now() + LEASE_S
-            self.clusters.hands.write(msgspec.structs.replace(hand, phase="ready", until=until))
-        self.say(f"`{found.name}` is up already")
+        machine_record = self.clusters.machine_records.find(found.head)
+        if machine_record is not None and machine_record.phase != "ready":
+            until = self.clusters.machine_records.now() + LEASE_S
+            self.clusters.machine_records.write(msgspec.structs.replace(machine_record, phase="ready", until=until))
+        self.report(f"`{found.name}` is up already")
         return self.clusters.write(msgspec.structs.replace(wanted, phase="ready"))
 
 
@@ -342,8 +346,8 @@ def _head_name(cluster: str, cluster_id: str) -> str:
     return f"{cluster[:30].rstrip('-')}-head-{cluster_id}-{secrets.token_hex(2)}"
 
 
-def _somebody_is_at_it(hands: Hands, cluster: Cluster) -> bool:
-    return not hands.without_cluster(cluster.name)
+def _somebody_is_at_it(machine_records: MachineRecords, cluster: Cluster) -> bool:
+    return not machine_records.without_cluster(cluster.name)
 
 
 def file_name(path: str) -> str:

@@ -28,7 +28,7 @@ _ASK_MYSQL = _CLIENT_SSL | 0x0200 | 0x8000 | 0x80000
 _ASK_POSTGRES = struct.pack("!II", 8, 80877103)
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
     """How one step went."""
 
     step: str
@@ -37,34 +37,34 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-def check(login: Login, *, patience_s: float = _PATIENCE_S) -> Iterator[Finding]:
+def check(login: Login, *, patience_s: float = _PATIENCE_S) -> Iterator[CheckStep]:
     """Every step until one fails, each told as soon as it is known."""
     step = "dns"
     try:
         addresses = _resolve(login)
-        yield Finding(step=step, ok=True, said=", ".join(addresses))
+        yield CheckStep(step=step, ok=True, said=", ".join(addresses))
         step = "tcp"
         begun = time.monotonic()
         with _connect(login, patience_s) as plain:
             took_ms = (time.monotonic() - begun) * 1000.0
-            yield Finding(step=step, ok=True, said=f"{login.host}:{login.port} in {took_ms:.1f} ms")
+            yield CheckStep(step=step, ok=True, said=f"{login.host}:{login.port} in {took_ms:.1f} ms")
             step = "tls"
-            yield Finding(step=step, ok=True, said=_encrypt(plain, login))
+            yield CheckStep(step=step, ok=True, said=_encrypt(plain, login))
         step = "login"
         with Session(login) as session:
             version = session.ask("SELECT version()")[0][0]
-            yield Finding(step=step, ok=True, said=f"{login.user}, {str(version).partition(' on ')[0]}")
+            yield CheckStep(step=step, ok=True, said=f"{login.user}, {str(version).partition(' on ')[0]}")
             step = "permissions"
-            yield Finding(step=step, ok=True, said=_try_out(session))
+            yield CheckStep(step=step, ok=True, said=_try_out(session))
             step = "latency"
-            yield Finding(step=step, ok=True, said=_measure(session))
+            yield CheckStep(step=step, ok=True, said=_measure(session))
     except OutlastError as problem:
         if isinstance(problem, DatabaseRefused) and step == "tls":
             step = "login"  # MySQL tells a stranger so before it encrypts
-        yield Finding(step=step, ok=False, said=problem.message, hint=problem.hint)
+        yield CheckStep(step=step, ok=False, said=problem.message, hint=problem.hint)
 
 
-def failure(findings: list[Finding]) -> OutlastError | None:
+def failure(findings: list[CheckStep]) -> OutlastError | None:
     """What the last of them means for an exit code."""
     last = findings[-1]
     if last.ok:

@@ -14,7 +14,7 @@ _PROGRAMS = {"mysql": ("mariadb", "mysql"), "postgres": ("psql",)}
 _PACKAGES = {"mysql": "mariadb-client", "postgres": "postgresql-client"}
 
 
-def run(login: Login, words: tuple[str, ...] = ()) -> int:
+def run(login: Login, argv: tuple[str, ...] = ()) -> int:
     """Its exit code. Raises OutlastError when there is no such program."""
     program = next((found for name in _PROGRAMS[login.engine] if (found := shutil.which(name))), "")
     if not program:
@@ -24,7 +24,7 @@ def run(login: Login, words: tuple[str, ...] = ()) -> int:
     with tempfile.TemporaryDirectory(prefix="outlast-db-") as folder:
         _write(f"{folder}/ca.pem", login.ca)
         line, variables = _mysql(login, folder) if login.engine == "mysql" else _postgres(login, folder)
-        return subprocess.run([program, *line, *words], env={**os.environ, **variables}, check=False).returncode
+        return subprocess.run([program, *line, *argv], env={**os.environ, **variables}, check=False).returncode
 
 
 def _mysql(login: Login, folder: str) -> tuple[list[str], dict[str, str]]:

@@ -17,7 +17,7 @@ _HINT = (
 )
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class ResultDifference(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     undisturbed: float
     drilled: float
@@ -34,10 +34,12 @@ def close(a: float, b: float, tolerance: float) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-12)
 
 
-def differences(undisturbed: Mapping[str, float], drilled: Mapping[str, float], tolerance: float) -> list[Difference]:
+def differences(
+    undisturbed: Mapping[str, float], drilled: Mapping[str, float], tolerance: float
+) -> list[ResultDifference]:
     """The numbers that both have and that are too far apart, the farthest first."""
     found = [
-        Difference(name=name, undisturbed=undisturbed[name], drilled=drilled[name])
+        ResultDifference(name=name, undisturbed=undisturbed[name], drilled=drilled[name])
         for name in undisturbed
         if name in drilled and not close(undisturbed[name], drilled[name], tolerance)
     ]

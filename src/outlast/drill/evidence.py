@@ -7,14 +7,14 @@ import re
 
 import msgspec
 
-from outlast.drill.blows import Blow
-from outlast.drill.steps import Mark, curve_in, last_numbers, marks, numbers, steps_of
+from outlast.drill.injections import Injection
+from outlast.drill.steps import StepMark, curve_in, last_numbers, marks, numbers, steps_of
 from outlast.errors import WorkspaceError
-from outlast.workspace import metrics
-from outlast.workspace.logs import attempts_with_logs
-from outlast.workspace.outputs import OF_ATTEMPT
-from outlast.workspace.state import RunState
-from outlast.workspace.workspace import Workspace
+from outlast.runs import metrics
+from outlast.runs.logs import attempts_with_logs
+from outlast.runs.outputs import OF_ATTEMPT
+from outlast.runs.state import RunState
+from outlast.workspace import Workspace
 
 _OUTPUT_BYTES_MAX = 1 << 20
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?(?![\w.]*\w)")
@@ -22,10 +22,10 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?(?![\w.]*\w)")
 Curves = dict[str, dict[int, float]]
 
 
-class Struck(msgspec.Struct, frozen=True, kw_only=True):
+class Injected(msgspec.Struct, frozen=True, kw_only=True):
     """A blow that was struck. `forced`: its moment did not come in time, and it was struck all the same."""
 
-    blow: Blow
+    blow: Injection
     attempt: int
     at: float
     forced: bool = False
@@ -34,9 +34,9 @@ class Struck(msgspec.Struct, frozen=True, kw_only=True):
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen while it ran, and is in no story: when files of the checkpoint folder changed, by attempt."""
 
-    struck: tuple[Struck, ...] = ()
+    struck: tuple[Injected, ...] = ()
     # Blows that were not struck, and why.
-    missed: tuple[tuple[Blow, str], ...] = ()
+    missed: tuple[tuple[Injection, str], ...] = ()
     changes: dict[int, list[float]] = {}
     written: bool = False
 
@@ -48,7 +48,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     state: RunState
     seen: Seen = Seen()
     # Attempt → the steps that it told of, in order.
-    steps: dict[int, list[Mark]] = {}
+    steps: dict[int, list[StepMark]] = {}
     results: dict[str, float] = {}
     curves: Curves = {}
 
@@ -63,7 +63,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return sum(attempt.saves for attempt in self.state.attempts)
 
     @property
-    def last_mark(self) -> Mark | None:
+    def last_mark(self) -> StepMark | None:
         told = [mark for marks in self.steps.values() for mark in marks]
         return max(told, key=lambda mark: mark.step, default=None)
 
@@ -75,7 +75,7 @@ def gather(workspace: Workspace, run: str, seen: Seen) -> Evidence:
     logged = {n: metrics.read(workspace.bucket, run, n) for n in metrics.attempts_with_metrics(workspace.bucket, run)}
     told = {n: [m for at, text in pieces for m in marks(text, at=at)] for n, pieces in texts.items()}
     if logged:
-        told = {n: [Mark(word="step", step=row.step, at=row.at) for row in rows] for n, rows in logged.items()}
+        told = {n: [StepMark(word="step", step=row.step, at=row.at) for row in rows] for n, rows in logged.items()}
     numbers_of = sorted(told)
     steps = dict(zip(numbers_of, steps_of([told[n] for n in numbers_of]), strict=True))
     whole = {n: "".join(text for _, text in pieces) for n, pieces in texts.items()}
@@ -109,7 +109,7 @@ def _curves(workspace: Workspace, run: str, state: RunState) -> Curves:
     return {name: {point.step: point.value for point in points} for name, points in series.items()}
 
 
-def _curves_of_logs(whole: dict[int, str], steps: dict[int, list[Mark]]) -> Curves:
+def _curves_of_logs(whole: dict[int, str], steps: dict[int, list[StepMark]]) -> Curves:
     word = next((marks[0].word for marks in steps.values() if marks), "")
     curves: Curves = {}
     for attempt in sorted(whole) if word else ():

@@ -39,6 +39,9 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     leave_s: float | None = None
     exit_code: int | None = None
     outcome: str = ""
+    # Whether it wrote to its checkpoint folder after the notice, and why that state was not committed.
+    saved_after_notice: bool = False
+    unsaved: str = ""
 
     @property
     def repeated_steps(self) -> int | None:
@@ -47,7 +50,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.last_step - self.first_step + 1)
 
 
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
+class DrillPrices(msgspec.Struct, frozen=True, kw_only=True):
     """What an hour of useful work costs, on spot and on demand."""
 
     mean_life_s: float
@@ -67,11 +70,11 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
 
 def prices(
     *, mean_life_s: float, recovery_s: float, lost_s: float, spot_usd_per_hour: float, on_demand_usd_per_hour: float
-) -> Prices:
+) -> DrillPrices:
     """Every machine lives for `mean_life_s` on average, of which the recovery before and the work lost at its end are
     no use: of each hour paid, 1 - (recovery + lost) / life is."""
     useful = 1 - (recovery_s + lost_s) / mean_life_s
-    return Prices(
+    return DrillPrices(
         mean_life_s=mean_life_s,
         recovery_s=recovery_s,
         lost_s=lost_s,

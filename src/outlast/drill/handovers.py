@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from outlast.drill.evidence import Evidence
 from outlast.drill.findings import Handover
-from outlast.drill.steps import Mark
-from outlast.workspace.state import Attempt, Checkpoint
+from outlast.drill.steps import StepMark
+from outlast.runs.state import Attempt, Checkpoint
 
 # Changes of the checkpoint folder this close to each other are one save.
 _ONE_SAVE_S = 0.4
@@ -48,6 +48,9 @@ def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
         leave_s=_leave_s(before),
         exit_code=before.exit_code,
         outcome=before.outcome,
+        saved_after_notice=bool(before.noticed_at)
+        and any(at > before.noticed_at for at in evidence.seen.changes.get(before.number, [])),
+        unsaved=before.unsaved,
     )
 
 
@@ -62,7 +65,7 @@ def _beginning(evidence: Evidence) -> int | None:
 
 
 def _held_steps(
-    evidence: Evidence, committed: Checkpoint | None, told: list[Mark]
+    evidence: Evidence, committed: Checkpoint | None, told: list[StepMark]
 ) -> tuple[int | None, int | None, bool]:
     """The step that a checkpoint holds at least and the one that it may hold: as its name says, else what was told
     before its files began to be written, and before they were written last. And whether its name says it."""
@@ -77,7 +80,7 @@ def _held_steps(
     return _told_by(marks, _began(changes)), _told_by(marks, changes[-1]), False
 
 
-def _told_by(marks: list[Mark], at: float) -> int | None:
+def _told_by(marks: list[StepMark], at: float) -> int | None:
     return next((mark.step for mark in reversed(marks) if mark.at <= at - _LAG_S), None)
 
 

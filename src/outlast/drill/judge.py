@@ -9,9 +9,9 @@ import msgspec
 
 from outlast.drill.compare import compared
 from outlast.drill.evidence import Evidence
-from outlast.drill.findings import Finding, Handover, Prices
+from outlast.drill.findings import DrillPrices, Finding, Handover
 from outlast.drill.handovers import handovers
-from outlast.drill.resumes import Case, resumes, right_step
+from outlast.drill.resume_check import Case, resumes, right_step
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import Spec
 
@@ -38,6 +38,7 @@ def judge(
     )
     found = [finishes(drilled), resumes(case), right_step(case), work_lost(spec, drilled, passed)]
     found += last_save(passed, grace_s)
+    found.append(saved_after_notice(passed))
     found.append(on_sigterm(passed))
     found.append(_moments(drilled))
     if undisturbed is not None and drilled.state.ending == "finished":
@@ -127,6 +128,25 @@ def _fits(question: str, took_s: float, *, cut: bool, window_s: float, grace_s: 
     return Finding(question=question, verdict="fail" if window_s >= grace_s else "warn", answer=answer, hint=hint)
 
 
+def saved_after_notice(passed: list[Handover]) -> Finding:
+    """Judge the promise that a checkpoint which is written after the notice counts."""
+    question = "saved after the notice"
+    noticed = [h for h in passed if h.notice]
+    if not noticed:
+        return Finding(question=question, verdict="skip", answer="no preemption came with a notice")
+    lost = [h for h in noticed if h.unsaved]
+    if any(h.saved_after_notice for h in lost):
+        hint = "write to a temporary name and rename; let the handler of SIGTERM set a flag, and save after the step"
+        answer = f"attempt {lost[0].attempt} wrote a checkpoint that was not committed: {lost[0].unsaved}"
+        return Finding(question=question, verdict="fail", answer=answer, hint=hint)
+    if lost:
+        hint = "handle SIGTERM: save, and exit"
+        return Finding(question=question, verdict="warn", answer=f"not committed: {lost[0].unsaved}", hint=hint)
+    saved = sum(h.saved_after_notice for h in noticed)
+    answer = f"{saved} of {len(noticed)} times, and committed" if saved else "it saves nothing on SIGTERM"
+    return Finding(question=question, verdict="pass" if saved else "note", answer=answer)
+
+
 def on_sigterm(passed: list[Handover]) -> Finding:
     question = "on SIGTERM"
     codes = sorted({h.exit_code for h in passed if h.notice and h.exit_code is not None})
@@ -161,7 +181,7 @@ def _moments(drilled: Evidence) -> Finding:
     return Finding(question=question, verdict="note" if told else "pass", answer=answer)
 
 
-def cost(figures: Prices) -> Finding:
+def cost(figures: DrillPrices) -> Finding:
     question = f"cost at a mean life of {describe_s(figures.mean_life_s)}"
     per_hour = figures.spot_usd_per_useful_hour
     lost = f"{describe_s(figures.recovery_s)} to recover and {describe_s(figures.lost_s)} of work at each preemption"
@@ -190,10 +210,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     passed: bool = False
     findings: list[Finding] = []
     handovers: list[Handover] = []
-    prices: Prices | None = None
+    prices: DrillPrices | None = None
 
 
-def report(drilled: Evidence, undisturbed: Evidence | None, findings: list[Finding], figures: Prices | None) -> Report:
+def report(
+    drilled: Evidence, undisturbed: Evidence | None, findings: list[Finding], figures: DrillPrices | None
+) -> Report:
     return Report(
         run=drilled.run,
         undisturbed_run=undisturbed.run if undisturbed else "",

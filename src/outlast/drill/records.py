@@ -10,8 +10,8 @@ import msgspec
 from outlast.drill.evidence import Curves, Evidence
 from outlast.drill.judge import Report
 from outlast.errors import Missing, NoSuchRun
-from outlast.workspace.codec import decoded
-from outlast.workspace.workspace import Workspace
+from outlast.store.codec import decoded
+from outlast.workspace import Workspace
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ _IDLE = re.compile(
 )
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class StepMark(msgspec.Struct, frozen=True, kw_only=True):
     """A step that the program told of, no later than `at`."""
 
     word: str
@@ -38,15 +38,15 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None = None
 
 
-def marks(text: str, *, at: float) -> list[Mark]:
+def marks(text: str, *, at: float) -> list[StepMark]:
     """The steps in some lines of output; one for each word in a line."""
-    found: list[Mark] = []
+    found: list[StepMark] = []
     for line in text.splitlines():
         told: set[str] = set()
         for name, step, total in _told(line):
             if name not in told:
                 told.add(name)
-                found.append(Mark(word=name, step=int(step), at=at, total=int(total) if total else None))
+                found.append(StepMark(word=name, step=int(step), at=at, total=int(total) if total else None))
     return found
 
 
@@ -65,14 +65,14 @@ def _word(word: str) -> str:
     return re.sub(r"[_-]|s$", "", word.lower()).removeprefix("global")
 
 
-def steps_of(attempts: Sequence[Sequence[Mark]]) -> list[list[Mark]]:
+def steps_of(attempts: Sequence[Sequence[StepMark]]) -> list[list[StepMark]]:
     """The marks of the one word that counts best: the finest of those that only go up within an attempt.
 
     Steps of a batch begin anew in each epoch, and a total is told once: neither counts.
     """
-    words = {mark.word for marks in attempts for mark in marks}
+    argv = {mark.word for marks in attempts for mark in marks}
     best: tuple[int, str] = (0, "")
-    for word in sorted(words):
+    for word in sorted(argv):
         series = [_without_lead([m for m in marks if m.word == word]) for marks in attempts]
         pairs = [(a.step, b.step) for marks in series for a, b in itertools.pairwise(marks)]
         if sum(a > b for a, b in pairs) <= len(pairs) // 50:
@@ -80,14 +80,14 @@ def steps_of(attempts: Sequence[Sequence[Mark]]) -> list[list[Mark]]:
     return [_without_lead([m for m in marks if m.word == best[1]]) for marks in attempts]
 
 
-def _without_lead(marks: list[Mark]) -> list[Mark]:
+def _without_lead(marks: list[StepMark]) -> list[StepMark]:
     """`steps: 1000` at the head of the output is a setting and no step."""
     while len(marks) > 1 and marks[0].step > marks[1].step:
         marks = marks[1:]
     return marks
 
 
-def progress_of(marks: Iterable[Mark], *, last: Mark | None = None) -> float | None:
+def progress_of(marks: Iterable[StepMark], *, last: StepMark | None = None) -> float | None:
     """The part that is done: from `12/60`, or against the last step of an undisturbed run, if it counted the same."""
     for mark in reversed(list(marks)):
         total = last.step if last is not None and last.word == mark.word else mark.total

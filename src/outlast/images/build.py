@@ -10,22 +10,22 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from outlast.clouds.cloud import Image, Machine, Workshop
+from outlast.clouds.cloud import Image, InteractiveCloud, Machine
 from outlast.errors import SpecError
-from outlast.images.builder import PURPOSE, Builder, Wishes, find_built
+from outlast.images.builder import PURPOSE, Builder, BuildOptions, find_built
 from outlast.images.recipe import Recipe
-from outlast.images.records import RecipeRecord, Records
+from outlast.images.records import ImageRecords, RecipeRecord
 from outlast.images.remote import StepFailed
-from outlast.machines.bill import close
-from outlast.workspace.hand import Hands, name_of_this_process
-from outlast.workspace.lease import Lease
-from outlast.workspace.workspace import Workspace
+from outlast.machines.billing import close
+from outlast.records.machines import MachineRecords
+from outlast.store.lease import Lease, process_name
+from outlast.workspace import Workspace
 
 # After this long without a word from whoever builds, somebody else may begin.
 _TTL_S = 30.0
 
 
-def check_cloud(cloud: Workshop, recipe: Recipe) -> None:
+def check_cloud(cloud: InteractiveCloud, recipe: Recipe) -> None:
     """What this cloud cannot do for this recipe, said before anything is launched. Raises SpecError."""
     problems: list[str] = []
     mode = str(getattr(cloud, "mode", ""))
@@ -42,30 +42,30 @@ def check_cloud(cloud: Workshop, recipe: Recipe) -> None:
         raise SpecError(problems, source=recipe.source, hint="use mode `root` or `userns`: see `outlast doctor`")
 
 
-class Order:
+class BuildRequest:
     """The wish for one image."""
 
     def __init__(
         self,
         workspace: Workspace,
-        cloud: Workshop,
+        cloud: InteractiveCloud,
         recipe: Recipe,
         *,
         who: str,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         show: Callable[[str], None],
-        wishes: Wishes = Wishes(),  # noqa: B008 - frozen
+        wishes: BuildOptions = BuildOptions(),  # noqa: B008 - frozen
     ) -> None:
         """`say` is for progress, `show` for the output of the steps."""
         self.workspace = workspace
         self.cloud = cloud
         self.recipe = recipe
         self.who = who
-        self.say = say
+        self.report = report
         self.show = show
         self.wishes = wishes
-        self.records = Records(workspace)
-        self.lease = Lease(workspace.bucket, f"image-{recipe.digest}", who=name_of_this_process(), ttl_s=_TTL_S)
+        self.records = ImageRecords(workspace)
+        self.lease = Lease(workspace.bucket, f"image-{recipe.digest}", who=process_name(), ttl_s=_TTL_S)
         self.pause_s = 0.2 if "://" not in workspace.url else 3.0
 
     def ensure(self) -> Image:
@@ -93,7 +93,7 @@ class Order:
                 self.recipe,
                 lease=self.lease,
                 who=self.who,
-                say=self.say,
+                report=self.report,
                 show=self.show,
                 wishes=self.wishes,
             ).build()
@@ -125,7 +125,7 @@ class Order:
         holder = self.lease.holder()
         if holder is None:
             return None
-        self.say(f"`{self.recipe.image}` is being built by {holder.who}; waiting for it")
+        self.report(f"`{self.recipe.image}` is being built by {holder.who}; waiting for it")
         shown = 0
         while True:
             now = self.lease.holder()
@@ -146,20 +146,22 @@ class Order:
 
     def _tidy(self) -> None:
         """Delete what killed builds have left: builders of this recipe, and records of those that are gone."""
-        hands = Hands(self.workspace)
-        for hand in hands.all():
-            if hand.purpose != PURPOSE or hand.cloud != self.cloud.name:
+        machine_records = MachineRecords(self.workspace)
+        for machine_record in machine_records.all():
+            if machine_record.purpose != PURPOSE or machine_record.cloud != self.cloud.name:
                 continue
-            view = hands.view(hand.name)
+            view = machine_records.view(machine_record.name)
             # We hold the lease: whoever else made a builder for this digest has lost it.
-            ours = hand.name.startswith(f"image-{self.recipe.digest[:12]}-") and hand.phase != "ready"
+            ours = (
+                machine_record.name.startswith(f"image-{self.recipe.digest[:12]}-") and machine_record.phase != "ready"
+            )
             if ours or view is None or view.abandoned:
-                close(self.cloud, hands, hand)
-                self.cloud.delete(hand.name)
-                hands.remove(hand.name)
+                close(self.cloud, machine_records, machine_record)
+                self.cloud.delete(machine_record.name)
+                machine_records.remove(machine_record.name)
 
 
-def built_from(cloud: Workshop, images: Sequence[Image]) -> dict[str, list[Machine]]:
+def built_from(cloud: InteractiveCloud, images: Sequence[Image]) -> dict[str, list[Machine]]:
     """Machines by the image that they were made from."""
     names = {image.name for image in images}
     found: dict[str, list[Machine]] = {}

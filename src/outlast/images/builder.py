@@ -15,18 +15,18 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_HAND, LABEL_WORKSPACE, Boot, Image, Machine, Workshop
+from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Boot, Image, InteractiveCloud, Machine
 from outlast.errors import BadRequest, CloudError, NoCapacity, NotFound, OutlastError, OverQuota, StoreUnreachable
 from outlast.images import scrub, steps
 from outlast.images.recipe import Recipe
-from outlast.images.records import BuildLog, Failure, Records, Result
+from outlast.images.records import BuildFailure, BuildLog, BuildResult, ImageRecords
 from outlast.images.remote import Remote, StepFailed, paths
 from outlast.machines import sshfiles
-from outlast.machines.bill import close
+from outlast.machines.billing import close
+from outlast.records.machines import MachineRecord, MachineRecords
 from outlast.spec.quantity import describe_s
-from outlast.workspace.hand import Hand, Hands
-from outlast.workspace.lease import Lease
-from outlast.workspace.workspace import Workspace
+from outlast.store.lease import Lease
+from outlast.workspace import Workspace
 
 LABEL_RECIPE = "outlast-recipe"
 LABEL_IMAGE = "outlast-image"
@@ -38,7 +38,7 @@ _LOG_S = 0.5
 _MARGIN_S = 1800.0
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class BuildOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What whoever builds wants besides the recipe."""
 
     keep: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
-def find_built(cloud: Workshop, recipe: Recipe) -> Image | None:
+def find_built(cloud: InteractiveCloud, recipe: Recipe) -> Image | None:
     """The image of this recipe, if the cloud has it: what a record says of one that was deleted does not count."""
     for image in cloud.images():
         if image.name == recipe.image and image.labels.get(LABEL_RECIPE) == recipe.digest:
@@ -61,31 +61,31 @@ class Builder:
     def __init__(
         self,
         workspace: Workspace,
-        cloud: Workshop,
+        cloud: InteractiveCloud,
         recipe: Recipe,
         *,
         lease: Lease,
         who: str,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         show: Callable[[str], None],
-        wishes: Wishes,
+        wishes: BuildOptions,
     ) -> None:
         self.workspace = workspace
         self.cloud = cloud
         self.recipe = recipe
         self.lease = lease
         self.who = who
-        self.say = say
+        self.report = report
         self.show = show
         self.wishes = wishes
-        self.records = Records(workspace)
-        self.hands = Hands(workspace)
+        self.records = ImageRecords(workspace)
+        self.machine_records = MachineRecords(workspace)
         self.log = BuildLog(self.records, recipe.digest)
 
     def build(self) -> Image:
         """The image, new. Raises StepFailed for what the recipe does, CloudError."""
         began = time.monotonic()
-        hand = Hand(
+        machine_record = MachineRecord(
             name=f"image-{self.recipe.digest[:12]}-e{self.lease.epoch}-{self.workspace.id[:6]}",
             id=self.workspace.ids(),
             cloud=self.cloud.name,
@@ -95,17 +95,17 @@ class Builder:
             image=self.recipe.base,
         )
         with ExitStack() as last:
-            last.push(functools.partial(self._clear_up, hand))
-            last.enter_context(self._beating(hand))
+            last.push(functools.partial(self._clear_up, machine_record))
+            last.enter_context(self._beating(machine_record))
             # The record goes first: a machine launched before it would be unknown to the reaper, and paid for.
-            self.hands.create(hand)
-            machine = self._launch(hand)
+            self.machine_records.create(machine_record)
+            machine = self._launch(machine_record)
             scrubbed = self._furnish(machine)
-            image = self._freeze(hand)
+            image = self._freeze(machine_record)
         cost = self._cost(machine)
         self.records.write_result(
             self.recipe.digest,
-            Result(
+            BuildResult(
                 image=image.name,
                 who=self.who,
                 built_at=self.workspace.clock(),
@@ -115,11 +115,11 @@ class Builder:
                 scrubbed=scrubbed,
             ),
         )
-        self._delete(hand)
+        self._delete(machine_record)
         return image
 
     @contextmanager
-    def _beating(self, hand: Hand) -> Iterator[None]:
+    def _beating(self, machine_record: MachineRecord) -> Iterator[None]:
         """Say again and again that we are at it, to those who wait and to the reaper."""
         over = threading.Event()
 
@@ -130,8 +130,8 @@ class Builder:
                     self.log.flush()
                     if time.monotonic() - beaten_at > _BEAT_S:
                         beaten_at = time.monotonic()
-                        if self.lease.renew() and self.hands.find(hand.name) is not None:
-                            self.hands.write(hand)
+                        if self.lease.renew() and self.machine_records.find(machine_record.name) is not None:
+                            self.machine_records.write(machine_record)
                 except StoreUnreachable:
                     continue  # passing; if it is not, the build itself will say so
 
@@ -143,7 +143,7 @@ class Builder:
             over.set()
             thread.join()
 
-    def _launch(self, hand: Hand) -> Machine:
+    def _launch(self, machine_record: MachineRecord) -> Machine:
         spec = self.recipe.spec.machine
         needs = msgspec.structs.replace(spec.needs(spot=spec.spot), image=self.recipe.base)
         offers = self.cloud.offers(needs)
@@ -159,18 +159,18 @@ class Builder:
         )
         labels = {
             LABEL_WORKSPACE: self.workspace.id,
-            LABEL_HAND: hand.id,
+            LABEL_MACHINE: machine_record.id,
             LABEL_IMAGE: self.recipe.image,
             LABEL_RECIPE: self.recipe.digest,
         }
         refusal: CloudError | None = None
         for offer in offers:
             try:
-                machine = self.cloud.launch(offer, hand.name, boot=boot, labels=labels)
+                machine = self.cloud.launch(offer, machine_record.name, boot=boot, labels=labels)
             except (NoCapacity, OverQuota) as problem:
                 refusal = problem
                 continue
-            self.say(f"builder {hand.name}: {offer.type} in {offer.zone}, from `{self.recipe.base}`")
+            self.report(f"builder {machine_record.name}: {offer.type} in {offer.zone}, from `{self.recipe.base}`")
             return machine
         assert refusal is not None
         raise refusal
@@ -214,19 +214,21 @@ class Builder:
         remote.ask(scrub.removal(), input=paths([find.path for find in doomed]))
         return tuple(find.path for find in doomed)
 
-    def _freeze(self, hand: Hand) -> Image:
+    def _freeze(self, machine_record: MachineRecord) -> Image:
         if not self.lease.renew():
             raise OutlastError(
                 "somebody else builds the same image meanwhile: this computer was silent for too long",
                 hint="build again: it waits for the other build, or finds its image",
             )
         self._begin("stop and snapshot")
-        self.cloud.stop(hand.name)
+        self.cloud.stop(machine_record.name)
         spec = self.recipe.spec
         labels = {LABEL_WORKSPACE: self.workspace.id, LABEL_RECIPE: self.recipe.digest, "outlast-who": _label(self.who)}
         note = f"built by {self.who} from {self.recipe.base}"
         try:
-            image = self.cloud.snapshot(hand.name, self.recipe.image, family=spec.name, labels=labels, note=note)
+            image = self.cloud.snapshot(
+                machine_record.name, self.recipe.image, family=spec.name, labels=labels, note=note
+            )
         except BadRequest:
             # The same recipe in another workspace, at the same time: its image is as good as ours.
             image_ = find_built(self.cloud, self.recipe)
@@ -244,29 +246,31 @@ class Builder:
 
     # Leaving
 
-    def _clear_up(self, hand: Hand, _kind: object, problem: BaseException | None, _trace: object) -> None:
+    def _clear_up(
+        self, machine_record: MachineRecord, _kind: object, problem: BaseException | None, _trace: object
+    ) -> None:
         """A build that did not work: remember why, delete the builder, or keep it and say so."""
         if problem is None:
             return
         said = problem.message if isinstance(problem, OutlastError) else type(problem).__name__
         self._note_failure(said, problem)
         if self.wishes.keep_on_failure_s and isinstance(problem, StepFailed):
-            until = self.hands.now() + self.wishes.keep_on_failure_s
-            self.hands.write(msgspec.structs.replace(hand, phase="ready", until=until))
-            self.say(
-                f"the builder is kept for {describe_s(self.wishes.keep_on_failure_s)}, and costs meanwhile: "
-                f"`outlast machine ssh {hand.name}`; `outlast machine delete {hand.name}` when you have seen enough"
-            )
+            until = self.machine_records.now() + self.wishes.keep_on_failure_s
+            self.machine_records.write(msgspec.structs.replace(machine_record, phase="ready", until=until))
+            name, kept = machine_record.name, describe_s(self.wishes.keep_on_failure_s)
+            self.report(f"the builder keeps running, and billing, for {kept}: `outlast machine ssh {name}`")
+            self.report(f"to stop it earlier: `outlast machine delete {name}`")
             return
         try:
-            self._delete(hand)
+            self._delete(machine_record)
         except OutlastError as another:
-            self.say(f"the builder {hand.name} could not be deleted: {another.message}; `outlast reap` will find it")
+            name = machine_record.name
+            self.report(f"could not delete the builder {name}: {another.message}; `outlast reap` deletes it later")
 
     def _note_failure(self, said: str, problem: BaseException) -> None:
         hint = problem.hint if isinstance(problem, OutlastError) else ""
         step = problem.step if isinstance(problem, StepFailed) else ""
-        failure = Failure(
+        failure = BuildFailure(
             why=said, hint=hint, step=step, epoch=self.lease.epoch, who=self.who, at=self.workspace.clock()
         )
         try:
@@ -274,19 +278,19 @@ class Builder:
             self.log.flush()
             self.records.write_failure(self.recipe.digest, failure)
         except StoreUnreachable as another:
-            self.say(f"the failure could not be recorded: {another.message}")
+            self.report(f"the failure could not be recorded: {another.message}")
 
-    def _delete(self, hand: Hand) -> None:
-        close(self.cloud, self.hands, hand)
-        self.cloud.delete(hand.name)
-        self.hands.remove(hand.name)
+    def _delete(self, machine_record: MachineRecord) -> None:
+        close(self.cloud, self.machine_records, machine_record)
+        self.cloud.delete(machine_record.name)
+        self.machine_records.remove(machine_record.name)
         self.log.flush()
 
     def _begin(self, title: str) -> None:
         self._progress(f"── {title}")
 
     def _progress(self, text: str) -> None:
-        self.say(text)
+        self.report(text)
         self.log.write(text)
 
     def _output(self, line: str) -> None:

@@ -15,8 +15,8 @@ import msgspec
 
 from outlast.errors import Exists, Missing
 from outlast.spec.spec import ImageSpec
-from outlast.workspace.codec import decoded
-from outlast.workspace.workspace import Workspace
+from outlast.store.codec import decoded
+from outlast.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class RecipeRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: float = 0.0
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     who: str = ""
     built_at: float = 0.0
@@ -45,7 +45,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     scrubbed: tuple[str, ...] = ()
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class BuildFailure(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     hint: str = ""
     step: str = ""
@@ -55,7 +55,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class Records:
+class ImageRecords:
     """The records of one workspace, by digest."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -68,18 +68,18 @@ class Records:
     def recipe(self, digest: str) -> RecipeRecord | None:
         return self._read(f"images/{digest}/recipe.json", RecipeRecord)
 
-    def write_result(self, digest: str, result: Result) -> None:
+    def write_result(self, digest: str, result: BuildResult) -> None:
         self.bucket.put(f"images/{digest}/result.json", msgspec.json.encode(result), durable=True)
         self.bucket.delete(f"images/{digest}/failure.json")
 
-    def result(self, digest: str) -> Result | None:
-        return self._read(f"images/{digest}/result.json", Result)
+    def result(self, digest: str) -> BuildResult | None:
+        return self._read(f"images/{digest}/result.json", BuildResult)
 
-    def write_failure(self, digest: str, failure: Failure) -> None:
+    def write_failure(self, digest: str, failure: BuildFailure) -> None:
         self.bucket.put(f"images/{digest}/failure.json", msgspec.json.encode(failure), durable=True)
 
-    def failure(self, digest: str) -> Failure | None:
-        return self._read(f"images/{digest}/failure.json", Failure)
+    def failure(self, digest: str) -> BuildFailure | None:
+        return self._read(f"images/{digest}/failure.json", BuildFailure)
 
     def log(self, digest: str) -> str:
         try:
@@ -100,7 +100,7 @@ class Records:
 class BuildLog:
     """The output of a build: for whoever watches now, and for the workspace."""
 
-    def __init__(self, records: Records, digest: str) -> None:
+    def __init__(self, records: ImageRecords, digest: str) -> None:
         self.key = f"images/{digest}/build.log"
         self.bucket = records.bucket
         self.lines: list[str] = []

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from outlast.clouds.cloud import Workshop
+from outlast.clouds.cloud import InteractiveCloud
 from outlast.errors import CloudError, CloudUnreachable, OutlastError
 from outlast.images import steps
 from outlast.images.steps import Step
@@ -41,7 +41,7 @@ class TimeIsUp(StepFailed):
 class Remote:
     """One builder. `deadline` is by the monotonic clock and for everything that is done there."""
 
-    def __init__(self, cloud: Workshop, name: str, *, deadline: float, write: Callable[[str], None]) -> None:
+    def __init__(self, cloud: InteractiveCloud, name: str, *, deadline: float, write: Callable[[str], None]) -> None:
         self.cloud = cloud
         self.name = name
         self.deadline = deadline
@@ -59,7 +59,7 @@ class Remote:
             time.sleep(0.05 if self.cloud.name == "local" else 2.0)
         if machine.status != "running":
             raise CloudError(f"the builder {self.name} is {machine.status}: {machine.why or 'nobody says why'}")
-        self.link.words()
+        self.link.argv()
         self.shares_software = self._shares_our_root()
 
     def _shares_our_root(self) -> bool:
@@ -99,8 +99,8 @@ class Remote:
             f'sudo=""; [ -w {target} ] || mkdir -p {target} 2>/dev/null && [ -w {target} ] || sudo="sudo -n"; '
             f"$sudo mkdir -p {target} && $sudo tar -x --no-same-owner -C {target}"
         )
-        words = [*self.link.words(), "--", there]
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        argv = [*self.link.argv(), "--", there]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert process.stdin is not None
         try:
             with tarfile.open(fileobj=process.stdin, mode="w|") as archive:
@@ -120,8 +120,8 @@ class Remote:
         setting = steps.preamble(shares_software=self.shares_software)
         # The marks of our own, and nothing of the user's own start-up files, which would be taken for a part of it.
         command = f'{setting} && exec bash --noprofile --norc "{folder}/wrapper.sh" "{folder}/{step.name}.sh"'
-        words = [*self.link.words(), "--", f"bash -c {shlex.quote(command)}"]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        argv = [*self.link.argv(), "--", f"bash -c {shlex.quote(command)}"]
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         tail: deque[str] = deque(maxlen=_TAIL)
         failed: list[tuple[int, int]] = []
         reader = threading.Thread(target=self._hand_on, args=(process, tail, failed), daemon=True)

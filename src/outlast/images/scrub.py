@@ -111,25 +111,25 @@ def parse_listing(body: bytes) -> list[Find]:
     return [Find(path=path, why=why) for path, why in found.items()]
 
 
-class Mount(msgspec.Struct, frozen=True, kw_only=True):
+class DiskMount(msgspec.Struct, frozen=True, kw_only=True):
     """A file system where the machine sees it. `whole`: all of it, not a folder of one that is at home elsewhere."""
 
     point: str
     whole: bool
 
 
-def parse_mounts(text: str) -> list[Mount]:
+def parse_mounts(text: str) -> list[DiskMount]:
     """From `/proc/self/mountinfo`, in which odd characters are octal numbers."""
-    found: list[Mount] = []
+    found: list[DiskMount] = []
     for line in text.splitlines():
         fields = line.split(" ")
         if len(fields) > 4:
             point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), fields[4])
-            found.append(Mount(point=point, whole=fields[3] == "/" or point == "/"))
+            found.append(DiskMount(point=point, whole=fields[3] == "/" or point == "/"))
     return found
 
 
-def on_the_disk(path: str, mounts: Sequence[Mount], *, home: str) -> bool:
+def on_the_disk(path: str, mounts: Sequence[DiskMount], *, home: str) -> bool:
     """Whether a path is on the disk that becomes the image: only then may it be removed. What a machine has from
     elsewhere (folders that it shares with others, above all) does not get into the image, and is not ours."""
     if any(mount.point.startswith(path + "/") for mount in mounts):
@@ -138,14 +138,14 @@ def on_the_disk(path: str, mounts: Sequence[Mount], *, home: str) -> bool:
     return mount == _mount_of(home, mounts) or (mount.whole and mount.point in _OWN_MOUNTS)
 
 
-def _mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
+def _mount_of(path: str, mounts: Sequence[DiskMount]) -> DiskMount:
     above = {path, "/", *_above(path)}
     # The last of those at one place is on top of the others.
     fits = [mount for mount in mounts if mount.point in above]
-    return max(reversed(fits), key=lambda mount: len(mount.point), default=Mount(point="", whole=False))
+    return max(reversed(fits), key=lambda mount: len(mount.point), default=DiskMount(point="", whole=False))
 
 
-def doomed(found: Iterable[Find], *, keep: Sequence[str], home: str, mounts: Sequence[Mount]) -> list[Find]:
+def doomed(found: Iterable[Find], *, keep: Sequence[str], home: str, mounts: Sequence[DiskMount]) -> list[Find]:
     """What will be removed: all that was found on the disk, but for what is kept and what goes with its folder."""
     here = (find for find in found if on_the_disk(find.path, mounts, home=home))
     wanted = [find for find in here if not kept(find.path, keep=keep, home=home)]

@@ -1,4 +1,4 @@
-"""What is installed on a machine: asked over ssh, remembered when it was made, compared on request."""
+"""The packages on a machine: listed over ssh, stored at creation, compared on request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from outlast.errors import Missing
-from outlast.machines.care import packages_key
+from outlast.machines.lifecycle import packages_key
 from outlast.machines.ssh import Link
-from outlast.workspace.codec import decoded
-from outlast.workspace.hand import Hands
+from outlast.records.machines import MachineRecords
+from outlast.store.codec import decoded
 
 # By the package database and by the metadata of the Python that a login finds; both in a fraction of a second.
 _ASK = """\
@@ -29,7 +29,7 @@ Packages = dict[str, dict[str, str]]
 
 
 def ask(link: Link) -> Packages:
-    """Name → version, by whoever installed it."""
+    """Return package manager → name → version."""
     answer = link.run(["sh", "-c", _ASK], timeout_s=120.0)
     found: Packages = {}
     part = ""
@@ -43,14 +43,14 @@ def ask(link: Link) -> Packages:
     return found
 
 
-def remember(hands: Hands, name: str, packages: Packages) -> None:
-    hands.bucket.put(packages_key(name), msgspec.json.encode(packages))
+def remember(machine_records: MachineRecords, name: str, packages: Packages) -> None:
+    machine_records.bucket.put(packages_key(name), msgspec.json.encode(packages))
 
 
-def remembered(hands: Hands, name: str) -> Packages | None:
-    """What was there when the machine was made; None if nobody could ask."""
+def remembered(machine_records: MachineRecords, name: str) -> Packages | None:
+    """Return the packages at creation; None if they could not be listed."""
     try:
-        return decoded(hands.bucket.get(packages_key(name)), Packages, packages_key(name))
+        return decoded(machine_records.bucket.get(packages_key(name)), Packages, packages_key(name))
     except Missing:
         return None
 

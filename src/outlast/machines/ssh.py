@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from outlast.clouds.cloud import Access, Workshop
+from outlast.clouds.cloud import InteractiveCloud, SshAccess
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound
 from outlast.machines import sshfiles
 
@@ -27,14 +27,14 @@ class Link:
     """ssh to one machine, through one shared connection that survives between calls and is found again after the
     machine moved. The cloud is asked for the address at the first use, and again after the connection was lost."""
 
-    def __init__(self, cloud: Workshop, name: str, *, patience_s: float | None = None) -> None:
+    def __init__(self, cloud: InteractiveCloud, name: str, *, patience_s: float | None = None) -> None:
         self.cloud = cloud
         self.name = name
         self.host = sshfiles.alias(name)
         self.patience_s = UP_S.get(cloud.name, UP_ELSEWHERE_S) if patience_s is None else patience_s
         self._socket = ""
 
-    def words(self, *, tty: bool = False, options: Sequence[str] = ()) -> list[str]:
+    def argv(self, *, tty: bool = False, options: Sequence[str] = ()) -> list[str]:
         """`ssh … outlast-NAME`; a remote command may be appended. The machine answers when this returns."""
         self._ready()
         return [*self._ssh(*options), *(["-t"] if tty else []), self.host]
@@ -54,10 +54,10 @@ class Link:
         """
         text = command if isinstance(command, str) else shlex.join(command)
         # ssh takes the rest for its own options if the command begins with a dash; `--` ends them.
-        words = [*self.words(), "--", text]
+        argv = [*self.argv(), "--", text]
         try:
             answer = subprocess.run(
-                words,
+                argv,
                 input=input,
                 stdin=subprocess.DEVNULL if input is None else None,
                 capture_output=True,
@@ -134,7 +134,7 @@ class Link:
             hint=f"`outlast machine serial {self.name}` shows what it printed while it booted",
         )
 
-    def _access(self) -> Access | None:
+    def _access(self) -> SshAccess | None:
         """The machine's door; None while it boots. Raises BadRequest for one that does not."""
         try:
             return self.cloud.access(self.name)
@@ -144,12 +144,12 @@ class Link:
                 raise
             return None
 
-    def _try(self, access: Access) -> str:
+    def _try(self, access: SshAccess) -> str:
         """One login; what ssh said if it did not work."""
         socket = sshfiles.write_machine(self.cloud.name, self.name, access)
-        words = [*self._ssh("-o", "BatchMode=yes", "-o", "ConnectTimeout=5"), self.host, "true"]
+        argv = [*self._ssh("-o", "BatchMode=yes", "-o", "ConnectTimeout=5"), self.host, "true"]
         try:
-            answer = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
+            answer = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
         except subprocess.TimeoutExpired:
             return f"no answer within {_PROBE_S:g} s"
         if answer.returncode != 0:
@@ -159,10 +159,10 @@ class Link:
 
     def _alive(self) -> bool:
         """Whether the shared connection still carries: then 255 was the command's own."""
-        for words in (["-O", "check", self.host], ["-o", "ControlMaster=no", self.host, "true"]):
+        for argv in (["-O", "check", self.host], ["-o", "ControlMaster=no", self.host, "true"]):
             try:
                 answer = subprocess.run(
-                    self._ssh(*words), stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False
+                    self._ssh(*argv), stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False
                 )
             except subprocess.TimeoutExpired:
                 return False

@@ -16,7 +16,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from outlast.clouds.cloud import Access
+from outlast import private
+from outlast.clouds.cloud import SshAccess
 from outlast.errors import OutlastError, UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -29,7 +30,7 @@ def folder() -> str:
     """Where our ssh files are: `OUTLAST_SSH_DIR`, or a folder in the user's home. Made on demand, for us alone."""
     path = os.path.abspath(os.path.expanduser(os.environ.get("OUTLAST_SSH_DIR") or "~/.outlast/ssh"))
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.makedirs(private.prepare(path), mode=0o700, exist_ok=True)
         if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
             os.chmod(path, 0o700)
     except OSError as problem:
@@ -84,15 +85,15 @@ def _make_key(path: str) -> None:
     program = need("ssh-keygen")
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as fresh:
         comment = f"outlast@{os.uname().nodename}"
-        words = [program, "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", f"{fresh}/key"]
-        answer = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        argv = [program, "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", f"{fresh}/key"]
+        answer = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
             raise OutlastError(f"ssh-keygen could not make a key: {(answer.stderr or answer.stdout).strip()[-300:]}")
         os.replace(f"{fresh}/key.pub", f"{path}.pub")
         os.replace(f"{fresh}/key", path)
 
 
-def control_path(cloud: str, name: str, access: Access) -> str:
+def control_path(cloud: str, name: str, access: SshAccess) -> str:
     """The socket of the shared connection. Another address or host key is another socket, so that a connection to the
     machine's former self is never taken for one to the machine."""
     parts = [cloud, name, access.host, str(access.port), access.user, access.proxy_command, *access.host_keys]
@@ -109,7 +110,7 @@ def control_path(cloud: str, name: str, access: Access) -> str:
     return os.path.join(path, digest)
 
 
-def write_machine(cloud: str, name: str, access: Access) -> str:
+def write_machine(cloud: str, name: str, access: SshAccess) -> str:
     """Pin the host keys and write the `Host` block; the socket of the shared connection."""
     host = alias(name)
     socket = control_path(cloud, name, access)
@@ -145,9 +146,9 @@ def close_connection(socket: str) -> None:
     """End the shared connection behind a socket; fine if there is none."""
     if not socket or not os.path.exists(socket):
         return
-    words = ["ssh", "-F", "none", "-o", f"ControlPath={_quoted(socket)}", "-O", "exit", "outlast"]
+    argv = ["ssh", "-F", "none", "-o", f"ControlPath={_quoted(socket)}", "-O", "exit", "outlast"]
     try:
-        subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+        subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
     except (subprocess.TimeoutExpired, FileNotFoundError):
         pass  # it hangs on a machine that is gone, and gives up by itself; or there is no ssh
 
@@ -168,7 +169,7 @@ def machines_written(cloud: str = "") -> list[str]:
     return [host.removeprefix("outlast-") for host, mark in marks.items() if not cloud or mark == f"# on {cloud}"]
 
 
-def _block(cloud: str, name: str, access: Access, socket: str) -> str:
+def _block(cloud: str, name: str, access: SshAccess, socket: str) -> str:
     here = folder()
     lines = [
         f"Host {alias(name)}",

@@ -2,6 +2,6 @@
 
 from outlast.policy.decide import decide
 from outlast.policy.explain import explain
-from outlast.policy.view import Choice, OnDemand, Spot, View
+from outlast.policy.view import Choice, OnDemand, PolicyView, Spot
 
-__all__ = ["Choice", "OnDemand", "Spot", "View", "decide", "explain"]
+__all__ = ["Choice", "OnDemand", "PolicyView", "Spot", "decide", "explain"]

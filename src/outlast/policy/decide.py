@@ -11,15 +11,15 @@
 
 from __future__ import annotations
 
-from outlast.policy.lives import cycle_s, life_s, mean_life_s
-from outlast.policy.view import ON_DEMAND, Choice, Spot, View
+from outlast.policy.lifetimes import cycle_s, life_s, mean_life_s
+from outlast.policy.view import ON_DEMAND, Choice, PolicyView, Spot
 
 # The part of the work left that is kept for bad luck, beyond the restarts that are expected.
-LUCK = 0.08
+RESERVE_FRACTION = 0.08
 # Starts of which the time is always kept: one to go to spot, one to come back, one in hand.
 STARTS = 3.0
 # A spot that is held is left for another only if that pays this many times over: choices that flap cost starts.
-RESTLESS = 4.0
+MOVE_PAYBACK = 4.0
 # Sums of floating-point times may be off by so much; a move that is safe by less is not safe.
 EXACT_S = 1e-3
 
@@ -27,7 +27,7 @@ WAIT = Choice("wait")
 DEMAND = Choice("on demand")
 
 
-def decide(view: View) -> Choice:
+def decide(view: PolicyView) -> Choice:
     """Where the job should be until the next look."""
     if view.work_left_s <= 0:
         return WAIT
@@ -48,7 +48,7 @@ def decide(view: View) -> Choice:
     return WAIT if _may_wait(view) else DEMAND
 
 
-def slack_s(view: View) -> float:
+def slack_s(view: PolicyView) -> float:
     """The time that may be lost. The time left is counted in whole looks: only then can anything be done."""
     assert view.time_left_s is not None
     left = view.time_left_s
@@ -57,12 +57,12 @@ def slack_s(view: View) -> float:
     return left - view.work_left_s
 
 
-def safe_to_wait(view: View) -> bool:
+def safe_to_wait(view: PolicyView) -> bool:
     """Whether an on-demand machine that is started at the next look ends in time."""
     return slack_s(view) - view.look_s >= view.on_demand.start_s + EXACT_S
 
 
-def safe_on(view: View, spot: Spot) -> bool:
+def safe_on(view: PolicyView, spot: Spot) -> bool:
     """Whether that is so after a look's time on this spot machine, if it is lost at the end of it."""
     staying = spot.name == view.held
     start = view.start_left_s if staying else spot.start_s
@@ -76,17 +76,17 @@ def safe_on(view: View, spot: Spot) -> bool:
     return slack_s(view) - lost - view.unsaved_s >= view.on_demand.start_s + exact
 
 
-def reserve_s(view: View) -> float:
+def reserve_s(view: PolicyView) -> float:
     """The slack below which a job without spot goes on demand: what restarts will need, and a part for bad luck."""
-    return LUCK * view.work_left_s + _start_s(view) * (_cycles(view) + STARTS)
+    return RESERVE_FRACTION * view.work_left_s + _start_s(view) * (_cycles(view) + STARTS)
 
 
-def scarcity(view: View) -> float:
+def scarcity(view: PolicyView) -> float:
     """How many times the slack the restarts to come would take, if every spot were used and left: two a cycle."""
     return 2 * _start_s(view) * _cycles(view) / max(slack_s(view), 1.0)
 
 
-def break_even_s(view: View, spot: Spot) -> float:
+def break_even_s(view: PolicyView, spot: Spot) -> float:
     """The life from which on a spot pays for leaving on demand: its start, and that of the way back."""
     saved = view.on_demand.price - spot.price
     if saved <= 0:
@@ -98,11 +98,11 @@ def break_even_s(view: View, spot: Spot) -> float:
     return (starts * scarce + spot.move_usd * 3600.0) / saved
 
 
-def pays(view: View, spot: Spot) -> bool:
+def pays(view: PolicyView, spot: Spot) -> bool:
     return life_s(spot, view.look_s) >= break_even_s(view, spot)
 
 
-def value(view: View, spot: Spot) -> float:
+def value(view: PolicyView, spot: Spot) -> float:
     """Dollars an hour that this place is worth: progress at the price of on demand, less what it costs."""
     life = max(life_s(spot, view.look_s), view.look_s, 1e-9)
     start = view.start_left_s if spot.name == view.held else spot.start_s
@@ -110,7 +110,7 @@ def value(view: View, spot: Spot) -> float:
     return view.on_demand.price * max(life - start, 0.0) / life - spot.price - move
 
 
-def _best(view: View) -> Spot | None:
+def _best(view: PolicyView) -> Spot | None:
     best: Spot | None = None
     worth = float("-inf")
     for spot in view.spots:
@@ -121,7 +121,7 @@ def _best(view: View) -> Spot | None:
     return best
 
 
-def _held(view: View) -> Spot | None:
+def _held(view: PolicyView) -> Spot | None:
     if view.held and view.held != ON_DEMAND:
         for spot in view.spots:
             if spot.name == view.held:
@@ -129,24 +129,24 @@ def _held(view: View) -> Spot | None:
     return None
 
 
-def _stay_or_move(view: View, held: Spot, best: Spot | None) -> Spot:
+def _stay_or_move(view: PolicyView, held: Spot, best: Spot | None) -> Spot:
     """The spot that is held, unless another is so much cheaper that it pays for the move more than once."""
     if best is None or best.name == held.name:
         return held
     life = min(life_s(held, view.look_s), life_s(best, view.look_s), view.work_left_s)
     saved = (held.price - best.price) * life
     cost = best.start_s * (best.price + view.on_demand.price) + best.move_usd * 3600.0
-    return best if saved > RESTLESS * cost and saved > 0 else held
+    return best if saved > MOVE_PAYBACK * cost and saved > 0 else held
 
 
-def _cheapest(view: View, best: Spot | None) -> Choice:
+def _cheapest(view: PolicyView, best: Spot | None) -> Choice:
     """Without a deadline: the place whose progress is the cheapest; none there: wait, for time costs nothing."""
     if best is not None and (view.held != ON_DEMAND or pays(view, best)):
         return Choice("spot", best.name)
     return DEMAND if view.held == ON_DEMAND or not _cheaper(view) else WAIT
 
 
-def worthwhile(view: View, spot: Spot) -> bool:
+def worthwhile(view: PolicyView, spot: Spot) -> bool:
     """Whether an hour of progress is cheaper there than on demand, if machines live as long as was seen."""
     life = mean_life_s(spot)
     if life <= spot.start_s:
@@ -154,12 +154,12 @@ def worthwhile(view: View, spot: Spot) -> bool:
     return (spot.price * life + spot.move_usd * 3600.0) / (life - spot.start_s) < view.on_demand.price
 
 
-def _cheaper(view: View) -> bool:
+def _cheaper(view: PolicyView) -> bool:
     """Whether there is any spot that is worth waiting for."""
     return any(worthwhile(view, spot) for spot in view.spots)
 
 
-def _may_wait(view: View) -> bool:
+def _may_wait(view: PolicyView) -> bool:
     if not safe_to_wait(view):
         return False
     if slack_s(view) - view.look_s >= reserve_s(view):
@@ -172,12 +172,12 @@ def _may_wait(view: View) -> bool:
     return down_s + view.look_s <= view.on_demand.start_s
 
 
-def _cycles(view: View) -> float:
+def _cycles(view: PolicyView) -> float:
     """How often capacity will come and go until the work is done."""
     return view.work_left_s / cycle_s(view.spots)
 
 
-def _start_s(view: View) -> float:
+def _start_s(view: PolicyView) -> float:
     """The mean of a start on demand and one on spot: each cycle has one of either."""
     if not view.spots:
         return view.on_demand.start_s

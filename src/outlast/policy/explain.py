@@ -15,8 +15,8 @@ from outlast.policy.decide import (
     value,
     worthwhile,
 )
-from outlast.policy.lives import life_s
-from outlast.policy.view import ON_DEMAND, Choice, Spot, View
+from outlast.policy.lifetimes import life_s
+from outlast.policy.view import ON_DEMAND, Choice, PolicyView, Spot
 from outlast.spec.duration import describe_s
 
 
@@ -40,7 +40,7 @@ class Explanation:
     options: tuple[Option, ...]
 
 
-def explain(view: View) -> Explanation:
+def explain(view: PolicyView) -> Explanation:
     """The choice of `decide`, with its reasons."""
     choice = decide(view)
     options = [_spot(view, spot, choice) for spot in view.spots]
@@ -71,7 +71,7 @@ def explain(view: View) -> Explanation:
     return Explanation(choice=choice, sentence=_sentence(view, choice), options=tuple(options))
 
 
-def _spot(view: View, spot: Spot, choice: Choice) -> Option:
+def _spot(view: PolicyView, spot: Spot, choice: Choice) -> Option:
     chosen = choice.kind == "spot" and choice.place == spot.name
     if spot.name == view.held:
         note = "held"
@@ -96,7 +96,7 @@ def _spot(view: View, spot: Spot, choice: Choice) -> Option:
     )
 
 
-def _wait_note(view: View) -> str:
+def _wait_note(view: PolicyView) -> str:
     if view.time_left_s is None:
         return "no deadline"
     slack, reserve = slack_s(view), reserve_s(view)
@@ -105,7 +105,7 @@ def _wait_note(view: View) -> str:
     return f"{describe_s(max(slack, 0.0))} to spare, {describe_s(reserve)} kept in reserve"
 
 
-def _sentence(view: View, choice: Choice) -> str:
+def _sentence(view: PolicyView, choice: Choice) -> str:
     if view.work_left_s <= 0:
         return "the work is done"
     if choice.kind == "spot":

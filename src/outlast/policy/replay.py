@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from outlast.policy.view import ON_DEMAND, Choice, OnDemand, Spot, View
+from outlast.policy.view import ON_DEMAND, Choice, OnDemand, PolicyView, Spot
 
-Policy = Callable[[View], Choice]
+Policy = Callable[[PolicyView], Choice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ReplayJob:
     """What is to be done, and by when; None: whenever."""
 
     work_s: float
@@ -26,7 +26,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Zone:
+class ReplayZone:
     """A place over time: a character a tick, `0` capacity, `1` none, as traces have it; none after the last."""
 
     name: str
@@ -56,7 +56,7 @@ class _Memory:
 
     __slots__ = ("age", "last", "up_ticks", "ups", "zone")
 
-    def __init__(self, zone: Zone) -> None:
+    def __init__(self, zone: ReplayZone) -> None:
         self.zone, self.last, self.age, self.ups, self.up_ticks = zone, False, 0, 0, 0
 
     def see(self, tick: int, tick_s: float) -> Spot:
@@ -83,7 +83,9 @@ class _Memory:
         )
 
 
-def replay(job: Job, zones: Sequence[Zone], policy: Policy, *, tick_s: float, ticks_max: int = 100_000) -> Outcome:
+def replay(
+    job: ReplayJob, zones: Sequence[ReplayZone], policy: Policy, *, tick_s: float, ticks_max: int = 100_000
+) -> Outcome:
     """The job from the first tick to its end. A policy that does not end it in `ticks_max` ticks is late."""
     memories = [_Memory(zone) for zone in zones]
     prices = {zone.name: zone.price for zone in zones} | {ON_DEMAND: job.on_demand.price}
@@ -108,7 +110,7 @@ def replay(job: Job, zones: Sequence[Zone], policy: Policy, *, tick_s: float, ti
         if held and held != ON_DEMAND and not next(spot.up for spot in spots if spot.name == held):
             held = ""
         choice = policy(
-            View(
+            PolicyView(
                 work_left_s=left,
                 time_left_s=None if job.deadline_s is None else job.deadline_s - tick * tick_s,
                 on_demand=job.on_demand,

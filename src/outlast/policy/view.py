@@ -41,7 +41,7 @@ class OnDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PolicyView:
     """One job at one moment. `held` is empty, the name of a `Spot`, or `"on demand"`."""
 
     work_left_s: float

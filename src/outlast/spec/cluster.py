@@ -10,8 +10,8 @@ import msgspec
 
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity
-from outlast.spec.needs import Needs, Range
 from outlast.spec.reader import Reader, of, text, texts
+from outlast.spec.requirements import Range, Requirements
 from outlast.spec.spec import CodeSpec
 
 _KIND = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?")
@@ -46,7 +46,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class NodeKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of node: what machine it is, how many there may be, what Ray believes that it has."""
 
     name: str
@@ -69,8 +69,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
     container: ContainerSpec | None = None
 
-    def needs(self) -> Needs:
-        return Needs(
+    def needs(self) -> Requirements:
+        return Requirements(
             type=self.type,
             cpus=self.cpus,
             memory_gb=self.memory_gb,
@@ -102,8 +102,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     cloud: str = "local"
-    head: Kind = Kind(name=HEAD, spot=False)
-    workers: tuple[Kind, ...] = ()
+    head: NodeKind = NodeKind(name=HEAD, spot=False)
+    workers: tuple[NodeKind, ...] = ()
     max_workers: int = 0
     upscaling_speed: float = 1.0
     # A worker without work goes after this long; the cluster as a whole, without a job, after that (0: never).
@@ -164,7 +164,7 @@ def _below(reader: Reader, field: str) -> Reader:
     return Reader(table, section=f"{reader.section}.{field}", problems=reader.problems)
 
 
-def _workers(reader: Reader) -> tuple[Kind, ...]:
+def _workers(reader: Reader) -> tuple[NodeKind, ...]:
     above = _below(reader, "workers")
     found = []
     for name in above.table:
@@ -174,7 +174,7 @@ def _workers(reader: Reader) -> tuple[Kind, ...]:
     return tuple(found)
 
 
-def _kind(reader: Reader, name: str) -> Kind:
+def _kind(reader: Reader, name: str) -> NodeKind:
     gpu, gpus = reader.take("gpu", quantity.gpu_count, ("", 0))
     head = name == HEAD
     counts = (0, 0)
@@ -183,7 +183,7 @@ def _kind(reader: Reader, name: str) -> Kind:
         counts = (low, reader.take("max", none_or_more, max(low, 1)))
         if counts[0] > counts[1]:
             reader.wrong("min", f"{counts[0]} is more than `max`, which is {counts[1]}")
-    kind = Kind(
+    kind = NodeKind(
         name=name,
         type=reader.take("type", text, ""),
         cpus=reader.take("cpus", quantity.number_range, Range()),

@@ -19,7 +19,7 @@ def render_param(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def argv(command: str | tuple[str, ...], params: Mapping[str, ParamValue]) -> list[str]:
+def argv_of(command: str | tuple[str, ...], params: Mapping[str, ParamValue]) -> list[str]:
     """What to execute. A text is a shell command, into which parameters go quoted; a list is taken word by word."""
     if isinstance(command, str):
         return ["/bin/bash", "-c", _substitute(command, params, quote=True)]
@@ -73,20 +73,20 @@ def script_of(command: str | tuple[str, ...]) -> str:
         if _SHELL.search(_PLACEHOLDER.sub("", command)):
             return ""
         try:
-            words = shlex.split(command)
+            argv = shlex.split(command)
         except ValueError:
             return ""
     else:
-        words = list(command)
-    if not words:
+        argv = list(command)
+    if not argv:
         return ""
-    if _INTERPRETERS.match(words[0]):
-        return _script_argument(words[1:])
-    return words[0] if words[0].startswith(("./", "../")) else ""
+    if _INTERPRETERS.match(argv[0]):
+        return _script_argument(argv[1:])
+    return argv[0] if argv[0].startswith(("./", "../")) else ""
 
 
-def _script_argument(words: list[str]) -> str:
-    for word in words:
+def _script_argument(argv: list[str]) -> str:
+    for word in argv:
         if word in ("-m", "-c", "-e", "-"):
             return ""
         if not word.startswith("-"):

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from outlast.errors import SpecError
-from outlast.spec import fields, quantity, stores
+from outlast.spec import fields, quantity, resources
 from outlast.spec.checkpoint import read_checkpoint
 from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
+from outlast.spec.deadline import deadline
 from outlast.spec.image import read_image
-from outlast.spec.moment import deadline
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
 from outlast.spec.sweep import first_of, read_sweep
@@ -77,8 +77,8 @@ def _read(reader: Reader) -> Spec:
         machine=_machine(reader.section_of("machine")),
         code=read_code(reader.section_of("code")),
         data=_data(reader.section_of("data")),
-        volumes=stores.volumes(reader.section_of("volumes")),
-        databases=stores.databases(reader),
+        volumes=resources.volumes(reader.section_of("volumes")),
+        databases=resources.databases(reader),
         checkpoint=read_checkpoint(reader.section_of("checkpoint")),
         output_path=_outputs(reader.section_of("outputs")),
         limits=_limits(reader.section_of("limits")),
@@ -90,7 +90,7 @@ def _read(reader: Reader) -> Spec:
             "interactive",
             "a command in a container has no terminal; leave out one of `interactive` and `[machine] container`",
         )
-    stores.check(reader, spec)
+    resources.check(reader, spec)
     if "image" in reader.table:
         spec = msgspec.structs.replace(
             spec, image=read_image(reader.section_of("image"), spec.name, spec.machine.cloud)
@@ -112,10 +112,10 @@ def _exclusive(value: Any) -> str:
 
 def _command(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, list):
-        words = tuple(of(str)(item) for item in value)
-        if not words or not words[0].strip():
+        argv = tuple(of(str)(item) for item in value)
+        if not argv or not argv[0].strip():
             raise ValueError("must not be empty")
-        return words
+        return argv
     return text(value)
 
 

@@ -8,7 +8,7 @@ import re
 from outlast.spec.duration import PIECE, plain_number
 from outlast.spec.duration import describe_s as describe_s
 from outlast.spec.duration import duration_s as duration_s
-from outlast.spec.needs import Range
+from outlast.spec.requirements import Range
 
 _UNITS_GB = {"kb": 1e-6, "mb": 1e-3, "gb": 1.0, "tb": 1e3, "kib": 2**10 / 1e9, "mib": 2**20 / 1e9}
 _UNITS_GB |= {"gib": 2**30 / 1e9, "tib": 2**40 / 1e9}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from outlast.spec.cluster import Kind
+from outlast.spec.cluster import NodeKind
 from outlast.spec.reader import Reader, of, text
 
 _AMI = re.compile(r"ami-[0-9a-f]{8,17}")
@@ -47,7 +47,7 @@ def read_instance(
     low: int = 0,
     high: int = 0,
     has: dict[str, float] | None = None,
-) -> Kind:
+) -> NodeKind:
     """The kind of node; `spot` is what holds when the file says nothing; workers are spot then."""
     for field, how in _OTHERWISE.items():
         if reader.take(field, lambda value: value, None):
@@ -56,7 +56,7 @@ def read_instance(
         if reader.take(field, lambda value: value, None) is not None:
             reader.wrong(field, f"cannot be honoured: {why}")
     said = _market(reader)
-    kind = Kind(
+    kind = NodeKind(
         name=name,
         type=reader.take("InstanceType", text, ""),
         disk_gb=_disk_gb(reader, notes),

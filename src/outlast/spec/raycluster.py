@@ -20,7 +20,7 @@ from outlast.spec.cluster import (
     OUR_OPTIONS,
     ClusterSpec,
     ContainerSpec,
-    Kind,
+    NodeKind,
     Phases,
     none_or_more,
     options,
@@ -155,7 +155,7 @@ class _Reading:
             why = "cannot be honoured: machines come and go; `outlast sync` follows one machine"
             self.top.wrong("file_mounts_sync_continuously", why)
 
-    def _kinds(self, zones: tuple[str, ...]) -> tuple[Kind, list[Kind], int]:
+    def _kinds(self, zones: tuple[str, ...]) -> tuple[NodeKind, list[NodeKind], int]:
         top = self.top
         fewest, most = top.take("min_workers", none_or_more, 0), top.take("max_workers", none_or_more, -1)
         if "available_node_types" in top.table:
@@ -179,7 +179,7 @@ class _Reading:
         table: dict[str, Any] = self.top.take(field, of(dict), {})
         return Reader(table, section=field, problems=self.problems)
 
-    def _new_layout(self, zones: tuple[str, ...]) -> tuple[Kind, list[Kind]]:
+    def _new_layout(self, zones: tuple[str, ...]) -> tuple[NodeKind, list[NodeKind]]:
         top, total = self.top, self.top.table.get("max_workers", 2)
         types: dict[str, Any] = top.take("available_node_types", of(dict), {})
         wanted = top.take("head_node_type", text, "")
@@ -187,7 +187,7 @@ class _Reading:
             near = difflib.get_close_matches(wanted, map(str, types), n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             top.wrong("head_node_type", f"must name one of `available_node_types`{hint}")
-        head, workers = Kind(name="head", spot=False), []
+        head, workers = NodeKind(name="head", spot=False), []
         for name, table in types.items():
             section = f"available_node_types.{name}"
             if not isinstance(table, Mapping):
@@ -243,16 +243,16 @@ class _Reading:
 
 def _start_options(command: str) -> dict[str, str]:
     try:
-        words = shlex.split(command)
+        argv = shlex.split(command)
     except ValueError as problem:
         raise ValueError(f"`{command.strip()}` cannot be read: {problem}") from problem
-    if not words or words[:2] == ["ray", "stop"] or words[0] == "ulimit":
+    if not argv or argv[:2] == ["ray", "stop"] or argv[0] == "ulimit":
         return {}
-    if words[:2] != ["ray", "start"]:
+    if argv[:2] != ["ray", "start"]:
         why = "cannot be honoured: outlast itself starts Ray; what comes before belongs into `setup_commands`"
         raise ValueError(f"`{command.strip()}` {why}")
     found: dict[str, str] = {}
-    rest = words[2:]
+    rest = argv[2:]
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
@@ -265,11 +265,11 @@ def _start_options(command: str) -> dict[str, str]:
     return found
 
 
-def _boxed(kind: Kind, box: ContainerSpec | None) -> Kind:
+def _boxed(kind: NodeKind, box: ContainerSpec | None) -> NodeKind:
     return msgspec.structs.replace(kind, container=box)
 
 
-def _with_options(kind: Kind, given: dict[str, str]) -> Kind:
+def _with_options(kind: NodeKind, given: dict[str, str]) -> NodeKind:
     return msgspec.structs.replace(kind, options=given)
 
 

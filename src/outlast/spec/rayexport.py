@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.spec.cluster import HEAD, ClusterSpec, ContainerSpec, Kind
+from outlast.spec.cluster import HEAD, ClusterSpec, ContainerSpec, NodeKind
 from outlast.spec.convert import Findings
-from outlast.spec.needs import Range
+from outlast.spec.requirements import Range
 
 
 def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
@@ -48,8 +48,8 @@ def _container(spec: ClusterSpec, findings: Findings) -> str:
     return max(images)
 
 
-def _kind(kind: Kind, findings: Findings) -> dict[str, Any]:
-    plain = Kind(name=kind.name, spot=kind.name != HEAD)
+def _kind(kind: NodeKind, findings: Findings) -> dict[str, Any]:
+    plain = NodeKind(name=kind.name, spot=kind.name != HEAD)
     found: dict[str, Any] = {}
     for field in ("type", "image", "spot"):
         if getattr(kind, field) != getattr(plain, field):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from outlast.spec.cluster import Kind
+from outlast.spec.cluster import NodeKind
 from outlast.spec.reader import Reader, of, text
 
 _GPUS = ("nvidia-tesla-", "nvidia-")
@@ -25,7 +25,7 @@ def read_machine(
     low: int = 0,
     high: int = 0,
     has: dict[str, float] | None = None,
-) -> Kind:
+) -> NodeKind:
     """The kind of node; `spot` is what holds when the file says nothing; workers are spot then."""
     disk_gb, image = _disk(reader)
     gpu, gpus = _accelerators(reader)
@@ -38,7 +38,7 @@ def read_machine(
     for field in ("labels", "tags"):
         if reader.take(field, lambda value: value, None):
             notes.append(f"{reader.section}.{field}: machines carry outlast's own")
-    kind = Kind(
+    kind = NodeKind(
         name=name,
         type=reader.take("machineType", _last, ""),
         gpu=gpu,

@@ -164,11 +164,11 @@ def _cpus(section: Section, value: Any) -> Any:
 
 
 def _memory(section: Section, value: Any) -> Any:
-    words = str(value).strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?x", words):
-        section.left_out("memory", f"`{words}` is a multiple of the processors; say it in GB")
+    argv = str(value).strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?x", argv):
+        section.left_out("memory", f"`{argv}` is a multiple of the processors; say it in GB")
         return None
-    match = _SIZE.fullmatch(words)
+    match = _SIZE.fullmatch(argv)
     if match is None:
         section.wrong("memory", f"{shown(value)} is no size of memory")
         return None

@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from outlast.spec.needs import Needs, Range
+from outlast.spec.fields import zone_belongs
+from outlast.spec.requirements import Range, Requirements
 
 ParamValue = str | int | float | bool
 
@@ -36,8 +37,8 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     def clouds(self) -> tuple[str, ...]:
         return (self.cloud, *self.other_clouds)
 
-    def needs(self, *, spot: bool) -> Needs:
-        return Needs(
+    def needs(self, *, spot: bool) -> Requirements:
+        return Requirements(
             cpus=self.cpus,
             memory_gb=self.memory_gb,
             gpu=self.gpu,
@@ -48,6 +49,21 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
             spot=spot,
             zones=self.zones,
             exclude_zones=self.exclude_zones,
+        )
+
+    def needs_on(self, cloud: str, *, spot: bool) -> Requirements:
+        """Return what to request from one cloud. `*` among the zones means: these first, then any other.
+
+        Of several clouds, each is restricted by its own zones only.
+        """
+        needs = self.needs(spot=spot)
+        zones = () if "*" in needs.zones else needs.zones
+        if not self.other_clouds:
+            return msgspec.structs.replace(needs, zones=zones)
+        return msgspec.structs.replace(
+            needs,
+            zones=tuple(zone for zone in zones if zone_belongs(zone, cloud)),
+            exclude_zones=tuple(zone for zone in needs.exclude_zones if zone_belongs(zone, cloud)),
         )
 
 
@@ -203,6 +219,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     # One run at a time has it, whoever starts them, wherever: `db:genomes`.
     exclusive: str = ""
     member: Member | None = None
+
+    @property
+    def uses_policy(self) -> bool:
+        """Whether the deadline policy chooses machines: deadline and amount of work are known, spot is allowed."""
+        limits = self.limits
+        return bool((limits.deadline_s or limits.deadline_at) and (limits.work_s or limits.steps) and self.machine.spot)
+
+    @property
+    def uses_on_demand(self) -> bool:
+        return not self.machine.spot or self.machine.fallback or self.uses_policy
 
 
 def encode(spec: Spec) -> bytes:

@@ -40,8 +40,8 @@ def dimension(value: Any) -> Dimension:
 
 
 def _range(written: str, match: re.Match[str]) -> Dimension:
-    words = [word for word in (match["low"], match["high"], match["step"]) if word]
-    whole = all(_WHOLE.fullmatch(word) for word in words)
+    argv = [word for word in (match["low"], match["high"], match["step"]) if word]
+    whole = all(_WHOLE.fullmatch(word) for word in argv)
     low, high = float(match["low"]), float(match["high"])
     step = float(match["step"]) if match["step"] else 0.0
     if not all(math.isfinite(number) for number in (low, high, step)):
@@ -152,10 +152,10 @@ def _goals(value: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _one_of(words: tuple[str, ...]) -> Any:
+def _one_of(argv: tuple[str, ...]) -> Any:
     def read(value: Any) -> str:
-        if value not in words:
-            raise ValueError(f"{value!r} is none of {', '.join(words)}")
+        if value not in argv:
+            raise ValueError(f"{value!r} is none of {', '.join(argv)}")
         return str(value)
 
     return read

@@ -8,6 +8,7 @@ from typing import assert_never
 
 import msgspec
 
+from outlast.billing.ledger_store import LedgerStore
 from outlast.clouds.cloud import Cloud
 from outlast.errors import (
     BadRequest,
@@ -21,31 +22,34 @@ from outlast.errors import (
     OverQuota,
     Throttled,
 )
+from outlast.runs import events as ev
+from outlast.runs.ended import EndedRuns, record_of
+from outlast.runs.events import Event
+from outlast.runs.retention import collect
+from outlast.runs.state import Attempt
+from outlast.runs.story import event_key
+from outlast.store.codec import decoded
 from outlast.supervisor.boot import boot, drop_secrets, labels
 from outlast.supervisor.choose import region_key
-from outlast.supervisor.observe import Observer
+from outlast.supervisor.effects import EffectResult, SlowEffect
+from outlast.supervisor.observe import Observer, Watched
 from outlast.supervisor.world import (
-    Dismiss,
     Fail,
-    Forget,
-    Halt,
-    Hold,
+    Finalize,
     Launch,
-    Lose,
+    MarkLost,
     Move,
-    Place,
+    PlaceAttempt,
     Reap,
     Release,
+    ReleaseMember,
     Step,
+    StopAtLimit,
+    Wait,
     Warn,
+    describe,
 )
-from outlast.workspace import events as ev
-from outlast.workspace.books import Books
-from outlast.workspace.codec import decoded
-from outlast.workspace.events import Event
-from outlast.workspace.keep import collect
-from outlast.workspace.story import event_key
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # How long an offer rests after it was refused: doubled with each refusal.
 _REST_S = 5.0
@@ -56,7 +60,7 @@ _CONSOLE_LINES, _CONSOLE_CHARACTERS = 3, 300
 
 
 class Applier:
-    """The hands of a supervisor. Steps of one run are applied one after the other."""
+    """The hands of a supervisor: all of it but `Effect.work` belongs to the thread of the rounds."""
 
     def __init__(
         self,
@@ -76,52 +80,97 @@ class Applier:
         self.ids = ids
 
     def apply(self, step: Step) -> None:
-        """Raises StoreUnreachable, Throttled and CloudUnreachable: passing troubles; the next round plans it again."""
+        """Carry out the whole step here and now, however long it takes.
+
+        Raises StoreUnreachable, Throttled and CloudUnreachable: passing troubles; the next round plans it again.
+        """
+        effect = self.slow(step)
+        if effect is None:
+            self._append(_run_of(step), self._event(step))
+            return
+        try:
+            event = effect.work()
+        except CloudError as problem:
+            self.record(EffectResult(step=step, problem=problem))
+        else:
+            self.record(EffectResult(step=step, event=event))
+
+    def slow(self, step: Step) -> SlowEffect | None:
+        """The effect of a step that calls a cloud or deletes many objects; None if the step only appends an event."""
         match step:
-            case Place():
-                self._place(step)
             case Launch():
-                self._launch(step)
-            case Lose():
-                why = step.why + self._last_words(step)
-                self._append(
-                    step.run, ev.Lost(attempt=step.attempt, why=why, preempted=step.preempted, at=self.clock())
+                name, watched = self.workspace.machine_name(step.run, step.attempt), self.observer.watched[step.run]
+                return SlowEffect(
+                    step=step, target=name, cloud=step.offer.cloud, work=lambda: self._launch(step, name, watched)
+                )
+            case MarkLost():
+                attempt = self.observer.state(step.run).attempts[step.attempt - 1]
+                if attempt.started_at or step.preempted:
+                    return None
+                return SlowEffect(
+                    step=step, target=attempt.machine, cloud=attempt.cloud, work=lambda: self._lose(step, attempt)
                 )
             case Release():
-                self._release(step)
+                return SlowEffect(step=step, target=step.machine, cloud=step.cloud, work=lambda: self._release(step))
             case Reap():
-                self._reap(step)
+                return SlowEffect(step=step, target=step.machine, cloud=step.cloud, work=lambda: self._reap(step))
+            case Finalize():
+                watched = self.observer.watched[step.run]
+                return SlowEffect(
+                    step=step, target=f"run {step.run}", cloud=step.cloud, work=lambda: self._forget(step, watched)
+                )
+            case _:
+                return None
+
+    def record(self, result: EffectResult) -> None:
+        """Write down how an effect ended. Raises the error that it ended with, unless the story has room for that."""
+        step, problem = result.step, result.problem
+        if problem is not None:
+            if not isinstance(step, Launch) or not isinstance(problem, CloudError):
+                raise problem
+            self._record_refusal(step, problem)
+        elif result.event is not None:
+            self._append(_run_of(step), result.event)
+        elif isinstance(step, Finalize):
+            self.observer.forget(step.run)
+
+    def _event(self, step: Step) -> Event:
+        """The event that a step without an effect appends."""
+        match step:
+            case PlaceAttempt():
+                return self._placed(step)
+            case MarkLost():
+                return ev.Lost(attempt=step.attempt, why=step.why, preempted=step.preempted, at=self.clock())
             case Fail():
-                event_ = ev.Failed(why=step.why, hint=step.hint, exit_code=step.exit_code, at=self.clock())
-                self._append(step.run, event_)
-            case Hold():
-                self._append(step.run, ev.Held(why=step.why, until=step.until, at=self.clock()))
+                return ev.Failed(why=step.why, hint=step.hint, exit_code=step.exit_code, at=self.clock())
+            case Wait():
+                return ev.Waiting(why=step.why, until=step.until, at=self.clock())
             case Move():
                 # The agent reads it with its next pulse, and treats it as a notice.
                 notice = ev.Noticed(attempt=step.attempt, why=step.why, grace_s=step.grace_s, moves=True)
-                self._append(step.run, msgspec.structs.replace(notice, at=self.clock()))
+                return msgspec.structs.replace(notice, at=self.clock())
             case Warn():
-                self._append(step.run, ev.Neared(limit=step.limit, why=step.why, at=self.clock()))
-            case Halt():
-                self._halt(step)
-            case Dismiss():
-                self._append(step.run, ev.Cancelled(why=step.why, at=self.clock()))
-            case Forget():
-                self._forget(step)
+                return ev.LimitNear(limit=step.limit, why=step.why, at=self.clock())
+            case StopAtLimit():
+                # The agent reads it with its next pulse, and treats it as a notice.
+                return ev.LimitReached(
+                    limit=step.limit, why=step.why, hint=step.hint, grace_s=step.grace_s, at=self.clock()
+                )
+            case ReleaseMember():
+                return ev.Cancelled(why=step.why, at=self.clock())
+            case Launch() | Release() | Reap() | Finalize():
+                raise AssertionError(f"{describe(step)} is a slow step")
             case _:
                 assert_never(step)
 
-    def _halt(self, step: Halt) -> None:
-        """The agent reads it with its next pulse, and treats it as a notice."""
-        event = ev.Limited(limit=step.limit, why=step.why, hint=step.hint, grace_s=step.grace_s, at=self.clock())
-        self._append(step.run, event)
+    # Effects, on any thread: they read what `slow` handed to them, and change nothing of the observer
 
-    def _last_words(self, step: Lose) -> str:
-        """What the console says of a machine that ended before its command began: it goes with the machine, and nothing
-        else could tell why."""
-        attempt = self.observer.state(step.run).attempts[step.attempt - 1]
-        if attempt.started_at or step.preempted:
-            return ""
+    def _lose(self, step: MarkLost, attempt: Attempt) -> Event:
+        """With the last lines of the console: they go with the machine, and nothing else tells why it never started."""
+        why = step.why + self._last_words(attempt)
+        return ev.Lost(attempt=step.attempt, why=why, preempted=step.preempted, at=self.clock())
+
+    def _last_words(self, attempt: Attempt) -> str:
         try:
             lines = [line.strip() for line in self.clouds[attempt.cloud].serial(attempt.machine).splitlines()]
         except (CloudError, KeyError):
@@ -129,90 +178,35 @@ class Applier:
         told = " | ".join([line for line in lines if line][-_CONSOLE_LINES:])
         return f"; its console says last: {told[-_CONSOLE_CHARACTERS:]}" if told else ""
 
-    def _append(self, run: str, event: Event) -> bool:
-        story = self.observer.watched[run].story
-        return story.append(msgspec.structs.replace(event, by=self.who), nonce=self.ids())
-
-    def _place(self, step: Place) -> None:
-        offer = step.offer
-        self._append(
-            step.run,
-            ev.Placed(
-                attempt=step.attempt,
-                cloud=offer.cloud,
-                region=offer.region,
-                zone=offer.zone,
-                type=offer.type,
-                spot=offer.spot,
-                price_usd_per_hour=offer.price_usd_per_hour,
-                on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
-                machine=self.workspace.machine_name(step.run, step.attempt),
-                at=self.clock(),
-            ),
-        )
-
-    def _launch(self, step: Launch) -> None:
-        watched, cloud = self.observer.watched[step.run], step.offer.cloud
-        name = self.workspace.machine_name(step.run, step.attempt)
-        try:
-            self.clouds[cloud].launch(
-                step.offer,
-                name,
-                boot=boot(self.workspace, step.run, step.attempt, watched.spec, cloud, path=watched.path),
-                labels=labels(self.workspace, step.run, step.attempt),
-            )
-            self.observer.seen |= {name}
-        except (NoCapacity, OverQuota) as problem:
-            self._refuse(step, problem)
-        except (Throttled, CloudUnreachable) as problem:
-            # It is planned again in the next round; meanwhile the run says what it waits for.
-            self._hold(step.run, f"{cloud} does not answer a launch: {problem.message}")
-            raise
-        except (Denied, BadRequest, NotFound) as problem:
-            # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.
-            why = f"could not launch {name}: {problem.message}"
-            self._append(step.run, ev.Failed(why=why, hint=problem.hint, at=self.clock()))
-
-    def _hold(self, run: str, why: str) -> None:
-        if self.observer.state(run).held != why:
-            self._append(run, ev.Held(why=why, at=self.clock()))
-
-    def _refuse(self, step: Launch, problem: CloudError) -> None:
-        quota = isinstance(problem, OverQuota)
-        rest_s = _REST_QUOTA_S if quota else min(_REST_MAX_S, _REST_S * 2 ** min(step.tries, 32))
-        resting = (step.offer.key, region_key(step.offer)) if quota else (step.offer.key,)
-        self._append(
-            step.run,
-            ev.Refused(
-                attempt=step.attempt,
-                why=problem.message,
-                until=self.clock() + rest_s,
-                resting=resting,
-                at=self.clock(),
-            ),
+    def _launch(self, step: Launch, name: str, watched: Watched) -> None:
+        cloud = step.offer.cloud
+        self.clouds[cloud].launch(
+            step.offer,
+            name,
+            boot=boot(self.workspace, step.run, step.attempt, watched.spec, cloud, path=watched.path),
+            labels=labels(self.workspace, step.run, step.attempt),
         )
 
     def _reap(self, step: Reap) -> None:
-        hand = self.observer.hands.find(step.machine) if step.hand else None
-        if hand is not None and hand.id == step.hand:
+        machine_record = self.observer.machine_records.find(step.machine) if step.machine_record else None
+        if machine_record is not None and machine_record.id == step.machine_record:
             try:
                 machine = self.clouds[step.cloud].machine(step.machine)
-                Books(self.workspace).close_machine(hand, machine)
+                LedgerStore(self.workspace).close_machine(machine_record, machine)
             except NotFound:
                 pass  # somebody was first
         self.clouds[step.cloud].delete(step.machine)
-        if hand is not None and hand.id == step.hand:
+        if machine_record is not None and machine_record.id == step.machine_record:
             # The record goes last, so that one cut short is found again; and it goes: nobody else would take it away.
-            self.observer.hands.take_back(hand)
+            self.observer.machine_records.remove_own(machine_record)
 
-    def _release(self, step: Release) -> None:
+    def _release(self, step: Release) -> Event:
         seconds = self._ran_s(step)
         self.clouds[step.cloud].delete(step.machine)
         cost = seconds * step.price_usd_per_hour / 3600.0 + step.disk_usd
-        event = ev.Released(
+        return ev.Released(
             attempt=step.attempt, cost_usd=cost, seconds=seconds, disk_usd=step.disk_usd, at=self.clock()
         )
-        self._append(step.run, event)
 
     def _ran_s(self, step: Release) -> float:
         """How long the machine ran: its cloud knows, and it is noted before the machine is deleted, for whoever goes on
@@ -232,14 +226,74 @@ class Applier:
         started, over = (head(event_key(step.run, n)).modified_at for n in (step.started_event, step.over_event))
         return max(0.0, over - started)
 
-    def _forget(self, step: Forget) -> None:
+    def _forget(self, step: Finalize, watched: Watched) -> None:
         # While the pulse is there, a collection that was cut short is taken up again.
-        state = self.observer.watched[step.run].story.state
+        state = watched.story.state
         collect(self.workspace.bucket, step.run, state)
-        Books(self.workspace).close_run(step.run, state)
-        for name in self.observer.watched[step.run].spec.machine.clouds:
+        # The record before the pulse goes: a run is found by one or the other.
+        record = record_of(step.run, state, url=self.workspace.url, steps=watched.spec.limits.steps)
+        EndedRuns(self.workspace, each=self.workspace.each).add(record)
+        for name in watched.spec.machine.clouds:
             # One that this outlast does not know was given none by it.
             if (cloud := self.clouds.get(name)) is not None:
                 drop_secrets(self.workspace, cloud, step.run)
         self.workspace.bucket.delete(f"pulse/{step.run}")
-        self.observer.forget(step.run)
+
+    # Records, on the thread of the rounds
+
+    def _append(self, run: str, event: Event) -> bool:
+        """Append to the story of a run that is still watched. Otherwise the next round that watches it plans again."""
+        if (watched := self.observer.watched.get(run)) is None:
+            return False
+        return watched.story.append(msgspec.structs.replace(event, by=self.who), nonce=self.ids())
+
+    def _placed(self, step: PlaceAttempt) -> Event:
+        offer = step.offer
+        return ev.Placed(
+            attempt=step.attempt,
+            cloud=offer.cloud,
+            region=offer.region,
+            zone=offer.zone,
+            type=offer.type,
+            spot=offer.spot,
+            price_usd_per_hour=offer.price_usd_per_hour,
+            on_demand_usd_per_hour=offer.on_demand_usd_per_hour or offer.price_usd_per_hour,
+            machine=self.workspace.machine_name(step.run, step.attempt),
+            at=self.clock(),
+        )
+
+    def _record_refusal(self, step: Launch, problem: CloudError) -> None:
+        """Record why a launch failed, unless its attempt is over by now. Raises passing troubles."""
+        watched = self.observer.watched.get(step.run)
+        last = watched.story.state.last if watched else None
+        if last is None or (last.number, last.phase) != (step.attempt, "placed"):
+            return
+        match problem:
+            case NoCapacity() | OverQuota():
+                self._append(step.run, self._refused(step, problem))
+            case Throttled() | CloudUnreachable():
+                # It is planned again in the next round; meanwhile the run says what it waits for.
+                self._hold(step.run, f"{step.offer.cloud} does not answer a launch: {problem.message}")
+                raise problem
+            case Denied() | BadRequest() | NotFound():
+                # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.
+                why = f"could not launch {self.workspace.machine_name(step.run, step.attempt)}: {problem.message}"
+                self._append(step.run, ev.Failed(why=why, hint=problem.hint, at=self.clock()))
+            case _:
+                raise problem
+
+    def _hold(self, run: str, why: str) -> None:
+        if self.observer.state(run).held != why:
+            self._append(run, ev.Waiting(why=why, at=self.clock()))
+
+    def _refused(self, step: Launch, problem: CloudError) -> Event:
+        quota = isinstance(problem, OverQuota)
+        rest_s = _REST_QUOTA_S if quota else min(_REST_MAX_S, _REST_S * 2 ** min(step.tries, 32))
+        offers = (step.offer.key, region_key(step.offer)) if quota else (step.offer.key,)
+        return ev.LaunchRefused(
+            attempt=step.attempt, why=problem.message, until=self.clock() + rest_s, offers=offers, at=self.clock()
+        )
+
+
+def _run_of(step: Step) -> str:
+    return "" if isinstance(step, Reap) else step.run

@@ -9,16 +9,18 @@ from contextlib import suppress
 
 import msgspec
 
+from outlast import private
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud
+from outlast.code.wheel import store_wheel
+from outlast.records import mounts
+from outlast.records.machines import supervisor_name
+from outlast.records.resources import ResourceRecords
+from outlast.runs.data import local_path
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
-from outlast.supervisor import elsewhere
-from outlast.workspace import mounts, reach
-from outlast.workspace.data import local_path
-from outlast.workspace.hand import supervisor_name
-from outlast.workspace.holdings import Holdings
-from outlast.workspace.wheel import store_wheel
-from outlast.workspace.workspace import Workspace
+from outlast.store import access
+from outlast.supervisor import install_script
+from outlast.workspace import Workspace
 
 # The machine is switched off whatever the reason was that the agent ended: without one it does nothing but bill.
 _SCRIPT = """#!/bin/bash
@@ -46,7 +48,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         "outlast-attempt": str(attempt),
         "outlast-cloud": cloud,
         "outlast-params": msgspec.json.encode(spec.params).decode(),
-        **reach.metadata(workspace.url, os.environ),
+        **access.metadata(workspace.url, os.environ),
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
     if cloud == "local":
@@ -59,9 +61,9 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
     volumes = _volumes(workspace, spec)
     if volumes:
         metadata[mounts.ATTRIBUTE] = mounts.encode(volumes)
-    if reach.needs_key(workspace.url, cloud):
+    if access.needs_key(workspace.url, cloud, os.environ):
         # The name of the key, which the machine asks its cloud for; never the key.
-        metadata[reach.STORE_KEY] = reach.key_name(workspace.secrets_name(run))
+        metadata[access.STORE_KEY] = access.key_name(workspace.secrets_name(run))
     return Boot(
         script=_script(cloud),
         image=spec.machine.image,
@@ -70,7 +72,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         shares=_shares(workspace, volumes) if cloud == "local" else (),
         shows=_shows(spec) if cloud == "local" else (),
         software=environments(path) if cloud == "local" else (),
-        forwards=_forwards() if cloud == "local" else (),
+        forwards=_forwards(workspace.url) if cloud == "local" else (),
         databases=_databases(workspace, spec),
         life_max_s=_life_max_s(spec),
     )
@@ -78,7 +80,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
 
 def _script(cloud: str) -> str:
     """Machines made out of this computer have its outlast; the others bring their own."""
-    return _SCRIPT.format(python=shlex.quote(sys.executable)) if cloud == "local" else elsewhere.SCRIPT
+    return _SCRIPT.format(python=shlex.quote(sys.executable)) if cloud == "local" else install_script.SCRIPT
 
 
 def _cache() -> str:
@@ -87,8 +89,8 @@ def _cache() -> str:
 
 def _volumes(workspace: Workspace, spec: Spec) -> list[mounts.Mount]:
     """What is mounted. A volume that was deleted since is left out, and the agent says so."""
-    holdings = Holdings(workspace, "volume")
-    found = {name: held for place in spec.volumes.values() if (held := holdings.find(name := place.partition("/")[0]))}
+    records = ResourceRecords(workspace, "volume")
+    found = {name: held for place in spec.volumes.values() if (held := records.find(name := place.partition("/")[0]))}
     wanted = {path: place for path, place in spec.volumes.items() if place.partition("/")[0] in found}
     return mounts.mounts_for(wanted, found)
 
@@ -97,7 +99,7 @@ def _shares(workspace: Workspace, volumes: list[mounts.Mount]) -> tuple[str, ...
     """What a machine made out of this computer writes to on it: on a real cloud it is a bucket."""
     # A cache that cannot be had costs time, not the run.
     with suppress(OSError):
-        os.makedirs(_cache(), exist_ok=True)
+        private.folder("cache", "data")
     mounted = [mount.source for mount in volumes if mount.kind == "folder"]
     return tuple(dict.fromkeys(path for path in (local_path(workspace.url), _cache(), *mounted) if path))
 
@@ -142,16 +144,18 @@ def _base(settings: str) -> str:
     return os.path.dirname(home) if os.path.isabs(home) else ""
 
 
-def _forwards() -> tuple[int, ...]:
-    """The port of an endpoint that is rehearsed with, where it is one of this computer."""
-    host, _, port = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/").rpartition("//")[2].rpartition(":")
-    return (int(port),) if host in ("127.0.0.1", "localhost") and port.isdigit() else ()
+def _forwards(url: str) -> tuple[int, ...]:
+    """The ports of this computer's loopback at which stores are that stand for those of a cloud."""
+    own = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
+    names = ("STORAGE_EMULATOR_HOST", *((own,) if url.startswith("s3://") else ()))
+    found = (access.loopback_port(os.environ.get(name, "")) for name in names)
+    return tuple(dict.fromkeys(port for port in found if port))
 
 
 def _databases(workspace: Workspace, spec: Spec) -> tuple[str, ...]:
     """Those of this computer that the run names, by the local cloud's names."""
-    holdings = Holdings(workspace, "database")
-    found = (holdings.find(name) for name in spec.databases.values())
+    records = ResourceRecords(workspace, "database")
+    found = (records.find(name) for name in spec.databases.values())
     return tuple(one.there for one in found if one is not None and one.cloud == "local")
 
 
@@ -167,14 +171,14 @@ def settings() -> dict[str, str]:
 
 def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
     """The boot of the machine that supervises a workspace. It says nothing of runs: those are in the workspace."""
-    script = elsewhere.supervisor_script(
+    script = install_script.supervisor_script(
         cloud, supervisor_name(workspace), workspace_url=workspace.url, settings=settings()
     )
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-cloud": cloud,
         "outlast-wheel": f"{workspace.url}/{store_wheel(workspace.bucket)}",
-        **reach.metadata(workspace.url, os.environ),
+        **access.metadata(workspace.url, os.environ),
     }
     return Boot(script=script, metadata=metadata, rights="supervisor")
 
@@ -187,5 +191,5 @@ def drop_secrets(workspace: Workspace, cloud: Cloud, run: str) -> None:
     """What the run's machines on this cloud could read."""
     name = workspace.secrets_name(run)
     cloud.drop_secrets(name)
-    if reach.needs_key(workspace.url, cloud.name):
-        cloud.drop_secrets(reach.key_name(name))
+    if access.needs_key(workspace.url, cloud.name, os.environ):
+        cloud.drop_secrets(access.key_name(name))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outlast.clouds.cloud import Offer
-from outlast.supervisor.deadline import by_policy, next_place, progress_usd
-from outlast.supervisor.world import Fail, Hold, RunView, World
+from outlast.supervisor.deadline import next_place, progress_usd
+from outlast.supervisor.world import Fail, RunView, Wait, World
 
 # A zone that has just taken a machine back is likely to do it again soon.
 AVOID_S = 600.0
@@ -17,11 +17,11 @@ def region_key(offer: Offer) -> str:
     return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
 
 
-def choose(world: World, view: RunView) -> Offer | Hold | Fail:
+def choose(world: World, view: RunView) -> Offer | Wait | Fail:
     """An offer to take, or why there is none now."""
     if view.impossible:
         return Fail(run=view.run, why=view.impossible, hint=view.hint)
-    if by_policy(view.spec):
+    if view.spec.uses_policy:
         place = next_place(world, view)
         if place is not None:
             return place
@@ -62,7 +62,7 @@ def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]
         # Clouds in the order in which they were named: data crosses between them for money.
         return clouds.index(offer.cloud), offer.zone in avoided, place, progress_usd(world, view, offer)
 
-    awake = [o for o in offers if all(world.resting.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
+    awake = [o for o in offers if all(world.cooldowns.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
     return sorted(awake, key=rank)
 
 
@@ -74,11 +74,11 @@ def _avoided(world: World, view: RunView) -> set[str]:
     }
 
 
-def _hold(world: World, view: RunView, offers: tuple[Offer, ...]) -> Hold:
+def _hold(world: World, view: RunView, offers: tuple[Offer, ...]) -> Wait:
     """All are resting: say why, from the last refusal, and until when."""
     zones = {o.zone for o in offers}
-    until = min(max(world.resting.get(o.key, 0.0), world.resting.get(region_key(o), 0.0)) for o in offers)
+    until = min(max(world.cooldowns.get(o.key, 0.0), world.cooldowns.get(region_key(o), 0.0)) for o in offers)
     last = next((a for a in reversed(view.state.attempts) if a.outcome == "refused"), None)
     why = last.why if last else "no capacity"
     count = "1 zone" if len(zones) == 1 else f"{len(zones)} zones"
-    return Hold(run=view.run, why=f"no machine in {count}: {why}", until=until)
+    return Wait(run=view.run, why=f"no machine in {count}: {why}", until=until)

@@ -1,7 +1,7 @@
 """A run with a deadline and a known amount of work, as the policy sees it; and what follows for the plan. Pure.
 
 What is told of places comes from the stories of all live runs of the workspace: how long machines took to start, how
-long they lived, when a zone had none. What nobody has seen yet is assumed in `outlast.policy.lives` and here.
+long they lived, when a zone had none. What nobody has seen yet is assumed in `outlast.policy.lifetimes` and here.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import math
 import statistics
 from collections.abc import Iterable
 
+from outlast.billing.egress import moving_usd
 from outlast.clouds.cloud import Offer
-from outlast.policy import Choice, OnDemand, Spot, View, decide
+from outlast.policy import Choice, OnDemand, PolicyView, Spot, decide
 from outlast.policy.decide import break_even_s
-from outlast.policy.lives import CYCLE_S, CYCLES
+from outlast.policy.lifetimes import CYCLE_S, CYCLES
 from outlast.policy.view import ON_DEMAND
+from outlast.runs.state import Attempt, RunState
 from outlast.spec.spec import Spec
-from outlast.supervisor.world import Hold, Move, RunView, World
-from outlast.workspace.state import Attempt, RunState
-from outlast.workspace.transfer import moving_usd
+from outlast.supervisor.world import Move, RunView, Wait, World
 
 # From `Placed` to `Started`, until it was measured.
 START_S = {"local": 2.0}
@@ -47,12 +47,6 @@ WAITS = "waits for spot: the deadline leaves time to spare"
 def look_s(cloud: str) -> float:
     """How often the policy is asked about a run."""
     return LOOK_S.get(cloud, LOOK_ELSEWHERE_S)
-
-
-def by_policy(spec: Spec) -> bool:
-    """Whether the policy decides: there is a deadline, it is known how much there is to do, and spot is wanted."""
-    limits = spec.limits
-    return bool((limits.deadline_s or limits.deadline_at) and (limits.work_s or limits.steps) and spec.machine.spot)
 
 
 def due_at(spec: Spec, state: RunState) -> float:
@@ -111,7 +105,7 @@ def _by_steps_s(steps: int, state: RunState) -> float | None:
     return max(0, steps - (saved[-1].step or 0)) * passed / made
 
 
-def policy_view(world: World, view: RunView) -> View | None:
+def policy_view(world: World, view: RunView) -> PolicyView | None:
     """What the policy is told; None if there is nothing to choose on demand, or nobody knows how much is left."""
     demands = _best_of(view.on_demand_offers)
     work_left = work_left_s(view.spec, view.state, world.now)
@@ -129,7 +123,7 @@ def policy_view(world: World, view: RunView) -> View | None:
         # What a spot would have to lose: as much as this run has had unsaved before. Else it would go and come back.
         unsaved = gap_s(view.state)
     on_demand = OnDemand(price=demands[0].price_usd_per_hour, start_s=_start_s(history, cloud, worst=True))
-    return View(
+    return PolicyView(
         work_left_s=work_left,
         time_left_s=due - now if due else None,
         on_demand=on_demand,
@@ -155,21 +149,21 @@ def progress_usd(world: World, view: RunView, offer: Offer) -> float:
     return offer.price_usd_per_hour * (1 + start_s / max(life_s, 1.0)) + carried_usd / max(life_s, 1.0)
 
 
-def next_place(world: World, view: RunView) -> Offer | Hold | None:
+def next_place(world: World, view: RunView) -> Offer | Wait | None:
     """Where a run without a machine goes; None: as if there were no policy."""
     seen = policy_view(world, view)
     if seen is None:
         return None
     choice = decide(seen)
     if choice.kind == "wait":
-        return Hold(run=view.run, why=WAITS)
+        return Wait(run=view.run, why=WAITS)
     return _offer(world, view, choice)
 
 
 def next_move(world: World, view: RunView) -> Move | None:
     """Whether a run leaves the machine that it works on. A choice that is not clear yet stays where it is."""
     last = view.state.last
-    if last is None or last.phase != "started" or not by_policy(view.spec):
+    if last is None or last.phase != "started" or not view.spec.uses_policy:
         return None
     seen = policy_view(world, view)
     if seen is None or seen.work_left_s <= seen.on_demand.start_s:
@@ -189,7 +183,7 @@ def next_move(world: World, view: RunView) -> Move | None:
     )
 
 
-def _settle_s(seen: View, choice: Choice) -> float:
+def _settle_s(seen: PolicyView, choice: Choice) -> float:
     """A machine is not left for a cheaper one before it has worked for as long as the move takes to pay."""
     spot = next(spot for spot in seen.spots if spot.name == choice.place)
     return break_even_s(seen, spot)
@@ -211,7 +205,7 @@ def _best_of(offers: Iterable[Offer]) -> list[Offer]:
 
 def _offer(world: World, view: RunView, choice: Choice) -> Offer | None:
     offers = view.spot_offers if choice.kind == "spot" else view.on_demand_offers
-    awake = [offer for offer in _best_of(offers) if world.resting.get(offer.key, 0.0) <= world.now]
+    awake = [offer for offer in _best_of(offers) if world.cooldowns.get(offer.key, 0.0) <= world.now]
     if choice.kind == "spot":
         awake = [offer for offer in awake if offer.zone == choice.place]
     return awake[0] if awake else None
@@ -221,7 +215,7 @@ def _spot(world: World, view: RunView, offer: Offer, history: list[Attempt]) -> 
     now = world.now
     here = [a for a in history if a.spot and (a.cloud, a.zone, a.type) == (offer.cloud, offer.zone, offer.type)]
     lives = [a for a in here if a.outcome != "refused"]
-    rests_until = world.resting.get(offer.key, 0.0)
+    rests_until = world.cooldowns.get(offer.key, 0.0)
     mine = _held(view)
     holds = mine is not None and mine.spot and mine.zone == offer.zone
     # A zone that just took a machine back has none, until somebody is told otherwise.

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_HAND, Machine
+from outlast.billing.ledger import part_in
+from outlast.clouds.cloud import LABEL_MACHINE, Machine
+from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import due_at
-from outlast.supervisor.world import Budget, Fail, Halt, Hold, RunView, Warn, World
-from outlast.workspace.ledger import part_in
-from outlast.workspace.state import Attempt
+from outlast.supervisor.world import Budget, Fail, RunView, StopAtLimit, Wait, Warn, World
 
 # A limit is said to be near when so much of it is used.
 NEAR = 0.8
@@ -26,7 +26,7 @@ LAST_WORD_S = {"local": 5.0}
 LAST_WORD_ELSEWHERE_S = 30.0
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
     """How far a run is with one of its limits."""
 
     limit: str
@@ -68,7 +68,7 @@ def ran_s(world: World, attempt: Attempt) -> float:
     machine = world.machines.get(attempt.machine)
     if machine is not None:
         return machine.ran_s
-    return max(0.0, world.now - attempt.placed_at) if attempt.cloud in world.blind else 0.0
+    return max(0.0, world.now - attempt.placed_at) if attempt.cloud in world.unreachable else 0.0
 
 
 def attempt_usd(world: World, attempt: Attempt) -> float:
@@ -110,29 +110,30 @@ def _tally(world: World, budget: Budget) -> Tally:
     who, since = budget.limits.who, budget.since
     views = [view for view in world.runs if not who or view.state.who == who]
     attempts = [attempt for view in views for attempt in view.state.attempts]
-    hands = [machine for machine in world.machines.values() if _is_hand_of(world, machine, who)]
-    used_usd = budget.settled_usd + sum(spent_usd(world, view, since) for view in views)
-    used_usd += sum(m.cost_usd * part_in(m.created_at, m.seen_at, since) for m in hands)
-    used_s = budget.settled_s + sum(ran_s(world, a) * part_in(a.placed_at, _until(world, a), since) for a in attempts)
-    used_s += sum(m.ran_s * part_in(m.created_at, m.seen_at, since) for m in hands)
+    machine_records = [machine for machine in world.machines.values() if _is_hand_of(world, machine, who)]
+    used_usd = budget.closed_usd + sum(spent_usd(world, view, since) for view in views)
+    used_usd += sum(m.cost_usd * part_in(m.created_at, m.seen_at, since) for m in machine_records)
+    used_s = budget.closed_s + sum(ran_s(world, a) * part_in(a.placed_at, _until(world, a), since) for a in attempts)
+    used_s += sum(m.ran_s * part_in(m.created_at, m.seen_at, since) for m in machine_records)
     return Tally(
         budget=budget,
         used_usd=used_usd,
         used_s=used_s,
-        reserve_usd=sum(reserve_usd(world, view) for view in views if view.state.attempts and not view.state.settled),
+        reserve_usd=sum(reserve_usd(world, view) for view in views if view.state.attempts and not view.state.closed),
         # A machine that is about to be taken away does not keep its successor from coming.
-        machines=sum(a.phase in ("placed", "started") for a in attempts) + sum(m.status != "stopped" for m in hands),
+        machines=sum(a.phase in ("placed", "started") for a in attempts)
+        + sum(m.status != "stopped" for m in machine_records),
     )
 
 
 def _is_hand_of(world: World, machine: Machine, who: str) -> bool:
-    if LABEL_HAND not in machine.labels:
+    if LABEL_MACHINE not in machine.labels:
         return False
-    hand = world.hands.get(machine.name)
-    return not who or (hand is not None and hand.who == who)
+    machine_record = world.machine_records.get(machine.name)
+    return not who or (machine_record is not None and machine_record.who == who)
 
 
-def marks(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Mark]:
+def marks(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[LimitUse]:
     """Every limit that holds for a run, its own first."""
     yield from _own_marks(world, view)
     for tally in shared:
@@ -140,14 +141,14 @@ def marks(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[Ma
             yield from _shared_marks(tally)
 
 
-def _own_marks(world: World, view: RunView) -> Iterator[Mark]:
+def _own_marks(world: World, view: RunView) -> Iterator[LimitUse]:
     limits, state = view.spec.limits, view.state
     kept = "its checkpoints are kept; submit it again with "
     due = due_at(view.spec, state)
     if due:
         age_s, given_s = world.now - state.submitted_at, max(1.0, due - state.submitted_at)
         said = describe_s(given_s)
-        yield Mark(
+        yield LimitUse(
             limit="deadline",
             used=age_s / given_s,
             reached=world.now > due,
@@ -158,7 +159,7 @@ def _own_marks(world: World, view: RunView) -> Iterator[Mark]:
     if limits.max_s:
         did_s = sum((a.over_at or world.now) - a.started_at for a in state.attempts if a.started_at)
         ran, hours = describe_s(did_s), f"{limits.max_s / 3600:g}"
-        yield Mark(
+        yield LimitUse(
             limit="max_hours",
             used=did_s / limits.max_s,
             reached=did_s > limits.max_s,
@@ -168,7 +169,7 @@ def _own_marks(world: World, view: RunView) -> Iterator[Mark]:
         )
     if limits.cost_usd:
         spent = spent_usd(world, view)
-        yield Mark(
+        yield LimitUse(
             limit="cost_usd",
             used=spent / limits.cost_usd,
             reached=spent + reserve_usd(world, view) >= limits.cost_usd,
@@ -178,13 +179,13 @@ def _own_marks(world: World, view: RunView) -> Iterator[Mark]:
         )
 
 
-def _shared_marks(tally: Tally) -> Iterator[Mark]:
+def _shared_marks(tally: Tally) -> Iterator[LimitUse]:
     limits = tally.budget.limits
     hint = "its checkpoints are kept; see `outlast limits` and `outlast cost`, and submit it again with more"
     span = {"day": " a day", "month": " a month", "total": ""}[limits.per]
     if limits.cost_usd:
         budget = f"the budget of {limits.whose} of ${limits.cost_usd:g}{span}"
-        yield Mark(
+        yield LimitUse(
             limit=f"{limits.scope} cost_usd",
             used=tally.used_usd / limits.cost_usd,
             reached=tally.used_usd + tally.reserve_usd >= limits.cost_usd,
@@ -194,7 +195,7 @@ def _shared_marks(tally: Tally) -> Iterator[Mark]:
         )
     if limits.max_hours:
         hours = f"the {limits.max_hours:g} machine hours{span} of {limits.whose}"
-        yield Mark(
+        yield LimitUse(
             limit=f"{limits.scope} max_hours",
             used=tally.used_s / 3600.0 / limits.max_hours,
             reached=tally.used_s >= limits.max_hours * 3600.0,
@@ -204,26 +205,26 @@ def _shared_marks(tally: Tally) -> Iterator[Mark]:
         )
 
 
-def limit_step(world: World, view: RunView, shared: tuple[Tally, ...]) -> Halt | Warn | None:
+def limit_step(world: World, view: RunView, shared: tuple[Tally, ...]) -> StopAtLimit | Warn | None:
     """What a limit asks for now: save and stop, or a warning that was not given yet."""
     found = list(marks(world, view, shared))
     for mark in found:
         if mark.reached:
             grace = grace_s(view.spec.machine.cloud)
-            return Halt(run=view.run, limit=mark.limit, why=mark.why, hint=mark.hint, grace_s=grace)
+            return StopAtLimit(run=view.run, limit=mark.limit, why=mark.why, hint=mark.hint, grace_s=grace)
     for mark in found:
         if mark.used >= NEAR and mark.limit not in view.state.near:
             return Warn(run=view.run, limit=mark.limit, why=mark.near)
     return None
 
 
-def no_room(view: RunView, shared: tuple[Tally, ...]) -> Hold | None:
+def no_room(view: RunView, shared: tuple[Tally, ...]) -> Wait | None:
     """Why no machine may be added for this run now: as many live as its user, or everybody, may have."""
     for tally in shared:
         limits = tally.budget.limits
         if limits.max_machines and tally.holds(view) and tally.machines >= limits.max_machines:
             count = "1 machine" if limits.max_machines == 1 else f"{limits.max_machines} machines"
-            return Hold(run=view.run, why=f"{limits.whose} may have {count} at a time, see `outlast limits`")
+            return Wait(run=view.run, why=f"{limits.whose} may have {count} at a time, see `outlast limits`")
     return None
 
 
@@ -247,16 +248,17 @@ def failure(view: RunView) -> Fail | None:
         )
     # One that serves others and saves nothing of its own has its progress where those are.
     serves = view.spec.member is not None and view.spec.member.until and not view.spec.checkpoint.path
-    if state.fruitless >= limits.no_progress and not serves:
+    count = state.attempts_without_progress
+    if count >= limits.no_progress and not serves:
         if last is not None and not any(a.started_at for a in state.attempts):
             return Fail(
                 run=view.run,
-                why=f"its command was never started in {state.fruitless} attempts; the last time: {last.why}",
+                why=f"its command was never started in {count} attempts; the last time: {last.why}",
                 hint=f"what they boot with may be at fault: image, network, disk; see `outlast show {view.run}`",
             )
         return Fail(
             run=view.run,
-            why=f"no new checkpoint in {state.fruitless} attempts",
+            why=f"no new checkpoint in {count} attempts",
             hint="save more often than machines live: set `[checkpoint] path`, or run it with `spot = false`",
         )
     return None

@@ -6,22 +6,29 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from outlast.clouds.cloud import Cloud
 from outlast.errors import CloudError, OutlastError, WorkspaceError
+from outlast.records.machines import is_supervisor_vm, supervisor_name
+from outlast.runs.ended import EndedRuns
+from outlast.store.lease import process_name, supervisors
+from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.supervisor.apply import Applier
+from outlast.supervisor.effects import Effects, in_thread
 from outlast.supervisor.observe import Observer, anywhere
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap, Step, World, describe
-from outlast.workspace.each import Each, in_parallel
-from outlast.workspace.hand import is_stationed, name_of_this_process, supervisor_name
-from outlast.workspace.lease import supervisors
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # Between rounds: short while things happen, longer when nothing does; a bucket far away, which bills for every look,
 # is asked less often.
 _QUICK_S, _CALM_S = 0.05, 0.3
 _REMOTE_S, _REMOTE_CALM_S = 1.5, 5.0
+# How often the end of a slow effect is looked for between rounds.
+_LOOK_S = 0.25
+# How long a supervisor that leaves waits for its effects in flight: less than its lease lives.
+_LEAVE_S = 3.0
 # Rounds without a pause while each of them does something.
 _HURRY = 4
 
@@ -48,44 +55,77 @@ class Supervisor:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         ids: Callable[[], str] = lambda: secrets.token_hex(8),
-        say: Callable[[str], None] = lambda _: None,
-        each: Each = in_parallel,
+        report: Callable[[str], None] = lambda _: None,
+        each: ParallelMap = in_parallel,
+        effects: Effects | None = None,
     ) -> None:
         self.workspace = workspace
         self.clock = clock
-        self.say = say
+        self.report = report
         self.each = each
-        who = who or name_of_this_process()
+        who = who or process_name()
         self.station = station
         self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each, station=station)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
-        self.lease = supervisors(workspace.bucket, workspace.url, "supervisor", who=who)
-        self.near = supervisors(workspace.bucket, workspace.url, "near", who=who)
-        self.spare = supervisors(workspace.bucket, workspace.url, "spare", who=who)
+        self.lease = supervisors(workspace.bucket, workspace.url, "supervisor", who=who, monotonic=monotonic)
+        self.near = supervisors(workspace.bucket, workspace.url, "near", who=who, monotonic=monotonic)
+        self.spare = supervisors(workspace.bucket, workspace.url, "spare", who=who, monotonic=monotonic)
         self.world = World(now=clock(), workspace_id=workspace.id)
+        # A round that is called alone does its effects inline; `run` does them beside the rounds.
+        self._alone = effects is None
+        self.effects = effects or Effects()
+        # Whether the index of ended runs is known to be complete.
+        self._indexed = False
 
     def round(self) -> tuple[Step, ...]:
-        """Observe, plan, apply, once; what was done. Passing troubles are said and planned again next time."""
+        """Observe, plan, apply, once; the steps that were done or begun. The next round plans failed steps again."""
+        if not self._indexed:
+            EndedRuns(self.workspace, each=self.each).rebuild()
+            self._indexed = True
+        self.record_effects()
         self.world = self.observer.observe(self.clock())
-        steps = plan(self.world)
         by_run: dict[str, list[Step]] = {}
-        for step in steps:
+        for step in self.decide(self.world):
             by_run.setdefault(step.machine if isinstance(step, Reap) else step.run, []).append(step)
-        self.each(self._apply_all, list(by_run.values()))
-        return steps
+        done = self.each(self._apply_all, list(by_run.values()))
+        self.record_effects()
+        return tuple(step for steps in done for step in steps)
 
-    def _apply_all(self, steps: list[Step]) -> None:
-        for step in steps:
-            self.say(describe(step))
+    def decide(self, world: World) -> tuple[Step, ...]:
+        return plan(world)
+
+    def record_effects(self) -> None:
+        """Record the effects that have ended since the last call."""
+        for result in self.effects.collect():
             try:
-                self.applier.apply(step)
+                self.applier.record(result)
             except (CloudError, WorkspaceError) as problem:
-                self.say(f"could not {describe(step)}: {problem.message}")
+                self.report(f"could not {describe(result.step)}: {problem.message}")
+
+    def _apply_all(self, steps: list[Step]) -> list[Step]:
+        """Apply the quick steps, begin the slow ones; without those that are in flight already."""
+        return [step for step in steps if self._apply(step)]
+
+    def _apply(self, step: Step) -> bool:
+        effect = self.applier.slow(step)
+        if effect is not None:
+            begun = self.effects.begin(effect)
+            if begun:
+                self.report(describe(step))
+            return begun
+        self.report(describe(step))
+        try:
+            self.applier.apply(step)
+        except (CloudError, WorkspaceError) as problem:
+            self.report(f"could not {describe(step)}: {problem.message}")
+        return True
 
     def idle(self) -> bool:
         """Nothing lives and nothing costs: the supervisor may go home."""
-        return not self.observer.watched and not any(
-            "outlast-run" in machine.labels for machine in self.world.machines.values()
+        return (
+            not self.observer.watched
+            and not self.effects.busy
+            and not any("outlast-run" in machine.labels for machine in self.world.machines.values())
         )
 
     def beside(self) -> bool:
@@ -93,17 +133,17 @@ class Supervisor:
         if self.station or self._local:
             return False
         holder = self.lease.holder()
-        if holder is None or not is_stationed(holder.who):
+        if holder is None or not is_supervisor_vm(holder.who):
             return False
         # One that is about to leave may not have heard of what was submitted just now.
-        hand = self.observer.hands.find(supervisor_name(self.workspace))
-        return hand is not None and hand.phase != "deleting"
+        machine_record = self.observer.machine_records.find(supervisor_name(self.workspace))
+        return machine_record is not None and machine_record.phase != "deleting"
 
-    def _part(self, holding: bool) -> bool:
+    def _part(self, holds_lease: bool) -> bool:
         """Take our part of the work; whether we have one."""
-        near = not holding and self.beside() and self.near.hold()
+        near = not holds_lease and self.beside() and self.near.hold()
         self.observer.mind(on_this_computer if near else on_clouds if self.station else anywhere)
-        return holding or near
+        return holds_lease or near
 
     def run(
         self,
@@ -118,27 +158,30 @@ class Supervisor:
         `relieved` is asked after every round that did nothing: whether to leave, all the same.
         """
         wait_s, hurry, far_s = _QUICK_S, 0, _REMOTE_S
+        if self._alone:
+            self._alone, self.effects = False, Effects(in_thread)
         try:
             while not stop.is_set():
                 try:
-                    holding = self.lease.hold()
-                    if not holding and surplus_leaves and not self.spare.hold():
+                    holds_lease = self.lease.hold()
+                    if not holds_lease and surplus_leaves and not self.spare.hold():
                         return  # one supervises and one stands by: enough
-                    working = self._part(holding)
+                    working = self._part(holds_lease)
+                    self.record_effects()
                     steps = self.round() if working else ()
                     if not steps and ((until_idle and working and self.idle()) or relieved(working)):
                         return
                 except OutlastError as problem:
-                    self.say(f"{problem.message}; trying again")
-                    holding, steps = False, ()
+                    self.report(f"{problem.message}; trying again")
+                    holds_lease, steps = False, ()
                 except Exception:  # noqa: BLE001
                     # A bug of ours in one round must not leave every run unattended; it is loud, and the next round
                     # begins with fresh eyes.
                     import traceback
 
-                    self.say(f"bug: {traceback.format_exc()}")
+                    self.report(f"bug: {traceback.format_exc()}")
                     self.observer.watched.clear()
-                    holding, steps, wait_s = False, (), _CALM_S
+                    holds_lease, steps, wait_s = False, (), _CALM_S
                 # A loss, a place and a launch follow each other at once; what goes on failing does not make us spin.
                 hurry = (hurry + 1) % _HURRY if steps else 0
                 calmer_s = _QUICK_S if steps else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
@@ -148,19 +191,22 @@ class Supervisor:
                     wait_s = max(wait_s, far_s if not steps else 0.2)
                 self._rest(stop, wait_s)
         finally:
-            try:
-                self.lease.release()
-                self.near.release()
-                self.spare.release()
-            except OutlastError:
-                pass  # they expire by themselves
+            self._leave()
+
+    def _leave(self) -> None:
+        """Record the effects that end soon, and leave the others to a successor, which repeats them."""
+        self.effects.wait(_LEAVE_S)
+        for act in (self.record_effects, self.lease.release, self.near.release, self.spare.release):
+            # Leases expire by themselves.
+            with suppress(OutlastError):
+                act()
 
     def _rest(self, stop: threading.Event, wait_s: float) -> None:
-        """Until it is time for the next round, or until somebody rings: where that costs one small listing, a notice
-        need not wait for the round."""
-        until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else wait_s
+        """Wait until the next round is due, a slow effect has succeeded, or a bell rings: where looking for bells costs
+        one small listing, a notice need not wait for the round."""
+        until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else _LOOK_S
         hanging = self._bells()
-        while (left_s := until - time.monotonic()) > 0 and self._bells() == hanging:
+        while (left_s := until - time.monotonic()) > 0 and self._bells() == hanging and not self.effects.succeeded:
             if stop.wait(min(look_s, left_s)):
                 return
 

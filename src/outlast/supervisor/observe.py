@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.clouds.cloud import LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Needs, Offer
+from outlast.clouds.cloud import LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Offer
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -21,19 +21,18 @@ from outlast.errors import (
     StoreUnreachable,
     WorkspaceError,
 )
-from outlast.spec.fields import zone_belongs
-from outlast.spec.spec import MachineSpec, Spec
+from outlast.records.machines import MachineRecords, MachineRecordView
+from outlast.runs.state import RunState
+from outlast.runs.story import Story
+from outlast.spec.spec import Spec
+from outlast.store.bucket import Entry
+from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.supervisor.boot import drop_secrets
-from outlast.supervisor.deadline import by_policy, look_s
-from outlast.supervisor.purse import Purse
-from outlast.supervisor.roster import Roster
+from outlast.supervisor.budget_reader import BudgetReader
+from outlast.supervisor.deadline import look_s
+from outlast.supervisor.group_reader import GroupReader
 from outlast.supervisor.world import RunView, World
-from outlast.workspace.bucket import Entry
-from outlast.workspace.each import Each, in_parallel
-from outlast.workspace.hand import Hands, HandView
-from outlast.workspace.state import RunState
-from outlast.workspace.story import Story
-from outlast.workspace.workspace import Pulse, Workspace
+from outlast.workspace import Heartbeat, Workspace
 
 # A bell for a run that has no story yet is from a submit that is still writing, or that died; it is kept this long.
 _STRAY_BELL_S = 600.0
@@ -46,7 +45,7 @@ def anywhere(_cloud: str) -> bool:
     return True
 
 
-class _Watched(msgspec.Struct, kw_only=True):
+class Watched(msgspec.Struct, kw_only=True):
     """What this supervisor remembers of a run between rounds. Losing it loses nothing."""
 
     story: Story
@@ -56,7 +55,8 @@ class _Watched(msgspec.Struct, kw_only=True):
     pulse_at: float = 0.0
     since: float = 0.0
     read_at: float = 0.0
-    attempts: int = 0
+    # How many attempts there are, and whether the last one has started.
+    phase: tuple[int, bool] = (0, False)
     limited_since: float = 0.0
 
 
@@ -69,15 +69,15 @@ class Observer:
         clouds: Mapping[str, Cloud],
         *,
         monotonic: Callable[[], float],
-        each: Each = in_parallel,
-        hands_off: bool = False,
+        each: ParallelMap = in_parallel,
+        read_only: bool = False,
         station: str = "",
     ) -> None:
         self.workspace = workspace
-        self.hands = Hands(workspace)
-        self.roster = Roster(workspace)
+        self.machine_records = MachineRecords(workspace)
+        self.roster = GroupReader(workspace)
         # Only look: leave bells hanging and pulses as they are, for `plan` and `ps`.
-        self.hands_off = hands_off
+        self.read_only = read_only
         self.clouds = clouds
         self.station = station
         # How long workers of a cluster may wait for another head, whatever they themselves would.
@@ -89,18 +89,16 @@ class Observer:
         self.each = each
         # When the pulses were last listed. Silence is what lies between two looks, not what a slow round adds to it.
         self.looked_at = monotonic()
-        self.watched: dict[str, _Watched] = {}
+        self.watched: dict[str, Watched] = {}
         self.damaged: dict[str, str] = {}
-        self.purse = Purse(workspace, each=each)
-        # The machines of the last round, and those that were launched since.
-        self.seen: frozenset[str] = frozenset()
+        self.purse = BudgetReader(workspace, each=each)
 
     def observe(self, now: float) -> World:
         self.looked_at = self.monotonic()
-        pulses = self.workspace.pulses()
-        bells = self.workspace.bells()
+        pulses = self.workspace.heartbeats()
+        bells = self.workspace.wakeups()
         self._listen(pulses, bells)
-        blind: dict[str, str] = {}
+        unreachable: dict[str, str] = {}
         machines: dict[str, Machine] = {}
         for name, cloud in self.clouds.items():
             if not self.minds(name):
@@ -108,28 +106,27 @@ class Observer:
             try:
                 found = cloud.machines({LABEL_WORKSPACE: self.workspace.id})
                 machines.update({machine.name: machine for machine in found})
-                self._read_of_vanished(name, machines)
+                self._read_before_launch(name, machines)
                 machines.update(self._confirm(name, cloud, machines))
             except CloudError as problem:
-                blind[name] = problem.message
-        self.seen = frozenset(machines)
+                unreachable[name] = problem.message
         self._ask_whose(machines)
-        views = tuple(self._view(run, watched, blind) for run, watched in self.watched.items())
-        resting: dict[str, float] = {}
+        views = tuple(self._view(run, watched, unreachable) for run, watched in self.watched.items())
+        cooldowns: dict[str, float] = {}
         for watched in self.watched.values():
-            for key, until in watched.story.state.resting.items():
-                resting[key] = max(until, resting.get(key, 0.0))
+            for key, until in watched.story.state.cooldowns.items():
+                cooldowns[key] = max(until, cooldowns.get(key, 0.0))
         return World(
             now=now,
             workspace_id=self.workspace.id,
             workspace_url=self.workspace.url,
             runs=views,
             machines=machines,
-            blind=blind,
-            resting=resting,
+            unreachable=unreachable,
+            cooldowns=cooldowns,
             # The machines of runs that are somebody else's business are that one's, too.
             damaged=frozenset(self.damaged) | self.others,
-            hands=self._hands(machines),
+            machine_records=self._hands(machines),
             station=self.station,
             budgets=self.purse.budgets(now, looked_at=self.looked_at, open_runs=self.watched, others=self.others),
         )
@@ -151,33 +148,38 @@ class Observer:
     def _listen(self, pulses: Mapping[str, Entry], bells: Mapping[str, list[Entry]]) -> None:
         """Refresh the stories of the runs that are new, that rang, or that fell silent."""
         for run in [run for run in self.watched if run not in pulses and run not in bells]:
-            if self._read(run) and self.watched[run].story.state.settled:
+            if self._read(run) and self.watched[run].story.state.closed:
                 self.forget(run)  # another supervisor saw it to its end
         self.others &= pulses.keys() | bells.keys()
         everyone = [run for run in {**dict.fromkeys(self.watched), **pulses, **bells} if run not in self.others]
         self.each(self._meet, [run for run in everyone if run not in self.watched])
         for run in everyone:
+            if (watched := self.watched.get(run)) is not None:
+                self._feel(watched, pulses[run].modified_at if run in pulses else 0.0)
+        due = [run for run in everyone if run in self.watched and (run in bells or self._worried(self.watched[run]))]
+        unread = {run for run, read in zip(due, self.each(self._read, due), strict=True) if not read}
+        for run in everyone:
             watched = self.watched.get(run)
             if watched is None:
-                if run not in self.others:
+                # The bell of one that cannot be read stays, for a supervisor that can.
+                if run not in self.others and run not in unread:
                     self._forget_stray(run, bells.get(run, []))
-                continue
-            self._feel(watched, pulses[run].modified_at if run in pulses else 0.0)
-            if (run in bells or self._worried(watched)) and not self._read(run):
-                continue  # the bell stays, for a supervisor that can read it
-            if not self.hands_off:
+            elif not self.read_only:
                 self._answer(run, watched, pulses, bells.get(run, []))
 
-    def _feel(self, watched: _Watched, pulse_at: float) -> None:
-        """Since when the pulse stands still. A new attempt's silence begins with it: what was before was waiting."""
-        attempts = len(watched.story.state.attempts)
-        if (watched.pulse_at, watched.attempts) != (pulse_at, attempts):
-            watched.pulse_at, watched.attempts, watched.since = pulse_at, attempts, self.looked_at
+    def _feel(self, watched: Watched, pulse_at: float) -> None:
+        """Since when the pulse stands still. The silence of a new attempt begins with it, and that of its command with
+        `Started`: the pulses may have been listed just before the agent's first one."""
+        state = watched.story.state
+        phase = (len(state.attempts), state.last is not None and state.last.phase != "placed")
+        if (watched.pulse_at, watched.phase) != (pulse_at, phase):
+            watched.pulse_at, watched.phase, watched.since = pulse_at, phase, self.looked_at
 
-    def _answer(self, run: str, watched: _Watched, pulses: Mapping[str, Entry], bells: list[Entry]) -> None:
-        if run not in pulses and watched.story.state.alive:
-            # Pulses are the list of live runs: it must name this one before its bell is taken down.
-            self.workspace.beat(run, Pulse(length=watched.story.state.length))
+    def _answer(self, run: str, watched: Watched, pulses: Mapping[str, Entry], bells: list[Entry]) -> None:
+        if run not in pulses and (bells or watched.story.state.alive):
+            # Pulses are the list of runs that need care: it must name this one before its bell is taken down. One that
+            # was cancelled before any supervisor saw it has secrets and a bill to close, too.
+            self.workspace.write_heartbeat(run, Heartbeat(length=watched.story.state.length), durable=True)
         for entry in bells:
             self.workspace.bucket.delete(entry.key)
 
@@ -191,6 +193,7 @@ class Observer:
             self.damaged[run] = problem.message
             self.forget(run)
             return False
+        self._feel(self.watched[run], self.watched[run].pulse_at)
         return True
 
     def _ask_whose(self, machines: Mapping[str, Machine]) -> None:
@@ -206,15 +209,15 @@ class Observer:
             else:
                 self._meet(run)
 
-    def _hands(self, machines: Mapping[str, Machine]) -> dict[str, HandView | None]:
+    def _hands(self, machines: Mapping[str, Machine]) -> dict[str, MachineRecordView | None]:
         """The records of machines that no run owns. Read after the machines were listed: a record is written first."""
-        found: dict[str, HandView | None] = {}
+        found: dict[str, MachineRecordView | None] = {}
         headless: dict[str, bool] = {}
         for machine in machines.values():
-            if LABEL_HAND not in machine.labels:
+            if LABEL_MACHINE not in machine.labels:
                 continue
             try:
-                view = self.hands.view(machine.name)
+                view = self.machine_records.view(machine.name)
                 if view is not None and view.cluster and view.phase == "ready":
                     if view.cluster not in headless:
                         headless[view.cluster] = self._headless(view.cluster, machine.cloud, machines)
@@ -222,7 +225,7 @@ class Observer:
                 found[machine.name] = view
             except Damaged as problem:
                 # Nobody can tell whose it is, so it is nobody's to delete.
-                self.hands.damaged[machine.name] = problem.message
+                self.machine_records.damaged[machine.name] = problem.message
         return found
 
     def _headless(self, name: str, cloud: str, machines: Mapping[str, Machine]) -> bool:
@@ -230,13 +233,13 @@ class Observer:
 
         Its cloud is asked by name: listings lag. Nobody is taken for gone who says something: its word is in the store.
         """
-        cluster = self.hands.cluster(name)
+        cluster = self.machine_records.cluster(name)
         if cluster is None or cluster.phase != "ready" or not cluster.head:
             return False
         limit_s = min(cluster.spec.orphan_s, self.patience_s)
         if machines.get(cluster.head) is not None and machines[cluster.head].status in ("pending", "running"):
             return False
-        if self.hands.head_silent_s(name, cluster.head) <= limit_s:
+        if self.machine_records.head_silent_s(name, cluster.head) <= limit_s:
             return False
         try:
             return self.clouds[cloud].machine(cluster.head).status not in ("pending", "running")
@@ -245,13 +248,13 @@ class Observer:
         except CloudError:
             return False
 
-    def _worried(self, watched: _Watched) -> bool:
+    def _worried(self, watched: Watched) -> bool:
         """An attempt is under way and says nothing: read its story before believing the worst, but not every round.
         So it is with one whose hours or saves are counted: nobody rings when it starts or saves."""
         last = watched.story.state.last
         if last is None or last.phase == "over":
             return False
-        due, often_s = by_policy(watched.spec), _WORRY_S
+        due, often_s = watched.spec.uses_policy, _WORRY_S
         counted = due or (watched.spec.limits.max_s > 0 and last.phase == "placed")
         if self.looked_at - watched.since < _WORRY_S:
             if not counted:
@@ -262,12 +265,15 @@ class Observer:
         watched.read_at = self.looked_at
         return True
 
-    def _meet(self, run: str) -> _Watched | None:
+    def _meet(self, run: str) -> Watched | None:
         try:
             request = self.workspace.request(run)
             story = self.workspace.story(run)
             exists = story.refresh().exists
-        except NoSuchRun:
+        except NoSuchRun as problem:
+            if any(True for _ in self.workspace.bucket.list(f"runs/{run}/story/")):
+                # Its request is lost and its story is not: its machine may be at work, and is no orphan.
+                self.damaged[run] = problem.message
             return None
         except StoreUnreachable:
             raise  # passing: nothing is known about this run, and nothing may be decided about it
@@ -284,12 +290,12 @@ class Observer:
         # From now on the machines of these clouds are listed, too.
         for name in request.spec.machine.clouds:
             self.clouds.get(name)
-        watched = _Watched(story=story, spec=request.spec, path=request.path, since=self.looked_at)
+        watched = Watched(story=story, spec=request.spec, path=request.path, since=self.looked_at)
         self.watched[run] = watched
         return watched
 
     def _forget_stray(self, run: str, bells: list[Entry]) -> None:
-        if run in self.damaged or not bells or self.hands_off:
+        if run in self.damaged or not bells or self.read_only:
             return
         now = self.workspace.bucket.put("clock", b"").modified_at
         if all(now - entry.modified_at < _STRAY_BELL_S for entry in bells):
@@ -299,14 +305,12 @@ class Observer:
         for entry in bells:
             self.workspace.bucket.delete(entry.key)
 
-    def _read_of_vanished(self, name: str, machines: Mapping[str, Machine]) -> None:
-        """A machine that was there and is not: its attempt may have started since its story was read, and then it is
-        lost, and not still to be launched."""
+    def _read_before_launch(self, name: str, machines: Mapping[str, Machine]) -> None:
+        """Read the stories of attempts that would be launched now. Such an attempt may have started since, and its
+        machine be gone: then it is lost, or the run is finished. The bell that would tell may have failed to ring."""
         for run, watched in list(self.watched.items()):
             last = watched.story.state.last
-            if last is None or last.cloud != name or last.phase != "placed":
-                continue
-            if last.machine in self.seen and last.machine not in machines:
+            if last is not None and last.cloud == name and last.phase == "placed" and last.machine not in machines:
                 self._read(run)
 
     def _confirm(self, name: str, cloud: Cloud, machines: Mapping[str, Machine]) -> dict[str, Machine]:
@@ -322,7 +326,7 @@ class Observer:
                     continue
         return found
 
-    def _view(self, run: str, watched: _Watched, blind: Mapping[str, str]) -> RunView:
+    def _view(self, run: str, watched: Watched, unreachable: Mapping[str, str]) -> RunView:
         state, spec = watched.story.state, watched.spec
         if state.limit is not None and not watched.limited_since:
             watched.limited_since = self.looked_at
@@ -332,8 +336,8 @@ class Observer:
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
         # A run with a deadline may leave the machine that it works on for a better one.
-        asks = waits or (state.alive and by_policy(spec))
-        seen = [name for name in spec.machine.clouds if name not in blind] if asks else []
+        asks = waits or (state.alive and spec.uses_policy)
+        seen = [name for name in spec.machine.clouds if name not in unreachable] if asks else []
         return self._offered(view, spec, seen) if seen else view
 
     def _offered(self, view: RunView, spec: Spec, names: list[str]) -> RunView:
@@ -348,8 +352,8 @@ class Observer:
                 impossible = f"this outlast does not know the cloud `{name}`"
                 continue
             try:
-                spot += cloud.offers(needs_of(machine, spot=True, cloud=name)) if machine.spot else ()
-                on_demand += cloud.offers(needs_of(machine, spot=False, cloud=name)) if wants_on_demand(spec) else ()
+                spot += cloud.offers(machine.needs_on(name, spot=True)) if machine.spot else ()
+                on_demand += cloud.offers(machine.needs_on(name, spot=False)) if spec.uses_on_demand else ()
             except (BadRequest, NotFound, Denied) as problem:
                 impossible, hint = problem.message, problem.hint
             except CloudError as problem:
@@ -365,19 +369,3 @@ class Observer:
             hint=hint,
             unsure=unsure,
         )
-
-
-def wants_on_demand(spec: Spec) -> bool:
-    return not spec.machine.spot or spec.machine.fallback or by_policy(spec)
-
-
-def needs_of(machine: MachineSpec, *, spot: bool, cloud: str = "") -> Needs:
-    """What to ask a cloud for. `*` among the zones means: these first, then any other. Of several clouds each is bound
-    by zones of its own."""
-    needs = machine.needs(spot=spot)
-    zones = () if "*" in needs.zones else needs.zones
-    if not machine.other_clouds:
-        return msgspec.structs.replace(needs, zones=zones)
-    excluded = tuple(zone for zone in needs.exclude_zones if zone_belongs(zone, cloud))
-    own = tuple(zone for zone in zones if zone_belongs(zone, cloud))
-    return msgspec.structs.replace(needs, zones=own, exclude_zones=excluded)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_HAND, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
-from outlast.supervisor.company import dismissal, waits_for
 from outlast.supervisor.deadline import next_move
+from outlast.supervisor.group_rules import member_release, waiting_reason
 from outlast.supervisor.limits import Tally, failure, last_word_s, limit_step, no_room, tallies, with_one_more
-from outlast.supervisor.world import Fail, Forget, Halt, Hold, Launch, Lose, Place, Reap, Release, RunView, Step, World
-from outlast.workspace.state import Attempt
+from outlast.supervisor.world import (
+    Fail,
+    Finalize,
+    Launch,
+    MarkLost,
+    PlaceAttempt,
+    Reap,
+    Release,
+    RunView,
+    Step,
+    StopAtLimit,
+    Wait,
+    World,
+)
 
 # No pulse for so long: nobody is at home. The local cloud beats every second, the others every ten.
 SILENCE_S = {"local": 15.0}
@@ -29,7 +42,7 @@ def plan(world: World) -> tuple[Step, ...]:
     shared = tallies(world)
     for view in world.runs:
         own = list(_plan_run(world, view, shared))
-        if any(isinstance(step, Place) for step in own):
+        if any(isinstance(step, PlaceAttempt) for step in own):
             shared = with_one_more(view, shared)
         steps += own
     steps += _plan_orphans(world)
@@ -42,13 +55,13 @@ def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterato
     if view.state.alive and view.state.limit is not None:
         yield from _plan_stop(world, view)
     elif view.state.alive:
-        if end := dismissal(view):
+        if end := member_release(view):
             yield end
             return
         limit = limit_step(world, view, shared)
         if limit:
             yield limit
-        if isinstance(limit, Halt):
+        if isinstance(limit, StopAtLimit):
             return
         losses = list(_plan_losses(world, view))
         yield from losses
@@ -56,8 +69,8 @@ def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterato
         if not losses:
             yield from _plan_next(world, view, shared)
     yield from _plan_releases(world, view)
-    if view.state.settled:
-        yield Forget(run=view.run, cloud=view.spec.machine.cloud)
+    if view.state.closed:
+        yield Finalize(run=view.run, cloud=view.spec.machine.cloud)
 
 
 def _plan_stop(world: World, view: RunView) -> Iterator[Step]:
@@ -73,12 +86,12 @@ def _plan_stop(world: World, view: RunView) -> Iterator[Step]:
 
 def _plan_losses(world: World, view: RunView) -> Iterator[Step]:
     for attempt in view.state.attempts:
-        if attempt.phase == "over" or attempt.cloud in world.blind:
+        if attempt.phase == "over" or attempt.cloud in world.unreachable:
             continue
         lost = _why_lost(world, view, attempt)
         if lost:
             why, preempted = lost
-            yield Lose(run=view.run, attempt=attempt.number, why=why, preempted=preempted)
+            yield MarkLost(run=view.run, attempt=attempt.number, why=why, preempted=preempted)
 
 
 def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool] | None:
@@ -92,12 +105,13 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
         return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
     if attempt.number != view.state.attempts[-1].number:
         return None  # the pulse is the successor's
-    allowed = BOOT_S.get(attempt.cloud, BOOT_ELSEWHERE_S)
-    if attempt.phase != "placed":
-        allowed = SILENCE_S.get(attempt.cloud, SILENCE_ELSEWHERE_S)
-    if view.silent_s > allowed:
-        what = "did not come up" if attempt.phase == "placed" else "gave no sign of life"
-        return f"its machine {what} for {describe_s(view.silent_s)}", False
+    if attempt.phase == "placed":
+        # From the launch on, which may come long after the decision: a cloud does not always answer at once.
+        booting_s = min(view.silent_s, machine.ran_s)
+        if booting_s > BOOT_S.get(attempt.cloud, BOOT_ELSEWHERE_S):
+            return f"its machine did not come up for {describe_s(booting_s)}", False
+    elif view.silent_s > SILENCE_S.get(attempt.cloud, SILENCE_ELSEWHERE_S):
+        return f"its machine gave no sign of life for {describe_s(view.silent_s)}", False
     return None
 
 
@@ -117,7 +131,7 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
     if end:
         yield end
         return
-    waits = waits_for(world, view)
+    waits = waiting_reason(world, view)
     if isinstance(waits, Fail):
         yield waits
         return
@@ -126,28 +140,28 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
         return
     clouds = view.spec.machine.clouds
     cloud = " and ".join(clouds)
-    if all(name in world.blind for name in clouds):
-        yield from _hold(view, f"{cloud} cannot be reached: {world.blind[clouds[0]]}", 0.0)
+    if all(name in world.unreachable for name in clouds):
+        yield from _hold(view, f"{cloud} cannot be reached: {world.unreachable[clouds[0]]}", 0.0)
         return
     if view.unsure:
         yield from _hold(view, f"{cloud} does not tell its offers: {view.unsure}", 0.0)
         return
     chosen = no_room(view, shared) or choose(world, view)
-    if isinstance(chosen, Hold):
+    if isinstance(chosen, Wait):
         yield from _hold(view, chosen.why, chosen.until)
     elif isinstance(chosen, Fail):
         yield chosen
     else:
-        yield Place(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen)
+        yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen)
 
 
 def _hold(view: RunView, why: str, until: float) -> Iterator[Step]:
     if view.state.held != why:
-        yield Hold(run=view.run, why=why, until=until)
+        yield Wait(run=view.run, why=why, until=until)
 
 
 def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step]:
-    if attempt.machine in world.machines or attempt.cloud in world.blind:
+    if attempt.machine in world.machines or attempt.cloud in world.unreachable:
         return
     for offer in (*view.spot_offers, *view.on_demand_offers):
         if (offer.cloud, offer.zone, offer.type, offer.spot) == (
@@ -159,7 +173,7 @@ def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step
             yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=_refusals(view, attempt))
             return
     # The offer was withdrawn between the intent and the launch.
-    yield Lose(run=view.run, attempt=attempt.number, why=f"{attempt.type} is no longer offered", preempted=True)
+    yield MarkLost(run=view.run, attempt=attempt.number, why=f"{attempt.type} is no longer offered", preempted=True)
 
 
 def _refusals(view: RunView, attempt: Attempt) -> int:
@@ -175,7 +189,7 @@ def _refusals(view: RunView, attempt: Attempt) -> int:
 
 def _plan_releases(world: World, view: RunView) -> Iterator[Step]:
     for attempt in view.state.attempts:
-        if attempt.released or (view.state.alive and attempt.phase != "over") or attempt.cloud in world.blind:
+        if attempt.released or (view.state.alive and attempt.phase != "over") or attempt.cloud in world.unreachable:
             continue
         machine = world.machines.get(attempt.machine)
         if machine is not None and machine.status == "running" and world.now < attempt.over_at + attempt.keep_s:
@@ -203,9 +217,11 @@ def _plan_orphans(world: World) -> Iterator[Step]:
     for machine in world.machines.values():
         if machine.labels.get(LABEL_WORKSPACE) != world.workspace_id or machine.name in known:
             continue
-        if LABEL_HAND in machine.labels:
+        if LABEL_MACHINE in machine.labels:
             if why := _why_nobodys(world, machine):
-                yield Reap(cloud=machine.cloud, machine=machine.name, why=why, hand=machine.labels[LABEL_HAND])
+                yield Reap(
+                    cloud=machine.cloud, machine=machine.name, why=why, machine_record=machine.labels[LABEL_MACHINE]
+                )
             continue
         run, attempt = machine.labels.get(LABEL_RUN, ""), machine.labels.get(LABEL_ATTEMPT, "")
         if not run or run in world.damaged:
@@ -217,18 +233,23 @@ def _plan_orphans(world: World) -> Iterator[Step]:
 
 def _why_nobodys(world: World, machine: Machine) -> str:
     """Why a machine that no run owns is no person's either; empty for one that is, or that nobody can tell of."""
-    if machine.name not in world.hands:
+    if machine.name not in world.machine_records:
         return ""
-    hand = world.hands[machine.name]
-    if hand is None or hand.id != machine.labels[LABEL_HAND]:
+    machine_record = world.machine_records[machine.name]
+    if machine_record is None or machine_record.id != machine.labels[LABEL_MACHINE]:
         return "it was made by hand, and no record of it is left"
-    if hand.overdue:
+    if machine_record.overdue:
         return "it was kept for a while, and its time is up"
-    if hand.headless:
-        return f"the head of its cluster `{hand.cluster}` is gone"
-    if hand.abandoned:
-        return f"whoever was {hand.phase} it is gone"
+    if machine_record.headless:
+        return f"the head of its cluster `{machine_record.cluster}` is gone"
+    if machine_record.abandoned:
+        return f"the process that was {machine_record.phase} it has died"
     idle = not any(view.state.alive for view in world.runs)
-    if hand.until_idle and idle and machine.name != world.station and machine.seen_at - machine.created_at > IDLE_S:
+    if (
+        machine_record.until_idle
+        and idle
+        and machine.name != world.station
+        and machine.seen_at - machine.created_at > IDLE_S
+    ):
         return "it was to supervise until the last run's end, and nothing runs"
     return ""

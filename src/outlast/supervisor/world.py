@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.billing.limits import Limits
 from outlast.clouds.cloud import Machine, Offer
+from outlast.records.machines import MachineRecordView
+from outlast.runs.state import RunState
 from outlast.spec.spec import Spec
-from outlast.workspace.hand import HandView
-from outlast.workspace.limits import Limits
-from outlast.workspace.state import RunState
 
 
 class Sibling(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +54,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     # When the day, the month or everything began.
     since: float = 0.0
-    settled_usd: float = 0.0
-    settled_s: float = 0.0
+    closed_usd: float = 0.0
+    closed_s: float = 0.0
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a round decides on. Partial is normal: `blind` names the clouds that did not answer."""
+    """Everything that a round decides on. Partial is normal: `unreachable` names the clouds that did not answer."""
 
     now: float
     workspace_id: str
@@ -67,19 +67,19 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     workspace_url: str = ""
     runs: tuple[RunView, ...] = ()
     machines: dict[str, Machine] = {}
-    blind: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     # Offers that were refused lately, by whichever run asked: key → until.
-    resting: dict[str, float] = {}
+    cooldowns: dict[str, float] = {}
     # Runs whose story cannot be read: what they own is not known, so their machines are nobody's to delete.
     damaged: frozenset[str] = frozenset()
     # Machines that no run owns, with their records; None where there is none. Those that cannot be read are left out.
-    hands: dict[str, HandView | None] = {}
+    machine_records: dict[str, MachineRecordView | None] = {}
     # The machine that this supervisor is on, if it is there for that: it knows itself when to go.
     station: str = ""
     budgets: tuple[Budget, ...] = ()
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Write the intent to launch; the launch follows in the next round."""
 
     run: str
@@ -96,7 +96,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tries: int = 0
 
 
-class Lose(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class MarkLost(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Give an attempt up."""
 
     run: str
@@ -127,7 +127,7 @@ class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     machine: str
     why: str
     # The id of its record, if it was made by hand.
-    hand: str = ""
+    machine_record: str = ""
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -137,7 +137,7 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     exit_code: int | None = None
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The run cannot move; say why, once."""
 
     run: str
@@ -162,7 +162,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace_s: float
 
 
-class Halt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StopAtLimit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A limit is reached: let the run save and stop."""
 
     run: str
@@ -172,32 +172,45 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace_s: float = 0.0
 
 
-class Dismiss(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ReleaseMember(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """End a run that served others of its group, because they are done."""
 
     run: str
     why: str
 
 
-class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Finalize(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A run is over and costs nothing: drop its pulse, its secrets, and parts that no checkpoint names."""
 
     run: str
     cloud: str
 
 
-Step = Place | Launch | Lose | Release | Reap | Fail | Hold | Move | Warn | Halt | Dismiss | Forget
+Step = (
+    PlaceAttempt
+    | Launch
+    | MarkLost
+    | Release
+    | Reap
+    | Fail
+    | Wait
+    | Move
+    | Warn
+    | StopAtLimit
+    | ReleaseMember
+    | Finalize
+)
 
 
 def describe(step: Step) -> str:
     """A step in a sentence, for `outlast plan` and the supervisor's log."""
     match step:
-        case Place():
+        case PlaceAttempt():
             kind = "spot" if step.offer.spot else "on demand"
             return f"place attempt {step.attempt} of {step.run} on {step.offer.type} in {step.offer.zone} ({kind})"
         case Launch():
             return f"launch the machine of attempt {step.attempt} of {step.run} in {step.offer.zone}"
-        case Lose():
+        case MarkLost():
             return f"give up attempt {step.attempt} of {step.run}: {step.why}"
         case Release():
             return f"delete {step.machine}, the machine of attempt {step.attempt} of {step.run}, and record its cost"
@@ -205,15 +218,15 @@ def describe(step: Step) -> str:
             return f"delete {step.machine} on {step.cloud}: {step.why}"
         case Fail():
             return f"end {step.run} as failed: {step.why}"
-        case Hold():
+        case Wait():
             return f"hold {step.run}: {step.why}"
         case Move():
             return f"let attempt {step.attempt} of {step.run} save and leave: it {step.why}"
         case Warn():
             return f"warn {step.run}: {step.why}"
-        case Halt():
+        case StopAtLimit():
             return f"let {step.run} save and stop: {step.why}"
-        case Dismiss():
+        case ReleaseMember():
             return f"end {step.run}, which is not needed any more: {step.why}"
-        case Forget():
+        case Finalize():
             return f"forget the pulse and the secrets of {step.run}: it is over"

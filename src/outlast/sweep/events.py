@@ -32,13 +32,13 @@ class Extended(_Event, frozen=True, kw_only=True, tag="extended"):
     more: int = 0
 
 
-class Hired(_Event, frozen=True, kw_only=True, tag="hired"):
+class WorkerAdded(_Event, frozen=True, kw_only=True, tag="worker_added"):
     """The intent to submit a worker: a run that carries out trials, several at a time."""
 
     run: str
 
 
-class Asked(_Event, frozen=True, kw_only=True, tag="asked"):
+class TrialSuggested(_Event, frozen=True, kw_only=True, tag="trial_suggested"):
     """The intent to try these parameters, in this run. Written before the run is submitted."""
 
     trial: int
@@ -55,7 +55,7 @@ class Moved(_Event, frozen=True, kw_only=True, tag="moved"):
     run: str
 
 
-class Told(_Event, frozen=True, kw_only=True, tag="told"):
+class ResultRecorded(_Event, frozen=True, kw_only=True, tag="result_recorded"):
     """How a trial ended. Legal once, and only from the run that has it: there is one result a trial."""
 
     trial: int
@@ -71,7 +71,7 @@ class Told(_Event, frozen=True, kw_only=True, tag="told"):
     seconds: float = 0.0
 
 
-class Halted(_Event, frozen=True, kw_only=True, tag="halted"):
+class SweepStopped(_Event, frozen=True, kw_only=True, tag="sweep_stopped"):
     """No more trials are asked. `now`: those under way are given up, too."""
 
     who: str = ""
@@ -79,7 +79,7 @@ class Halted(_Event, frozen=True, kw_only=True, tag="halted"):
     now: bool = False
 
 
-Event = Opened | Extended | Hired | Asked | Moved | Told | Halted
+Event = Opened | Extended | WorkerAdded | TrialSuggested | Moved | ResultRecorded | SweepStopped
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

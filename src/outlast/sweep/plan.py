@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from outlast.runs.state import RunState
 from outlast.sweep.record import Sweep
 from outlast.sweep.state import SweepState, Trial
-from outlast.workspace.state import RunState
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class SweepView(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep at one moment, with the runs that matter to it. A run that is not there was not submitted yet."""
 
     sweep: Sweep
@@ -27,7 +27,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     trial: Trial | None = None
 
 
-class Tell(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RecordResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The run of a trial has ended: say how."""
 
     trial: Trial
@@ -37,37 +37,37 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     run: str
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class SuggestTrial(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Draw the next trial; `run` is the worker that gets it, or empty for a run of its own."""
 
     run: str = ""
 
 
-class Hire(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class AddWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     run: str
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class MoveTrial(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     trial: int
     run: str
 
 
-class Halt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StopSweep(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     why: str
 
 
-Step = Submit | Tell | Cancel | Ask | Hire | Move | Halt
+Step = Submit | RecordResult | Cancel | SuggestTrial | AddWorker | MoveTrial | StopSweep
 
 
-def plan(view: View) -> tuple[Step, ...]:
+def plan(view: SweepView) -> tuple[Step, ...]:
     """What to do now. A sweep that is over plans nothing."""
     why = "" if view.state.halted else _hopeless(view)
     if why:
-        return (Halt(why=why),)
+        return (StopSweep(why=why),)
     return tuple(_plan_workers(view) if view.sweep.packed else _plan_runs(view))
 
 
-def _hopeless(view: View) -> str:
+def _hopeless(view: SweepView) -> str:
     """Why no further trial would do better."""
     state, most = view.state, view.sweep.search.failures
     ended = [state.trials[number] for number in state.told if state.trials[number].outcome != "cancelled"]
@@ -84,30 +84,30 @@ def _hopeless(view: View) -> str:
     return ""
 
 
-def _failed(view: View, run: str) -> bool:
+def _failed(view: SweepView, run: str) -> bool:
     return run in view.runs and view.runs[run].ending == "failed"
 
 
-def _plan_runs(view: View) -> Iterator[Step]:
+def _plan_runs(view: SweepView) -> Iterator[Step]:
     """Each trial is a run of its own."""
     state = view.state
     for trial in state.trials:
         run = view.runs.get(trial.run)
         if trial.open and (run is None or not run.exists):
-            yield Tell(trial=trial) if state.abandoned else Submit(run=trial.run, trial=trial)
+            yield RecordResult(trial=trial) if state.abandoned else Submit(run=trial.run, trial=trial)
         elif trial.open and run is not None and run.ending:
-            yield Tell(trial=trial)
+            yield RecordResult(trial=trial)
         elif run is not None and run.alive and (state.abandoned or trial.outcome == "pruned"):
             yield Cancel(run=trial.run)
     for _ in range(min(state.left, view.sweep.search.parallel - len(state.open))):
-        yield Ask()
+        yield SuggestTrial()
 
 
-def _plan_workers(view: View) -> Iterator[Step]:
+def _plan_workers(view: SweepView) -> Iterator[Step]:
     """Trials are carried out by workers, which are runs."""
     state, search = view.state, view.sweep.search
     if state.abandoned:
-        yield from (Tell(trial=trial) for trial in state.open)
+        yield from (RecordResult(trial=trial) for trial in state.open)
         return
     todo = len(state.open) + state.left
     alive = [run for run in state.workers if run not in view.runs or not view.runs[run].ending]
@@ -116,15 +116,15 @@ def _plan_workers(view: View) -> Iterator[Step]:
     yield from (Submit(run=run) for run in alive if run not in view.runs or not view.runs[run].exists)
     machines = math.ceil(min(search.parallel, todo) / search.per_machine)
     for number in range(len(state.workers) + 1, len(state.workers) + 1 + machines - len(alive)):
-        yield Hire(run=view.sweep.worker(number))
+        yield AddWorker(run=view.sweep.worker(number))
     load = {run: sum(trial.run == run for trial in state.open) for run in alive}
     for trial in state.open:
         if trial.run not in load and min(load.values(), default=search.per_machine) < search.per_machine:
-            yield Move(trial=trial.number, run=_idlest(load))
+            yield MoveTrial(trial=trial.number, run=_idlest(load))
     for _ in range(min(state.left, search.parallel - len(state.open))):
         if min(load.values(), default=search.per_machine) >= search.per_machine:
             return
-        yield Ask(run=_idlest(load))
+        yield SuggestTrial(run=_idlest(load))
 
 
 def _idlest(load: dict[str, int]) -> str:

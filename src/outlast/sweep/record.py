@@ -6,16 +6,16 @@ import re
 
 import msgspec
 
+from outlast.code.record import CodeRecord
 from outlast.errors import Exists, Missing, NoSuchRun
+from outlast.runs.story import Log
 from outlast.spec.spec import Spec, SweepSpec
+from outlast.store.bucket import Bucket
+from outlast.store.codec import decoded
 from outlast.sweep import events as ev
 from outlast.sweep.events import Event
-from outlast.sweep.state import SweepState, illegal, step
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.codec import decoded
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.story import Log
-from outlast.workspace.workspace import Workspace
+from outlast.sweep.state import SweepState, step, why_illegal
+from outlast.workspace import Workspace
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +61,8 @@ class SweepStory(Log[Event, SweepState]):
     def step(self, state: SweepState, event: Event) -> SweepState:
         return step(state, event)
 
-    def illegal(self, state: SweepState, event: Event) -> str:
-        return illegal(state, event)
+    def why_illegal(self, state: SweepState, event: Event) -> str:
+        return why_illegal(state, event)
 
 
 def reserve(workspace: Workspace, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str) -> Sweep:

@@ -77,7 +77,7 @@ class SweepState(msgspec.Struct, frozen=True, kw_only=True):
         return self.exists and not self.left and not self.open
 
 
-def illegal(state: SweepState, event: Event) -> str:
+def why_illegal(state: SweepState, event: Event) -> str:
     """Why the event is no legal step; empty if it is one."""
     if isinstance(event, ev.Opened):
         return "it is opened already" if state.exists else ""
@@ -87,21 +87,21 @@ def illegal(state: SweepState, event: Event) -> str:
         case ev.Extended():
             # One that is over and not halted is extended by more; one that was halted may simply go on.
             return "" if event.more > 0 or (state.halted and not event.more) else "nothing more is wanted"
-        case ev.Hired():
+        case ev.WorkerAdded():
             return f"{event.run} is hired already" if event.run in state.workers else ""
-        case ev.Asked():
+        case ev.TrialSuggested():
             if event.trial != len(state.trials):
                 return f"the next trial is {len(state.trials)}"
             return "" if state.left else "no more trials are wanted"
         case ev.Moved():
             return _not_open(state, event.trial)
-        case ev.Told():
+        case ev.ResultRecorded():
             problem = _not_open(state, event.trial)
             if problem or state.trials[event.trial].run == event.run:
                 return problem
             # Fenced: a worker that was given up may still breathe, and its trial is another's now.
             return f"trial {event.trial} belongs to {state.trials[event.trial].run}"
-        case ev.Halted():
+        case ev.SweepStopped():
             return "it is halted already" if state.halted and (state.abandoned or not event.now) else ""
         case _:
             assert_never(event)
@@ -115,7 +115,7 @@ def _not_open(state: SweepState, number: int) -> str:
 
 def step(state: SweepState, event: Event) -> SweepState:
     """The state after one more event. Raises InvalidTransition."""
-    problem = illegal(state, event)
+    problem = why_illegal(state, event)
     if problem:
         raise InvalidTransition(f"{type(event).__name__} is no legal event number {state.length + 1}: {problem}")
     replace = msgspec.structs.replace
@@ -125,14 +125,14 @@ def step(state: SweepState, event: Event) -> SweepState:
             return replace(state, who=event.who, opened_at=event.at, wanted=event.trials)
         case ev.Extended():
             return replace(state, wanted=state.wanted + event.more, halted=False, abandoned=False, why="")
-        case ev.Hired():
+        case ev.WorkerAdded():
             return replace(state, workers=(*state.workers, event.run))
-        case ev.Asked():
+        case ev.TrialSuggested():
             asked = Trial(number=event.trial, params=event.params, run=event.run, attrs=event.attrs, asked_at=event.at)
             return replace(state, trials=(*state.trials, asked))
         case ev.Moved():
             return _with(state, replace(state.trials[event.trial], run=event.run))
-        case ev.Told():
+        case ev.ResultRecorded():
             trial = replace(
                 state.trials[event.trial],
                 outcome=event.outcome,
@@ -145,7 +145,7 @@ def step(state: SweepState, event: Event) -> SweepState:
                 seconds=event.seconds,
             )
             return replace(_with(state, trial), told=(*state.told, event.trial))
-        case ev.Halted():
+        case ev.SweepStopped():
             return replace(state, halted=True, abandoned=state.abandoned or event.now, why=event.why or state.why)
         case _:
             assert_never(event)

@@ -26,10 +26,10 @@ def with_flags(spec: Spec) -> Spec:
     names = list(spec.sweep.params)
     if any(fills(spec.command, name) for name in names) or not is_plain(spec.command):
         return spec
-    words = [word for name in names for word in (f"--{_flag(name)}", "{" + name + "}")]
+    argv = [word for name in names for word in (f"--{_flag(name)}", "{" + name + "}")]
     if isinstance(spec.command, str):
-        return msgspec.structs.replace(spec, command=" ".join([spec.command, *words]))
-    return msgspec.structs.replace(spec, command=(*spec.command, *words))
+        return msgspec.structs.replace(spec, command=" ".join([spec.command, *argv]))
+    return msgspec.structs.replace(spec, command=(*spec.command, *argv))
 
 
 def _flag(name: str) -> str:

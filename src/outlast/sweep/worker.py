@@ -19,11 +19,11 @@ import msgspec
 
 from outlast.errors import StoreUnreachable
 from outlast.sweep import events as ev
-from outlast.sweep.jobs import Job, Surroundings
-from outlast.sweep.measure import values_of
+from outlast.sweep.objective import values_of
 from outlast.sweep.record import Sweep, SweepStory, read
 from outlast.sweep.state import SweepState, Trial
-from outlast.workspace.workspace import Workspace, open_workspace
+from outlast.sweep.trial_process import TrialEnvironment, TrialProcess
+from outlast.workspace import Workspace, open_workspace
 
 _LOOK_S, _LOOK_REMOTE_S = 0.05, 1.0
 _TROUBLE_S = 1.0
@@ -32,12 +32,12 @@ _TROUBLE_S = 1.0
 class Worker:
     """One attempt of a worker's run."""
 
-    def __init__(self, workspace: Workspace, sweep: Sweep, around: Surroundings) -> None:
+    def __init__(self, workspace: Workspace, sweep: Sweep, around: TrialEnvironment) -> None:
         self.workspace = workspace
         self.sweep = sweep
         self.around = around
         self.story = SweepStory(workspace.bucket, sweep.name)
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, TrialProcess] = {}
         self.crashes: dict[int, int] = {}
         self.leaving = False
 
@@ -51,7 +51,7 @@ class Worker:
                 if self._round():
                     return
             except StoreUnreachable as problem:
-                say(f"{problem.message}; trying again")
+                report(f"{problem.message}; trying again")
                 time.sleep(_TROUBLE_S)
             time.sleep(look_s)
 
@@ -82,7 +82,7 @@ class Worker:
         state = self.story.refresh()
         mine = {trial.number: trial for trial in self._mine(state)}
         for number in [number for number in self.jobs if number not in mine]:
-            say(f"trial {number} is not wanted any more")
+            report(f"trial {number} is not wanted any more")
             self.jobs.pop(number).give_up()
         for number, trial in mine.items():
             if number not in self.jobs and not self.leaving:
@@ -90,14 +90,14 @@ class Worker:
         return not mine and not state.left
 
     def _start(self, trial: Trial) -> None:
-        job = Job(self.sweep, trial, self.around)
-        say(f"trial {trial.number} " + ("resumes" if job.resumed else "starts"))
+        job = TrialProcess(self.sweep, trial, self.around)
+        report(f"trial {trial.number} " + ("resumes" if job.resumed else "starts"))
         self.jobs[trial.number] = job
         job.start()
         if self.leaving:
             job.ask_to_leave()  # the notice came between the two lines
 
-    def _conclude(self, job: Job) -> None:
+    def _conclude(self, job: TrialProcess) -> None:
         number = job.trial.number
         if self.leaving and not job.said_done:
             # As of runs: with a notice nobody knows whether it was done. What it saved is in its folder.
@@ -105,22 +105,24 @@ class Worker:
             return
         told = self._told(job)
         if told is None:
-            say(f"trial {number} crashed with {job.code}; once more")
+            report(f"trial {number} crashed with {job.code}; once more")
             del self.jobs[number]
             return
         # Kept before it is told: whoever reads the result must find what it is the result of.
         job.keep_outputs(self.workspace.bucket)
         # Told first, forgotten afterwards: a death in between does it once more, and the story refuses the second.
         self.story.append(told, nonce=secrets.token_hex(8))
-        say(f"trial {number}: {told.outcome}" + (f": {told.why}" if told.why else ""))
+        report(f"trial {number}: {told.outcome}" + (f": {told.why}" if told.why else ""))
         del self.jobs[number]
         job.clean()
 
-    def _told(self, job: Job) -> ev.Told | None:
+    def _told(self, job: TrialProcess) -> ev.ResultRecorded | None:
         """How it ended; None if it may be tried again."""
         number, seconds = job.trial.number, time.time() - job.started_at
         me, metrics = self.around.run, job.metrics(self.workspace.bucket)
-        told = ev.Told(trial=number, run=me, outcome="failed", metrics=metrics, seconds=seconds, at=time.time(), by=me)
+        told = ev.ResultRecorded(
+            trial=number, run=me, outcome="failed", metrics=metrics, seconds=seconds, at=time.time(), by=me
+        )
         if job.code != 0 and not job.said_done:
             self.crashes[number] = self.crashes.get(number, 0) + 1
             if self.crashes[number] < self.sweep.spec.limits.crashes:
@@ -131,7 +133,7 @@ class Worker:
         return msgspec.structs.replace(told, outcome="unmeasured" if why else "complete", values=values, why=why)
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     print(f"worker: {text}", flush=True)
 
 
@@ -139,7 +141,7 @@ def main() -> None:
     """`python -m outlast.sweep.worker WORKSPACE SWEEP`, as the command of a run."""
     url, name = sys.argv[1:]
     workspace = open_workspace(url)
-    Worker(workspace, read(workspace, name), Surroundings.here()).run()
+    Worker(workspace, read(workspace, name), TrialEnvironment.here()).run()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 
 from outlast.errors import CloudUnreachable, OutlastError, UsageError
 from outlast.machines.ssh import Link
-from outlast.sync.target import Over, RunTarget, Say, Target
+from outlast.sync.target import Over, Report, RunTarget, Target
 
 _SSH_LOST = 255
 # A connection that could be made, and ended at once so many times on end, is one that opens no terminal.
@@ -55,7 +55,7 @@ cd "$HOME" && exec tmux -u -S "$d/tmux" new-session -A -s outlast
 _STILL = _KEPT + _FIND + '[ -n "$kept" ] || { [ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast; }'
 
 
-def attach(target: Target, *, say: Say) -> int:
+def attach(target: Target, *, report: Report) -> int:
     """Enter and stay until the user leaves or it ends. Follows a run to its next machine."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
@@ -64,11 +64,11 @@ def attach(target: Target, *, say: Say) -> int:
     entered, refused = False, 0
     while True:
         try:
-            link = target.connect(say=say, patient=entered)
+            link = target.connect(report=report, patient=entered)
         except Over as over:
             if not entered:
                 raise UsageError(over.message, hint=over.hint) from over
-            say(over.message)
+            report(over.message)
             return 0
         began_at = time.monotonic()
         code = _enter(target, link)
@@ -79,7 +79,7 @@ def attach(target: Target, *, say: Say) -> int:
                 hint=f"a command without a terminal may work: `outlast machine ssh {link.name} -- CMD`",
             )
         if code == _SSH_LOST:
-            say(f"the connection to {link.name} was lost; connecting again")
+            report(f"the connection to {link.name} was lost; connecting again")
             entered = True
             time.sleep(0.5)
         elif code in (_NO_TERMINAL, _NO_TMUX):
@@ -87,7 +87,7 @@ def attach(target: Target, *, say: Say) -> int:
                 raise _refused(target, link, code)
             time.sleep(0.5)  # its command has ended; the story will say how it goes on
         elif code == _LEFT or _goes_on(link):
-            say(f"left; it goes on. Back to it: `outlast attach {target.name}`")
+            report(f"left; it goes on. Back to it: `outlast attach {target.name}`")
             return 0
         elif not isinstance(target, RunTarget):
             return 0
@@ -104,9 +104,9 @@ def _enter(target: Target, link: Link) -> int:
     term = os.environ.get("TERM", "")
     # A machine need not know the newest terminals.
     known = f"infocmp {shlex.quote(term)} >/dev/null 2>&1 || export TERM=xterm-256color\n" if term else ""
-    words = [*link.words(tty=True, options=("-o", "ControlPath=none")), "--", f"sh -c {shlex.quote(known + script)}"]
+    argv = [*link.argv(tty=True, options=("-o", "ControlPath=none")), "--", f"sh -c {shlex.quote(known + script)}"]
     try:
-        return subprocess.call(words)
+        return subprocess.call(argv)
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from outlast.errors import OutlastError
-from outlast.sync.pipe import LinkLost
+from outlast.sync.channel import LinkLost
 
 # rsync's own codes: some files could not be sent; some went away meanwhile; everything that is the connection's fault.
 _PARTIAL, _VANISHED = 23, 24
@@ -27,7 +27,7 @@ _OPTIONS = ["-lptz", "-s", "--modify-window=-1", "--files-from=-", "--from0", "-
 _SENT = re.compile(rb"^[<>c][fL]\S* +(\d+)$", re.MULTILINE)
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was sent, and what could not be, in rsync's own words."""
 
     sent: int
@@ -61,14 +61,14 @@ class Rsync:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def copy(self, source: str, destination: str, paths: Iterable[str], *, options: Sequence[str] = ()) -> Result:
+    def copy(self, source: str, destination: str, paths: Iterable[str], *, options: Sequence[str] = ()) -> CopyResult:
         """Raises LinkLost, or OutlastError with what rsync said."""
-        words = [*self._words, *options, source, destination]
+        argv = [*self._words, *options, source, destination]
         with self._lock:
             if self._stopped:
                 raise LinkLost("stopped")
             self._running = process = subprocess.Popen(
-                words,
+                argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -93,13 +93,13 @@ class Rsync:
                 return
 
 
-def _judge(code: int, sizes: list[int], errors: str) -> Result:
+def _judge(code: int, sizes: list[int], errors: str) -> CopyResult:
     lines = [line for line in errors.splitlines() if line.strip()]
     if code in (0, _VANISHED):
-        return Result(sent=len(sizes), bytes=sum(sizes))
+        return CopyResult(sent=len(sizes), bytes=sum(sizes))
     if code == _PARTIAL:
         problems = tuple(line for line in lines if "some files/attrs were not" not in line)
-        return Result(sent=len(sizes), bytes=sum(sizes), problems=problems)
+        return CopyResult(sent=len(sizes), bytes=sum(sizes), problems=problems)
     last = lines[-1] if lines else f"rsync ended with {code}"
     if code in _LOST:
         raise LinkLost(lines[0] if lines else "the connection was lost")

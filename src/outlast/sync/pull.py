@@ -10,12 +10,12 @@ from typing import Any
 
 from outlast.errors import UsageError
 from outlast.machines.ssh import Link
-from outlast.sync import happenings as told
+from outlast.sync import events as told
+from outlast.sync.channel import Channel, LinkLost
 from outlast.sync.copy import Rsync
-from outlast.sync.happenings import Tell
-from outlast.sync.pipe import LinkLost, Pipe
-from outlast.sync.place import Place, greet
-from outlast.sync.receiver import Refused, Store, parts_of, resolve
+from outlast.sync.events import Tell
+from outlast.sync.receiver import FileReceiver, WriteRefused, parts_of, resolve
+from outlast.sync.remote_dir import RemoteDir, greet
 
 # How often the machine is asked what is new. It looks at times and sizes only.
 _ASK_S = 0.5
@@ -24,14 +24,14 @@ _ASK_S = 0.5
 class Pull:
     """One connection's worth of pulling. `here` is what was fetched."""
 
-    def __init__(self, root: str, link: Link, place: Place, *, tell: Tell) -> None:
+    def __init__(self, root: str, link: Link, place: RemoteDir, *, tell: Tell) -> None:
         self.root = root
         self.place = place
         self.tell = tell
         self.here: set[str] = set()
         self._store = open_store(root, place)
         self._lost: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._pipe = Pipe(link.words(options=("-o", "ControlPath=none")), heard=self._lost.put)
+        self._pipe = Channel(link.argv(options=("-o", "ControlPath=none")), heard=self._lost.put)
         self._rsync: Rsync | None = None
         self._swept = False
         with ExitStack() as undo:
@@ -50,7 +50,7 @@ class Pull:
             # The machine is not to be believed about where its files go.
             try:
                 parts_of(path)
-            except Refused as problem:
+            except WriteRefused as problem:
                 self.tell(told.Problem(path=path, why=problem.message))
                 continue
             sizes[path], times[path] = size, mtime_ns
@@ -111,17 +111,17 @@ class Pull:
         self._store.close()
 
 
-def open_store(root: str, place: Place) -> Store:
+def open_store(root: str, place: RemoteDir) -> FileReceiver:
     """The folder here that files are pulled into. The same rules as on a machine. Raises UsageError."""
     try:
-        store = Store(resolve(root, os.path.expanduser("~")), place.origin)
+        store = FileReceiver(resolve(root, os.path.expanduser("~")), place.origin)
         if place.delete and not store.empty and not store.known:
-            raise Refused(
+            raise WriteRefused(
                 f"`{root}` is not empty, and what is in it was not put here by this sync: `--delete` could delete it",
                 "name an empty folder, or leave `--delete` out",
             )
         store.open()
-    except Refused as problem:
+    except WriteRefused as problem:
         raise UsageError(problem.message, hint=problem.hint) from problem
     except OSError as problem:
         raise UsageError(f"`{root}` cannot be written: {problem.strerror}", hint="name another folder") from problem

@@ -14,12 +14,12 @@ from typing import Any
 
 from outlast.errors import OutlastError
 from outlast.machines.ssh import Link
-from outlast.sync import happenings as told
-from outlast.sync.choose import RULES, Judge, Mark, below, mark_of
-from outlast.sync.copy import Result, Rsync
-from outlast.sync.happenings import Tell
-from outlast.sync.pipe import LinkLost, Pipe
-from outlast.sync.place import Place, greet
+from outlast.sync import events as told
+from outlast.sync.channel import Channel, LinkLost
+from outlast.sync.copy import CopyResult, Rsync
+from outlast.sync.events import Tell
+from outlast.sync.remote_dir import RemoteDir, greet
+from outlast.sync.select import RULES, Judge, Mark, below, mark_of
 
 # What goes through the pipe at once; more than that is a burst, and rsync's.
 _FEW, _FEW_BYTES = 300, 8 << 20
@@ -33,7 +33,7 @@ _SILENCE_S = 30.0
 class Push:
     """One connection's worth of sync. `there` is what the other side has, as far as it said so."""
 
-    def __init__(self, root: str, link: Link, place: Place, *, inbox: queue.SimpleQueue[Any], tell: Tell) -> None:
+    def __init__(self, root: str, link: Link, place: RemoteDir, *, inbox: queue.SimpleQueue[Any], tell: Tell) -> None:
         self.root = root
         self.place = place
         self.tell = tell
@@ -42,8 +42,8 @@ class Push:
         self.rules_changed = False
         self.there: dict[str, Mark] = {}
         self.troubled: dict[str, str] = {}
-        self._pipe = Pipe(
-            link.words(options=("-o", "ControlPath=none")), heard=lambda answer: inbox.put((self, answer))
+        self._pipe = Channel(
+            link.argv(options=("-o", "ControlPath=none")), heard=lambda answer: inbox.put((self, answer))
         )
         self._rsync: Rsync | None = None
         self._flying: dict[int, tuple[str, Mark | None]] = {}
@@ -60,7 +60,7 @@ class Push:
 
     # The whole
 
-    def copy_all(self, marks: dict[str, Mark]) -> Result:
+    def copy_all(self, marks: dict[str, Mark]) -> CopyResult:
         """Everything that is here, there; then, if asked for, what we put there once and is here no more goes."""
         paths = self._announce(marks)
         result = self._copy(paths)
@@ -78,12 +78,12 @@ class Push:
         self._pipe.ask("own", paths=paths)
         return paths
 
-    def _copy(self, paths: list[str]) -> Result:
+    def _copy(self, paths: list[str]) -> CopyResult:
         assert self._rsync is not None
         scratch = f"--temp-dir={self.greeting.scratch}"
         return self._rsync.copy(f"{self.root}/", self._destination, paths, options=(scratch,))
 
-    def _note_copied(self, paths: list[str], marks: dict[str, Mark], result: Result) -> None:
+    def _note_copied(self, paths: list[str], marks: dict[str, Mark], result: CopyResult) -> None:
         self.there.update((path, marks[path]) for path in paths)
         for problem in result.problems:
             self._trouble(problem, "")
@@ -251,14 +251,14 @@ class Push:
         def work() -> None:
             began = time.monotonic()
             try:
-                outcome: Result | OutlastError = self._copy(paths)
+                outcome: CopyResult | OutlastError = self._copy(paths)
             except OutlastError as problem:
                 outcome = problem
             self.inbox.put(((self, paths, marks), (outcome, time.monotonic() - began)))
 
         threading.Thread(target=work, daemon=True).start()
 
-    def _copied(self, paths: list[str], marks: dict[str, Mark], item: tuple[Result | OutlastError, float]) -> None:
+    def _copied(self, paths: list[str], marks: dict[str, Mark], item: tuple[CopyResult | OutlastError, float]) -> None:
         outcome, seconds = item
         if isinstance(outcome, OutlastError):
             raise outcome

@@ -45,7 +45,7 @@ _SHARED = "/ /home /root /media /mnt /opt /run /srv /tmp /usr/local /usr/src /de
 _SHARED += " /private /Users /Volumes"
 
 
-class Refused(Exception):
+class WriteRefused(Exception):
     """What the near side shall tell its user, and the next step."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -78,9 +78,9 @@ def resolve(asked: str, home: str, base: str = "") -> str:
         why = forbidden(judged, os.path.realpath(home)) or forbidden(judged, home)
         if why:
             shown = f"`{asked}`" if judged == asked else f"`{asked}` is {judged}, which"
-            raise Refused(f"{shown} {why}", "name a folder of its own, such as `~/project`")
+            raise WriteRefused(f"{shown} {why}", "name a folder of its own, such as `~/project`")
     if os.path.lexists(real) and not os.path.isdir(real):
-        raise Refused(f"`{asked}` is no folder", "name a folder; it is made if it is not there")
+        raise WriteRefused(f"`{asked}` is no folder", "name a folder; it is made if it is not there")
     return real
 
 
@@ -88,11 +88,11 @@ def parts_of(path: str) -> list[str]:
     """The steps of a path that stays below. Raises Refused for one that does not."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == MARK:
-        raise Refused(f"{path!r} leads out of the folder")
+        raise WriteRefused(f"{path!r} leads out of the folder")
     return parts
 
 
-class Store:
+class FileReceiver:
     """One destination folder. Remembers, for each origin, which paths it put there."""
 
     def __init__(self, root: str, origin: str) -> None:
@@ -223,7 +223,7 @@ class Store:
             if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             if walked not in self.owned:
-                raise Refused(f"`{walked}` is a file or a link there, and was not put there by us") from None
+                raise WriteRefused(f"`{walked}` is a file or a link there, and was not put there by us") from None
             os.unlink(part, dir_fd=handle)
         try:
             os.mkdir(part, dir_fd=handle)
@@ -321,18 +321,18 @@ class Wire:
         return header, self.take(header.get("size", 0))
 
 
-def greet(ask: dict[str, Any]) -> tuple[Store, dict[str, Any]]:
+def greet(ask: dict[str, Any]) -> tuple[FileReceiver, dict[str, Any]]:
     """Find the folder, refuse what must not be, tell what is there."""
     home = os.path.expanduser("~")
     asked = str(ask["path"])
     root = resolve(asked, home, str(ask.get("base") or ""))
     reading = bool(ask.get("reading"))
     if reading and not os.path.isdir(root):
-        raise Refused(f"there is no folder `{asked}`", "it may come later; `--watch` waits for it")
-    store = Store(root, str(ask["origin"]))
+        raise WriteRefused(f"there is no folder `{asked}`", "it may come later; `--watch` waits for it")
+    store = FileReceiver(root, str(ask["origin"]))
     if not reading:
         if ask.get("delete") and not store.empty and not store.known:
-            raise Refused(
+            raise WriteRefused(
                 f"`{asked}` is not empty, and what is in it was not put there by this sync: `--delete` could delete it",
                 "name an empty folder, or leave `--delete` out",
             )
@@ -344,7 +344,7 @@ def greet(ask: dict[str, Any]) -> tuple[Store, dict[str, Any]]:
     return store, told
 
 
-def carry_out(store: Store, ask: dict[str, Any], body: bytes) -> dict[str, Any]:
+def carry_out(store: FileReceiver, ask: dict[str, Any], body: bytes) -> dict[str, Any]:
     what, path = ask["do"], str(ask.get("path", ""))
     if what == "put":
         store.put(path, body, ask["mode"], ask["mtime_ns"])
@@ -364,7 +364,7 @@ def carry_out(store: Store, ask: dict[str, Any], body: bytes) -> dict[str, Any]:
 
 def main() -> None:
     wire = Wire(0)
-    store: Store | None = None
+    store: FileReceiver | None = None
     try:
         while True:
             ask, body = wire.frame()
@@ -375,7 +375,7 @@ def main() -> None:
                 else:
                     more = carry_out(store, ask, body)
                 told.update(more)
-            except Refused as problem:
+            except WriteRefused as problem:
                 told.update(refused=problem.message, hint=problem.hint)
             except OSError as problem:
                 told.update(refused=problem.strerror or str(problem), hint="")

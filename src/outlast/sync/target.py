@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
-from outlast.clouds.cloud import Cloud, Workshop
+from outlast.clouds.cloud import Cloud, InteractiveCloud
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, NoSuchRun, NotFound, OutlastError, StoreUnreachable
 from outlast.machines.ssh import Link
-from outlast.workspace.state import Attempt, RunState
-from outlast.workspace.workspace import Workspace
+from outlast.runs.state import Attempt, RunState
+from outlast.workspace import Workspace
 
 _ASK_S = 1.0
 # Whoever revives a machine elsewhere deletes it here first: for so long nobody believes that it is gone for good.
 _GONE_S = 30.0
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Over(OutlastError):
@@ -32,7 +32,7 @@ class Target(Protocol):
     # What relative folders are relative to, below the home of whom we log in as.
     base: str
 
-    def connect(self, *, say: Say, patient: bool) -> Link:
+    def connect(self, *, report: Report, patient: bool) -> Link:
         """A link to the machine that it is on now. Waits for one, and says why, if `patient`; else raises."""
 
     def moved(self, link: Link) -> bool:
@@ -44,11 +44,11 @@ class MachineTarget:
 
     base = ""
 
-    def __init__(self, cloud: Workshop, name: str) -> None:
+    def __init__(self, cloud: InteractiveCloud, name: str) -> None:
         self.cloud = cloud
         self.name = name
 
-    def connect(self, *, say: Say, patient: bool) -> Link:
+    def connect(self, *, report: Report, patient: bool) -> Link:
         told, gone_at = "", 0.0
         while True:
             try:
@@ -68,7 +68,7 @@ class MachineTarget:
                     raise self._explained(problem) from problem
                 gone_at, why = 0.0, f"{problem.message}; waiting for it to come back"
             if why != told:
-                say(why)
+                report(why)
                 told = why
             time.sleep(_ASK_S)
 
@@ -92,14 +92,14 @@ class RunTarget:
         self.name = run
         self.story = workspace.story(run)
 
-    def connect(self, *, say: Say, patient: bool) -> Link:
+    def connect(self, *, report: Report, patient: bool) -> Link:
         told = ""
         while True:
             state = self.story.refresh()
             attempt = machine_of(state)
             if attempt is not None:
                 try:
-                    link = Link(cast(Workshop, self.clouds[attempt.cloud]), attempt.machine, patience_s=10.0)
+                    link = Link(cast(InteractiveCloud, self.clouds[attempt.cloud]), attempt.machine, patience_s=10.0)
                     link.refresh()
                     return link
                 except (NotFound, BadRequest, CloudUnreachable) as problem:
@@ -109,7 +109,7 @@ class RunTarget:
             else:
                 why = f"{self.name} has no machine now: {state.held or _stage(state)}"
             if why != told:
-                say(why)
+                report(why)
                 told = why
             time.sleep(_ASK_S)
 
@@ -147,7 +147,7 @@ def find_target(name: str, clouds: Mapping[str, Cloud], workspace: Callable[[], 
             cloud.machine(name)
         except (NotFound, BadRequest):
             continue
-        return MachineTarget(cast(Workshop, cloud), name)
+        return MachineTarget(cast(InteractiveCloud, cloud), name)
     try:
         place = workspace()
         return RunTarget(place, clouds, place.find(name))

@@ -11,8 +11,8 @@ import time
 
 from outlast.errors import CloudError, UsageError
 from outlast.machines.ssh import Link
-from outlast.sync.relayed import Relays, listens
-from outlast.sync.target import Over, Say, Target
+from outlast.sync.port_relay import Relays, listens
+from outlast.sync.target import Over, Report, Target
 
 _HERE = "127.0.0.1"
 _LOOK_S = 1.0
@@ -52,11 +52,11 @@ def _free_port() -> int:
 class Tunnel:
     """One port there, one port here, over as many machines as it takes."""
 
-    def __init__(self, target: Target, there: int, here: int, *, say: Say) -> None:
+    def __init__(self, target: Target, there: int, here: int, *, report: Report) -> None:
         self.target = target
         self.there = there
         self.here = here
-        self.say = say
+        self.report = report
         self._entered = False
         # A machine of the local cloud in a user's namespace is entered from outside: a port that ssh opened would be
         # this computer's, so it refuses to.
@@ -67,16 +67,16 @@ class Tunnel:
         check_free(self.here)
         while True:
             try:
-                link = self.target.connect(say=self.say, patient=self._entered)
+                link = self.target.connect(report=self.report, patient=self._entered)
             except Over as over:
                 if not self._entered:
                     raise UsageError(over.message, hint=over.hint) from over
-                self.say(over.message)
+                self.report(over.message)
                 return
             why = self._relay(link) if self._forbidden else self._carry(link)
             self._entered = True
             if why:
-                self.say(f"{why}; connecting again")
+                self.report(f"{why}; connecting again")
                 time.sleep(0.5)
 
     def _carry(self, link: Link) -> str:
@@ -85,7 +85,7 @@ class Tunnel:
         forward = f"{_HERE}:{self.here}:{_HERE}:{self.there}"
         options = ("-N", "-L", forward, "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes")
         process = subprocess.Popen(
-            link.words(options=options), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            link.argv(options=options), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
         try:
             self._wait_until_up(process)
@@ -145,17 +145,17 @@ class Tunnel:
 
     def _tell(self, link: Link, listening: bool, *, first: bool) -> bool:
         if listening:
-            self.say(f"http://localhost:{self.here} is port {self.there} of {link.name}; Ctrl-C ends this")
+            self.report(f"http://localhost:{self.here} is port {self.there} of {link.name}; Ctrl-C ends this")
         elif first:
-            self.say(f"nothing listens on port {self.there} of {link.name} yet; waiting for it")
+            self.report(f"nothing listens on port {self.there} of {link.name} yet; waiting for it")
         return listening
 
     def _listens(self, link: Link) -> bool:
         """Whether a connection to the port gets through. ssh itself opens it: the machine needs no program for it."""
         options = ("-W", f"{_HERE}:{self.there}", "-o", "ControlPath=none", "-o", "LogLevel=INFO")
-        words = link.words(options=options)
+        argv = link.argv(options=options)
         process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
         try:
             process.wait(_LOOK_S)

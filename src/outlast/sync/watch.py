@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from outlast.errors import OutlastError
-from outlast.sync.choose import Mark, look
+from outlast.sync.select import Mark, look
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify

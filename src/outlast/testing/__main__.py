@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from outlast.testing.simulate import Result, simulate
+from outlast.testing.simulate import WorldResult, simulate
 
 
 def main() -> int:
@@ -22,8 +22,8 @@ def main() -> int:
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last))
     began = time.monotonic()
-    done: list[Result] = []
-    failed: list[Result] = []
+    done: list[WorldResult] = []
+    failed: list[WorldResult] = []
     with multiprocessing.Pool(options.jobs) as pool:
         for result in pool.imap_unordered(simulate, seeds, chunksize=8):
             done.append(result)
@@ -38,7 +38,7 @@ def main() -> int:
     return 0
 
 
-def _summary(done: list[Result], failed: list[Result], took_s: float) -> str:
+def _summary(done: list[WorldResult], failed: list[WorldResult], took_s: float) -> str:
     endings: dict[str, int] = {}
     for result in done:
         for ending, count in result.endings.items():
@@ -52,7 +52,7 @@ def _summary(done: list[Result], failed: list[Result], took_s: float) -> str:
     )
 
 
-def _tell(result: Result) -> int:
+def _tell(result: WorldResult) -> int:
     if not result.problem:
         print(f"seed {result.seed}: all invariants hold ({result.runs} runs, {result.attempts} machines)")
         return 0

@@ -1,5 +1,5 @@
 """What is always true (design §2), each as a function with a name, judged by a witness that shares no code with the
-story's own rules. Told of every change before anybody else acts."""
+story's own rules. Told of every change before anybody else acts. `invariants_at_rest` has what is true at the end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import json
 from typing import Any
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN
+from outlast.testing.scheduler import Actor
+from outlast.testing.sim_store import SimStore
 from outlast.testing.simcloud import SimCloud, SimMachine
-from outlast.testing.store import SimStore
 
 _ENDS = ("finished", "failed", "cancelled")
 _OF_AGENTS = ("started", "saved", "noticed", "stopped", "finished")
@@ -24,12 +25,20 @@ def demand(condition: bool, invariant: str, what: str) -> None:
         raise Broken(f"{invariant}: {what}")
 
 
+def is_readable(store: SimStore, run: str) -> bool:
+    """Return whether no fault has broken the run's story or its request: an unreadable run is left as it is."""
+    return not any(key.startswith((f"runs/{run}/story/", f"runs/{run}/spec.json")) for key in store.damaged)
+
+
 class RunRecord:
     """One run's story, as raw data in the order in which it was written."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, spec: dict[str, Any]) -> None:
         self.run = run
+        self.spec = spec
         self.events: list[dict[str, Any]] = []
+        # Training steps that its attempts did, in all.
+        self.work = 0
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
@@ -46,27 +55,61 @@ class Witness:
         self.store = store
         self.cloud = cloud
         self.runs: dict[str, RunRecord] = {}
+        # The events of all runs, in the order in which they were written.
+        self.timeline: list[tuple[str, dict[str, Any]]] = []
+        # When each supervisor began its round, and the same for each effect in flight: it deletes and bills by what its
+        # supervisor saw then.
+        self.rounds: dict[Actor, float] = {}
+        self.views: dict[object, float] = {}
+        # Machines that supervisors deleted, with the age of the oldest view that one of them had at that time.
+        self.view_age_s: dict[str, float] = {}
+        self._specs: dict[str, dict[str, Any]] = {}
         store.changed = self.saw_change
         cloud.created = self.saw_machine
+        cloud.deleting = self.saw_deletion
+        cloud.began = self.saw_training
+        cloud.worked = self.saw_work
 
     def saw_change(self, key: str, body: bytes | None) -> None:
         parts = key.split("/")
         if parts[0] == "runs" and len(parts) == 4 and parts[2] == "story":
+            if key in self.store.lost:
+                return  # a writer that had not read so far takes the gap for the end
             story_is_append_only(self.runs, parts[1], parts[3], body)
             assert body is not None
-            record = self.runs.setdefault(parts[1], RunRecord(parts[1]))
-            event = json.loads(body)
+            record = self.runs.setdefault(parts[1], RunRecord(parts[1], self._specs[parts[1]]))
+            event = {**json.loads(body), "stored_at": self.cloud.hub.now}
+            events_are_durable(self.store, key)
             at_most_one_attempt_commits(record, event)
             a_run_ends_once(record, event)
             committed_checkpoints_are_whole(self.store, record, event)
-            progress_never_goes_back(record, event)
+            progress_never_goes_back(self.store, record, event)
+            a_living_attempt_is_not_released(record, event)
+            a_run_fails_for_a_reason(record, event, self.cloud)
+            no_attempt_follows_the_last_one(record, event)
             record.events.append(event)
+            self.timeline.append((parts[1], event))
+        elif parts[0] == "runs" and parts[2:] == ["spec.json"] and body is not None:
+            self._specs[parts[1]] = json.loads(body)["spec"]
         elif body is None and parts[0] == "runs" and len(parts) > 2 and parts[2] in ("parts", "checkpoints"):
             newest_checkpoints_are_kept(self.store, self.runs.get(parts[1]), key)
 
     def saw_machine(self, machine: SimMachine) -> None:
         intent_before_effect(self.runs, machine)
         one_machine_an_attempt(self.cloud, machine)
+
+    def saw_deletion(self, machine: SimMachine, actor: Actor) -> None:
+        if actor.kind == "supervisor":
+            no_living_machine_is_deleted(self.store, self.runs, machine)
+            now = self.cloud.hub.now
+            self.view_age_s[machine.facts.name] = now - min([*self.rounds.values(), *self.views.values()], default=now)
+
+    def saw_training(self, run: str, attempt: int, checkpoint: str) -> None:
+        training_begins_with_the_newest_checkpoint(self.store, self.runs[run], attempt, checkpoint)
+        a_live_run_has_its_secrets(self.store, self.cloud, self.runs[run])
+
+    def saw_work(self, run: str) -> None:
+        self.runs[run].work += 1
 
 
 def story_is_append_only(runs: dict[str, RunRecord], run: str, name: str, body: bytes | None) -> None:
@@ -84,7 +127,7 @@ def at_most_one_attempt_commits(record: RunRecord, event: dict[str, Any]) -> Non
     for before in record.events:
         kind = before["event"]
         fenced = (kind == "started" and before["attempt"] > number) or (
-            kind in ("lost", "stopped", "finished", "refused") and before["attempt"] == number
+            kind in ("lost", "stopped", "finished", "launch_refused") and before["attempt"] == number
         )
         what = f"{record.run}: {event['event']}({number}) after {kind}({before.get('attempt')})"
         demand(not fenced, "at_most_one_attempt_commits", what)
@@ -117,12 +160,17 @@ def one_machine_an_attempt(cloud: SimCloud, machine: SimMachine) -> None:
 
 
 def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:
-    """Why a checkpoint is not whole; empty if it is."""
-    found = store.objects.get(f"runs/{run}/checkpoints/{checkpoint}/manifest.json")
+    """Why a checkpoint is not whole; empty if it is. Damage that a fault did is not counted: see `is_intact`."""
+    manifest = f"runs/{run}/checkpoints/{checkpoint}/manifest.json"
+    found = store.objects.get(manifest)
+    if manifest in store.damaged:
+        return ""
     if found is None:
         return "its manifest is not there"
-    for part in (part for file in json.loads(found[0])["files"] for part in file["parts"]):
+    for part in parts_of(json.loads(found[0])):
         key, digest = part["key"], part["sha256"]
+        if key in store.damaged:
+            continue  # no process is to blame for it
         body = store.objects.get(key)
         if body is None:
             return f"{key} is not there"
@@ -131,6 +179,12 @@ def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:
         if hashlib.sha256(body[0]).hexdigest() != digest:
             return f"{key} is not what the manifest says"
     return ""
+
+
+def parts_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every part that a manifest names: of files, of packs, and of the list of files where it is stored apart."""
+    of_files = [part for file in manifest["files"] for part in file["parts"]]
+    return [*of_files, *manifest.get("packs", []), *manifest.get("table", [])]
 
 
 def committed_checkpoints_are_whole(store: SimStore, record: RunRecord, event: dict[str, Any]) -> None:
@@ -147,22 +201,58 @@ def newest_checkpoints_are_kept(store: SimStore, record: RunRecord | None, key: 
         demand(not problem, "newest_checkpoints_are_kept", f"{key} was deleted; {saved['checkpoint']}: {problem}")
 
 
-def progress_never_goes_back(record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 3: an attempt resumes from the newest committed checkpoint. Only one whose predecessor has not said its
-    last word may be overtaken by a commit of that, and looks again when it has started."""
+def is_intact(store: SimStore, run: str, checkpoint: str) -> bool:
+    """Return whether no fault has ever touched the checkpoint, and no process has begun to delete it."""
+    manifest = f"runs/{run}/checkpoints/{checkpoint}/manifest.json"
+    if manifest in store.damaged or manifest not in store.objects:
+        return False
+    keys = [part["key"] for part in parts_of(json.loads(store.objects[manifest][0]))]
+    return all(key in store.objects and key not in store.damaged for key in keys)
+
+
+def _allowed_origins(store: SimStore, record: RunRecord) -> list[str]:
+    """Return the checkpoints that an attempt may resume from: the newest, and older ones down to the newest intact one
+    if the newer ones are damaged. Without damage that is exactly one."""
+    found: list[str] = []
+    for saved in reversed(record.of("saved")):
+        found.append(saved["checkpoint"])
+        if not store.damaged or is_intact(store, record.run, saved["checkpoint"]):
+            return found
+    return [*found, ""]
+
+
+def progress_never_goes_back(store: SimStore, record: RunRecord, event: dict[str, Any]) -> None:
+    """Invariant 3: an attempt resumes from the newest committed checkpoint that is whole. A predecessor that has not
+    said its last word, or that commits after its deadline, may overtake it; then it restores again after `Started`."""
     if event["event"] != "started":
         return
     saves = record.of("saved")
-    newest = saves[-1]["checkpoint"] if saves else ""
-    if saves and not _is_over(record, saves[-1]["attempt"]):
+    if saves and (not _is_over(record, saves[-1]["attempt"]) or _came_late(record, saves[-1])):
         return
-    what = f"{record.run}: attempt {event['attempt']} resumed from {event['resumed_from']!r}, newest is {newest!r}"
-    demand(event["resumed_from"] == newest, "progress_never_goes_back", what)
+    allowed = _allowed_origins(store, record)
+    what = f"{record.run}: attempt {event['attempt']} resumed from {event['resumed_from']!r}, allowed are {allowed}"
+    demand(event["resumed_from"] in allowed, "progress_never_goes_back", what)
+
+
+def training_begins_with_the_newest_checkpoint(
+    store: SimStore, record: RunRecord, attempt: int, checkpoint: str
+) -> None:
+    """Invariant 3: after `Started` nothing of an older attempt can be committed, so the newest checkpoint is final."""
+    if not _is_over(record, attempt):
+        allowed = _allowed_origins(store, record)
+        what = f"{record.run}: attempt {attempt} trains from {checkpoint!r}, allowed are {allowed}"
+        demand(checkpoint in allowed, "training_begins_with_the_newest_checkpoint", what)
+
+
+def _came_late(record: RunRecord, saved: dict[str, Any]) -> bool:
+    """Return whether a checkpoint was committed when the grace of its attempt was over: its successor did not wait."""
+    notices = [event for event in record.of("noticed") if event["attempt"] == saved["attempt"]]
+    return bool(notices) and saved["stored_at"] > notices[0]["stored_at"] + notices[0]["grace_s"]
 
 
 def _is_over(record: RunRecord, attempt: int) -> bool:
     """Could it commit nothing more?"""
-    last_words = ("stopped", "lost", "finished")
+    last_words = ("stopped", "lost", "finished", "launch_refused")
     return any(
         (event["event"] in last_words and event["attempt"] == attempt)
         or (event["event"] == "started" and event["attempt"] > attempt)
@@ -176,86 +266,106 @@ def a_run_ends_once(record: RunRecord, event: dict[str, Any]) -> None:
         demand(event["event"] == "released", "a_run_ends_once", f"{record.run}: {event['event']} after the end")
 
 
-# At the end, when the faults have stopped
+def events_are_durable(store: SimStore, key: str) -> None:
+    """Invariant 1: an event that a writer believes to be appended survives a power cut."""
+    demand(key not in store.unsettled, "events_are_durable", f"{key} would not survive a power cut")
 
 
-def every_run_ended(witness: Witness) -> None:
-    for record in witness.runs.values():
-        demand(record.ended, "every_run_ended", f"{record.run} did not end: {[e['event'] for e in record.events[-5:]]}")
-
-
-def every_machine_is_gone(cloud: SimCloud) -> None:
-    """Invariant 4: running, stopped or half created, whatever is nobody's is deleted."""
-    left = [f"{machine.facts.name} ({machine.facts.status})" for machine in cloud.alive()]
-    demand(not left, "every_machine_is_gone", f"left: {left}")
-
-
-def nothing_is_remembered_of_the_dead(store: SimStore) -> None:
-    """A run that is over has no pulse, no bell, and no secrets."""
-    left = store.keys("pulse/") + store.keys("bell/")
-    demand(not left, "nothing_is_remembered_of_the_dead", f"left: {left}")
-
-
-def what_is_stored_is_named(store: SimStore, witness: Witness) -> None:
-    """Nothing is paid for that no committed checkpoint names, but what a zombie wrote after all was over."""
-    for record in witness.runs.values():
-        prefix = f"runs/{record.run}/"
-        manifests = {f"{prefix}checkpoints/{saved['checkpoint']}/manifest.json" for saved in record.of("saved")}
-        there = [json.loads(store.objects[key][0]) for key in manifests if key in store.objects]
-        named = {part["key"] for manifest in there for file in manifest["files"] for part in file["parts"]}
-        left = [key for key in store.keys(f"{prefix}parts/") if key not in named]
-        left += [key for key in store.keys(f"{prefix}checkpoints/") if key not in manifests]
-        over_at = max(store.objects[key][1] for key in store.keys(f"{prefix}story/"))
-        left = [key for key in left if store.objects[key][1] <= over_at]
-        demand(not left, "what_is_stored_is_named", f"left: {left}")
-
-
-def results_are_right(store: SimStore, witness: Witness, expected: dict[str, str]) -> None:
-    """No step was lost and none was doubled: the chain of hashes is the undisturbed one."""
-    for record in witness.runs.values():
-        for event in record.of("finished"):
-            key = f"runs/{record.run}/outputs/{event['attempt']}/result"
-            found = store.objects.get(key, (b"nothing", 0.0))[0].decode()
-            demand(found == expected[record.run], "results_are_right", f"{record.run}: {found}")
-
-
-def cost_counted_is_cost_caused(cloud: SimCloud, witness: Witness, now: float, *, lag_s: float) -> None:
-    """What the stories say was paid for is what existed, give or take the time it takes to notice an end."""
-    for record in witness.runs.values():
-        counted = sum(event["cost_usd"] for event in record.of("released"))
-        mine = [m for m in cloud.history if m.facts.labels[LABEL_RUN] == record.run]
-        caused = sum(m.billed_s(now) * m.facts.price_usd_per_hour / 3600.0 for m in mine)
-        slack = sum(lag_s * m.facts.price_usd_per_hour / 3600.0 for m in mine) + 1e-9
-        what = f"{record.run}: counted {counted:.5f}, caused {caused:.5f}, allowed ±{slack:.5f}"
-        demand(abs(counted - caused) <= slack, "cost_counted_is_cost_caused", what)
-
-
-def spend_stays_within_the_cap(cloud: SimCloud, witness: Witness, now: float, *, lag_s: float) -> None:
-    """Each run, and all of them together, cost no more than they may, but for what the machines that live at a time
-    cost until somebody notices."""
-    spec = {run: json.loads(witness.store.objects[f"runs/{run}/spec.json"][0])["spec"] for run in witness.runs}
-    for run in witness.runs:
-        mine = [m for m in cloud.history if m.facts.labels[LABEL_RUN] == run]
-        _within(run, spec[run]["limits"]["cost_usd"], mine, now, lag_s)
-    shared = witness.store.objects.get("limits/workspace.json")
-    if shared is not None:
-        _within("all runs", json.loads(shared[0]).get("cost_usd", 0.0), cloud.history, now, lag_s)
-
-
-def _within(who: str, cap_usd: float, machines: list[SimMachine], now: float, lag_s: float) -> None:
-    if not cap_usd or not machines:
+def a_living_attempt_is_not_released(record: RunRecord, event: dict[str, Any]) -> None:
+    """Invariant 4: `Released` says that the machine is gone and billed. It comes once, after the attempt's end."""
+    if event["event"] != "released":
         return
-    caused = sum(m.billed_s(now) * m.facts.price_usd_per_hour / 3600.0 for m in machines)
-    spans = [(m.facts.created_at, m.facts.created_at + m.billed_s(now)) for m in machines]
-    peak = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
-    price = max(m.facts.price_usd_per_hour for m in machines)
-    allowed = cap_usd + max(1, peak) * price * lag_s / 3600.0
-    what = f"{who}: ${caused:.5f} of ${cap_usd:.5f}; with {peak} machines at a time ${allowed:.5f} can be"
-    demand(caused <= allowed, "spend_stays_within_the_cap", what)
+    number = event["attempt"]
+    what = f"{record.run}: attempt {number}"
+    over = record.ended or _is_over(record, number)
+    demand(over, "a_living_attempt_is_not_released", f"{what} was released alive")
+    again = any(before["attempt"] == number for before in record.of("released"))
+    demand(not again, "a_living_attempt_is_not_released", f"{what} was released twice")
+
+
+def no_living_machine_is_deleted(store: SimStore, runs: dict[str, RunRecord], machine: SimMachine) -> None:
+    """Invariant 4: a supervisor deletes a machine only when its attempt is over."""
+    record = runs.get(machine.facts.labels[LABEL_RUN])
+    if record is not None and not is_readable(store, record.run):
+        return  # what the witness knows of it is not what its readers see
+    over = record is None or record.ended or _is_over(record, int(machine.facts.labels[LABEL_ATTEMPT]))
+    demand(over, "no_living_machine_is_deleted", f"{machine.facts.name} was deleted while its attempt was under way")
+
+
+def a_live_run_has_its_secrets(store: SimStore, cloud: SimCloud, record: RunRecord) -> None:
+    """Invariant 5: secrets go with the run's end, and not before."""
+    if record.spec["secrets"] and not record.ended:
+        workspace = json.loads(store.objects["workspace.json"][0])["id"]
+        found = cloud.secrets.get(f"outlast-{workspace}-{record.run}", {})
+        demand(found.keys() >= record.spec["secrets"].keys(), "a_live_run_has_its_secrets", f"{record.run} has {found}")
+
+
+_CRASHES = ("crashed", "killed", "hung", "broken")
+
+
+def _crashed(record: RunRecord) -> int:
+    return sum(event["outcome"] in _CRASHES for event in record.of("stopped"))
+
+
+def _without_progress(record: RunRecord) -> int:
+    """Count the attempts at the end of the story that are over and have saved nothing."""
+    count = 0
+    refused = {event["attempt"] for event in record.of("launch_refused")}
+    saved = {event["attempt"] for event in record.of("saved")}
+    for placed in reversed(record.of("placed")):
+        if placed["attempt"] in saved:
+            break
+        count += placed["attempt"] not in refused and _is_over(record, placed["attempt"])
+    return count
+
+
+def a_run_fails_for_a_reason(record: RunRecord, event: dict[str, Any], cloud: SimCloud) -> None:
+    """Invariant 5: a run fails when its crashes or its attempts without progress are used up, when a limit was reached,
+    or when its cloud refuses it for good. The event gives the reason."""
+    if event["event"] != "failed":
+        return
+    limits = record.spec["limits"]
+    crashed, idle = _crashed(record), _without_progress(record)
+    explained = (
+        crashed >= limits["crashes"]
+        or idle >= limits["no_progress"]
+        or record.of("limit_reached")
+        or bool(cloud.denied)
+    )
+    what = f"{record.run} failed after {crashed} crashes and {idle} attempts without progress: {event['why']!r}"
+    demand(bool(explained) and bool(event["why"]), "a_run_fails_for_a_reason", what)
+
+
+def _ended_after(record: RunRecord, attempt: int) -> set[int]:
+    """Return the attempts whose end was written after the end of this one."""
+    ends = [e["attempt"] for e in record.events if e["event"] in ("launch_refused", "lost", "stopped")]
+    return set(ends[ends.index(attempt) + 1 :]) if attempt in ends else set()
+
+
+def no_attempt_follows_the_last_one(record: RunRecord, event: dict[str, Any]) -> None:
+    """Invariant 5: the crash budget and the brake on attempts without progress end a run exactly there. A successor
+    that is placed at a notice is decided on before its predecessor's end."""
+    placed = record.of("placed")
+    if event["event"] != "placed" or not placed:
+        return
+    last, limits = placed[-1]["attempt"], record.spec["limits"]
+    noticed = {notice["attempt"] for notice in record.of("noticed")}
+    if last in noticed or _ended_after(record, last) & noticed:
+        return
+    crashed, idle = _crashed(record), _without_progress(record)
+    what = f"{record.run}: attempt {event['attempt']} after {crashed} crashes and {idle} attempts without progress"
+    ends = [e for e in record.of("lost") + record.of("stopped") if e["attempt"] == last]
+    preempted = any(e.get("preempted") or e.get("outcome") == "preempted" for e in ends)
+    demand(crashed < limits["crashes"] or preempted, "no_attempt_follows_the_last_one", what)
+    demand(idle < limits["no_progress"], "no_attempt_follows_the_last_one", what)
 
 
 def whoever_waits_says_why(states: dict[str, Any]) -> None:
     """Invariant 6: a live run for which a supervisor finds nothing to do has an attempt under way, or says why not."""
     for run, state in states.items():
         idle = state.alive and (state.last is None or state.last.phase == "over")
-        demand(not idle or bool(state.held), "whoever_waits_says_why", f"{run} waits and does not say why")
+        demand(
+            not idle or bool(state.held) or state.limit is not None,
+            "whoever_waits_says_why",
+            f"{run} waits and does not say why",
+        )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from outlast.testing.motofaults import Answer, Rules, refusal
+from outlast.testing.motofaults import FaultAnswer, FaultRules, refusal
 from outlast.testing.motolife import Life
 
 Environ = dict[str, Any]
@@ -31,10 +31,10 @@ class Bridge:
     def __init__(self, moto: Callable[..., Iterable[bytes]], life: Life) -> None:
         self._moto = moto
         self._life = life
-        self._rules = Rules()
+        self._rules = FaultRules()
         self._lock = threading.RLock()
         self._storing = threading.Lock()
-        self._tokens: dict[str, tuple[str, Answer, list[str]]] = {}
+        self._tokens: dict[str, tuple[str, FaultAnswer, list[str]]] = {}
         self.calls: list[str] = []
         self._quota = 64.0
 
@@ -60,7 +60,7 @@ class Bridge:
         with self._storing:
             return list(self._moto(environ, start_response))
 
-    def _control(self, path: str, body: bytes) -> Answer:
+    def _control(self, path: str, body: bytes) -> FaultAnswer:
         if path == "/__bridge/rules":
             self._rules.replace(json.loads(body))
         elif path == "/__bridge/rebalance":
@@ -68,10 +68,10 @@ class Bridge:
         elif path == "/__bridge/quota":
             self._quota = float(json.loads(body)["processors"])
         elif path == "/__bridge/calls":
-            return Answer(200, json.dumps(self.calls).encode())
-        return Answer(200, b"{}")
+            return FaultAnswer(200, json.dumps(self.calls).encode())
+        return FaultAnswer(200, b"{}")
 
-    def _answer(self, environ: Environ, body: bytes) -> Answer:
+    def _answer(self, environ: Environ, body: bytes) -> FaultAnswer:
         if "/ec2/" not in _scope(environ):
             return self._other(environ, body)
         asked = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
@@ -89,7 +89,7 @@ class Bridge:
                 return answer
             return rule.answer(action) if rule is not None else answer
 
-    def _ec2(self, environ: Environ, body: bytes, action: str, asked: dict[str, str]) -> Answer:
+    def _ec2(self, environ: Environ, body: bytes, action: str, asked: dict[str, str]) -> FaultAnswer:
         if (why := self._life.refuses(action, asked)) is not None:
             return refusal(*why)
         if action == "GetConsoleOutput":
@@ -119,16 +119,16 @@ class Bridge:
             self._tokens[token] = (print_, answer, made)
         return answer
 
-    def _console(self, id: str) -> Answer:
+    def _console(self, id: str) -> FaultAnswer:
         output = base64.b64encode(self._life.console(id).encode()).decode()
         space = "http://ec2.amazonaws.com/doc/2016-11-15/"
         text = (
             f'<GetConsoleOutputResponse xmlns="{space}"><requestId>r</requestId><instanceId>{id}</instanceId>'
             f"<timestamp>2026-01-01T00:00:00.000Z</timestamp><output>{output}</output></GetConsoleOutputResponse>"
         )
-        return Answer(200, text.encode(), (("Content-Type", "text/xml"),))
+        return FaultAnswer(200, text.encode(), (("Content-Type", "text/xml"),))
 
-    def _other(self, environ: Environ, body: bytes) -> Answer:
+    def _other(self, environ: Environ, body: bytes) -> FaultAnswer:
         # As `ssm AmazonSSM.PutParameter`, `fis POST /experiments`.
         scope = _scope(environ).partition("Credential=")[2].split("/")
         what = environ.get("HTTP_X_AMZ_TARGET") or f"{environ['REQUEST_METHOD']} {environ.get('PATH_INFO', '')}"
@@ -136,10 +136,10 @@ class Bridge:
             self.calls.append(f"{scope[3] if len(scope) > 3 else 'nobody'} {what}")
         if "/servicequotas/" in _scope(environ):
             quota = {"Quota": {"QuotaCode": json.loads(body)["QuotaCode"], "Value": self._quota}}
-            return Answer(200, json.dumps(quota).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+            return FaultAnswer(200, json.dumps(quota).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if "/pricing/" in _scope(environ):
             why = {"__type": "AccessDeniedException", "message": "this account may not ask for prices"}
-            return Answer(400, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+            return FaultAnswer(400, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         if target.startswith("AmazonSSM."):
             with self._lock:
@@ -151,7 +151,7 @@ class Bridge:
             if name.startswith(_UBUNTU):
                 # moto knows the parameters of Amazon Linux alone; any of its images will do.
                 value = {"Parameter": {"Name": name, "Type": "String", "Value": self._life.some_image()}}
-                return Answer(200, json.dumps(value).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+                return FaultAnswer(200, json.dumps(value).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if environ["REQUEST_METHOD"] == "PUT":
             # moto looks whether an object is there and writes it in two steps, between which others fit; S3 has one.
             with self._storing:
@@ -162,13 +162,13 @@ class Bridge:
                 self._life.interrupt(json.loads(answer.body)["experiment"])
         return answer
 
-    def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
+    def _ask_moto(self, environ: Environ, body: bytes) -> FaultAnswer:
         caught: list[tuple[str, list[tuple[str, str]]]] = []
         again = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         chunks = self._moto(again, lambda status, headers, *_: caught.append((status, headers)))
         whole = b"".join(chunks)
         status, headers = caught[0]
-        return Answer(int(status.split()[0]), whole, tuple(headers))
+        return FaultAnswer(int(status.split()[0]), whole, tuple(headers))
 
 
 def _without_snapshot_tags(asked: dict[str, str]) -> bytes:
@@ -179,7 +179,7 @@ def _without_snapshot_tags(asked: dict[str, str]) -> bytes:
     return urlencode(kept).encode()
 
 
-def _said(answer: Answer, start_response: Any) -> Iterable[bytes]:
+def _said(answer: FaultAnswer, start_response: Any) -> Iterable[bytes]:
     start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
     return [answer.body]
 

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 import msgspec
 
 
-class Answer(NamedTuple):
+class FaultAnswer(NamedTuple):
     status: int
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
@@ -34,21 +34,21 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     vanish: bool = False
     seen: dict[str, int] = {}
 
-    def answer(self, action: str) -> Answer:
+    def answer(self, action: str) -> FaultAnswer:
         if self.code == "InsufficientInstanceCapacity" and action == "CreateFleet":
             return _empty_fleet(self.code)
         return refusal(self.code, "put in by a rule of the bridge", status=self.status)
 
-    def answer_json(self) -> Answer:
+    def answer_json(self) -> FaultAnswer:
         why = {"__type": self.code, "message": "put in by a rule of the bridge"}
-        return Answer(self.status, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+        return FaultAnswer(self.status, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
 
-    def answer_s3(self) -> Answer:
+    def answer_s3(self) -> FaultAnswer:
         text = f"<Error><Code>{self.code}</Code><Message>put in by a rule of the bridge</Message></Error>"
-        return Answer(self.status, text.encode(), (("Content-Type", "application/xml"),))
+        return FaultAnswer(self.status, text.encode(), (("Content-Type", "application/xml"),))
 
 
-class Rules:
+class FaultRules:
     def __init__(self) -> None:
         self._rules: list[Rule] = []
 
@@ -65,19 +65,19 @@ class Rules:
         return None
 
 
-def refusal(code: str, message: str, *, status: int = 400) -> Answer:
+def refusal(code: str, message: str, *, status: int = 400) -> FaultAnswer:
     text = (
         f"<Response><Errors><Error><Code>{code}</Code><Message>{escape(message)}</Message></Error></Errors>"
         f"<RequestID>{random.getrandbits(48):012x}</RequestID></Response>"
     )
-    return Answer(status, text.encode(), (("Content-Type", "text/xml"),))
+    return FaultAnswer(status, text.encode(), (("Content-Type", "text/xml"),))
 
 
-def _empty_fleet(code: str) -> Answer:
+def _empty_fleet(code: str) -> FaultAnswer:
     """As EC2 does it: the answer says 200."""
     error = f"<item><errorCode>{code}</errorCode><errorMessage>no capacity here</errorMessage></item>"
     text = (
         '<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
         f"<fleetId>fleet-empty</fleetId><errorSet>{error}</errorSet><fleetInstanceSet/></CreateFleetResponse>"
     )
-    return Answer(200, text.encode(), (("Content-Type", "text/xml"),))
+    return FaultAnswer(200, text.encode(), (("Content-Type", "text/xml"),))

@@ -8,10 +8,10 @@ import json
 import shlex
 from typing import Any
 
-from outlast.clouds.aws import access, userdata
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.aws import ssh_access, userdata
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.clouds.local.service import ATTRIBUTE_IMDS
+from outlast.clouds.local.metadata_server import ATTRIBUTE_IMDS
 from outlast.errors import BadRequest, CloudError, NotFound
 
 _ZONE, _TYPE = "local1-a", "local-2"
@@ -124,11 +124,11 @@ class Life:
         scripts = userdata.scripts(str(instance.user_data or ""))
         head = _EXPORTS.format(endpoint=shlex.quote(self.endpoint), region=instance.region_name)
         image = instance.image_id if instance.image_id in {image.name for image in self.local.images()} else ""
-        offer = self.local.offers(Needs(type=_TYPE, zones=(_ZONE,), spot=instance.lifecycle == "spot"))[0]
+        offer = self.local.offers(Requirements(type=_TYPE, zones=(_ZONE,), spot=instance.lifecycle == "spot"))[0]
         port = int(self.endpoint.rpartition(":")[2])
         # The door is the local cloud's own: no script may touch this computer's ssh server.
         script = head + scripts.get(userdata.SCRIPT, "")
-        keys = tuple(access.keys_in(self._tags[instance.id]))
+        keys = tuple(ssh_access.keys_in(self._tags[instance.id]))
         metadata = {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))}
         boot = Boot(script=script, image=image, metadata=metadata, ssh_keys=keys, forwards=(port,))
         self.local.launch(offer, instance.id, boot=boot, labels={})
@@ -136,7 +136,7 @@ class Life:
     def _tell(self, instance: Any) -> None:
         with contextlib.suppress(NotFound):
             self.local.set_metadata(instance.id, {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))})
-            for key in access.keys_in(self._tags[instance.id]):
+            for key in ssh_access.keys_in(self._tags[instance.id]):
                 self.local.admit(instance.id, key)
 
     def _paths(self, instance: Any) -> dict[str, str]:

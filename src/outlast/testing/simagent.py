@@ -1,217 +1,278 @@
-"""Agents in the simulated world: the real state logic, the real commits, a training that is a chain of hashes.
+"""Agents in the simulated world: the real conductor, story and commits on a machine that is simulated.
 
-What is simulated is only what cannot be had without a machine: processes, signals, the time that training takes.
+Only what needs a machine is simulated: processes, signals, and the time that they take.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from outlast.agent.attempt import Attempt, Verdict, verdict
+from outlast.agent.attempt import AttemptWriter, Ending, Verdict
+from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.conductor import Conductor
+from outlast.agent.effects import AgentEvent, NoticeReceived, OutputsReport, RunOver, TurnReport, drive
 from outlast.agent.instance import Notice
-from outlast.agent.place import Place
-from outlast.agent.save import Saver
-from outlast.agent.whole import look
-from outlast.errors import OutlastError, StoreUnreachable
-from outlast.spec.spec import CheckpointSpec
-from outlast.testing.hub import Actor, Hub
+from outlast.agent.paths import AttemptPaths
+from outlast.agent.retry import retry
+from outlast.errors import OutlastError, WorkspaceError
+from outlast.runs.checkpoints import restore
+from outlast.runs.state import Checkpoint
+from outlast.store.parallel import one_by_one
+from outlast.testing.scheduler import Actor, Mailbox, Scheduler, SchedulerLock
+from outlast.testing.sim_store import SNAPSHOT_GAP, SimBucket, SimStore
 from outlast.testing.simcloud import GRACE_S, SimCloud, SimMachine
-from outlast.testing.store import SimBucket, SimStore
-from outlast.workspace.checkpoints import restore
-from outlast.workspace.each import one_by_one
-from outlast.workspace.state import Checkpoint
-from outlast.workspace.workspace import Pulse, Request, Workspace
+from outlast.testing.simtraining import SimCommand, SimTraining
+from outlast.workspace import Heartbeat, RunRequest, Workspace
 
-B = TypeVar("B")
+T = TypeVar("T")
 
-
-def chain(steps: int) -> str:
-    """What a training of so many steps must end with, however often it was interrupted."""
-    value = "begin"
-    for step in range(steps):
-        value = hashlib.sha256(f"{value}{step}".encode()).hexdigest()[:16]
-    return value
-
-
-class Training:
-    """The trainer's own state: a step and a hash over all steps so far. A lost or a doubled step changes the hash."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.step = 0
-        self.value = "begin"
-
-    def load(self) -> None:
-        with open(os.path.join(self.folder, "state"), encoding="utf-8") as file:
-            state = json.load(file)
-        with open(os.path.join(self.folder, "step"), encoding="utf-8") as file:
-            assert state["step"] == int(file.read()), "the checkpoint mixes two states"
-        self.step, self.value = state["step"], state["value"]
-
-    def advance(self) -> None:
-        self.value = hashlib.sha256(f"{self.value}{self.step}".encode()).hexdigest()[:16]
-        self.step += 1
-
-    def save(self) -> None:
-        os.makedirs(self.folder, exist_ok=True)
-        for name, text in (("state", json.dumps({"step": self.step, "value": self.value})), ("step", str(self.step))):
-            with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
-                file.write(text)
+_BEAT_S = 2.0
+_LOOK_S = 0.25
+_POLL_S = 1.0
+# As for the real agent: while it prepares, and for everything after.
+_PREPARE_S = 300.0
+_UNREACHABLE_S = 1800.0
+_LINGER_S = 30.0
 
 
 class SimAgent:
-    """One machine's agent. Its life ends when its machine's does, unless it is a zombie."""
+    """One machine's agent: the conductor's performer. Its life ends with its machine's, unless it is a zombie."""
 
     # What the crash suite and the planted bugs replace.
-    attempt_type: type[Attempt] = Attempt
-    saver_type: type[Saver] = Saver
-    training_type: type[Training] = Training
+    attempt_type: type[AttemptWriter] = AttemptWriter
+    conductor_type: type[Conductor] = Conductor
+    saver_type: type[Checkpointer] = Checkpointer
+    training_type: type[SimTraining] = SimTraining
 
-    def __init__(self, hub: Hub, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str) -> None:
+    def __init__(self, hub: Scheduler, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str) -> None:
         self.hub = hub
         self.cloud = cloud
         self.machine = machine
         metadata = machine.boot.metadata
         self.run, self.number = metadata["outlast-run"], int(metadata["outlast-attempt"])
         self.actor = Actor(hub, "agent", f"agent {machine.facts.name}")
+        self.actor.struck = lambda: machine.blows.append("killed at a point")
         machine.agent = self.actor
-        self.workspace = Workspace(SimBucket(store, self.actor), clock=self.actor.time, ids=hub.id)
+        bucket = SimBucket(store, self.actor)
+        self.workspace = Workspace(bucket, clock=self.actor.time, ids=hub.id, snapshot_gap=SNAPSHOT_GAP)
         self.folder = os.path.join(root, f"{machine.facts.name}-{len(cloud.history)}")
-        self.over = ""
-        self.limit: Notice | None = None
+        self.conductor = self.conductor_type(number=self.number, now=self.actor.monotonic, poll_s=_POLL_S)
+        self.attempt = self._attempt_writer()
+        self.events: Mailbox[AgentEvent] = Mailbox(self.actor)
+        self.place = self._make_place()
+        self.request: RunRequest
+        self.saver: Checkpointer
+        self.command: SimCommand | None = None
+        self.resumed: Checkpoint | None = None
+        self.tried = ""
+        self.over = False
+        self._saves: Mailbox[bool] = Mailbox(self.actor)
+        self._committing = False
 
     def boot(self) -> None:
         self.hub.spawn(self.actor, self._live, after_s=self.hub.dice.uniform(0.5, 20.0))
 
-    def _pen(self) -> Attempt:
+    def _attempt_writer(self) -> AttemptWriter:
         return self.attempt_type(
             self.workspace, self.run, self.number, clock=self.actor.time, ids=self.hub.id, persist=self._persist
         )
 
     def _persist(self, act: Callable[[], bool]) -> bool:
-        while True:
-            try:
-                return act()
-            except StoreUnreachable:
-                self.actor.sleep(self.hub.dice.uniform(0.5, 5.0))
+        return retry(act, for_s=_UNREACHABLE_S, report=_unheard, stubborn=True, clock=self.actor)
 
-    def _patient(self, act: Callable[[], B]) -> B:
-        while True:
-            try:
-                return act()
-            except StoreUnreachable:
-                self.actor.sleep(self.hub.dice.uniform(0.5, 5.0))
+    def _patiently(self, act: Callable[[], T]) -> T:
+        return retry(act, for_s=_PREPARE_S, report=_unheard, clock=self.actor)
+
+    def _make_place(self) -> AttemptPaths:
+        paths = {name: os.path.join(self.folder, name) for name in ("checkpoints", "outputs", "code", "cache")}
+        return AttemptPaths(home=self.folder, notice_file="", done_file="", **paths)
 
     def _live(self) -> None:
+        self.machine.notify = self._receive_notice
+        if self.machine.noticed_at:
+            self._receive_notice()
+        self.hub.spawn(self.actor, self._write_heartbeats)
         try:
-            self._carry_out()
+            drive(self.conductor.conduct(), self)
         except OutlastError as problem:
             self.hub.log(f"{self.actor.name} ends: {problem.message}")
         finally:
+            self.over = True
+            if self.command is not None:
+                self.command.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
-        # The boot script switches the machine off when the agent has ended; the agent deletes it if nobody else does.
-        self.actor.sleep(30.0)
+        # The boot script switches the machine off when the agent has ended; the agent deletes it if no supervisor does.
+        self.actor.sleep(_LINGER_S)
         self.cloud.remove(self.machine.facts.name)
 
-    def _carry_out(self) -> None:
-        self.hub.spawn(self.actor, self._beat)
-        attempt = self._pen()
-        request = self._patient(lambda: self.workspace.request(self.run))
-        place = self._place()
-        saver = self.saver_type(
-            self._pen(), place=place, rule=CheckpointSpec(path="c", keep=2), say=lambda _: None, each=one_by_one
-        )
-        training = self.training_type(place.checkpoints)
-        resumed = self._await_turn(attempt, saver, place)
-        if resumed == "leave":
-            return
-        assert resumed is None or isinstance(resumed, Checkpoint)
-        if not attempt.start(resumed=resumed, code=""):
-            return
-        # As the agent does: a predecessor whose time was up may have committed once more until it was fenced.
-        resumed = self._restore(attempt, saver, place, resumed)
-        if resumed is not None:
-            training.load()
-        self._train(request, attempt, saver, training)
+    def _receive_notice(self) -> None:
+        self.events.put(NoticeReceived(Notice(why="preempted", grace_s=GRACE_S)))
 
-    def _place(self) -> Place:
-        os.makedirs(os.path.join(self.folder, "outputs"), exist_ok=True)
-        paths = {name: os.path.join(self.folder, name) for name in ("checkpoints", "outputs", "code", "cache")}
-        return Place(home=self.folder, notice_file="", done_file="", **paths)
-
-    def _await_turn(self, attempt: Attempt, saver: Saver, place: Place) -> Checkpoint | str | None:
-        have: Checkpoint | None = None
-        while True:
-            turn = self._patient(attempt.turn)
-            if turn == "over" or self.over:
-                return "leave"
-            if self.machine.noticed_at:
-                self._patient(lambda: attempt.notice(Notice(why="preempted", grace_s=GRACE_S)))
-                attempt.end(Verdict(finished=False, outcome="preempted", why="before it started"), exit_code=None)
-                return "leave"
-            have = self._restore(attempt, saver, place, have)
-            if turn == "mine" or self._patient(attempt.predecessor_deadline_passed):
-                return self._restore(attempt, saver, place, have)
-            self.actor.sleep(1.0)
-
-    def _restore(self, attempt: Attempt, saver: Saver, place: Place, have: Checkpoint | None) -> Checkpoint | None:
-        candidates = self._patient(attempt.checkpoints)
-        if not candidates or (have is not None and candidates[0].id == have.id):
-            return have
-        bucket = self.workspace.bucket
-        manifest, _ = self._patient(lambda: restore(bucket, self.run, candidates, place.checkpoints, each=one_by_one))
-        if manifest is None:
-            return have
-        saver.restored(manifest)
-        return next(c for c in candidates if c.id == manifest.checkpoint)
-
-    def _train(self, request: Request, attempt: Attempt, saver: Saver, training: Training) -> None:
-        total = int(request.spec.params["steps"])
-        pace_s = float(request.spec.params["pace_s"])
-        crashes = self.cloud.faults.crashes and self.hub.dice.random() < self.cloud.faults.crashes
-        notice: Notice | None = None
-        preempted = Notice(why="preempted", grace_s=GRACE_S)
-        while training.step < total:
-            self.actor.sleep(pace_s)
-            if self.over:
-                return
-            training.advance()
-            if crashes and training.step % 7 == 0:
-                attempt.end(verdict(1, notice=None, done=False), exit_code=1)
-                return
-            if self.machine.noticed_at and not self.actor.cut_off:
-                notice = preempted
-                self._persist(lambda: attempt.notice(preempted) or True)
-            elif self.limit is not None:
-                notice = self.limit
-            if training.step % 4 == 0 or notice is not None:
-                training.save()
-                saver.commit(look(training.folder))
-            if notice is not None:
-                attempt.end(verdict(0, notice=notice, done=False), exit_code=0)
-                return
-        self._finish(attempt, saver, training)
-
-    def _finish(self, attempt: Attempt, saver: Saver, training: Training) -> None:
-        training.save()
-        saver.commit_last(orderly=True, died_at=0.0)
-        with open(os.path.join(saver.outputs, "result"), "w", encoding="utf-8") as file:
-            file.write(training.value)
-        outputs = self._patient(saver.send_outputs)
-        attempt.end(verdict(0, notice=None, done=False), exit_code=0, outputs=outputs)
-
-    def _beat(self) -> None:
-        pen = self._pen()
+    def _write_heartbeats(self) -> None:
+        """Write heartbeats, and read with each whether the attempt is still wanted."""
+        writer, limited = self._attempt_writer(), False
         while not self.over:
             try:
-                self.over, self.limit = pen.over(), pen.limit()
-                if not self.over:
-                    self.workspace.beat(self.run, Pulse(attempt=self.number, length=pen.story.state.length))
+                if why := writer.over():
+                    self.events.put(RunOver(why))
+                    return
+                if not limited and (limit := writer.limit()) is not None:
+                    limited = True
+                    self.events.put(NoticeReceived(limit))
+                phase = self.conductor.phase
+                self.workspace.write_heartbeat(
+                    self.run, Heartbeat(attempt=self.number, phase=phase, length=writer.story.state.length)
+                )
             except OutlastError:
-                pass  # the store is away; the pulse stands still meanwhile
-            self.actor.sleep(2.0)
+                pass  # the store is away; the heartbeat stands still meanwhile
+            self.actor.sleep(_BEAT_S)
+
+    # The performer (`agent/effects.py` has the contract)
+
+    def read_request(self) -> RunRequest:
+        self.request = self._patiently(lambda: self.workspace.request(self.run))
+        return self.request
+
+    def read_turn(self) -> TurnReport:
+        turn = self._patiently(self.attempt.turn)
+        return TurnReport(turn=turn, why="not wanted" if turn == "over" else "")
+
+    def prepare(self) -> str:
+        os.makedirs(self.place.outputs, exist_ok=True)
+        self.saver = self.saver_type(
+            self._attempt_writer(),
+            place=self.place,
+            rule=self.request.spec.checkpoint,
+            report=_unheard,
+            each=one_by_one,
+            clock=self.actor,
+            lock=SchedulerLock(self.actor),
+        )
+        return ""
+
+    def restore(self) -> Checkpoint | None:
+        candidates = self._patiently(self.attempt.checkpoints)
+        if not candidates or candidates[0].id == self.tried:
+            return self.resumed
+        bucket, folder = self.workspace.bucket, self.place.checkpoints
+        manifest, _ = self._patiently(lambda: restore(bucket, self.run, candidates, folder, each=one_by_one))
+        self.tried = candidates[0].id
+        if manifest is not None:
+            self.saver.restored(manifest)
+            self.resumed = next(c for c in candidates if c.id == manifest.checkpoint)
+        return self.resumed
+
+    def predecessor_deadline_passed(self) -> bool:
+        return self._patiently(self.attempt.predecessor_deadline_passed)
+
+    def next_event(self, until: float | None) -> AgentEvent | None:
+        return self.events.get(until)
+
+    def read_secrets(self) -> None:
+        """Take the time of a slow cloud: between the last restore and `Started`, a late predecessor may commit."""
+        if self.request.spec.secrets:
+            self.actor.sleep(self.hub.dice.uniform(0.1, 10.0))
+
+    def try_exclusive(self) -> bool:
+        return True
+
+    def append_started(self, resumed: Checkpoint | None, code: str) -> str:
+        return "" if self.attempt.start(resumed=resumed, code=code) else "this attempt is not wanted any more"
+
+    def start_command(self, resumed: Checkpoint | None) -> str:
+        params = self.request.spec.params
+        if not {"steps", "pace_s"} <= params.keys():
+            return "the request is damaged, and names no steps"
+        training = self.training_type(self.place.checkpoints)
+        if resumed is not None:
+            training.load()
+        self.cloud.began(self.run, self.number, resumed.id if resumed else "")
+        self.command = SimCommand(
+            self.actor,
+            training,
+            total=int(params["steps"]),
+            pace_s=float(params["pace_s"]),
+            outputs=self.place.outputs,
+            saved=lambda: self._saves.put(True),
+            exited=self.events.put,
+            worked=lambda: self.cloud.worked(self.run),
+        )
+        faults = self.cloud.faults
+        self.command.crashes = bool(faults.crashes) and self.hub.dice.random() < faults.crashes
+        if self.command.crashes:
+            self.machine.blows.append("crashes")
+        self.hub.spawn(self.actor, self._commit_saves)
+        self.command.start()
+        return ""
+
+    def _commit_saves(self) -> None:
+        """Commit each checkpoint that the training has written, as the saver's thread does on a real machine."""
+        assert self.command is not None
+        while not self.over:
+            self._saves.get()
+            self._committing = True
+            while self.command.is_alive() and not self.saver.commit_if_complete(self.command, most_bytes=sys.maxsize):  # type: ignore[arg-type]
+                self.actor.sleep(_LOOK_S)
+            self._committing = False
+
+    def write_notice_file(self, notice: Notice) -> None:
+        pass
+
+    def commit_quickly(self, within_s: float) -> None:
+        assert self.command is not None
+        self.saver.commit_quickly(self.command)  # type: ignore[arg-type]
+
+    def ask_to_leave(self) -> bool:
+        assert self.command is not None
+        return self.command.ask_to_leave()
+
+    def kill_command(self) -> None:
+        assert self.command is not None
+        self.command.kill()
+
+    def append_noticed(self, notice: Notice) -> None:
+        self.attempt.notice(notice)
+
+    def append_warned(self, notice: Notice) -> None:
+        self.attempt.warn(notice)
+
+    def stop_following(self, within_s: float) -> None:
+        while self._committing:
+            self.actor.sleep(0.1)
+
+    def declared_done(self) -> bool:
+        return False
+
+    def commit_last(self, ending: Ending, died_at: float, within_s: float) -> str:
+        return self.saver.commit_last(ending, died_at=died_at, within_s=within_s)
+
+    def failure_context(self) -> str:
+        return ""
+
+    def send_outputs(self, within_s: float) -> OutputsReport:
+        try:
+            sent = retry(self.saver.send_outputs, for_s=within_s, report=_unheard, stubborn=True, clock=self.actor)
+        except (WorkspaceError, OSError) as problem:
+            self.machine.blows.append("outputs not copied")
+            return OutputsReport(missing=f"outputs could not be copied: {problem}")
+        return OutputsReport(sent=sent)
+
+    def flush_logs(self, within_s: float) -> None:
+        pass
+
+    def append_end(self, verdict: Verdict, exit_code: int | None, outputs: int, keep_s: float, unsaved: str) -> None:
+        self.attempt.end(verdict, exit_code=exit_code, outputs=outputs, keep_s=keep_s, unsaved=unsaved)
+
+    def keep_machine(self, for_s: float) -> None:
+        self.actor.sleep(for_s)
+
+    def log(self, text: str) -> None:
+        self.hub.log(f"{self.actor.name}: {text}")
+
+
+def _unheard(_: str) -> None:
+    """No console in the simulated world."""

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
-from outlast.clouds.cloud import Boot, Image, Machine, Needs, Offer
+from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NoCapacity, NotFound, Throttled
-from outlast.testing.faults import Faults
-from outlast.testing.hub import Actor, Hub
+from outlast.testing.faults import WorldFaults
+from outlast.testing.scheduler import Actor, Scheduler
 
 T = TypeVar("T")
 ZONES = ("east-a", "east-b", "west-a")
@@ -26,7 +26,13 @@ class SimMachine:
         self.boot = boot
         self.agent: Actor | None = None
         self.noticed_at = 0.0
+        # How its agent learns of a notice.
+        self.notify: Callable[[], None] = lambda: None
+        # Everything that the world did to it or to its agent: these explain why it did not finish.
+        self.blows: list[str] = []
         self.deleted_at = 0.0
+        # The supervisor that deleted it; empty if its agent or its cloud did.
+        self.deleted_by = ""
         self.listed_from = 0.0
         self.listed_until = 0.0
 
@@ -49,9 +55,9 @@ class SimMachine:
 class SimCloud:
     """All machines there ever were. `launched` boots an agent; `created` and `removed` are told to whoever checks."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Scheduler) -> None:
         self.hub = hub
-        self.faults = Faults()
+        self.faults = WorldFaults()
         self.history: list[SimMachine] = []
         self.by_name: dict[str, SimMachine] = {}
         self.out_until: dict[str, float] = {}
@@ -59,6 +65,10 @@ class SimCloud:
         self.calls: dict[str, int] = {}
         self.launched: Callable[[SimMachine], None] = lambda _: None
         self.created: Callable[[SimMachine], None] = lambda _: None
+        # Before a process deletes a machine that exists; when an attempt begins to train; when it has trained a step.
+        self.deleting: Callable[[SimMachine, Actor], None] = lambda _machine, _actor: None
+        self.began: Callable[[str, int, str], None] = lambda _run, _attempt, _checkpoint: None
+        self.worked: Callable[[str], None] = lambda _run: None
         self.secrets: dict[str, dict[str, str]] = {}
 
     def alive(self) -> list[SimMachine]:
@@ -89,14 +99,30 @@ class SimCloud:
         self.by_name[name] = machine
         self.history.append(machine)
         self.created(machine)
+        self._end_of_life(machine)
         if dice.random() < faults.launch_half_done:
+            machine.blows.append("half created")
             return machine  # it is there, it bills, and it never boots
         if dice.random() < faults.dies_booting:
+            machine.blows.append("died booting")
             self.stop(machine, "preempted")
             return machine
         machine.set(status="running")
         self.launched(machine)
         return machine
+
+    def _end_of_life(self, machine: SimMachine) -> None:
+        """Delete a machine after the longest life that it was launched with, as a cloud does."""
+
+        def expire() -> None:
+            if machine.exists and self.by_name[machine.facts.name] is machine:
+                machine.blows.append("end of life")
+                self.remove(machine.facts.name)
+
+        # A week is longer than any world.
+        if 0 < machine.boot.life_max_s < 86400.0:
+            clock = Actor(self.hub, "cloud", f"life of {machine.facts.name}")
+            self.hub.spawn(clock, expire, after_s=machine.boot.life_max_s)
 
     def stop(self, machine: SimMachine, why: str) -> None:
         """Off, but not gone: it goes on billing for its disk."""
@@ -104,11 +130,11 @@ class SimCloud:
             machine.set(status="stopped", why=why, stopped_at=self.hub.now)
             self._unplug(machine)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, by: str = "") -> None:
         machine = self.by_name.get(name)
         if machine is None or not machine.exists:
             return
-        machine.deleted_at = self.hub.now
+        machine.deleted_at, machine.deleted_by = self.hub.now, by
         machine.listed_until = self.hub.now + self.hub.dice.uniform(0, self.faults.listing_lag_s)
         self._unplug(machine)
 
@@ -128,17 +154,23 @@ class SimCloud:
         if machine.facts.status != "running":
             return
         self.hub.log(f"preempt {machine.facts.name} {'with' if notice else 'without'} notice")
+        machine.blows.append("preempted")
         if not notice:
             self.stop(machine, "preempted")
             return
         if not machine.noticed_at:
             machine.noticed_at = self.hub.now
+            machine.notify()
             executioner = Actor(self.hub, "cloud", f"power of {machine.facts.name}")
 
             def cut() -> None:
                 self.stop(machine, "preempted")
 
-            self.hub.spawn(executioner, cut, after_s=GRACE_S)
+            late_s = 0.0
+            if self.faults.late_power_s and machine.agent is not None:
+                late_s = self.hub.dice.uniform(0, self.faults.late_power_s)
+                machine.agent.slowness = 10.0
+            self.hub.spawn(executioner, cut, after_s=GRACE_S + late_s)
 
 
 class SimCloudView:
@@ -170,7 +202,17 @@ class SimCloudView:
             raise CloudUnreachable(f"the answer to {label} was lost")
         return result
 
-    def offers(self, needs: Needs) -> Sequence[Offer]:
+    def _slowly(self, act: Callable[[], T]) -> T:
+        """Carry out a change that the cloud takes a while to begin, and longer to confirm."""
+        if not self.cloud.faults.effects_slow_s:
+            return act()
+        slow_s = self.cloud.hub.dice.expovariate(1.0 / self.cloud.faults.effects_slow_s)
+        self.actor.sleep(slow_s / 4)
+        result = act()
+        self.actor.sleep(slow_s * 3 / 4)
+        return result
+
+    def offers(self, needs: Requirements) -> Sequence[Offer]:
         zones = [zone for zone in ZONES if not needs.zones or zone in needs.zones]
         factor = 1.0 if needs.spot else 3.0
         return [
@@ -194,7 +236,7 @@ class SimCloudView:
                 raise Denied(self.cloud.denied)
             return self.cloud.create(offer, name, boot, labels).seen(self.cloud.hub.now)
 
-        return self._effect("launch", act)
+        return self._effect("launch", lambda: self._slowly(act))
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
         def act() -> Sequence[Machine]:
@@ -221,7 +263,13 @@ class SimCloudView:
         return self._read("machine", act)
 
     def delete(self, name: str) -> None:
-        self._effect("delete machine", lambda: self.cloud.remove(name))
+        def act() -> None:
+            machine = self.cloud.by_name.get(name)
+            if machine is not None and machine.exists:
+                self.cloud.deleting(machine, self.actor)
+            self.cloud.remove(name, by=self.actor.name)
+
+        self._effect("delete machine", lambda: self._slowly(act))
 
     def stop(self, name: str) -> None:
         self._effect("stop", lambda: self.cloud.stop(self._known(name), "stopped"))

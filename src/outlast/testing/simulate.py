@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,23 +13,28 @@ from typing import Any
 
 import msgspec
 
+from outlast.billing.limits import Limits
+from outlast.code.bundle import CodeRecord
 from outlast.errors import CloudError, OutlastError
 from outlast.spec.parse import parse
+from outlast.store.parallel import one_by_one
+from outlast.submit.prepare import prepare
+from outlast.submit.write import write_run
 from outlast.supervisor.apply import Applier
+from outlast.supervisor.effects import Effects
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import plan
-from outlast.supervisor.submit import ask
 from outlast.supervisor.world import Step
-from outlast.testing import invariants
-from outlast.testing.faults import NONE, Faults, draw
-from outlast.testing.hub import Actor, CrashPlan, Hub
-from outlast.testing.simagent import SimAgent, chain
-from outlast.testing.simcloud import ZONES, SimCloud, SimCloudView, SimMachine
-from outlast.testing.store import SimBucket, SimStore
-from outlast.workspace.bundle import CodeRecord
-from outlast.workspace.each import one_by_one
-from outlast.workspace.limits import Limits
-from outlast.workspace.workspace import Workspace
+from outlast.testing import invariants, invariants_at_rest
+from outlast.testing.faults import NONE, WorldFaults, draw
+from outlast.testing.scheduler import Actor, CrashPlan, Scheduler
+from outlast.testing.sim_store import SNAPSHOT_GAP, SimBucket, SimStore
+from outlast.testing.simagent import SimAgent
+from outlast.testing.simcloud import SimCloud, SimCloudView, SimMachine
+from outlast.testing.simtraining import chain
+from outlast.testing.storm import Storm
+from outlast.testing.worlds import populate
+from outlast.workspace import Workspace
 
 # How long the storm lasts, and how long a world has afterwards to come to rest.
 STORM_S = 900.0
@@ -45,7 +49,14 @@ CAP_ROUNDS = 2.0
 CAP_LAG_S = 120.0
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class SimEffects(Effects):
+    """Slow effects as further lives of the supervisor's actor: they interleave with its rounds, and die with it."""
+
+    # A broken invariant is reported where it breaks.
+    caught = OutlastError
+
+
+class WorldResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one world came to."""
 
     seed: int
@@ -68,31 +79,44 @@ class Simulation:
     cloud_view_type: type[SimCloudView] = SimCloudView
 
     def __init__(
-        self, seed: int, *, faults: Faults | None = None, crash: CrashPlan | None = None, storm_s: float = STORM_S
+        self, seed: int, *, faults: WorldFaults | None = None, crash: CrashPlan | None = None, storm_s: float = STORM_S
     ) -> None:
-        self.hub = Hub(seed, crash=crash)
-        self.faults = faults if faults is not None else draw(self.hub.dice)
+        self.hub = Scheduler(seed, crash=crash)
         self.storm_s = storm_s
         self.storm_over = self.hub.now + storm_s
         self.store = SimStore(self.hub)
         self.cloud = SimCloud(self.hub)
-        self.store.faults = self.cloud.faults = self.faults
+        self.set_faults(faults if faults is not None else draw(self.hub.dice))
         self.witness = invariants.Witness(self.store, self.cloud)
         self.root = tempfile.mkdtemp(prefix="outlast-sim-")
         self.cloud.launched = self._boot
         self.supervisors: list[Actor] = []
-        self.users = 0
+        # Users who submit, and cancel.
+        self.people: list[Actor] = []
+        # Whether preemption with notice is the only fault, so that a handoff must lose nothing.
+        self.notices_only = False
+        # From a supervisor's view to the end of an effect that it decided on, at the worst.
+        self.slowest_s = 0.0
+        self.storms = Storm(self)
         self.steps_applied: list[Step] = []
         # When a supervisor had seen everything, and done what it decided.
         self.rounds: list[float] = [self.hub.now]
 
+    def set_faults(self, faults: WorldFaults) -> None:
+        """Use these faults from now on; those of the storm are remembered for the judgement."""
+        self.faults = self.stormy = self.store.faults = self.cloud.faults = faults
+
     # Actors
 
     def _boot(self, machine: SimMachine) -> None:
+        if self.faults.outputs_denied and self.hub.dice.random() < self.faults.outputs_denied:
+            metadata = machine.boot.metadata
+            self.store.refused.add(f"runs/{metadata['outlast-run']}/outputs/{metadata['outlast-attempt']}")
         self.agent_type(self.hub, self.store, self.cloud, machine, root=self.root).boot()
 
     def workspace_of(self, actor: Actor) -> Workspace:
-        return self.workspace_type(SimBucket(self.store, actor), clock=actor.time, ids=self.hub.id)
+        bucket = SimBucket(self.store, actor)
+        return self.workspace_type(bucket, clock=actor.time, ids=self.hub.id, snapshot_gap=SNAPSHOT_GAP)
 
     def add_user(
         self,
@@ -104,14 +128,20 @@ class Simulation:
         secret: str = "",
         cost_usd: float = 0.0,
         deadline_s: float = 0.0,
+        keep: int = 2,
+        crashes: int = 1000,
+        no_progress: int = 1000,
+        max_hours: float = 0.0,
     ) -> None:
         """Somebody who submits a run, tries again if it did not work, and may cancel it later."""
-        self.users += 1
-        actor = Actor(self.hub, "submit", f"user {self.users}")
+        actor = Actor(self.hub, "submit", f"user {len(self.people) + 1}")
+        self.people.append(actor)
 
-        limits: dict[str, Any] = {"no_progress": 1000, "crashes": 1000}
+        limits: dict[str, Any] = {"no_progress": no_progress, "crashes": crashes}
         if cost_usd:
             limits["cost_usd"] = cost_usd
+        if max_hours:
+            limits["max_hours"] = max_hours
         if deadline_s:
             limits |= {"deadline": deadline_s, "work": steps * pace_s}
 
@@ -122,6 +152,7 @@ class Simulation:
                     "command": "train",
                     "params": {"steps": steps, "pace_s": pace_s},
                     "limits": limits,
+                    "checkpoint": {"path": "c", "keep": keep},
                     "secrets": ["TOKEN"] if secret else [],
                 }
             )
@@ -129,7 +160,9 @@ class Simulation:
             clouds = {"local": self.cloud_view_type(self.cloud, actor)}
             while True:
                 try:
-                    request = ask(workspace, clouds, spec, CodeRecord(kind="none"), environment={"TOKEN": secret})
+                    code = CodeRecord(kind="none")
+                    prepared = prepare(workspace, clouds, spec, code, environment={"TOKEN": secret})
+                    request = write_run(workspace, clouds, prepared)
                     break
                 except (OutlastError, CloudError):
                     actor.sleep(2.0)  # a user whose submit failed submits again: that is another run
@@ -144,13 +177,13 @@ class Simulation:
         self.store.put("limits/workspace.json", msgspec.json.encode(limits))
 
     def _cancel(self, workspace: Workspace, run: str, actor: Actor) -> None:
-        from outlast.workspace.events import Cancelled
+        from outlast.runs.events import Cancelled
 
         nonce = self.hub.id()
         while True:
             try:
                 workspace.story(run).append(Cancelled(who="user", at=actor.time()), nonce=nonce)
-                workspace.ring(run)
+                workspace.wake(run)
                 return
             except OutlastError:
                 actor.sleep(1.0)
@@ -164,18 +197,34 @@ class Simulation:
             while True:
                 try:
                     if self.faults.ignore_lease or supervisor.lease.hold():
+                        self.witness.rounds[actor] = self.hub.now
                         steps = supervisor.round()
                         self.steps_applied += steps
-                        if not supervisor.world.blind:
+                        if not supervisor.world.unreachable:
                             self.rounds.append(self.hub.now)
                         if not steps:
                             states = {view.run: view.state for view in supervisor.world.runs}
                             invariants.whoever_waits_says_why(states)
                 except OutlastError:
                     pass
+                finally:
+                    self.witness.rounds.pop(actor, None)
                 actor.sleep(self.hub.dice.uniform(0.5, 4.0))
 
         self.hub.spawn(actor, supervise, after_s=after_s)
+
+    def _seen_now(self, actor: Actor, work: Callable[[], None]) -> Callable[[], None]:
+        """Let the witness know how old the view is that an effect acts on."""
+        effect, views = object(), self.witness.views
+        views[effect] = self.witness.rounds.get(actor, self.hub.now)
+
+        def act() -> None:
+            try:
+                work()
+            finally:
+                self.slowest_s = max(self.slowest_s, self.hub.now - views.pop(effect))
+
+        return act
 
     def _make_supervisor(self, actor: Actor) -> Supervisor:
         workspace = self.workspace_of(actor)
@@ -190,6 +239,7 @@ class Simulation:
                     monotonic=actor.monotonic,
                     ids=self.hub.id,
                     each=one_by_one,
+                    effects=SimEffects(lambda work: self.hub.spawn(actor, self._seen_now(actor, work))),
                 )
             except OutlastError:
                 actor.sleep(1.0)
@@ -214,76 +264,19 @@ class Simulation:
 
         self.hub.spawn(actor, watch)
 
-    # The storm
-
     def storm(self) -> None:
-        faults = self.faults
-        blows: list[tuple[float, Callable[[], None]]] = [
-            (faults.preempt_every_s, self._preempt_one),
-            (faults.stockout_every_s, self._stock_out),
-            (faults.kill_supervisor_every_s, self._kill_supervisor),
-            (faults.kill_agent_every_s, self._kill_agent),
-            (faults.pause_every_s, self._pause_somebody),
-        ]
-        for every_s, blow in blows:
-            if every_s:
-                self._strike(every_s, blow)
+        self.storms.begin()
 
-    def _strike(self, every_s: float, blow: Callable[[], None]) -> None:
-        actor = Actor(self.hub, "fate", blow.__name__)
-
-        def strike() -> None:
-            while True:
-                actor.sleep(self.hub.dice.expovariate(1.0 / every_s))
-                if self.hub.now > self.storm_over:
-                    return
-                blow()
-
-        self.hub.spawn(actor, strike)
-
-    def _running(self) -> list[SimMachine]:
+    def running(self) -> list[SimMachine]:
         return [m for m in self.cloud.alive() if m.facts.status == "running"]
-
-    def _preempt_one(self) -> None:
-        machines = self._running()
-        if machines:
-            self.cloud.preempt(self.hub.dice.choice(machines), notice=self.hub.dice.random() < self.faults.notice)
-
-    def _stock_out(self) -> None:
-        zone = self.hub.dice.choice(ZONES)
-        self.cloud.out_until[zone] = self.hub.now + self.hub.dice.uniform(5.0, 120.0)
-
-    def _kill_supervisor(self) -> None:
-        if self.supervisors:
-            self.hub.dice.choice(self.supervisors).kill()
-
-    def _kill_agent(self) -> None:
-        machines = [m for m in self._running() if m.agent is not None]
-        if machines:
-            machine = self.hub.dice.choice(machines)
-            assert machine.agent is not None
-            machine.agent.kill()
-            if (
-                self.hub.dice.random() < 0.5
-            ):  # the boot script saw it and switched the machine off; or it, too, was killed
-                self.cloud.stop(machine, "powered off by itself")
-
-    def _pause_somebody(self) -> None:
-        """SIGSTOP, a sleeping laptop, a cut cable: away for longer than every lease, then back."""
-        actors = [a for a in [*self.supervisors, *(m.agent for m in self._running())] if a is not None]
-        if actors:
-            self.hub.dice.choice(actors).cut_until = self.hub.now + self.hub.dice.uniform(5.0, 200.0)
 
     # The whole
 
-    def run(self) -> Result:
+    def run(self) -> WorldResult:
         try:
             self.hub.run(lambda: self.hub.now >= self.storm_over, limit_s=self.storm_s + 1)
             self._calm_down()
-            self.hub.run(self._at_rest, limit_s=CALM_S)
-            # A zombie's last words may still be on their way; they must change nothing for long.
-            quiet_until = self.hub.now + QUIET_S
-            self.hub.run(lambda: self.hub.now >= quiet_until, limit_s=QUIET_S + 1)
+            self._come_to_rest()
             self._check_the_end()
             return self._result("")
         except AssertionError as problem:
@@ -291,12 +284,21 @@ class Simulation:
         finally:
             shutil.rmtree(self.root, ignore_errors=True)
 
+    def _come_to_rest(self) -> None:
+        """Let time pass until the world stays at rest. A zombie's last words may still be on their way; they must
+        change nothing for long."""
+        calm_until = self.hub.now + CALM_S
+        while self.hub.run(self._at_rest, limit_s=max(0.0, calm_until - self.hub.now)):
+            quiet_until = self.hub.now + QUIET_S
+            self.hub.run(lambda until=quiet_until: self.hub.now >= until, limit_s=QUIET_S + 1)  # type: ignore[misc]
+            if self._at_rest():
+                return
+
     def _calm_down(self) -> None:
         """The faults stop. What is true now must lead to rest."""
         calm = msgspec.structs.replace(NONE, ignore_lease=self.faults.ignore_lease, store_slow_s=0.02)
-        self.store.faults = self.cloud.faults = calm
+        self.store.faults = self.cloud.faults = self.faults = calm
         self.cloud.out_until.clear()
-        self.faults = calm
         for actor in [*self.supervisors, *(m.agent for m in self.cloud.history)]:
             if actor is not None:
                 actor.cut_until = 0.0
@@ -304,29 +306,48 @@ class Simulation:
             self.add_supervisor()
 
     def _at_rest(self) -> bool:
+        """Every run that can be read and found has ended, and nothing of it is left."""
+        store = self.store
+
+        def is_readable(run: str) -> bool:
+            return not store.damaged or invariants.is_readable(store, run)
+
         return (
-            all(record.ended for record in self.witness.runs.values())
-            and not self.cloud.alive()
-            and not self.store.keys("pulse/")
-            and not self.store.keys("bell/")
+            not self.cloud.alive()
+            and all(
+                record.ended or not is_readable(run) or not invariants_at_rest.is_listed(store, run)
+                for run, record in self.witness.runs.items()
+            )
+            and not any(is_readable(key.split("/")[1]) for prefix in ("pulse/", "bell/") for key in store.keys(prefix))
         )
 
     def _check_the_end(self) -> None:
+        invariants = invariants_at_rest
         invariants.every_run_ended(self.witness)
         invariants.every_machine_is_gone(self.cloud)
-        invariants.nothing_is_remembered_of_the_dead(self.store)
+        invariants.nothing_is_remembered_of_the_dead(self.store, self.cloud)
+        invariants.ended_runs_are_listed(self.store, self.witness)
         invariants.what_is_stored_is_named(self.store, self.witness)
-        expected = {record.run: chain(self._total(record.run)) for record in self.witness.runs.values()}
+        expected = {record.run: chain(int(record.spec["params"]["steps"])) for record in self.witness.runs.values()}
         invariants.results_are_right(self.store, self.witness, expected)
         invariants.cost_counted_is_cost_caused(self.cloud, self.witness, self.hub.now, lag_s=LAG_S)
         away_s = max(after - before for before, after in itertools.pairwise([*self.rounds, self.hub.now]))
-        lag_s = CAP_ROUNDS * away_s + CAP_LAG_S
+        lag_s = CAP_ROUNDS * away_s + CAP_LAG_S + self.slowest_s
         invariants.spend_stays_within_the_cap(self.cloud, self.witness, self.hub.now, lag_s=lag_s)
+        invariants.seconds_counted_are_seconds_run(self.witness, lag_s=self.stormy.listing_lag_s)
+        invariants.no_machine_is_wasted(self.witness, self.stormy)
+        if self.notices_only:
+            invariants.a_handoff_loses_nothing(self.witness)
+        self._judge_machine_limit()
         self._a_world_at_rest_plans_nothing()
 
-    def _total(self, run: str) -> int:
-        body = self.store.objects[f"runs/{run}/spec.json"][0]
-        return int(msgspec.json.decode(body)["spec"]["params"]["steps"])
+    def _judge_machine_limit(self) -> None:
+        found = self.store.objects.get("limits/workspace.json")
+        allowed = msgspec.json.decode(found[0], type=Limits).max_machines if found else 0
+        if allowed:
+            # A supervisor that does not see what another one places at the same time adds one at most.
+            others = self.stormy.supervisors - 1
+            invariants_at_rest.the_machine_limit_is_kept(self.witness, allowed + others)
 
     def _a_world_at_rest_plans_nothing(self) -> None:
         actor = Actor(self.hub, "auditor", "auditor")
@@ -340,13 +361,13 @@ class Simulation:
         self.hub.run(lambda: bool(found), limit_s=60.0)
         invariants.demand(found == [()], "a_world_at_rest_plans_nothing", f"{found}")
 
-    def _result(self, problem: str) -> Result:
+    def _result(self, problem: str) -> WorldResult:
         endings: dict[str, int] = {}
         for record in self.witness.runs.values():
             for event in record.events:
                 if event["event"] in ("finished", "failed", "cancelled"):
                     endings[event["event"]] = endings.get(event["event"], 0) + 1
-        return Result(
+        return WorldResult(
             seed=self.hub.seed,
             problem=problem,
             trace=tuple(self._story()) if problem else (),
@@ -358,34 +379,14 @@ class Simulation:
         )
 
     def _story(self) -> list[str]:
-        lines = [f"seed {self.hub.seed}, {self.faults}"]
+        lines = [f"seed {self.hub.seed}, {self.stormy}"]
         for record in self.witness.runs.values():
             lines += [f"{record.run} {number:4d} {event}" for number, event in enumerate(record.events, 1)]
         return [*lines, *self.hub.trace[-200:]]
 
 
-def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> Result:
+def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> WorldResult:
     """The world of one seed: a few users, some supervisors, and a storm."""
     world = kind(seed)
-    dice = world.hub.dice
-    # Money has dice of its own, so that worlds without limits are what they were before there were any.
-    money = random.Random(f"money {seed}")
-    if money.random() < 0.15:
-        world.limit_workspace(Limits(cost_usd=money.uniform(0.05, 0.3), per="total", max_machines=money.choice([0, 2])))
-    hurry = random.Random(f"deadline {seed}")
-    for _ in range(dice.choice([1, 1, 2, 3])):
-        cancel_after_s = dice.uniform(1.0, 400.0) if dice.random() < 0.2 else 0.0
-        steps, pace_s = dice.randint(4, 40), dice.choice([1.0, 5.0, 20.0])
-        world.add_user(
-            steps=steps,
-            pace_s=pace_s,
-            at_s=dice.uniform(0, 200.0),
-            cancel_after_s=cancel_after_s,
-            cost_usd=money.uniform(0.02, 0.2) if money.random() < 0.25 else 0.0,
-            deadline_s=steps * pace_s * hurry.uniform(1.1, 6.0) + 60.0 if hurry.random() < 0.1 else 0.0,
-        )
-    for _ in range(world.faults.supervisors):
-        world.add_supervisor(after_s=dice.uniform(0, 30.0))
-    world.keep_supervised()
-    world.storm()
+    populate(world, seed)
     return world.run()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, after, shared_folder
+from outlast.trainer.files import Arena, after, aligned, shared_folder
 
 
 class SaveFailed(OutlastError):
@@ -41,16 +41,23 @@ class BackgroundSaver:
             self._hear()
         return self._pending
 
-    def save(self, step: int, body: bytes, buffers: list[memoryview], *, metrics: Mapping[str, float]) -> None:
-        """Copy and return; the rest happens in the saver."""
+    def save(
+        self,
+        step: int,
+        stream: str,
+        body: bytes | bytearray,
+        buffers: list[memoryview],
+        *,
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Copy and return; the rest happens in the saver. `stream` is the name of the file for `body`."""
         self.wait()
-        begin = after(sum(view.nbytes for view in buffers))
+        sizes = [view.nbytes for view in buffers]
+        begins, end = aligned(sizes)
+        begin = after(end)
         arena = self._room_for(begin + len(body))
-        at = 0
-        for view in buffers:
-            flat = view.cast("B")
-            arena.map[at : at + flat.nbytes] = flat
-            at += flat.nbytes
+        for at, view in zip(begins, buffers, strict=True):
+            arena.map[at : at + view.nbytes] = view.cast("B")
         arena.map[begin : begin + len(body)] = body
         order = {
             "folder": self.folder,
@@ -61,8 +68,9 @@ class BackgroundSaver:
             "told": self.told(metrics),
             "arena": arena.path,
             "size": arena.size,
-            "pickle": len(body),
-            "buffers": [view.nbytes for view in buffers],
+            "stream": stream,
+            "body": len(body),
+            "buffers": sizes,
         }
         self._order(order)
 
@@ -82,10 +90,10 @@ class BackgroundSaver:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            words = [sys.executable, "-P", "-m", "outlast.trainer.saver"]
+            argv = [sys.executable, "-P", "-m", "outlast.trainer.saver"]
             # A session of its own: a signal to the trainer's group must not end a save that is under way.
             self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
         return self._process
 

@@ -1,7 +1,8 @@
 """Checkpoints of the trainer library on disk: a folder a step, whole under its name or not there at all.
 
-step-000000012/rank-0/state.pickle   the small pickle
-step-000000012/rank-0/buffers.bin    the large buffers, one after the other
+step-000000012/rank-0/state.bin      the state without its large buffers, as plain data; or
+step-000000012/rank-0/state.pickle   the same as a pickle, if the program asked for pickle
+step-000000012/rank-0/buffers.bin    the large buffers, one after the other, each aligned
 step-000000012/rank-0/files/…        what the user's own code wrote
 step-000000012/checkpoint.json       sizes and hashes of all; written last, before the folder gets its name
 """
@@ -13,22 +14,24 @@ import mmap
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from outlast.trainer import pieces
-from outlast.trainer import state as pickles
-from outlast.trainer.pieces import BadCheckpoint as BadCheckpoint
+from outlast.trainer import chunks
+from outlast.trainer import state as states
+from outlast.trainer.chunks import BadCheckpoint as BadCheckpoint
 
 _NAME = re.compile(r"^step-(\d{9})$")
 MARKER = "checkpoint.json"
-_STATE = ("state.pickle", "buffers.bin")
+_BUFFERS = "buffers.bin"
+# Vector instructions and NumPy want numbers at such addresses.
+_ALIGNED = 64
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundCheckpoint:
     """A checkpoint folder that has its name."""
 
     step: int
@@ -45,14 +48,16 @@ def step_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def found_in(folder: str) -> list[Found]:
+def found_in(folder: str) -> list[FoundCheckpoint]:
     """The whole checkpoints of a folder, newest first."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
     steps = [step for name in names if (step := step_of(name)) is not None]
-    return [Found(step=step, path=os.path.join(folder, folder_name(step))) for step in sorted(steps, reverse=True)]
+    return [
+        FoundCheckpoint(step=step, path=os.path.join(folder, folder_name(step))) for step in sorted(steps, reverse=True)
+    ]
 
 
 def read_marker(path: str) -> dict[str, Any]:
@@ -66,28 +71,34 @@ def read_marker(path: str) -> dict[str, Any]:
     return marker
 
 
-def load(found: Found, *, rank: int) -> Any:
-    """The state of a rank, verified against the marker while it is read. Raises BadCheckpoint."""
+def load(found: FoundCheckpoint, *, rank: int, pickle: bool = False) -> Any:
+    """The state of a rank, verified against the marker while it is read. Raises BadCheckpoint, and PickleRefused for a
+    pickle unless `pickle` is true."""
     marker = read_marker(found.path)
     known, sizes = _known(found, marker, rank)
-    body, arena = (_own(found, known, rank, name, pieces.read) for name in _STATE)
-    for name in known.keys() - set(_STATE):
-        _own(found, known, rank, name, pieces.verify)
-    if sum(sizes) != len(arena):
+    stream = states.PICKLED if states.PICKLED in known else states.PLAIN
+    if stream == states.PICKLED and not pickle:
+        raise states.refuse_pickle(os.path.join(found.path, f"rank-{rank}", stream))
+    body, arena = (_own(found, known, rank, name, chunks.read) for name in (stream, _BUFFERS))
+    for name in known.keys() - {stream, _BUFFERS}:
+        _own(found, known, rank, name, chunks.verify)
+    begins, size = aligned(sizes)
+    if size != len(arena):
         raise BadCheckpoint(f"{found.path}: its buffers are not what was saved")
-    return pickles.load(body, list(_cut(arena, sizes)))
+    buffers = [arena[at : at + size] for at, size in zip(begins, sizes, strict=True)]
+    return states.load(stream, body, buffers, path=found.path)
 
 
-def check(found: Found) -> None:
-    """That every rank's bytes are what was saved; nothing is unpickled. Raises BadCheckpoint."""
+def check(found: FoundCheckpoint) -> None:
+    """That every rank's bytes are what was saved; nothing is decoded. Raises BadCheckpoint."""
     marker = read_marker(found.path)
     for rank in range(marker["ranks"]):
         known, _ = _known(found, marker, rank)
         for name in known:
-            _own(found, known, rank, name, pieces.verify)
+            _own(found, known, rank, name, chunks.verify)
 
 
-def _known(found: Found, marker: dict[str, Any], rank: int) -> tuple[dict[str, Any], list[int]]:
+def _known(found: FoundCheckpoint, marker: dict[str, Any], rank: int) -> tuple[dict[str, Any], list[int]]:
     """What the marker says of a rank's files, and the sizes of its buffers."""
     try:
         part = marker["parts"].get(str(rank))
@@ -96,12 +107,13 @@ def _known(found: Found, marker: dict[str, Any], rank: int) -> tuple[dict[str, A
         files, sizes = dict(part["files"]), [int(size) for size in part["buffers"]]
     except (AttributeError, LookupError, TypeError, ValueError) as problem:
         raise BadCheckpoint(f"{found.path}: its marker is not one of outlast") from problem
-    if not set(_STATE) <= files.keys():
-        raise BadCheckpoint(f"{found.path}: its marker does not tell of {' and '.join(_STATE)}")
+    streams = files.keys() & {states.PLAIN, states.PICKLED}
+    if len(streams) != 1 or _BUFFERS not in files or min(sizes, default=0) < 0:
+        raise BadCheckpoint(f"{found.path}: its marker does not name one {states.PLAIN} and one {_BUFFERS}")
     return files, sizes
 
 
-def _own(found: Found, known: dict[str, Any], rank: int, name: str, act: Callable[[str, Any], A]) -> A:
+def _own(found: FoundCheckpoint, known: dict[str, Any], rank: int, name: str, act: Callable[[str, Any], A]) -> A:
     top = os.path.join(found.path, f"rank-{rank}")
     path = os.path.normpath(os.path.join(top, name))
     if not path.startswith(os.path.join(top, "")):
@@ -109,20 +121,24 @@ def _own(found: Found, known: dict[str, Any], rank: int, name: str, act: Callabl
     return act(path, known[name])
 
 
-def _cut(arena: memoryview, sizes: list[int]) -> Iterator[memoryview]:
-    at = 0
+def aligned(sizes: list[int]) -> tuple[list[int], int]:
+    """Return where each buffer begins when they follow each other in one file, and the size of that file."""
+    begins, end = [], 0
     for size in sizes:
-        yield arena[at : at + size]
-        at += size
+        begins.append(-(-end // _ALIGNED) * _ALIGNED)
+        end = begins[-1] + size
+    return begins, end
 
 
-def write_rank(staged: str, rank: int, *, body: bytes | memoryview, arena: memoryview, sizes: list[int]) -> None:
+def write_rank(
+    staged: str, rank: int, *, stream: str, body: bytes | bytearray | memoryview, arena: memoryview, sizes: list[int]
+) -> None:
     """One rank's part into the folder that has no name yet, durable, with what is there of `write_into`; its own marker
-    says that it is all there."""
+    says that it is all there. `stream` is the name of the file for `body`."""
     folder = os.path.join(staged, f"rank-{rank}")
     os.makedirs(folder, exist_ok=True)
     try:
-        written = _written(folder, body, arena)
+        written = _written(folder, {stream: memoryview(body), _BUFFERS: arena})
     except OSError:
         # Half of it is of no use, and on a full disk it would stand in the way of the next.
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,18 +149,18 @@ def write_rank(staged: str, rank: int, *, body: bytes | memoryview, arena: memor
     os.replace(temporary, os.path.join(staged, f"rank-{rank}.json"))
 
 
-def _written(folder: str, body: bytes | memoryview, arena: memoryview) -> dict[str, Any]:
+def _written(folder: str, contents: dict[str, memoryview]) -> dict[str, Any]:
     written = {
-        os.path.relpath(os.path.join(where, name), folder): pieces.taken(os.path.join(where, name))
+        os.path.relpath(os.path.join(where, name), folder): chunks.taken(os.path.join(where, name))
         for where, _, names in os.walk(folder)
         for name in names
         if os.path.relpath(where, folder) != "."
     }
-    for name, content in zip(_STATE, (memoryview(body), arena), strict=True):
-        written[name] = pieces.write(os.path.join(folder, name), content)
+    for name, content in contents.items():
+        written[name] = chunks.write(os.path.join(folder, name), content)
     # The bodies before the names that lead to them.
     for where, _, _ in os.walk(folder, topdown=False):
-        pieces.sync(where)
+        chunks.sync(where)
     return written
 
 
@@ -170,12 +186,12 @@ def give_name(staged: str, step: int, *, parts: dict[str, Any], keep: int, told:
         os.fsync(file.fileno())
     for rank in range(len(parts)):
         os.unlink(os.path.join(staged, f"rank-{rank}.json"))
-    pieces.sync(staged)
+    chunks.sync(staged)
     folder = os.path.dirname(staged)
     final = os.path.join(folder, folder_name(step))
     shutil.rmtree(final, ignore_errors=True)
     os.rename(staged, final)
-    pieces.sync(folder)
+    chunks.sync(folder)
     for old in found_in(folder)[max(1, keep) :]:
         # Renamed first: whoever lists the folder meanwhile sees a whole checkpoint or none.
         doomed = old.path + ".tmp"
@@ -212,7 +228,7 @@ class Arena:
 
 
 def after(size: int) -> int:
-    """Where the pickle begins behind the buffers in an arena: at a page, like them, as disks want it."""
+    """Where the stream begins behind the buffers in an arena: at a page, like them, as disks want it."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

@@ -119,7 +119,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(
-    words: Sequence[str] | None, parameters: Sequence[Parameter], own: Sequence[Parameter], *, about: str
+    argv: Sequence[str] | None, parameters: Sequence[Parameter], own: Sequence[Parameter], *, about: str
 ) -> dict[str, Any]:
     """What the command line says, and nothing else: a flag that was not given is not in it. Raises UsageError."""
     parser = _Parser(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
@@ -127,7 +127,7 @@ def parse(
         section = parser.add_argument_group(title)
         for parameter in group:
             section.add_argument(parameter.flag, **_options(parameter))
-    given = vars(parser.parse_args(words))
+    given = vars(parser.parse_args(argv))
     known = {parameter.name: parameter for parameter in (*own, *parameters)}
     return {name: known[name].read(value, known[name].flag) for name, value in given.items()}
 

@@ -14,20 +14,20 @@ from typing import Any, TypeVar
 
 from outlast.errors import UsageError
 from outlast.trainer import files
-from outlast.trainer.dice import dice_left_alone
-from outlast.trainer.mirror import Mirror, is_bucket
-from outlast.trainer.surroundings import Surroundings
+from outlast.trainer.bucket_mirror import BucketMirror, is_bucket
+from outlast.trainer.environment import Environment
+from outlast.trainer.rng import rng_preserved
 from outlast.trainer.training import Training
 
 KEEP = 2
 T = TypeVar("T")
 
 
-class Job(Training):
+class TrainingJob(Training):
     """A `Training` whose steps, intervals and parameters come from the command line."""
 
     def __init__(
-        self, place: Place, *, params: Mapping[str, Any], settings: Mapping[str, Any], notes: Mapping[str, Any]
+        self, place: JobFolder, *, params: Mapping[str, Any], settings: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
         super().__init__(
             place.around,
@@ -35,6 +35,7 @@ class Job(Training):
             every_steps=settings["checkpoint_steps"] or 0,
             keep=KEEP,
             replicated=settings["replicated"],
+            pickle=settings["pickle"],
         )
         self.notes.update(notes)
         self.train_steps: int | None = settings["train_steps"]
@@ -89,7 +90,7 @@ class Job(Training):
         does not score this state again, and must go on with the same numbers."""
         if self.eval_steps is None or self.evaluator is None or self._scored[0] == step:
             return
-        with dice_left_alone():
+        with rng_preserved():
             state = make()  # asked of all ranks: some gather it from all
             if self.around.rank != 0:
                 return
@@ -119,14 +120,14 @@ class Job(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class JobFolder:
     """Where a job lives: a folder, perhaps with a twin in a bucket."""
 
     shown: str
-    around: Surroundings
+    around: Environment
     # Where the job's end is remembered for whoever comes later; empty if nobody can.
     record: str
-    mirror: Mirror | None = None
+    mirror: BucketMirror | None = None
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """Step and notes of the newest checkpoint that can be read; None if there is none."""
@@ -161,27 +162,27 @@ class Place:
             os.replace(self.record + ".part", self.record)
 
 
-def place_for(job_dir: str, around: Surroundings) -> Place:
+def job_folder(job_dir: str, around: Environment) -> JobFolder:
     """The job folder that was named; else the run's checkpoint folder, on a laptop one below `.outlast-local`."""
     if not job_dir:
         # The story of a run knows its end; on a laptop only a file can.
-        return Place(shown=around.checkpoints, around=around, record="" if around.on_machine else around.done_file)
+        return JobFolder(shown=around.checkpoints, around=around, record="" if around.on_machine else around.done_file)
     if is_bucket(job_dir):
         url = job_dir.rstrip("/")
         name = hashlib.sha256(url.encode()).hexdigest()[:12]
         home = os.path.join(os.path.dirname(around.checkpoints), "jobs", name)
         around = around if around.on_machine else _below(around, home)
-        mirror = Mirror(url, around.checkpoints, keep=KEEP)
-        return Place(shown=url, around=around, record="", mirror=mirror)
+        mirror = BucketMirror(url, around.checkpoints, keep=KEEP)
+        return JobFolder(shown=url, around=around, record="", mirror=mirror)
     folder = os.path.abspath(os.path.expanduser(job_dir))
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise UsageError(f"--job-dir {job_dir}: this is a file, not a folder")
     record = os.path.join(folder, "done.json")
     around = dataclasses.replace(around, checkpoints=folder) if around.on_machine else _below(around, folder)
-    return Place(shown=job_dir, around=around, record=record)
+    return JobFolder(shown=job_dir, around=around, record=record)
 
 
-def _below(around: Surroundings, folder: str) -> Surroundings:
+def _below(around: Environment, folder: str) -> Environment:
     return dataclasses.replace(
         around,
         checkpoints=folder,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 from outlast.errors import OutlastError, UsageError
+from outlast.trainer.environment import detect_environment
 from outlast.trainer.flags import Parameter, from_params, parameters_of, parse
-from outlast.trainer.job import Job, Place, place_for
-from outlast.trainer.surroundings import look_around
+from outlast.trainer.job import JobFolder, TrainingJob, job_folder
 from outlast.trainer.training import attach
 
 Metrics = Mapping[str, float]
@@ -60,11 +60,19 @@ _DEFAULTS = {parameter.name: parameter.default for parameter in OWN}
 class Program:
     """A trainer as a program. Call it under `if __name__ == "__main__"`; `function` is the function itself."""
 
-    def __init__(self, function: Callable[..., Any], *, free: Sequence[str] = (), replicated: bool = False) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        free: Sequence[str] = (),
+        replicated: bool = False,
+        pickle: bool = False,
+    ) -> None:
         self.function = function
         self.parameters = parameters_of(function)
         self.free = frozenset(free)
         self.replicated = replicated
+        self.pickle = pickle
         self._evaluate: Callable[..., Metrics] | None = None
         unknown = sorted(self.free - {parameter.name for parameter in self.parameters})
         if unknown:
@@ -75,25 +83,25 @@ class Program:
         self._evaluate = function
         return function
 
-    def __call__(self, words: Sequence[str] | None = None) -> None:
+    def __call__(self, argv: Sequence[str] | None = None) -> None:
         """Parse the command line (or these words) and do what it says. Bad input exits with 2, without a traceback."""
         try:
-            self._carry_out(words)
+            self._carry_out(argv)
         except OutlastError as problem:
             print(f"error: {problem.message}", file=sys.stderr)
             if problem.hint:
                 print(f"hint: {problem.hint}", file=sys.stderr)
             sys.exit(problem.exit_code)
 
-    def _carry_out(self, words: Sequence[str] | None) -> None:
-        around = look_around()
+    def _carry_out(self, argv: Sequence[str] | None) -> None:
+        around = detect_environment()
         given = from_params(around.params, (*OWN, *self.parameters)) if around.on_machine else {}
         about = (inspect.getdoc(self.function) or "").partition("\n\n")[0]
-        given |= parse(words, self.parameters, OWN, about=about)
+        given |= parse(argv, self.parameters, OWN, about=about)
         settings = _DEFAULTS | {name: given[name] for name in _DEFAULTS if name in given}
-        settings["replicated"] = self.replicated
+        settings |= {"replicated": self.replicated, "pickle": self.pickle}
         _check_steps(settings)
-        place = place_for(settings["job_dir"], around)
+        place = job_folder(settings["job_dir"], around)
         if settings["mode"] == "train" or place.mirror is not None:
             _make(place)
         if place.mirror is not None:
@@ -108,16 +116,16 @@ class Program:
             "train_steps": settings["train_steps"],
         }
         if settings["mode"] == "evaluate":
-            self._score(place, newest, lambda: Job(place, params=params, settings=settings, notes=notes))
+            self._score(place, newest, lambda: TrainingJob(place, params=params, settings=settings, notes=notes))
         elif ending is not None and not _goes_on(settings["train_steps"], ending["notes"].get("train_steps")):
             _say(around.rank, _finished(place, newest, ending))
         else:
             if newest:
                 told = " ".join(f"{name}={value}" for name, value in params.items())
                 _say(around.rank, f"resuming {place.shown} at step {newest[0]}: {told}".rstrip(": "))
-            self._train(Job(place, params=params, settings=settings, notes=notes))
+            self._train(TrainingJob(place, params=params, settings=settings, notes=notes))
 
-    def _settle(self, given: Mapping[str, Any], stored: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    def _settle(self, given: Mapping[str, Any], stored: Mapping[str, Any], place: JobFolder) -> dict[str, Any]:
         """Each hyperparameter: as given, else as stored with the checkpoint, else its default. Raises UsageError."""
         settled: dict[str, Any] = {}
         for parameter in self.parameters:
@@ -136,7 +144,7 @@ class Program:
             settled[name] = given.get(name, before if known else parameter.default)
         return settled
 
-    def _train(self, job: Job) -> None:
+    def _train(self, job: TrainingJob) -> None:
         attach(job)
         if self._evaluate is None and job.eval_steps is not None:
             raise self._unknown_how()
@@ -148,7 +156,7 @@ class Program:
         if not job.ended:
             job.done(dict(metrics) if isinstance(metrics, Mapping) else None)
 
-    def _score(self, place: Place, newest: object, job_of: Callable[[], Job]) -> None:
+    def _score(self, place: JobFolder, newest: object, job_of: Callable[[], TrainingJob]) -> None:
         if self._evaluate is None:
             raise self._unknown_how()
         nothing = UsageError(
@@ -171,7 +179,7 @@ class Program:
             hint=f"register a function `(run, state)` with @{self.function.__name__}.evaluate",
         )
 
-    def _evaluated(self, job: Job, state: Any) -> Metrics:
+    def _evaluated(self, job: TrainingJob, state: Any) -> Metrics:
         assert self._evaluate is not None
         wanted = inspect.signature(self._evaluate).parameters
         everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in wanted.values())
@@ -185,7 +193,7 @@ def _check_steps(settings: Mapping[str, Any]) -> None:
             raise UsageError(f"--{name.replace('_', '-')}: {settings[name]} must be at least 1")
 
 
-def _make(place: Place) -> None:
+def _make(place: JobFolder) -> None:
     try:
         os.makedirs(place.around.checkpoints, exist_ok=True)
     except OSError as problem:
@@ -197,7 +205,7 @@ def _goes_on(total: int | None, before: int | None) -> bool:
     return before is not None and (total is None or total > before)
 
 
-def _finished(place: Place, newest: tuple[int, Any] | None, ending: Mapping[str, Any]) -> str:
+def _finished(place: JobFolder, newest: tuple[int, Any] | None, ending: Mapping[str, Any]) -> str:
     step = f" at step {newest[0]}" if newest else ""
     metrics = ", ".join(f"{name} {value:.6g}" for name, value in ending.get("metrics", {}).items())
     told = f" ({metrics})" if metrics else ""
@@ -215,17 +223,25 @@ def _say(rank: int, text: str) -> None:
 @overload
 def trainer(function: Callable[..., Any], /) -> Program: ...
 @overload
-def trainer(*, free: Sequence[str] = (), replicated: bool = False) -> Callable[[Callable[..., Any]], Program]: ...
+def trainer(
+    *, free: Sequence[str] = (), replicated: bool = False, pickle: bool = False
+) -> Callable[[Callable[..., Any]], Program]: ...
 
 
 def trainer(
-    function: Callable[..., Any] | None = None, /, *, free: Sequence[str] = (), replicated: bool = False
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    free: Sequence[str] = (),
+    replicated: bool = False,
+    pickle: bool = False,
 ) -> Program | Callable[[Callable[..., Any]], Program]:
     """Turn `def train(run, *, lr: float = 0.1)` into a program.
 
     `free`: parameters that may differ from attempt to attempt (paths, numbers of workers); they are not stored, and
-    contradict nothing. `replicated`: all ranks hold the same state, so that rank 0 saves for all.
+    contradict nothing. `replicated`: all ranks hold the same state, so that rank 0 saves for all. `pickle`: save and
+    restore any Python object, which runs code from the checkpoint on a restore.
     """
     if function is None:
-        return lambda function: Program(function, free=free, replicated=replicated)
-    return Program(function, free=free, replicated=replicated)
+        return lambda function: Program(function, free=free, replicated=replicated, pickle=pickle)
+    return Program(function, free=free, replicated=replicated, pickle=pickle)

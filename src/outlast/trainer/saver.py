@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, after, folder_name, give_name, parts_written, write_rank
+from outlast.trainer.files import Arena, after, aligned, folder_name, give_name, parts_written, write_rank
 
 # How long rank 0 waits for the others' parts.
 _RANKS_S = 600.0
@@ -24,11 +24,11 @@ def carry_out(order: dict[str, Any], arena: Arena) -> None:
     staged = os.path.join(order["folder"], folder_name(order["step"]) + ".tmp")
     os.makedirs(staged, exist_ok=True)
     view = memoryview(arena.map)
-    large = sum(order["buffers"])
+    _, large = aligned(order["buffers"])
     begin = after(large)
-    buffers, body = view[:large], view[begin : begin + order["pickle"]]
+    buffers, body = view[:large], view[begin : begin + order["body"]]
     try:
-        write_rank(staged, order["rank"], body=body, arena=buffers, sizes=order["buffers"])
+        write_rank(staged, order["rank"], stream=order["stream"], body=body, arena=buffers, sizes=order["buffers"])
     finally:
         body.release()
         buffers.release()

@@ -1,84 +1,63 @@
-"""A trainer's state as bytes: a small pickle and large buffers beside it: arrays are copied once and never parsed.
+"""A trainer's state as bytes: a small stream and large buffers beside it, which are copied once and never parsed.
 
-Takes bytes, anything picklable, NumPy arrays and PyTorch tensors (on any device) anywhere inside. Imports neither: if
-the user's state holds tensors, PyTorch is loaded already.
+A state is stored as plain data (`encode.py`), which runs nothing when it is loaded. A program may ask for pickle
+instead (`pickled.py`); then, and only then, pickles are loaded as well.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, UsageError
+from outlast.trainer.chunks import BadCheckpoint
+from outlast.trainer.decode import Malformed, decode
+from outlast.trainer.encode import UnsavableState as UnsavableState
+from outlast.trainer.encode import encode
+
+# The file of the stream: its name tells how to read it.
+PLAIN, PICKLED = "state.bin", "state.pickle"
 
 
-class UnsavableState(OutlastError):
-    """The state holds something that cannot be pickled."""
+class PickleRefused(OutlastError):
+    """A checkpoint is a pickle, and the program did not ask for pickles."""
 
 
-class _Pickler(pickle.Pickler):
-    """Tensors go as buffers of plain bytes, with what is needed to make them again."""
+def dump(state: Any, *, pickle: bool) -> tuple[str, bytes | bytearray, list[memoryview]]:
+    """Return the name of the stream, the stream and its buffers, which are views of the state's own memory: copy them
+    before the state changes. Raises UnsavableState."""
+    if not pickle:
+        return PLAIN, *encode(state)
+    from outlast.trainer import pickled
 
-    def reducer_override(self, value: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
-            return _reduce_tensor(torch, value)
-        return NotImplemented
-
-
-def _reduce_tensor(torch: Any, tensor: Any) -> Any:
-    plain = tensor.detach()
-    if plain.layout != torch.strided:
-        return NotImplemented
-    plain = plain.cpu().contiguous()
-    raw = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else None
-    dtype = str(plain.dtype).removeprefix("torch.")
-    is_parameter = isinstance(tensor, torch.nn.Parameter)
-    buffer = pickle.PickleBuffer(raw) if raw is not None else b""
-    return _make_tensor, (buffer, dtype, tuple(plain.shape), bool(tensor.requires_grad), is_parameter)
+    return PICKLED, *pickled.encode(state)
 
 
-def _make_tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool, is_parameter: bool) -> Any:
-    import torch
+def load(name: str, body: memoryview, buffers: Sequence[memoryview], *, path: str) -> Any:
+    """Return the state of the stream of this name. Raises BadCheckpoint."""
+    if name == PICKLED:
+        from outlast.trainer import pickled
 
-    kind = getattr(torch, dtype)
-    if len(memoryview(buffer)) == 0:
-        tensor = torch.empty(shape, dtype=kind)
-    else:
-        # A copy of its own: what is restored must be writable, and outlive the file it came from.
-        tensor = torch.frombuffer(bytearray(buffer), dtype=torch.uint8).view(kind).reshape(shape)
-    if is_parameter:
-        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
-    return tensor.requires_grad_(requires_grad)
-
-
-def dump(state: Any) -> tuple[bytes, list[memoryview]]:
-    """The pickle and its buffers, which are views of the state's own memory: copy them before the state changes."""
-    buffers: list[memoryview] = []
-
-    def take(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            view = buffer.raw()
-        except BufferError:
-            return True  # not contiguous: it goes into the pickle
-        if view.nbytes < 4096:
-            return True
-        buffers.append(view)
-        return False
-
-    stream = io.BytesIO()
+        return pickled.decode(body, buffers)
     try:
-        _Pickler(stream, protocol=5, buffer_callback=take).dump(state)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as problem:
-        raise UnsavableState(
-            f"the state cannot be saved: {problem}", hint="save a dict of numbers, arrays, tensors and plain objects"
-        ) from problem
-    return stream.getvalue(), buffers
+        return decode(body, buffers)
+    except Malformed as problem:
+        raise BadCheckpoint(f"{path}: its state cannot be decoded: {problem}") from problem
 
 
-def load(body: bytes | memoryview, buffers: Sequence[Any]) -> Any:
-    """The state again. The buffers must be writable if the state's arrays shall be."""
-    return pickle.loads(body, buffers=buffers)
+def require_pickle(allowed: bool, why: str) -> None:
+    """Fail at once where a state can only be a pickle and the program did not ask for it. Raises UsageError."""
+    if not allowed:
+        raise UsageError(
+            f"{why}, which only pickle can save",
+            hint="if you trust everyone who can write to the checkpoint folder or bucket, pass pickle=True to "
+            "outlast.training() or @outlast.trainer: a restore then runs code from the checkpoint",
+        )
+
+
+def refuse_pickle(path: str) -> PickleRefused:
+    return PickleRefused(
+        f"{path} is a pickle: loading it would run code that the checkpoint contains",
+        hint="if you trust everyone who can write to this folder or bucket, pass pickle=True to outlast.training() or "
+        "@outlast.trainer; else delete the checkpoint, or train in another folder",
+    )

@@ -17,10 +17,10 @@ from typing import Any
 from outlast.errors import UsageError
 from outlast.spec.duration import duration_s
 from outlast.trainer import files
-from outlast.trainer import state as pickles
+from outlast.trainer import state as states
 from outlast.trainer.background import BackgroundSaver
-from outlast.trainer.files import Found
-from outlast.trainer.surroundings import Surroundings, look_around
+from outlast.trainer.environment import Environment, detect_environment
+from outlast.trainer.files import FoundCheckpoint
 
 # What must fit between a notice and the end on Google's machines, with something in hand.
 _WINDOW_S = 30.0 * 0.8
@@ -30,8 +30,18 @@ _FIRST_SAVE_S = 10.0
 class Training:
     """One training, from its restored state to its end. Made by `outlast.training()`."""
 
-    def __init__(self, around: Surroundings, *, every_s: float, every_steps: int, keep: int, replicated: bool) -> None:
+    def __init__(
+        self,
+        around: Environment,
+        *,
+        every_s: float,
+        every_steps: int,
+        keep: int,
+        replicated: bool,
+        pickle: bool = False,
+    ) -> None:
         self.around = around
+        self.pickle = pickle
         self.every_s = every_s
         self.every_steps = every_steps
         self.replicated = replicated
@@ -82,11 +92,11 @@ class Training:
 
     def restore(self) -> Any | None:
         """The newest state that holds, or None if there is none. One that does not hold is told, and the one before
-        it taken."""
+        it taken. Raises PickleRefused for a pickle, unless this training has `pickle=True`."""
         rank = 0 if self.replicated else self.around.rank
         for found in files.found_in(self.around.checkpoints):
             try:
-                state = files.load(found, rank=rank)
+                state = files.load(found, rank=rank, pickle=self.pickle)
             except files.BadCheckpoint as problem:
                 print(f"outlast: {problem.message}; trying the one before", file=sys.stderr, flush=True)
                 continue
@@ -115,16 +125,16 @@ class Training:
     def _leave_before(self, step: int) -> bool:
         if self.around.ranks == 1:
             return self.leaving
-        named = self._named("leave", step, wish=self.leaving and not self._last_named)
+        named = self._named("leave", step, request=self.leaving and not self._last_named)
         self._last_named = named is not None
         return named is not None and step > named
 
-    def _named(self, what: str, step: int, *, wish: bool) -> int | None:
+    def _named(self, what: str, step: int, *, request: bool) -> int | None:
         """The step after which all ranks do something. Rank 0 names it, one ahead: ranks move in lockstep, so that each
         sees it before it gets there."""
         path = os.path.join(self.around.checkpoints, f"{what}-{self.around.attempt}.tmp")
         named = self._read_named(path)
-        if self.around.rank == 0 and wish and (named is None or named < step):
+        if self.around.rank == 0 and request and (named is None or named < step):
             named = step + 1
             with open(path + ".part", "w", encoding="utf-8") as file:
                 file.write(str(named))
@@ -159,7 +169,8 @@ class Training:
         into: Callable[[str], object] | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Save the state as of this step: bytes, arrays, tensors, anything picklable; or let `into(folder)` write it.
+        """Save the state as of this step: numbers, text, bytes, containers, arrays, tensors, with `pickle=True`
+        anything picklable; or let `into(folder)` write it.
 
         Returns when the state is copied; it is written in the background, whole or not at all. `wait=True` returns
         when it is on disk. A failure in the background is raised at the next call. `metrics` are stored with it, for
@@ -172,8 +183,8 @@ class Training:
         if into is not None:
             self._save_files(step, into, metrics or {})
         else:
-            body, buffers = pickles.dump(state)
-            self._saver.save(step, body, buffers, metrics=metrics or {})
+            stream, body, buffers = states.dump(state, pickle=self.pickle)
+            self._saver.save(step, stream, body, buffers, metrics=metrics or {})
         # Without what a caller waits who asks for it: the interval is chosen for saves in the background.
         stall_s = time.monotonic() - began
         if wait:
@@ -187,7 +198,8 @@ class Training:
         staged = os.path.join(self.around.checkpoints, files.folder_name(step) + ".tmp")
         shutil.rmtree(staged, ignore_errors=True)
         files.write_into(staged, into)
-        files.write_rank(staged, 0, body=pickles.dump(None)[0], arena=memoryview(b""), sizes=[])
+        stream, body, _ = states.dump(None, pickle=False)
+        files.write_rank(staged, 0, stream=stream, body=body, arena=memoryview(b""), sizes=[])
         parts = files.parts_written(staged, 1)
         assert parts is not None
         files.give_name(staged, step, parts=parts, keep=self._saver.keep, told=self._saver.told(metrics))
@@ -201,7 +213,7 @@ class Training:
                 return folder
         return ""
 
-    def _holds(self, found: Found) -> bool:
+    def _holds(self, found: FoundCheckpoint) -> bool:
         """Looked at once: it takes as long as reading the files."""
         mark = (found.path, os.stat(os.path.join(found.path, "rank-0", "files")).st_mtime_ns)
         if mark not in self._held:
@@ -227,7 +239,7 @@ class Training:
         if self.every_steps:
             return (step + 1) % self.every_steps == 0
         late = time.monotonic() - self._saved_at >= self.interval_s
-        return late if self.around.ranks == 1 else self._named("save", step, wish=late) == step
+        return late if self.around.ranks == 1 else self._named("save", step, request=late) == step
 
     @property
     def interval_s(self) -> float:
@@ -284,20 +296,27 @@ def training(
     every_steps: int = 0,
     keep: int = 2,
     replicated: bool = False,
+    pickle: bool = False,
     folder: str = "",
 ) -> Training:
     """The training of this process. Knows whether it is on a machine, in a drill, or on a laptop.
 
     `every`: the time between saves (`"5m"`, seconds, or `"auto"` for the best from measured stall and lifetimes);
     `every_steps` instead of it; `keep`: how many checkpoints stay in the folder; `replicated`: all ranks hold the same
-    state, so that rank 0 saves for all; `folder`: where a laptop keeps `.outlast-local`.
+    state, so that rank 0 saves for all; `pickle`: save and restore any Python object, which runs code from the
+    checkpoint on a restore; `folder`: where a laptop keeps `.outlast-local`.
     """
     try:
         every_s = 0.0 if every == "auto" else duration_s(every)
     except ValueError as problem:
         raise UsageError(f"training(every=…): {problem}") from problem
     made = Training(
-        look_around(folder=folder), every_s=every_s, every_steps=every_steps, keep=max(1, keep), replicated=replicated
+        detect_environment(folder=folder),
+        every_s=every_s,
+        every_steps=every_steps,
+        keep=max(1, keep),
+        replicated=replicated,
+        pickle=pickle,
     )
     attach(made)
     return made

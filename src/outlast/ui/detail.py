@@ -8,12 +8,12 @@ from collections.abc import Callable
 import msgspec
 
 from outlast.errors import Missing, NoSuchRun, OutlastError, StoreUnreachable
+from outlast.runs.events import Event
+from outlast.runs.metrics import Curves, Row, attempts_with_metrics, parsed, stitch
+from outlast.runs.metrics import piece_key as metrics_key
+from outlast.runs.state import RunState
 from outlast.ui.logs import Logs
-from outlast.workspace.events import Event
-from outlast.workspace.metrics import Curves, Row, attempts_with_metrics, parsed, stitch
-from outlast.workspace.metrics import piece_key as metrics_key
-from outlast.workspace.state import RunState
-from outlast.workspace.workspace import Request, Workspace
+from outlast.workspace import RunRequest, Workspace
 
 # Outputs are listed once in so many rounds: a listing is dearer than a look for the next piece.
 _OUTPUTS_EVERY = 4
@@ -23,7 +23,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of it. Two that are equal show the same."""
 
     run: str
-    request: Request | None = None
+    request: RunRequest | None = None
     state: RunState = RunState()
     events: tuple[Event, ...] = ()
     # Attempt → bytes of output.
@@ -69,8 +69,8 @@ class RunWatch:
         state = self._story.refresh()
         if not state.exists:
             raise NoSuchRun(f"`{self.run}` was never submitted: whoever asked for it was cut short")
-        settled = state.settled and self.detail.state.length == state.length
-        if not settled or self._round % _OUTPUTS_EVERY == 0:
+        closed = state.closed and self.detail.state.length == state.length
+        if not closed or self._round % _OUTPUTS_EVERY == 0:
             self._listen(state)
         self._round += 1
         sizes = tuple((a.number, self.logs.index(self.run, a.number).size) for a in state.attempts if a.started_at)

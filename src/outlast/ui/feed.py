@@ -14,14 +14,14 @@ from typing import Literal
 
 import msgspec
 
+from outlast.billing.ledger import LedgerLine
 from outlast.errors import OutlastError, StoreUnreachable
-from outlast.ui.around import Around, Surroundings
 from outlast.ui.detail import Detail, RunWatch
 from outlast.ui.logs import Logs
+from outlast.ui.overview_data import Around, OverviewData
 from outlast.ui.reader import RunReader
 from outlast.ui.views.runs import RunRow
-from outlast.workspace.ledger import Line
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 # How often the runs are looked at, and what is around them; seconds, here and where every look is a request.
 _RUNS_S, _RUNS_FAR_S = 0.5, 1.0
@@ -40,19 +40,20 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     hint: str = ""
     read: int = 0
-    known: int = 0
+    # Whether there are ended runs that are not shown.
+    more: bool = False
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class FeedState(msgspec.Struct, frozen=True, kw_only=True):
     """All that viewers see at one moment."""
 
     number: int = 0
     status: Status = Status()
     rows: dict[str, RunRow] = {}
-    around: Surroundings = Surroundings()
+    around: OverviewData = OverviewData()
 
 
-Viewer = Callable[[Sight], None]
+Viewer = Callable[[FeedState], None]
 
 
 class Feed:
@@ -62,7 +63,7 @@ class Feed:
         self.workspace = workspace
         self.reader = RunReader(workspace)
         self.around = Around(workspace, self.reader.pages)
-        self.sight = Sight(status=Status(since=time.time()))
+        self.sight = FeedState(status=Status(since=time.time()))
         self.logs = Logs(workspace.bucket)
         self._watches: dict[str, RunWatch] = {}
         self._viewers: dict[int, Viewer] = {}
@@ -126,7 +127,11 @@ class Feed:
         changed = self.reader.changed
         return [row for run, row in self.sight.rows.items() if changed.get(run, 0) > number]
 
-    def lines(self) -> list[Line]:
+    def more(self) -> None:
+        """Show more of the ended runs."""
+        self.reader.more()
+
+    def lines(self) -> list[LedgerLine]:
         """The books, as `outlast cost` has them. Blocks: for a thread."""
         return self.around.lines(time.time())
 
@@ -155,7 +160,7 @@ class Feed:
             reader = self.reader
             condition: Condition = "live" if reader.complete else "loading"
             status = Status(
-                condition=condition, since=self.sight.status.since, read=len(reader.rows), known=reader.known
+                condition=condition, since=self.sight.status.since, read=len(reader.rows), more=reader.has_more
             )
             if condition != self.sight.status.condition:
                 status = msgspec.structs.replace(status, since=time.time())

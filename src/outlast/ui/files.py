@@ -20,14 +20,14 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.background import BackgroundTask
 
+from outlast.app.outputs import newest_outputs
 from outlast.errors import Damaged, Missing, NoSuchRun, OutlastError
-from outlast.front.outputs import newest_outputs
+from outlast.runs.manifest import read_manifest
+from outlast.store.bucket import Entry
+from outlast.store.parts import StoredFile
 from outlast.ui.feed import Feed
 from outlast.ui.views.preview import image_type
-from outlast.workspace.bucket import Entry
-from outlast.workspace.checkpoints import read_manifest
-from outlast.workspace.parts import Part
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -74,12 +74,12 @@ def add_routes(app: FastAPI, feed: Feed) -> None:
         return await answered(work, _json)
 
     async def search(run: str, attempt: int, request: Request) -> Response:
-        words, begin = request.query_params.get("q", ""), _number(request, "begin", 0)
+        argv, begin = request.query_params.get("q", ""), _number(request, "begin", 0)
 
         def work() -> Any:
             index = feed.logs.index(checked_name(run), attempt)
             index.refresh()
-            return index.search(words, begin=max(0, begin))
+            return index.search(argv, begin=max(0, begin))
 
         return await answered(work, _json)
 
@@ -129,16 +129,16 @@ def _fetched(workspace: Workspace, entry: Entry, path: str) -> Response:
 
 def _fetched_part(workspace: Workspace, run: str, checkpoint: str, path: str) -> Response:
     """A file of a checkpoint, put together from its parts, each of which is checked."""
-    parts = _find_parts(workspace, run, checkpoint, path)
+    found = _find_file(workspace, run, checkpoint, path)
     folder = tempfile.mkdtemp(prefix="outlast-page-")
     target = os.path.join(folder, "file")
     try:
         with open(target, "wb") as file:
-            for part in parts:
+            for part in found.parts:
                 body = workspace.bucket.get(part.key)
                 if hashlib.sha256(body).hexdigest() != part.sha256:
                     raise Damaged(f"`{path}` is damaged")
-                file.write(body)
+                file.write(body if found.size is None else body[found.at : found.at + found.size])
     except OutlastError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -152,11 +152,11 @@ def _attached(folder: str, target: str, path: str) -> Response:
     return FileResponse(target, media_type="application/octet-stream", headers=headers, background=gone)
 
 
-def _find_parts(workspace: Workspace, run: str, checkpoint: str, path: str) -> tuple[Part, ...]:
+def _find_file(workspace: Workspace, run: str, checkpoint: str, path: str) -> StoredFile:
     if not checkpoint or any(sign in checkpoint for sign in "/\\\0") or checkpoint in (".", ".."):
         raise Missing("there is no such checkpoint")
     manifest = read_manifest(workspace.bucket, checked_name(run), checkpoint)
     for file in manifest.files:
         if file.path == path and not file.link:
-            return file.parts
+            return file
     raise Missing(f"checkpoint {checkpoint} has no file of that name")

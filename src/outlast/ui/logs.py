@@ -14,8 +14,8 @@ from collections import OrderedDict
 import msgspec
 
 from outlast.errors import Missing
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.logs import attempts_with_logs, piece_key
+from outlast.runs.logs import attempts_with_logs, piece_key
+from outlast.store.bucket import Bucket
 
 WINDOW_BYTES = 48 * 1024
 _WINDOW_MAX = 256 * 1024
@@ -41,7 +41,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     line: str
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class LogMatch(msgspec.Struct, frozen=True, kw_only=True):
     """What a search has found so far; where to go on, or None if that was all."""
 
     hits: tuple[Hit, ...]
@@ -136,9 +136,9 @@ class LogIndex:
     def _window(self, begin: int, body: bytes) -> Window:
         return Window(begin=begin, end=begin + len(body), size=self.size, text=body.decode("utf-8", "replace"))
 
-    def search(self, words: str, *, begin: int = 0) -> Found:
+    def search(self, argv: str, *, begin: int = 0) -> LogMatch:
         """Lines with these words in whatever case, from an offset on; a limited number, for a limited time."""
-        wanted = words.casefold().encode()
+        wanted = argv.casefold().encode()
         hits: list[Hit] = []
         give_up_at = time.monotonic() + _SEARCH_S
         at, size = min(begin, self.size), self.size
@@ -152,10 +152,10 @@ class LogIndex:
             hits += _hits(body[:cut], wanted, rest_at)
             rest, rest_at = body[cut:], rest_at + cut
             if len(hits) > _HITS:
-                return Found(hits=tuple(hits[:_HITS]), next=hits[_HITS].at, size=size)
+                return LogMatch(hits=tuple(hits[:_HITS]), next=hits[_HITS].at, size=size)
             if time.monotonic() > give_up_at and number < len(self.ends) - 1:
-                return Found(hits=tuple(hits), next=rest_at, size=size)
-        return Found(hits=tuple(hits), next=None, size=size)
+                return LogMatch(hits=tuple(hits), next=rest_at, size=size)
+        return LogMatch(hits=tuple(hits), next=None, size=size)
 
 
 def _hits(body: bytes, wanted: bytes, offset: int) -> list[Hit]:

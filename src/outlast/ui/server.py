@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from outlast.errors import OutlastError, UsageError
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8640
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How it is to be reached."""
 
     host: str = "127.0.0.1"
@@ -43,46 +43,51 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check(wish: Wish) -> None:
+def check(request: ServeOptions) -> None:
     """Raises UsageError for what would let strangers in."""
-    if not is_loopback(wish.host) and not wish.password and not wish.with_token:
+    if not is_loopback(request.host) and not request.password and not request.with_token:
         raise UsageError(
-            f"--host {wish.host}: others could reach the page, and everything that it can do",
+            f"--host {request.host}: others could reach the page, and everything that it can do",
             hint="ask them for a password with --password-file FILE, or say --with-token if the link shall be enough",
         )
 
 
-def listen(wish: Wish) -> socket.socket:
+def listen(request: ServeOptions) -> socket.socket:
     """A socket that listens. Raises UsageError."""
     try:
-        family = socket.getaddrinfo(wish.host, wish.port, type=socket.SOCK_STREAM)[0][0]
+        family = socket.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)[0][0]
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((wish.host, wish.port))
+        made.bind((request.host, request.port))
     except (OSError, OverflowError) as problem:
         why = getattr(problem, "strerror", "") or str(problem)
         hint = "choose another port with --port, or 0 for any free one"
-        raise UsageError(f"cannot listen on {wish.host}:{wish.port}: {why}", hint=hint) from problem
+        raise UsageError(f"cannot listen on {request.host}:{request.port}: {why}", hint=hint) from problem
     made.listen(128)
     return made
 
 
-def serve(workspace: Workspace, wish: Wish, *, say: Callable[[str, str], None]) -> None:
-    """Until interrupted. `say` is told the link once the page can be opened, and the address without the token."""
-    check(wish)
+def serve(
+    workspace: Workspace, request: ServeOptions, *, report: Callable[[str, str], None], log: Callable[[str], None]
+) -> None:
+    """Until interrupted. `say` is told the link once the page can be opened, and the address without the token; `log`
+    receives a line for requests that were refused."""
+    check(request)
     try:
         import nicegui as nicegui
         import uvicorn
         from fastapi import FastAPI
     except ImportError as problem:
         raise OutlastError("the page needs NiceGUI", hint="pip install 'outlast[ui]'") from problem
-    from outlast.ui.guard import Guard
+    from outlast.ui.admission import Attempts, Refusals
+    from outlast.ui.auth import Guard
+    from outlast.ui.connections import Connections, limited
 
-    made = listen(wish)
+    made = listen(request)
     port = made.getsockname()[1]
-    shown = "localhost" if wish.host in ("127.0.0.1", "0.0.0.0", "::", "::1") else wish.host
+    shown = "localhost" if request.host in ("127.0.0.1", "0.0.0.0", "::", "::1") else request.host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-    token = secrets.token_urlsafe(24) if not wish.password or wish.with_token else ""
+    token = secrets.token_urlsafe(24) if not request.password or request.with_token else ""
     link = f"{address}?token={quote(token)}" if token else address
 
     @contextlib.asynccontextmanager
@@ -90,18 +95,35 @@ def serve(workspace: Workspace, wish: Wish, *, say: Callable[[str, str], None]) 
         import asyncio
 
         feed.start(asyncio.get_running_loop())
-        say(link, address)
+        report(link, address)
         yield
         feed.stop()
 
     app = FastAPI(lifespan=life, openapi_url=None, docs_url=None, redoc_url=None)
     feed = build(app, workspace)
-    names = {*wish.names, socket.gethostname(), socket.getfqdn(), *([] if is_loopback(wish.host) else [wish.host])}
-    guard = Guard(app, token=token, password=wish.password, port=port, names=names)
+    names = {
+        *request.names,
+        socket.gethostname(),
+        socket.getfqdn(),
+        *([] if is_loopback(request.host) else [request.host]),
+    }
+    attempts, refusals = Attempts(), Refusals(log)
+    guard = Guard(
+        app,
+        token=token,
+        password=request.password,
+        port=port,
+        names=names,
+        attempts=attempts,
+        refusals=refusals,
+    )
     logging.getLogger("nicegui").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(_worth_telling)
     config = uvicorn.Config(
         guard,
+        http=limited(Connections(attempts, refusals)),
+        # Whom a proxy names is the guard's to judge: every user of this computer could pose as one.
+        proxy_headers=False,
         log_level="error",
         access_log=False,
         timeout_graceful_shutdown=1,
@@ -126,7 +148,7 @@ def build(app: FastAPI, workspace: Workspace) -> Feed:
 
     from outlast.ui.feed import Feed
     from outlast.ui.files import add_routes
-    from outlast.ui.frame import register
+    from outlast.ui.layout import register
     from outlast.ui.pages.table import PAGES
 
     feed = Feed(workspace)

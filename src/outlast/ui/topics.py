@@ -15,7 +15,7 @@ from nicegui import background_tasks, run
 
 from outlast.errors import OutlastError, StoreUnreachable
 from outlast.ui.feed import Feed
-from outlast.ui.frame import View
+from outlast.ui.layout import PageView
 
 T = TypeVar("T")
 # How long a reading that failed is waited with, at the longest.
@@ -29,7 +29,7 @@ class Closes(Protocol):
     def close(self) -> None: ...
 
 
-class Told(Generic[T]):
+class TopicUpdate(Generic[T]):
     """What viewers are told: the newest value, if there is one, and what went wrong since."""
 
     def __init__(self, value: T | None = None, *, at: float = 0.0, problem: str = "", hint: str = "") -> None:
@@ -44,12 +44,12 @@ class Topic(Generic[T]):
     def __init__(self, read: Callable[[], T], *, every_s: float) -> None:
         self.read = read
         self.every_s = every_s
-        self.told: Told[T] = Told()
-        self.viewers: dict[int, Callable[[Told[T]], None]] = {}
+        self.told: TopicUpdate[T] = TopicUpdate()
+        self.viewers: dict[int, Callable[[TopicUpdate[T]], None]] = {}
         self._numbers = iter(range(1, 2**62))
         self._task: asyncio.Task[None] | None = None
 
-    def subscribe(self, viewer: Callable[[Told[T]], None]) -> Callable[[], None]:
+    def subscribe(self, viewer: Callable[[TopicUpdate[T]], None]) -> Callable[[], None]:
         """For the event loop. Comes at once with what there is, if there is something; the answer ends it."""
         number = next(self._numbers)
         self.viewers[number] = viewer
@@ -80,10 +80,10 @@ class Topic(Generic[T]):
         try:
             value = await run.io_bound(self.read)
         except OutlastError as problem:
-            told = Told(before.value, at=time.time(), problem=problem.message, hint=problem.hint)
+            told = TopicUpdate(before.value, at=time.time(), problem=problem.message, hint=problem.hint)
             told.offline = isinstance(problem, StoreUnreachable)
         else:
-            told = Told(value, at=time.time())
+            told = TopicUpdate(value, at=time.time())
         self.told = told
         if not before.at or (told.value, told.problem) != (before.value, before.problem):
             for viewer in list(self.viewers.values()):
@@ -95,10 +95,10 @@ _TOPICS: weakref.WeakKeyDictionary[Feed, dict[Hashable, Topic[Any]]] = weakref.W
 
 
 def follow(
-    view: View,
+    view: PageView,
     key: Hashable,
     make: Callable[[], Callable[[], T]],
-    viewer: Callable[[Told[T]], None],
+    viewer: Callable[[TopicUpdate[T]], None],
     *,
     every_s: float = 1.0,
     far_s: float = 5.0,
@@ -110,7 +110,7 @@ def follow(
     slot = view.client.content
     left: list[Callable[[], None]] = []
 
-    def tell(told: Told[T]) -> None:
+    def tell(told: TopicUpdate[T]) -> None:
         if not view.client.is_deleted:
             with slot:
                 viewer(told)

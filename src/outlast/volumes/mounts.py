@@ -6,45 +6,46 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.clouds.cloud import Cloud, Needs
+from outlast.clouds.cloud import Cloud, Requirements
 from outlast.errors import CloudError, NoSuchStore
+from outlast.records.record import PHASE_TEXT
+from outlast.records.resources import ResourceRecord, ResourceRecords
 from outlast.spec.spec import Spec
-from outlast.workspace.holdings import Holding, Holdings
 
 _OWN_ROOT = ("root", "userns")
 
 
-def check(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> list[str]:
+def check(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) -> list[str]:
     """What is wrong with the volumes of a run."""
     machine, cloud = spec.machine, clouds.get(spec.machine.cloud)
     needs = [machine.needs(spot=spot) for spot in (True, False)]
-    return check_volumes(holdings, spec.volumes, cloud=cloud, where=machine.cloud, kinds=[needs])
+    return check_volumes(records, spec.volumes, cloud=cloud, where=machine.cloud, kinds=[needs])
 
 
 def check_volumes(
-    holdings: Holdings,
+    records: ResourceRecords,
     volumes: Mapping[str, str],
     *,
     cloud: Cloud | None,
     where: str,
-    kinds: Sequence[Sequence[Needs]],
+    kinds: Sequence[Sequence[Requirements]],
 ) -> list[str]:
     """What is wrong with them; each kind of machine, asked for in one way or several, must reach all."""
     problems = []
     for path, place in volumes.items():
         name = place.partition("/")[0]
         try:
-            holding = holdings.demand(name)
+            record = records.get(name)
         except NoSuchStore as problem:
             problems.append(f"[volumes] {path}: {problem.message}; {problem.hint}")
             continue
-        if holding.phase != "ready":
-            problems.append(f"[volumes] {path}: the volume `{name}` is half {holding.phase}")
-        elif holding.cloud != where:
-            told = f"is on {holding.cloud}, and the machines are on {where}"
+        if record.phase != "ready":
+            problems.append(f"[volumes] {path}: volume `{name}` {PHASE_TEXT[record.phase]}")
+        elif record.cloud != where:
+            told = f"is on {record.cloud}, and the machines are on {where}"
             problems.append(f"[volumes] {path}: the volume `{name}` {told}, which cannot reach it")
         elif cloud is not None:
-            problems += [wrong for needs in kinds for wrong in _check_reach(path, holding, cloud, needs)][:1]
+            problems += [wrong for needs in kinds for wrong in _check_reach(path, record, cloud, needs)][:1]
         mode = getattr(cloud, "mode", "")
         if mode and mode not in _OWN_ROOT and path.startswith("/"):
             why = f"machines of mode `{mode}` have no file system of their own"
@@ -54,11 +55,11 @@ def check_volumes(
     return problems
 
 
-def _check_reach(path: str, holding: Holding, cloud: Cloud, needs: Sequence[Needs]) -> list[str]:
-    if not holding.zones or any(_reaches(holding.zones, zone) for zone in _zones(cloud, needs)):
+def _check_reach(path: str, record: ResourceRecord, cloud: Cloud, needs: Sequence[Requirements]) -> list[str]:
+    if not record.zones or any(_reaches(record.zones, zone) for zone in _zones(cloud, needs)):
         return []
-    where = ", ".join(holding.zones)
-    why = f"the volume `{holding.name}` is reached from {where} only, and the machine cannot be there"
+    where = ", ".join(record.zones)
+    why = f"the volume `{record.name}` is reached from {where} only, and the machine cannot be there"
     return [f"[volumes] {path}: {why}; change `[machine] zones`, or make the volume elsewhere"]
 
 
@@ -67,27 +68,27 @@ def _reaches(places: Sequence[str], zone: str) -> bool:
     return any(zone == place or (zone.startswith(place) and len(zone) - len(place) <= 2) for place in places)
 
 
-def _zones(cloud: Cloud, needs: Sequence[Needs]) -> set[str]:
+def _zones(cloud: Cloud, needs: Sequence[Requirements]) -> set[str]:
     try:
         return {offer.zone for need in needs for offer in cloud.offers(need)}
     except CloudError:
         return set()  # what is wrong with the machine itself is told elsewhere
 
 
-def narrowed(holdings: Holdings, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
+def narrowed(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
     """The spec with the zones from which all of its volumes are reached, and no others."""
     needs = [spec.machine.needs(spot=spot) for spot in (True, False)]
-    zones = zones_for(holdings, clouds[spec.machine.cloud], spec.volumes, needs)
+    zones = zones_for(records, clouds[spec.machine.cloud], spec.volumes, needs)
     if zones is None:
         return spec
     return msgspec.structs.replace(spec, machine=msgspec.structs.replace(spec.machine, zones=zones))
 
 
 def zones_for(
-    holdings: Holdings, cloud: Cloud, volumes: Mapping[str, str], needs: Sequence[Needs]
+    records: ResourceRecords, cloud: Cloud, volumes: Mapping[str, str], needs: Sequence[Requirements]
 ) -> tuple[str, ...] | None:
     """The zones that are offered and from which all of these are reached; None where every zone will do."""
-    limits = [held.zones for place in volumes.values() if (held := holdings.find(place.partition("/")[0]))]
+    limits = [held.zones for place in volumes.values() if (held := records.find(place.partition("/")[0]))]
     limits = [zones for zones in limits if zones]
     if not limits:
         return None

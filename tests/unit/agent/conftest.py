@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.saving import RUN, Store
 
-from outlast.agent.attempt import Attempt
-from outlast.agent.place import Place
-from outlast.agent.save import Saver
+from outlast.agent.attempt import AttemptWriter
+from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.paths import AttemptPaths
+from outlast.runs import events as ev
 from outlast.spec.spec import CheckpointSpec
-from outlast.workspace import events as ev
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def saver(store: Store, tmp_path: Path) -> Saver:
+def saver(store: Store, tmp_path: Path) -> Checkpointer:
     """The saver of attempt 1, which has started."""
     workspace = Workspace(store)
     placed = ev.Placed(
         attempt=1, cloud="local", region="r", zone="z", type="t", spot=True, price_usd_per_hour=1.0, machine="m"
     )
     for number, event in enumerate([ev.Submitted(), placed, ev.Started(attempt=1)]):
-        workspace.story(RUN).demand(event, nonce=str(number))
+        workspace.story(RUN).append_or_raise(event, nonce=str(number))
     home = str(tmp_path / "home")
-    place = Place(
+    place = AttemptPaths(
         home=home,
         code=f"{home}/work",
         checkpoints=f"{home}/work/checkpoints",
@@ -42,5 +42,5 @@ def saver(store: Store, tmp_path: Path) -> Saver:
     )
     place.make()
     nonces = iter(range(1000))
-    attempt = Attempt(workspace, RUN, 1, clock=time.time, ids=lambda: f"n{next(nonces)}")
-    return Saver(attempt, place=place, rule=CheckpointSpec(), say=lambda _: None)
+    attempt = AttemptWriter(workspace, RUN, 1, clock=time.time, ids=lambda: f"n{next(nonces)}")
+    return Checkpointer(attempt, place=place, rule=CheckpointSpec(), report=lambda _: None)

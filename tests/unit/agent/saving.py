@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from outlast.agent.save import Saver
+from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.errors import StoreUnreachable
-from outlast.workspace.checkpoints import restore
-from outlast.workspace.folder import FolderBucket
+from outlast.runs.checkpoints import restore
+from outlast.store.folder import FolderBucket
 
 RUN = "run-1"
 
@@ -30,10 +30,10 @@ class Store(FolderBucket):
             raise StoreUnreachable("the store is away")
         return super().get(key)
 
-    def fill(self, key: str, room: memoryview) -> int:
+    def read_into(self, key: str, room: memoryview) -> int:
         if self.unreachable and self.unreachable in key:
             raise StoreUnreachable("the store is away")
-        return super().fill(key, room)
+        return super().read_into(key, room)
 
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         super().create(key, body, durable=durable)
@@ -42,13 +42,13 @@ class Store(FolderBucket):
             raise StoreUnreachable("the answer was lost")
 
 
-def write(saver: Saver, name: str, text: str) -> None:
+def write(saver: Checkpointer, name: str, text: str) -> None:
     path = Path(saver.folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
-def restored(saver: Saver, folder: Path) -> Path:
+def restored(saver: Checkpointer, folder: Path) -> Path:
     checkpoints = list(reversed(saver.attempt.story.refresh().checkpoints))
     manifest, problems = restore(saver.attempt.workspace.bucket, RUN, checkpoints, str(folder))
     assert manifest is not None, problems

@@ -8,20 +8,21 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
-from outlast.agent.attempt import Attempt
-from outlast.agent.company import Company, exclusive_lease
+from outlast.agent.attempt import AttemptWriter
+from outlast.agent.effects import ExclusiveLost
+from outlast.agent.group_member import GroupMember, exclusive_lease
 from outlast.agent.instance import GceInstance
-from outlast.agent.place import place_for
-from outlast.agent.watch import Fenced, Watch
+from outlast.agent.paths import paths_for
+from outlast.agent.watch import AgentWatch
+from outlast.code.record import CodeRecord
 from outlast.errors import StoreUnreachable
+from outlast.runs.group import Groups
 from outlast.spec.spec import Member, Spec
-from outlast.workspace.bucket import Entry
-from outlast.workspace.folder import FolderBucket
-from outlast.workspace.group import Groups
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.workspace import Request, Workspace
+from outlast.store.bucket import Entry
+from outlast.store.folder import FolderBucket
+from outlast.workspace import RunRequest, Workspace
 
 TTL_S = 0.6
 
@@ -55,39 +56,25 @@ class Run:
         self.bucket = Cuttable(str(root / "workspace"))
         self.workspace = Workspace(self.bucket)
         spec = Spec(name=name, command="true", exclusive="" if member else "db:genomes", member=member)
-        request = Request(run=f"{name}-1", spec=spec, code=CodeRecord())
-        attempt = Attempt(self.workspace, request.run, 1, clock=time.time, ids=lambda: "nonce")
+        request = RunRequest(run=f"{name}-1", spec=spec, code=CodeRecord())
+        attempt = AttemptWriter(self.workspace, request.run, 1, clock=time.time, ids=lambda: "nonce")
         home = root / name
         home.mkdir()
         instance = Addressed("127.0.0.1:1")
-        place = place_for(request, str(home), cache="")
-        self.company = Company(attempt, request, instance=instance, place=place)
+        place = paths_for(request, str(home), cache="")
+        self.company = GroupMember(attempt, request, instance=instance, place=place)
         self.company.beat_s = 0.05
         self.company.lease.ttl_s, self.company.lease.sure_s = TTL_S, 0.1
-        self.watch = Watch(attempt, instance, beat_s=1.0, unreachable_s=60.0)
+        self.watch = AgentWatch(attempt, instance, beat_s=1.0, unreachable_s=60.0)
 
     def has_it(self) -> bool:
-        found: list[bool] = []
-
-        def once() -> None:
-            found.append(False)
-            raise _Enough
-
-        try:
-            self.company.acquire(self.watch, once, lambda _: None)
-        except _Enough:
-            return False
-        return True
+        return self.company.try_acquire(self.watch, lambda _: None)
 
     def fenced(self) -> str:
         """Why it was told to stop; waits for it."""
-        happening = self.watch.happenings.get(timeout=10)
-        assert isinstance(happening, Fenced)
-        return happening.why
-
-
-class _Enough(Exception):
-    pass
+        event = self.watch.events.get(timeout=10)
+        assert isinstance(event, ExclusiveLost)
+        return event.why
 
 
 def test_the_second_waits_and_gets_it_at_once_when_the_first_leaves(tmp_path: Path) -> None:

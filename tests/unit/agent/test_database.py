@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agent import database
-from outlast.agent.database import copy_database, databases_among, with_sides
-from outlast.agent.whole import look, rests
+from outlast.agent.checkpoint import database
+from outlast.agent.checkpoint.database import copy_database, databases_among, with_sides
+from outlast.agent.checkpoint.ready import take_snapshot, why_unsettled
 
 
 @pytest.fixture(params=["delete", "wal"])
@@ -110,20 +110,20 @@ def test_what_only_begins_like_a_database_is_none(study: Path, tmp_path: Path) -
 
 def test_to_open_a_database_changes_nothing_and_to_write_to_it_does(study: Path) -> None:
     folder = str(study.parent)
-    closed = look(folder)
+    closed = take_snapshot(folder)
     with closing(sqlite3.connect(study)) as program:
         program.execute("SELECT count(*) FROM account").fetchone()
-        opened = look(folder, databases={study.name})
+        opened = take_snapshot(folder, databases={study.name})
         assert opened.same(closed)
         assert not opened.holds(closed)
         program.execute("UPDATE account SET value = 1")
         program.commit()
-        written = look(folder, databases={study.name})
+        written = take_snapshot(folder, databases={study.name})
         assert not written.same(opened)
         assert written.holds(opened)
         # Whole at any time, also in the moment after it was written; what is beside it is none of our business.
         assert not written.empty
         assert written.files == {}
-        assert rests(written, now=study.stat().st_mtime, restless_s=0.0)
+        assert not why_unsettled(written, now=study.stat().st_mtime, restless_s=0.0)
         assert written.bytes >= study.stat().st_size
     assert with_sides({"a"}) == {"a", "a-journal", "a-wal", "a-shm"}

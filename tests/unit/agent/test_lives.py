@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.agent.lives import USUAL_S, mean_life_s
-from outlast.workspace.state import Attempt, RunState
+from outlast.agent.lifetimes import USUAL_S, mean_life_s
+from outlast.runs.state import Attempt, RunState
 
 
 def attempt(**changes: Any) -> Attempt:

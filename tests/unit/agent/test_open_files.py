@@ -8,16 +8,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import eventually
 from tests.unit.agent.saving import Store, restored, write
-from tests.waiting import eventually
 
+from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.checkpoint.ready import take_snapshot
 from outlast.agent.process import Command
-from outlast.agent.save import Saver
-from outlast.agent.whole import look
 
 
 def test_a_program_that_saves_on_while_its_database_is_stored_is_committed(
-    saver: Saver, store: Store, tmp_path: Path
+    saver: Checkpointer, store: Store, tmp_path: Path
 ) -> None:
     write(saver, "n", "1")
     with closing(sqlite3.connect(Path(saver.folder, "study.db"))) as study:
@@ -31,7 +31,7 @@ def test_a_program_that_saves_on_while_its_database_is_stored_is_committed(
                 write(saver, "n", "2")
 
         store.before_write = save_on
-        assert saver.commit(look(saver.folder, databases={"study.db"}))
+        assert saver.commit(take_snapshot(saver.folder, databases={"study.db"}))
         store.before_write = None
     back = restored(saver, tmp_path / "back")
     assert (back / "n").read_text() == "1"
@@ -48,9 +48,12 @@ class Ourselves(Command):
     def members(self) -> list[int]:
         return [os.getpid()]
 
+    def is_alive(self) -> bool:
+        return True
+
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
-def test_a_log_that_has_just_been_opened_is_no_checkpoint(saver: Saver, tmp_path: Path) -> None:
+def test_a_log_that_has_just_been_opened_is_no_checkpoint(saver: Checkpointer, tmp_path: Path) -> None:
     with open(Path(saver.folder, "train.log"), "w", buffering=1) as log:
         log.write("begun\n")
         os.utime(log.fileno(), (1.0, 1.0))  # nobody has written to it for a while

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from outlast.agent.output import Mask, OutputPump, Remarks
 

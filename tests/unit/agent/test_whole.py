@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agent.whole import Snapshot, look
+from outlast.agent.checkpoint.ready import FolderSnapshot, take_snapshot
 
 HF = ["config.json", "generation_config.json", "model.safetensors", "training_args.bin", "optimizer.pt", "scheduler.pt"]
 ACCELERATE = ["model.safetensors", "optimizer.bin", "scheduler.bin", "sampler.bin"]
@@ -42,7 +42,7 @@ def test_a_folder_is_taken_when_its_framework_says_that_it_is_whole(
     folder.mkdir()
     for name in names:
         (folder / name).write_text("x")
-    assert look(str(tmp_path)).paths == (sorted(f"checkpoint-10/{name}" for name in names) if whole else [])
+    assert take_snapshot(str(tmp_path)).paths == (sorted(f"checkpoint-10/{name}" for name in names) if whole else [])
 
 
 def own_loop(folder: Path, step: int) -> None:
@@ -52,25 +52,25 @@ def own_loop(folder: Path, step: int) -> None:
         (folder / f"checkpoint-{step}" / name).write_text("x")
 
 
-def folders(snapshot: Snapshot) -> set[str]:
+def folders(snapshot: FolderSnapshot) -> set[str]:
     return {os.path.dirname(path) for path in snapshot.paths}
 
 
 def test_a_loop_of_ones_own_with_save_pretrained_is_taken_when_it_has_gone_on_or_ended(tmp_path: Path) -> None:
     own_loop(tmp_path, 90)
     own_loop(tmp_path, 100)
-    assert folders(look(str(tmp_path))) == {"checkpoint-90"}
-    assert folders(look(str(tmp_path), over=True)) == {"checkpoint-90", "checkpoint-100"}
+    assert folders(take_snapshot(str(tmp_path))) == {"checkpoint-90"}
+    assert folders(take_snapshot(str(tmp_path), over=True)) == {"checkpoint-90", "checkpoint-100"}
 
 
 def test_nothing_is_committed_without_the_only_checkpoint_that_there_is(tmp_path: Path) -> None:
     (tmp_path / "train_log.json").write_text("{}")
-    assert not look(str(tmp_path)).waits
+    assert not take_snapshot(str(tmp_path)).waits
     own_loop(tmp_path, 100)
-    assert look(str(tmp_path)).waits
-    assert not look(str(tmp_path), over=True).waits
+    assert take_snapshot(str(tmp_path)).waits
+    assert not take_snapshot(str(tmp_path), over=True).waits
     own_loop(tmp_path, 200)
-    assert not look(str(tmp_path)).waits
+    assert not take_snapshot(str(tmp_path)).waits
 
 
 def test_half_a_folder_of_accelerates_is_not_taken_however_old_it_is(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_half_a_folder_of_accelerates_is_not_taken_however_old_it_is(tmp_path: P
         for name in names:
             (tmp_path / f"checkpoint-{step}" / name).write_text("x")
             os.utime(tmp_path / f"checkpoint-{step}" / name, (1.0, 1.0))
-    assert folders(look(str(tmp_path))) == {"checkpoint-10"}
+    assert folders(take_snapshot(str(tmp_path))) == {"checkpoint-10"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_somebody_names_is_meant_whatever_it_is_called(
     ):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("x")
-    assert look(str(tmp_path), names=names).paths == taken
+    assert take_snapshot(str(tmp_path), names=names).paths == taken
 
 
 def test_the_trainer_may_take_its_time_between_two_files(tmp_path: Path) -> None:
@@ -112,19 +112,19 @@ def test_the_trainer_may_take_its_time_between_two_files(tmp_path: Path) -> None
     for name in HF:
         (tmp_path / "checkpoint-100" / name).write_text("x")
         os.utime(tmp_path / "checkpoint-100" / name, (1.0, 1.0))
-    assert not look(str(tmp_path)).paths
+    assert not take_snapshot(str(tmp_path)).paths
 
 
 def test_a_distributed_checkpoint_may_be_the_checkpoint_folder_itself(tmp_path: Path) -> None:
     """As in PyTorch's tutorial, which saves to the same place each time."""
     (tmp_path / "__0_0.distcp").write_text("x")
-    assert not look(str(tmp_path)).paths
+    assert not take_snapshot(str(tmp_path)).paths
     (tmp_path / ".metadata").write_text("x")
-    assert look(str(tmp_path)).paths == [".metadata", "__0_0.distcp"]
+    assert take_snapshot(str(tmp_path)).paths == [".metadata", "__0_0.distcp"]
 
 
 def test_a_temperature_is_nothing_temporary(tmp_path: Path) -> None:
     for name in ("temp_0.7", "temp-2", "temp_model", "tmp-1", "tmp_x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.pt").write_text("x")
-    assert look(str(tmp_path)).paths == ["temp-2/model.pt", "temp_0.7/model.pt"]
+    assert take_snapshot(str(tmp_path)).paths == ["temp-2/model.pt", "temp_0.7/model.pt"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agent.whole import look
-from outlast.agent.writing import OpenFiles, being_written, but_idle
+from outlast.agent.checkpoint.open_files import OpenFiles, being_written, but_idle
+from outlast.agent.checkpoint.ready import take_snapshot
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
@@ -70,9 +70,9 @@ def test_what_nothing_but_a_log_is_called_is_one_at_once(name: str) -> None:
 def test_a_log_comes_along_and_is_no_reason_to_wait(tmp_path: Path) -> None:
     (tmp_path / "weights").write_text("w")
     (tmp_path / "train.log").write_text("one\n")
-    before = look(str(tmp_path), logs={"train.log"})
+    before = take_snapshot(str(tmp_path), logs={"train.log"})
     (tmp_path / "train.log").write_text("one\ntwo\n")
-    after = look(str(tmp_path), logs={"train.log"})
+    after = take_snapshot(str(tmp_path), logs={"train.log"})
     assert after.same(before)
     assert after != before
     assert after.paths == ["train.log", "weights"]

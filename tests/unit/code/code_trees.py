@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from outlast.workspace.bundle import zstd_module
+from outlast.code.bundle import zstd_module
 
 Git = Callable[..., str]
 zstd = zstd_module()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from code_trees import Git
 
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.folder import FolderBucket
+from outlast.store.bucket import Bucket
+from outlast.store.folder import FolderBucket
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from outlast.workspace.blobs import blob_key, put_blob
-from outlast.workspace.bucket import Bucket
+from outlast.store.blobs import blob_key, put_blob
+from outlast.store.bucket import Bucket
 
 
 def test_the_same_content_is_stored_once(bucket: Bucket) -> None:

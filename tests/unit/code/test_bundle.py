@@ -16,10 +16,10 @@ from code_trees import Git, write, zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlast.code.bundle import CodeRecord, code_key, pack, store, unpack
 from outlast.errors import Missing, SpecError, WorkspaceError
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.bundle import CodeRecord, code_key, pack, store, unpack
-from outlast.workspace.objects import ObjectBucket
+from outlast.store.bucket import Bucket
+from outlast.store.object_store import ObjectBucket
 
 SEGMENTS = st.text(
     st.characters(exclude_characters="/\x00", exclude_categories=["Cs"]), min_size=1, max_size=12

@@ -12,10 +12,10 @@ from code_trees import write
 
 from outlast.agent.data import fetch_data
 from outlast.errors import SpecError, WorkspaceError
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.data import check_data
-from outlast.workspace.folder import FolderBucket
-from outlast.workspace.objects import ObjectBucket
+from outlast.runs.data import check_data
+from outlast.store.bucket import Bucket
+from outlast.store.folder import FolderBucket
+from outlast.store.object_store import ObjectBucket
 
 
 class Machine:

@@ -9,10 +9,10 @@ import pytest
 from code_trees import Git, write
 
 from outlast.agent.code import fetch_code, fetch_git
+from outlast.code.bundle import CodeRecord, git_record, pack, store
+from outlast.code.git import public_url, resolve, scrub
 from outlast.errors import OutlastError, SpecError
-from outlast.workspace.bucket import Bucket
-from outlast.workspace.bundle import CodeRecord, git_record, pack, store
-from outlast.workspace.git import public_url, resolve, scrub
+from outlast.store.bucket import Bucket
 
 
 @pytest.fixture

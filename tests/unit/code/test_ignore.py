@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from outlast.workspace.ignore import Patterns
-from outlast.workspace.tree import Tree
+from outlast.code.ignore import Patterns
+from outlast.code.source_files import SourceTree
 
 NAMES = st.sampled_from(["a", "b", "ab", "a.log", "b.log", "keep", "A", "a b", "x1", "-", "]", "a\\b", "é", "!a", "#a"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -71,8 +71,8 @@ def test_agrees_with_git_about_any_rules(paths: list[str], rules: dict[str, str]
         folder = os.path.join(root, part)
         if not os.path.isdir(folder):
             folder = root
-        with_git = [found.path for found in Tree(folder).files]
-        without = [found.path for found in Tree(folder, ask_git=False).files]
+        with_git = [found.path for found in SourceTree(folder).files]
+        without = [found.path for found in SourceTree(folder, ask_git=False).files]
         assert without == with_git
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
-from outlast.testing.clouds import Fleet
+from outlast.testing.cloud_conformance import MachineFactory
 
 
 class Answered(NamedTuple):
@@ -51,13 +51,13 @@ def clean_cloud(cloud: LocalCloud) -> Iterator[LocalCloud]:
 
 
 @pytest.fixture
-def fleet(cloud: LocalCloud) -> Fleet:
-    return Fleet(cloud, patience_s=20.0)
+def fleet(cloud: LocalCloud) -> MachineFactory:
+    return MachineFactory(cloud, patience_s=20.0)
 
 
 @pytest.fixture
-def plain_fleet(plain_cloud: LocalCloud) -> Fleet:
-    return Fleet(plain_cloud, patience_s=20.0)
+def plain_fleet(plain_cloud: LocalCloud) -> MachineFactory:
+    return MachineFactory(plain_cloud, patience_s=20.0)
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from outlast.clouds.local.processes import marked
 # Every user does what comes to its mind, to the same few machines; only typed refusals are allowed.
 _USER = """
 import random, sys, time
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest, NotFound
 cloud, dice = LocalCloud(sys.argv[1], mode=sys.argv[2]), random.Random(int(sys.argv[3]))
-offer, end = cloud.offers(Needs())[0], time.monotonic() + 1.5
+offer, end = cloud.offers(Requirements())[0], time.monotonic() + 1.5
 deeds = [
     lambda name: cloud.launch(offer, name, boot=Boot(script="setsid sleep 1000 & sleep 1000"), labels={}),
     lambda name: cloud.launch(offer, name, boot=Boot(script="sleep 1000"), labels={}),

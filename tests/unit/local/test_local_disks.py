@@ -16,7 +16,7 @@ from outlast.clouds.cloud import Boot
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
 from outlast.errors import BadRequest
-from outlast.testing.clouds import Fleet, eventually
+from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 SCRIPT = "cat /srv/kept; grep -c ^somebody: /etc/passwd; echo the-end"
 FIRST = f"echo kept > /srv/kept; echo somebody:x:1234:1234::/srv:/bin/sh >> /etc/passwd; {SCRIPT}"
@@ -30,7 +30,7 @@ def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def stopped(fleet: Fleet, cloud: LocalCloud) -> str:
+def stopped(fleet: MachineFactory, cloud: LocalCloud) -> str:
     """A machine that wrote a file and an account, and is off."""
     # At the second boot it says what it finds.
     name = fleet.launch(script=f"test -e /srv/kept || {{ {FIRST}; exit; }}; {SCRIPT}").name
@@ -40,7 +40,7 @@ def stopped(fleet: Fleet, cloud: LocalCloud) -> str:
     return name
 
 
-def says_at_boot(fleet: Fleet, cloud: LocalCloud, name: str) -> list[str]:
+def says_at_boot(fleet: MachineFactory, cloud: LocalCloud, name: str) -> list[str]:
     before = cloud.serial(name).count("the-end")
     cloud.start(name)
     eventually("its script ran again", lambda: cloud.serial(name).count("the-end") > before)
@@ -48,7 +48,7 @@ def says_at_boot(fleet: Fleet, cloud: LocalCloud, name: str) -> list[str]:
 
 
 def test_two_images_of_a_disk_without_a_boot_between_leave_the_machine_whole(
-    fleet: Fleet, cloud: LocalCloud, stopped: str
+    fleet: MachineFactory, cloud: LocalCloud, stopped: str
 ) -> None:
     cloud.snapshot(stopped, "first", family="pair")
     cloud.snapshot(stopped, "second", family="pair")
@@ -59,7 +59,7 @@ def test_two_images_of_a_disk_without_a_boot_between_leave_the_machine_whole(
 
 
 def test_a_snapshot_that_was_killed_before_it_took_the_disk_leaves_the_machine_whole(
-    fleet: Fleet, cloud: LocalCloud, stopped: str, tmp_path: Path
+    fleet: MachineFactory, cloud: LocalCloud, stopped: str, tmp_path: Path
 ) -> None:
     facts = tmp_path / "cloud" / "machines" / stopped / "machine.json"
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "layers": ["never-made"]}))
@@ -71,7 +71,7 @@ def test_a_snapshot_that_was_killed_before_it_took_the_disk_leaves_the_machine_w
 
 
 def test_a_machine_whose_layer_was_taken_away_says_so(
-    fleet: Fleet, cloud: LocalCloud, stopped: str, tmp_path: Path
+    fleet: MachineFactory, cloud: LocalCloud, stopped: str, tmp_path: Path
 ) -> None:
     cloud.snapshot(stopped, "first", family="pair")
     shutil.rmtree(tmp_path / "cloud" / "layers")
@@ -80,7 +80,9 @@ def test_a_machine_whose_layer_was_taken_away_says_so(
     assert "layers of its disk are gone" in machine.why
 
 
-def test_an_address_that_another_machine_had_is_reached_at_once(fleet: Fleet, cloud: LocalCloud, mode: str) -> None:
+def test_an_address_that_another_machine_had_is_reached_at_once(
+    fleet: MachineFactory, cloud: LocalCloud, mode: str
+) -> None:
     if mode != "root":
         pytest.skip("only in mode root does this computer speak with machines over the network")
     serve = "echo serving; exec python3 -m http.server 80 >/dev/null 2>&1"
@@ -127,7 +129,7 @@ def test_nothing_but_the_image_names_its_layers(cloud: LocalCloud, stopped: str,
 
 
 def test_an_image_is_shared_with_all_whom_it_is_shared_with_at_once(
-    plain_fleet: Fleet, plain_cloud: LocalCloud
+    plain_fleet: MachineFactory, plain_cloud: LocalCloud
 ) -> None:
     name = plain_fleet.launch(script="echo up").name
     plain_fleet.wait_serial(name, "up")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.clouds.cloud import Boot, Needs
-from outlast.clouds.local import catalog, google
+from outlast.clouds.cloud import Boot, Requirements
+from outlast.clouds.local import catalog, google_types
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest, NoCapacity, OverQuota
 
@@ -17,21 +17,21 @@ ZONE = "us-central1-f"
     [("n1-standard-4", 4, 15360), ("n1-highcpu-2", 2, 1843), ("e2-micro", 2, 1024), ("custom-4-8192", 4, 8192)],
 )
 def test_types_have_the_sizes_of_googles_tables(name: str, cpus: int, memory_mb: int) -> None:
-    kind = google.machine_type(name)
+    kind = google_types.machine_type(name)
     assert kind is not None
     assert (kind.cpus, kind.memory_mb) == (cpus, memory_mb)
 
 
 @pytest.mark.parametrize("name", ["n1-standard-3", "custom-3-4096", "custom-2-1000", "n9-standard-1", ""])
 def test_what_google_does_not_have_is_refused(name: str) -> None:
-    assert google.machine_type(name) is None
+    assert google_types.machine_type(name) is None
     with pytest.raises(BadRequest, match="no machine type"):
         catalog.kind(name)
 
 
 def test_google_zones_are_offered_only_when_they_are_named() -> None:
-    assert {offer.zone for offer in catalog.offers(Needs(type="local-1"))} == set(catalog.ZONES)
-    [offer] = catalog.offers(Needs(type="a2-highgpu-1g", zones=(ZONE,)))
+    assert {offer.zone for offer in catalog.offers(Requirements(type="local-1"))} == set(catalog.ZONES)
+    [offer] = catalog.offers(Requirements(type="a2-highgpu-1g", zones=(ZONE,)))
     assert (offer.zone, offer.region, offer.type) == (ZONE, "us-central1", "a2-highgpu-1g")
     assert (offer.gpu, offer.gpus, offer.memory_gb) == ("A100", 1, 85.0)
     with pytest.raises(BadRequest, match="us-central1-z"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.testing.clouds import Fleet, eventually
+from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 # One of each kind that escapes a mere killpg.
 _ESCAPERS = """
@@ -54,7 +54,7 @@ def sleepers(seconds: str) -> list[int]:
     return found
 
 
-def launch_escapers(fleet: Fleet, tmp_path: Path, seconds: str) -> str:
+def launch_escapers(fleet: MachineFactory, tmp_path: Path, seconds: str) -> str:
     # Within the script: a machine with a root of its own sees no file of the test.
     name = fleet.launch(script=f"exec {shlex.quote(sys.executable)} -c {shlex.quote(_ESCAPERS)} {seconds}").name
     eventually("all of them run", lambda: len(sleepers(seconds)) == _COUNT)
@@ -65,7 +65,7 @@ def launch_escapers(fleet: Fleet, tmp_path: Path, seconds: str) -> str:
 
 @pytest.mark.parametrize("end", ["stop", "delete", "preempt"])
 def test_no_process_outlives_its_machine(
-    cloud: LocalCloud, fleet: Fleet, tmp_path: Path, seconds: str, end: str
+    cloud: LocalCloud, fleet: MachineFactory, tmp_path: Path, seconds: str, end: str
 ) -> None:
     name = launch_escapers(fleet, tmp_path, seconds)
     if end == "preempt":
@@ -77,7 +77,7 @@ def test_no_process_outlives_its_machine(
 
 
 def test_a_machine_whose_keeper_was_killed_is_broken_and_its_deletion_leaves_nothing(
-    cloud: LocalCloud, fleet: Fleet, tmp_path: Path, seconds: str
+    cloud: LocalCloud, fleet: MachineFactory, tmp_path: Path, seconds: str
 ) -> None:
     name = launch_escapers(fleet, tmp_path, seconds)
     kill_keeper(cloud, name)
@@ -90,7 +90,7 @@ def test_a_machine_whose_keeper_was_killed_is_broken_and_its_deletion_leaves_not
 
 
 def test_a_broken_plain_machine_without_keeper_and_init_is_found_by_its_marker(
-    plain_cloud: LocalCloud, plain_fleet: Fleet, seconds: str
+    plain_cloud: LocalCloud, plain_fleet: MachineFactory, seconds: str
 ) -> None:
     name = plain_fleet.launch(script=f"setsid sleep {seconds} & sleep {seconds}").name
     eventually("both run", lambda: len(sleepers(seconds)) == 2)
@@ -107,7 +107,7 @@ def test_a_broken_plain_machine_without_keeper_and_init_is_found_by_its_marker(
 
 
 def test_a_stuck_keeper_does_not_keep_its_machine_alive(
-    cloud: LocalCloud, fleet: Fleet, tmp_path: Path, seconds: str, monkeypatch: pytest.MonkeyPatch
+    cloud: LocalCloud, fleet: MachineFactory, tmp_path: Path, seconds: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outlast.clouds.local.power._PATIENCE_S", 0.3)
     name = launch_escapers(fleet, tmp_path, seconds)
@@ -116,7 +116,7 @@ def test_a_stuck_keeper_does_not_keep_its_machine_alive(
     eventually("no process is left", lambda: sleepers(seconds) == [])
 
 
-def test_a_broken_machine_cannot_be_started_but_stopped(cloud: LocalCloud, fleet: Fleet) -> None:
+def test_a_broken_machine_cannot_be_started_but_stopped(cloud: LocalCloud, fleet: MachineFactory) -> None:
     name = fleet.launch(script="sleep 1000").name
     fleet.wait(name, "running")
     kill_keeper(cloud, name)
@@ -125,7 +125,7 @@ def test_a_broken_machine_cannot_be_started_but_stopped(cloud: LocalCloud, fleet
     assert cloud.machine(name).status == "stopped"
 
 
-def test_processes_see_only_their_own_machine(fleet: Fleet, mode: str) -> None:
+def test_processes_see_only_their_own_machine(fleet: MachineFactory, mode: str) -> None:
     name = fleet.launch(script="echo pid $$ host $(hostname) end").name
     serial = fleet.wait_serial(name, " end")
     if mode == "pidns":

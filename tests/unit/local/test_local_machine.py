@@ -15,7 +15,7 @@ import pytest
 from outlast.clouds.cloud import Boot
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.files import remove_tree
-from outlast.testing.clouds import Fleet, eventually
+from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 # Until somebody sets the metadata `go`.
 WAIT_FOR_GO = """
@@ -24,7 +24,7 @@ until curl -s -f -o /dev/null -H 'Metadata-Flavor: Google' "$url"; do sleep 0.01
 """
 
 
-def make_image(fleet: Fleet, cloud: LocalCloud, name: str, script: str) -> None:
+def make_image(fleet: MachineFactory, cloud: LocalCloud, name: str, script: str) -> None:
     """An image of a machine that ran this, and is gone."""
     origin = fleet.launch(script=f"{script}; echo set up").name
     fleet.wait_serial(origin, "set up")
@@ -34,7 +34,7 @@ def make_image(fleet: Fleet, cloud: LocalCloud, name: str, script: str) -> None:
 
 
 def test_the_environment_of_the_launcher_does_not_leak(
-    fleet: Fleet, cloud: LocalCloud, mode: str, monkeypatch: pytest.MonkeyPatch
+    fleet: MachineFactory, cloud: LocalCloud, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_LAUNCHER", "hunter2-in-the-environment")
     script = "env; cat /proc/1/environ /proc/$PPID/environ 2>&1 | tr '\\0' '\\n'; pwd; echo the end"
@@ -51,7 +51,7 @@ def test_the_environment_of_the_launcher_does_not_leak(
     assert f"PATH={os.path.dirname(disk)}/bin:" in serial
 
 
-def test_the_startup_script_needs_no_interpreter_line_but_may_have_one(fleet: Fleet) -> None:
+def test_the_startup_script_needs_no_interpreter_line_but_may_have_one(fleet: MachineFactory) -> None:
     shell = fleet.launch(script="[[ a == a ]] && echo this is $BASH_VERSION\nexit 3").name
     assert "startup-script exit status 3" in fleet.wait_serial(shell, "exit status")
     assert "this is " in fleet.cloud.serial(shell)
@@ -60,13 +60,13 @@ def test_the_startup_script_needs_no_interpreter_line_but_may_have_one(fleet: Fl
 
 
 @pytest.mark.parametrize("command", ["shutdown -h now", "poweroff", "halt -p"])
-def test_a_machine_can_switch_itself_off(fleet: Fleet, command: str) -> None:
+def test_a_machine_can_switch_itself_off(fleet: MachineFactory, command: str) -> None:
     name = fleet.launch(script=f"{command}; sleep 1000").name
     assert fleet.wait(name, "stopped").why == "powered off by itself"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch the computer off by such a path, or make one")
-def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: Fleet, mode: str) -> None:
+def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: MachineFactory, mode: str) -> None:
     if mode != "pidns":
         pytest.skip("mode plain shares the file system as it is, and the others do not have this file at all")
     switch = Path("/run/initctl")
@@ -81,7 +81,9 @@ def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: Fleet, mode: s
             switch.unlink()
 
 
-def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(
+    fleet: MachineFactory, cloud: LocalCloud
+) -> None:
     name = fleet.launch(script=f"{WAIT_FOR_GO} poweroff").name
     fleet.wait(name, "running")
     cloud.preempt(name)
@@ -91,7 +93,7 @@ def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(fleet
     assert fleet.wait(name, "stopped").why == "preempted"
 
 
-def test_a_disk_is_a_copy_of_its_image(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_disk_is_a_copy_of_its_image(fleet: MachineFactory, cloud: LocalCloud) -> None:
     make_image(fleet, cloud, "tools", "echo from the image > ~/tool")
     assert [each.name for each in cloud.images()] == ["base", "tools"]
     boot = Boot(script="cat ~/tool; echo changed > ~/tool; echo the end", image="tools")
@@ -100,7 +102,9 @@ def test_a_disk_is_a_copy_of_its_image(fleet: Fleet, cloud: LocalCloud) -> None:
         assert "from the image" in fleet.wait_serial(name, "the end")
 
 
-def test_a_machine_can_delete_itself_with_its_token_only(fleet: Fleet, cloud: LocalCloud, mode: str, ask: Any) -> None:
+def test_a_machine_can_delete_itself_with_its_token_only(
+    fleet: MachineFactory, cloud: LocalCloud, mode: str, ask: Any
+) -> None:
     if mode in ("root", "userns"):
         pytest.skip("only the machine reaches its metadata server; see test_local_realm.py")
     name = fleet.launch(script="sleep 1000").name
@@ -117,7 +121,7 @@ def test_a_machine_can_delete_itself_with_its_token_only(fleet: Fleet, cloud: Lo
 
 
 def test_secrets_are_private_files_and_for_the_machine_that_names_them(
-    plain_fleet: Fleet, plain_cloud: LocalCloud, ask: Any
+    plain_fleet: MachineFactory, plain_cloud: LocalCloud, ask: Any
 ) -> None:
     cloud = plain_cloud
     cloud.put_secrets("mine", {"KEY": "value"})
@@ -138,7 +142,7 @@ def test_secrets_are_private_files_and_for_the_machine_that_names_them(
     assert ask(host, "/outlast/v1/secrets/mine", headers=known).status == 404
 
 
-def test_a_machine_ends_at_its_maximum_age(plain_fleet: Fleet, plain_cloud: LocalCloud) -> None:
+def test_a_machine_ends_at_its_maximum_age(plain_fleet: MachineFactory, plain_cloud: LocalCloud) -> None:
     boot = Boot(script="sleep 1000", life_max_s=0.3)
     plain_cloud.launch(plain_fleet.offer(), "m", boot=boot, labels={})
     eventually("the machine is gone", lambda: plain_cloud.machines() == [])
@@ -146,13 +150,13 @@ def test_a_machine_ends_at_its_maximum_age(plain_fleet: Fleet, plain_cloud: Loca
 
 _LAUNCHER = """
 import os, sys
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local import power
 from outlast.clouds.local.cloud import LocalCloud
 cloud = LocalCloud(sys.argv[1], mode=sys.argv[2])
 if sys.argv[3] == "half":
     power.switch_on = lambda *_, **__: os._exit(9)
-cloud.launch(cloud.offers(Needs())[0], "m", boot=Boot(script="echo up; sleep 1000"), labels={})
+cloud.launch(cloud.offers(Requirements())[0], "m", boot=Boot(script="echo up; sleep 1000"), labels={})
 os.kill(os.getpid(), 9)
 """
 
@@ -161,13 +165,13 @@ def run_launcher(cloud: LocalCloud, how: str) -> None:
     subprocess.run([sys.executable, "-c", _LAUNCHER, cloud.root, cloud.mode, how], check=False, timeout=30)
 
 
-def test_a_machine_outlives_its_launcher(cloud: LocalCloud, fleet: Fleet) -> None:
+def test_a_machine_outlives_its_launcher(cloud: LocalCloud, fleet: MachineFactory) -> None:
     run_launcher(cloud, "whole")
     fleet.wait_serial("m", "up\n")
     assert cloud.machine("m").status == "running"
 
 
-def test_a_launch_cut_short_is_shown_and_completed_by_the_next(cloud: LocalCloud, fleet: Fleet) -> None:
+def test_a_launch_cut_short_is_shown_and_completed_by_the_next(cloud: LocalCloud, fleet: MachineFactory) -> None:
     run_launcher(cloud, "half")
     assert (cloud.machine("m").status, cloud.machine("m").why) == ("broken", "half created")
     created_at = cloud.machine("m").created_at
@@ -182,7 +186,7 @@ def test_a_launch_cut_short_can_be_deleted(cloud: LocalCloud) -> None:
     assert cloud.machines() == []
 
 
-def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalCloud, fleet: Fleet) -> None:
+def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalCloud, fleet: MachineFactory) -> None:
     for _ in range(5):
         name = fleet.launch().name
         seen = {cloud.machine(name).status}
@@ -197,7 +201,7 @@ def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalClo
         assert seen <= {"pending", "running"}
 
 
-def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: Fleet, mode: str) -> None:
+def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: MachineFactory, mode: str) -> None:
     make_image(fleet, cloud, "odd", "true")
     (layer,) = Path(cloud.root, "layers").iterdir()
     if mode in ("root", "userns"):
@@ -226,25 +230,9 @@ def test_the_mode_is_explained(cloud: LocalCloud, mode: str) -> None:
     assert list(cloud.modes()) == ["root", "userns", "pidns", "plain"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_other_users_of_the_computer_cannot_read_the_metadata(
-    fleet: Fleet, cloud: LocalCloud, mode: str, ask: Any
-) -> None:
-    if mode in ("root", "userns"):
-        pytest.skip("nobody but the machine reaches its metadata server")
-    name = fleet.launch(script="sleep 1000").name
-    fleet.wait(name, "running")
-    path = "/computeMetadata/v1/instance/attributes/outlast-self-token"
-    assert ask(cloud.metadata_host(name), path).status == 200
-    url = f"http://{cloud.metadata_host(name)}{path}"
-    command = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Metadata-Flavor: Google", url]
-    stranger = subprocess.run(command, user=65534, group=65534, cwd="/", capture_output=True, text=True, check=True)
-    assert stranger.stdout == "403"
-
-
 @pytest.mark.parametrize("file", ["machine.json", "state.json"])
 def test_a_damaged_machine_is_shown_and_deleted_and_hides_no_other(
-    plain_cloud: LocalCloud, plain_fleet: Fleet, file: str
+    plain_cloud: LocalCloud, plain_fleet: MachineFactory, file: str
 ) -> None:
     damaged, whole = plain_fleet.launch().name, plain_fleet.launch().name
     for name in (damaged, whole):
@@ -258,7 +246,7 @@ def test_a_damaged_machine_is_shown_and_deleted_and_hides_no_other(
 
 
 def test_a_machine_can_be_deleted_while_its_disk_is_copied(
-    cloud: LocalCloud, fleet: Fleet, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: LocalCloud, fleet: MachineFactory, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mode in ("root", "userns"):
         pytest.skip("these modes copy no disk")

@@ -17,7 +17,7 @@ import pytest
 from outlast.clouds.cloud import Boot
 from outlast.clouds.local import metadata
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.testing.clouds import Fleet, eventually
+from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 V1 = "/computeMetadata/v1"
 
@@ -26,7 +26,7 @@ V1 = "/computeMetadata/v1"
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
     """One machine for all questions."""
     cloud = LocalCloud(str(tmp_path_factory.mktemp("cloud")), mode="plain")
-    fleet = Fleet(cloud, patience_s=20.0)
+    fleet = MachineFactory(cloud, patience_s=20.0)
     try:
         boot = Boot(script="sleep 1000", metadata={"some-key": "some value", "empty": ""})
         cloud.launch(fleet.offer(), "m", boot=boot, labels={})
@@ -280,7 +280,7 @@ def _connections(cloud: LocalCloud) -> int:
     return sum(1 for line in lines if line.split()[1].endswith(port) and line.split()[3] == "01")
 
 
-def test_an_overlay_replaces_what_an_endpoint_in_front_knows_better(plain_fleet: Fleet, ask: Any) -> None:
+def test_an_overlay_replaces_what_an_endpoint_in_front_knows_better(plain_fleet: MachineFactory, ask: Any) -> None:
     over = {
         "instance": {
             "attributes": {"startup-script": "what the user wrote"},

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clouds.cloud import Access, Boot
+from outlast.clouds.cloud import Boot, SshAccess
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
 from outlast.clouds.local.ssh import find_sshd
-from outlast.testing.clouds import Fleet, eventually
+from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 METADATA = "curl -s -H 'Metadata-Flavor: Google' http://169.254.169.254/computeMetadata/v1/instance"
 
@@ -30,7 +30,7 @@ def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.param)
 
 
-def said(fleet: Fleet, script: str, **options: object) -> list[str]:
+def said(fleet: MachineFactory, script: str, **options: object) -> list[str]:
     """What a machine prints that runs this."""
     boot = Boot(script=f"{script}\necho the-end", **options)  # type: ignore[arg-type]
     name = fleet.name()
@@ -38,7 +38,9 @@ def said(fleet: Fleet, script: str, **options: object) -> list[str]:
     return fleet.wait_serial(name, "the-end").partition("the-end")[0].splitlines()[1:]
 
 
-def test_a_machine_has_a_name_an_address_processes_and_metadata_of_its_own(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_machine_has_a_name_an_address_processes_and_metadata_of_its_own(
+    fleet: MachineFactory, cloud: LocalCloud
+) -> None:
     script = f"hostname; hostname -i; echo $$; id -u; {METADATA}/name; echo; {METADATA}/network-interfaces/0/ip; echo"
     name, address, pid, user, told_name, told_address = said(fleet, script)[:6]
     machine = fleet.wait(name, "running")
@@ -48,7 +50,7 @@ def test_a_machine_has_a_name_an_address_processes_and_metadata_of_its_own(fleet
     assert user == "0"
 
 
-def test_the_files_of_the_host_are_not_visible(fleet: Fleet, tmp_path: Path) -> None:
+def test_the_files_of_the_host_are_not_visible(fleet: MachineFactory, tmp_path: Path) -> None:
     secret = tmp_path / "key"
     secret.write_text("hunter2")
     private = ["/etc/shadow-", *(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key"))]
@@ -59,7 +61,7 @@ def test_the_files_of_the_host_are_not_visible(fleet: Fleet, tmp_path: Path) -> 
     assert [line for line in lines if not any(line in path for path in homes)] == []
 
 
-def test_what_is_shown_can_be_read_and_what_is_shared_can_be_written(fleet: Fleet, tmp_path: Path) -> None:
+def test_what_is_shown_can_be_read_and_what_is_shared_can_be_written(fleet: MachineFactory, tmp_path: Path) -> None:
     shown, shared = tmp_path / "shown", tmp_path / "shared"
     shown.mkdir()
     shared.mkdir()
@@ -72,7 +74,7 @@ def test_what_is_shown_can_be_read_and_what_is_shared_can_be_written(fleet: Flee
     assert (shown / "data").read_text() == "seen\n"
 
 
-def test_a_machine_may_change_its_software_and_nobody_elses(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_machine_may_change_its_software_and_nobody_elses(fleet: MachineFactory, cloud: LocalCloud) -> None:
     place = "/usr/local/bin/outlast-test-tool"
     first = fleet.launch(
         script=f"printf '#!/bin/sh\\necho works\\n' > {place}; chmod +x {place}; outlast-test-tool"
@@ -85,7 +87,7 @@ def test_a_machine_may_change_its_software_and_nobody_elses(fleet: Fleet, cloud:
     assert said(fleet, "outlast-test-tool", image="tools") == ["works"]
 
 
-def test_machines_reach_each_other(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_machines_reach_each_other(fleet: MachineFactory, cloud: LocalCloud) -> None:
     serve = "mkdir -p /srv/www; echo hello > /srv/www/x; cd /srv/www; echo serving; exec python3 -m http.server 80"
     server = fleet.launch(script=serve).name
     fleet.wait_serial(server, "serving")
@@ -94,7 +96,7 @@ def test_machines_reach_each_other(fleet: Fleet, cloud: LocalCloud) -> None:
     assert said(fleet, f"until curl -s http://{address}/x; do sleep 0.05; done") == ["hello"]
 
 
-def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: MachineFactory, tmp_path: Path) -> None:
     (tmp_path / "page").write_text("from the computer\n" * 10_000)
     server = subprocess.Popen(
         [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)],
@@ -115,7 +117,7 @@ def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: Fleet, tmp_
     assert other == "no"
 
 
-def test_a_preempted_machine_vanishes_without_a_word(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_preempted_machine_vanishes_without_a_word(fleet: MachineFactory, cloud: LocalCloud) -> None:
     """A power cut: whoever is connected hears nothing, where a killed process says goodbye."""
     listen = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept(); s.accept()"
     server = fleet.launch(script=f"exec python3 -c {shlex.quote(listen)}").name
@@ -131,7 +133,7 @@ def test_a_preempted_machine_vanishes_without_a_word(fleet: Fleet, cloud: LocalC
     assert "silence" in fleet.wait_serial(client, "the-end")
 
 
-def test_a_shutdown_script_runs_at_the_notice_and_ends_the_machine(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_shutdown_script_runs_at_the_notice_and_ends_the_machine(fleet: MachineFactory, cloud: LocalCloud) -> None:
     boot = Boot(script="echo up; sleep 1000", metadata={"shutdown-script": "echo last words"})
     cloud.launch(fleet.offer(), "m", boot=boot, labels=fleet.labels)
     fleet.wait_serial("m", "up")
@@ -156,7 +158,7 @@ def traces(cloud: LocalCloud, ids: list[int]) -> list[str]:
 
 @pytest.mark.parametrize("blow", ["none", "one keeper", "all keepers"])
 def test_nothing_is_left_when_the_last_machine_is_gone(
-    fleet: Fleet, cloud: LocalCloud, mode: str, tmp_path: Path, blow: str
+    fleet: MachineFactory, cloud: LocalCloud, mode: str, tmp_path: Path, blow: str
 ) -> None:
     if mode == "root" and not os.path.exists("/usr/sbin/nft"):
         pytest.skip("there is no nft here: apt install nftables")
@@ -183,23 +185,23 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-def log_in(access: Access, key: Path, command: str, *, user: str = "") -> subprocess.CompletedProcess[str]:
+def log_in(access: SshAccess, key: Path, command: str, *, user: str = "") -> subprocess.CompletedProcess[str]:
     known = key.with_name("known_hosts")
     known.write_text("".join(f"machine {line}\n" for line in access.host_keys))
     options = ["HostKeyAlias=machine", f"UserKnownHostsFile={known}", "StrictHostKeyChecking=yes", "BatchMode=yes"]
     if access.proxy_command:
         options.append(f"ProxyCommand={access.proxy_command}")
-    words = [word for option in options for word in ("-o", option)]
+    argv = [word for option in options for word in ("-o", option)]
     target = f"{user or access.user}@{access.host}"
     return subprocess.run(
-        ["ssh", "-F", "none", "-i", str(key), *words, "-p", str(access.port), target, command],
+        ["ssh", "-F", "none", "-i", str(key), *argv, "-p", str(access.port), target, command],
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def test_who_is_admitted_logs_in_as_root_of_the_machine(fleet: Fleet, cloud: LocalCloud, key: Path) -> None:
+def test_who_is_admitted_logs_in_as_root_of_the_machine(fleet: MachineFactory, cloud: LocalCloud, key: Path) -> None:
     name = fleet.launch(script="echo up; sleep 1000").name
     fleet.wait(name, "running")
     cloud.admit(name, key.with_suffix(".pub").read_text())
@@ -212,7 +214,7 @@ def test_who_is_admitted_logs_in_as_root_of_the_machine(fleet: Fleet, cloud: Loc
     assert log_in(access, key, "exit 3").returncode == 3
 
 
-def test_whom_the_metadata_name_gets_an_account(fleet: Fleet, cloud: LocalCloud, mode: str, key: Path) -> None:
+def test_whom_the_metadata_name_gets_an_account(fleet: MachineFactory, cloud: LocalCloud, mode: str, key: Path) -> None:
     if mode != "root":
         pytest.skip("a single user's namespace has no other accounts")
     public = key.with_suffix(".pub").read_text().strip()
@@ -223,7 +225,7 @@ def test_whom_the_metadata_name_gets_an_account(fleet: Fleet, cloud: LocalCloud,
     assert answer.split() == ["ada", os.path.join("/home", "ada")]
 
 
-def test_a_stranger_is_not_let_in(fleet: Fleet, cloud: LocalCloud, key: Path, tmp_path: Path) -> None:
+def test_a_stranger_is_not_let_in(fleet: MachineFactory, cloud: LocalCloud, key: Path, tmp_path: Path) -> None:
     name = fleet.launch(script="echo up; sleep 1000").name
     fleet.wait(name, "running")
     other = tmp_path / "other"

@@ -7,14 +7,14 @@ import pytest
 from outlast.clouds.cloud import Machine
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest
-from outlast.testing.clouds import Fleet
+from outlast.testing.cloud_conformance import MachineFactory
 
 TICKS = "i=0; while true; do i=$((i+1)); echo tick $i.; sleep 0.02; done"
 # With job control, as in somebody's terminal: a shell that sees its job stopped goes on with the next line.
 JOB = f"set -m\n(kill -STOP $BASHPID; echo continued by others) &\nsh -c '{TICKS}'\necho put aside"
 
 
-def launch_ticking(fleet: Fleet, script: str = TICKS) -> Machine:
+def launch_ticking(fleet: MachineFactory, script: str = TICKS) -> Machine:
     name = fleet.launch(script=script).name
     fleet.wait_serial(name, "tick 3.")
     return fleet.wait(name, "running")
@@ -24,7 +24,7 @@ def last_tick(cloud: LocalCloud, name: str) -> int:
     return int(cloud.serial(name).rpartition("tick ")[2].partition(".")[0])
 
 
-def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: MachineFactory, cloud: LocalCloud) -> None:
     name = launch_ticking(fleet, JOB).name
     cloud.suspend(name)
     cloud.suspend(name)
@@ -41,7 +41,9 @@ def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: Fleet,
     assert "boot 2" not in serial
 
 
-def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(
+    fleet: MachineFactory, cloud: LocalCloud
+) -> None:
     machine = launch_ticking(fleet)
     name = machine.name
     cloud.set_metadata(name, {"shutdown-script": "echo last words"})
@@ -68,7 +70,7 @@ def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(f
     cloud.delete(name)
 
 
-def test_a_spot_machine_is_taken_away_after_its_sleep(fleet: Fleet, cloud: LocalCloud) -> None:
+def test_a_spot_machine_is_taken_away_after_its_sleep(fleet: MachineFactory, cloud: LocalCloud) -> None:
     machine = launch_ticking(fleet)
     cloud.suspend(machine.name)
     cloud.set_zone(machine.zone, mean_life_s=0.001, grace_s=0.1)

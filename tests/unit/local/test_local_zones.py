@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clouds.cloud import Needs, Range
+from outlast.clouds.cloud import Range, Requirements
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.clouds.local.zones import Weather, draw_life_s
+from outlast.clouds.local.zones import ZoneConditions, draw_life_s
 from outlast.errors import BadRequest, Denied, NoCapacity
-from outlast.testing.clouds import Fleet, eventually
+from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 ZONE = "local2-b"  # the cheapest, so the first on offer
 
 _RACER = """
 import sys
-from outlast.clouds.cloud import Boot, Needs
+from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import NoCapacity
 cloud = LocalCloud(sys.argv[1], mode="plain")
-offer = cloud.offers(Needs(zones=("local2-b",)))[0]
+offer = cloud.offers(Requirements(zones=("local2-b",)))[0]
 input()
 for number in range(4):
     try:
@@ -43,7 +43,9 @@ def test_processes_that_race_for_capacity_never_get_more_than_there_is(plain_clo
     assert len(plain_cloud.machines()) == 3
 
 
-def test_a_full_zone_refuses_by_name_and_leaves_alone_what_runs(plain_cloud: LocalCloud, plain_fleet: Fleet) -> None:
+def test_a_full_zone_refuses_by_name_and_leaves_alone_what_runs(
+    plain_cloud: LocalCloud, plain_fleet: MachineFactory
+) -> None:
     running, stopped = plain_fleet.launch().name, plain_fleet.launch().name
     plain_fleet.wait(running, "running")
     plain_cloud.stop(stopped)
@@ -58,20 +60,22 @@ def test_a_full_zone_refuses_by_name_and_leaves_alone_what_runs(plain_cloud: Loc
     plain_cloud.start(stopped)
 
 
-def test_a_denied_zone_says_the_message(plain_cloud: LocalCloud, plain_fleet: Fleet) -> None:
+def test_a_denied_zone_says_the_message(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
     plain_cloud.set_zone(ZONE, deny="project acme has no billing")
     with pytest.raises(Denied, match="project acme has no billing"):
         plain_fleet.launch()
 
 
-def test_spot_machines_have_random_lives(plain_cloud: LocalCloud, plain_fleet: Fleet) -> None:
+def test_spot_machines_have_random_lives(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
     plain_cloud.set_zone(ZONE, mean_life_s=0.1, grace_s=0.1)
     name = plain_fleet.launch().name
     assert plain_fleet.wait(name, "stopped").why == "preempted"
     assert "notice: preempted, 0.1 s left" in plain_cloud.serial(name)
 
 
-def test_a_life_that_is_set_later_counts_for_machines_that_run(plain_cloud: LocalCloud, plain_fleet: Fleet) -> None:
+def test_a_life_that_is_set_later_counts_for_machines_that_run(
+    plain_cloud: LocalCloud, plain_fleet: MachineFactory
+) -> None:
     spot, paid_in_full = plain_fleet.launch().name, plain_fleet.launch(spot=False).name
     for name in (spot, paid_in_full):
         plain_fleet.wait(name, "running")
@@ -88,7 +92,7 @@ def test_lives_are_exponential() -> None:
 
 
 def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
-    plain_cloud: LocalCloud, plain_fleet: Fleet, tmp_path: Path
+    plain_cloud: LocalCloud, plain_fleet: MachineFactory, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"gap_seconds": 600, "windows": {"5": "0" * 10 + "1" * 60}}))
@@ -97,7 +101,7 @@ def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
     assert plain_fleet.wait(name, "stopped").why == "preempted"
     with pytest.raises(NoCapacity, match=ZONE):
         plain_fleet.launch()
-    plain_fleet.launch(offer=plain_cloud.offers(Needs(zones=(ZONE,), spot=False))[0])
+    plain_fleet.launch(offer=plain_cloud.offers(Requirements(zones=(ZONE,), spot=False))[0])
 
     def works_again() -> bool:
         try:
@@ -110,13 +114,13 @@ def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
 
 def test_a_trace_knows_its_next_outage() -> None:
     trace = {"ticks": "0010", "gap_s": 10.0, "speed_up": 2.0, "started_at": 100.0}
-    weather = Weather({"trace": trace})
+    weather = ZoneConditions({"trace": trace})
     assert weather.outage_at(100.0) == 110.0
     assert weather.outage_at(112.0) == 112.0
     assert weather.outage_at(115.0) == 130.0
     assert weather.is_out(112.0)
     assert not weather.is_out(116.0)
-    assert Weather({"trace": {**trace, "ticks": "000"}}).outage_at(0.0) is None
+    assert ZoneConditions({"trace": {**trace, "ticks": "000"}}).outage_at(0.0) is None
 
 
 def test_an_unusable_trace_or_zone_is_refused(plain_cloud: LocalCloud, tmp_path: Path) -> None:
@@ -132,8 +136,8 @@ def test_an_unusable_trace_or_zone_is_refused(plain_cloud: LocalCloud, tmp_path:
 
 
 def test_gpus_are_offered_to_those_who_ask(plain_cloud: LocalCloud) -> None:
-    assert {offer.type for offer in plain_cloud.offers(Needs(gpu="t4", gpus=1))} == {"local-4-t4"}
-    assert {offer.type for offer in plain_cloud.offers(Needs(gpu="A100"))} == {"local-12-a100", "local-96-a100"}
-    assert {offer.type for offer in plain_cloud.offers(Needs(gpu="A100", gpus=8))} == {"local-96-a100"}
-    assert not any(offer.gpu for offer in plain_cloud.offers(Needs()))
-    assert {offer.cpus for offer in plain_cloud.offers(Needs(memory_gb=Range(low=200)))} == {64}
+    assert {offer.type for offer in plain_cloud.offers(Requirements(gpu="t4", gpus=1))} == {"local-4-t4"}
+    assert {offer.type for offer in plain_cloud.offers(Requirements(gpu="A100"))} == {"local-12-a100", "local-96-a100"}
+    assert {offer.type for offer in plain_cloud.offers(Requirements(gpu="A100", gpus=8))} == {"local-96-a100"}
+    assert not any(offer.gpu for offer in plain_cloud.offers(Requirements()))
+    assert {offer.cpus for offer in plain_cloud.offers(Requirements(memory_gb=Range(low=200)))} == {64}

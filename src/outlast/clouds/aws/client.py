@@ -23,7 +23,7 @@ TRIES = 4
 _PAUSE_S = 0.25
 
 
-class Client:
+class AwsClient:
     """One region of one account. May be used from many threads at once."""
 
     def __init__(self, region: str = "") -> None:

@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from outlast.clouds.aws import access, machines, secrets, userdata
-from outlast.clouds.aws.client import Client, untagged
+from outlast.clouds.aws import machines, secrets, ssh_access, userdata
+from outlast.clouds.aws.client import AwsClient, untagged
 from outlast.clouds.aws.errors import Doc
-from outlast.clouds.aws.fleet import Fleet
-from outlast.clouds.aws.images import Images
-from outlast.clouds.aws.offers import CLOUD, Offers
-from outlast.clouds.aws.prices import Prices
-from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
-from outlast.clouds.gallery import Gallery
+from outlast.clouds.aws.images import AwsImages
+from outlast.clouds.aws.instances import Instances
+from outlast.clouds.aws.offers import CLOUD, AwsOffers
+from outlast.clouds.aws.prices import AwsPrices
+from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SshAccess
+from outlast.clouds.image_store import ImageStore
 from outlast.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ _USER = "root"
 _NOTICE = "PT2M"
 
 
-class AwsCloud(Gallery):
+class AwsCloud(ImageStore):
     """One region of one account. Any number of processes may use it at once."""
 
     name = CLOUD
-    pictures: Images
+    pictures: AwsImages
 
-    def __init__(self, region: str = "", *, client: Client | None = None) -> None:
-        self.client = client or Client(region)
-        self.prices = Prices(self.client)
-        self.catalogue = Offers(self.client, self.prices)
-        self.pictures = Images(self.client)
-        self.fleet = Fleet(self.client)
+    def __init__(self, region: str = "", *, client: AwsClient | None = None) -> None:
+        self.client = client or AwsClient(region)
+        self.prices = AwsPrices(self.client)
+        self.catalogue = AwsOffers(self.client, self.prices)
+        self.pictures = AwsImages(self.client)
+        self.fleet = Instances(self.client)
 
     @property
     def volumes(self) -> AwsVolumes:
@@ -70,7 +70,7 @@ class AwsCloud(Gallery):
 
     # What there is
 
-    def offers(self, needs: Needs) -> Sequence[Offer]:
+    def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
             self._image(needs.image)
         return self.catalogue.offers(needs)
@@ -103,14 +103,14 @@ class AwsCloud(Gallery):
             pass
         keys: dict[str, str] = {}
         for key in boot.ssh_keys:
-            keys |= access.key_tags(key)
+            keys |= ssh_access.key_tags(key)
         data = machines.launch_data(
             offer,
             name,
             boot=boot,
             labels={**labels, **keys},
             image=image,
-            group=access.group(self.client),
+            group=ssh_access.group(self.client),
             profile=self.supervisor_profile if boot.rights == "supervisor" else self.profile,
         )
         zones = [offer.zone] if offer.zone else list(self.catalogue.zones())
@@ -210,26 +210,26 @@ class AwsCloud(Gallery):
 
     # Work by hand
 
-    def access(self, name: str) -> Access:
+    def access(self, name: str) -> SshAccess:
         doc = self.fleet.find(name)
         if doc["State"]["Name"] != "running":
             raise BadRequest(f"machine `{name}` is {doc['State']['Name']}", hint="start it, and try again")
-        proxy = access.proxy(doc, self.client.region)
+        proxy = ssh_access.proxy(doc, self.client.region)
         if not proxy:
-            access.admit_caller(self.client)
+            ssh_access.admit_caller(self.client)
         # Remembered, because the console forgets what is far back.
         known = untagged(doc.get("Tags")).get(machines.TAG_HOST_KEY, "")
-        found = (known,) if known else access.host_keys(self.serial(name))
+        found = (known,) if known else ssh_access.host_keys(self.serial(name))
         if found and not known:
             short = min(found, key=len)
             if len(short) <= 256:
                 self.fleet.tag(str(doc["InstanceId"]), {machines.TAG_HOST_KEY: short})
         host = str(doc.get("PublicIpAddress") or doc.get("PrivateIpAddress") or doc["InstanceId"])
         user = os.environ.get("OUTLAST_AWS_SSH_USER", _USER)
-        return Access(host=host, user=user, proxy_command=proxy, host_keys=found)
+        return SshAccess(host=host, user=user, proxy_command=proxy, host_keys=found)
 
     def admit(self, name: str, ssh_key: str) -> None:
-        self.fleet.tag(str(self.fleet.find(name)["InstanceId"]), access.key_tags(ssh_key))
+        self.fleet.tag(str(self.fleet.find(name)["InstanceId"]), ssh_access.key_tags(ssh_key))
 
     def metadata(self, name: str) -> Mapping[str, str]:
         doc = self.fleet.find(name)
@@ -257,7 +257,7 @@ class AwsCloud(Gallery):
             self.client.ec2("modify_volume", VolumeId=volume, Size=int(-(-disk_gb // 1)))
 
     def _retype(self, doc: Doc, machine: Machine, type: str) -> None:
-        wanted = self.catalogue.offers(Needs(type=type, zones=(machine.zone,), spot=machine.spot))
+        wanted = self.catalogue.offers(Requirements(type=type, zones=(machine.zone,), spot=machine.spot))
         if not wanted:
             raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
         id = str(doc["InstanceId"])

@@ -11,25 +11,26 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from outlast.clouds.aws import access, doors, secrets
-from outlast.clouds.aws.client import Client
-from outlast.clouds.aws.errors import Doc, Exists
+from outlast import private
+from outlast.clouds.aws import secrets, security_groups, ssh_access
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.errors import AlreadyExists, Doc
 from outlast.clouds.aws.machines import check_name
-from outlast.clouds.stores import HOURS_PER_MONTH, Backup, Database, DatabaseWish, Engine, StoreState
+from outlast.clouds.resources import HOURS_PER_MONTH, Backup, Database, DatabaseRequest, Engine, ResourceState
 from outlast.errors import BadRequest, CloudUnreachable, NotFound
 
 CLOUD = "aws"
 _TYPE, _LEAST_DISK_GB = "db.t4g.micro", 20
 _PORTS: Mapping[Engine, int] = {"mysql": 3306, "postgres": 5432}
-_STATES: Mapping[str, StoreState] = {
+_STATES: Mapping[str, ResourceState] = {
     "available": "ready",
     "backing-up": "ready",
     "modifying": "ready",
     "storage-optimization": "ready",
-    "creating": "making",
-    "rebooting": "making",
-    "renaming": "making",
-    "starting": "making",
+    "creating": "creating",
+    "rebooting": "creating",
+    "renaming": "creating",
+    "starting": "creating",
     "stopped": "stopped",
     "stopping": "stopped",
     "deleting": "deleting",
@@ -55,36 +56,36 @@ _TRUST = "https://truststore.pki.rds.amazonaws.com/{region}/{region}-bundle.pem"
 class AwsDatabases:
     """One region's. Any number of processes may use it at once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AwsClient) -> None:
         self.client = client
 
-    def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
+    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         check_name(name)
-        kind, size_gb = wish.type or _TYPE, max(_LEAST_DISK_GB, round(wish.size_gb))
+        kind, size_gb = request.type or _TYPE, max(_LEAST_DISK_GB, round(request.size_gb))
         _price(kind, size_gb)
-        group = self._door(name, wish.engine)
-        words = {
+        group = self._door(name, request.engine)
+        argv = {
             "DBInstanceIdentifier": name,
-            "Engine": wish.engine,
+            "Engine": request.engine,
             "DBInstanceClass": kind,
             "AllocatedStorage": size_gb,
             "StorageType": "gp3",
             "StorageEncrypted": True,
-            "DBName": wish.database,
-            "MasterUsername": wish.user,
+            "DBName": request.database,
+            "MasterUsername": request.user,
             "MasterUserPassword": password,
             "VpcSecurityGroupIds": [group],
             "PubliclyAccessible": True,
             "BackupRetentionPeriod": 1,
-            "Tags": [{"Key": key, "Value": value} for key, value in wish.labels.items()],
-            **({"AvailabilityZone": wish.zone} if wish.zone and wish.zone != self.client.region else {}),
-            **({"DBParameterGroupName": self._strict()} if wish.engine == "mysql" else {}),
+            "Tags": [{"Key": key, "Value": value} for key, value in request.labels.items()],
+            **({"AvailabilityZone": request.zone} if request.zone and request.zone != self.client.region else {}),
+            **({"DBParameterGroupName": self._strict()} if request.engine == "mysql" else {}),
         }
         try:
-            self.client.call("rds", "create_db_instance", **words)
-        except Exists:
+            self.client.call("rds", "create_db_instance", **argv)
+        except AlreadyExists:
             # An answer was lost, or its maker was cut short. If it is somebody else's, its labels are others.
-            if dict(wish.labels).items() > self.find(name).labels.items():
+            if dict(request.labels).items() > self.find(name).labels.items():
                 raise
             self._await(name)
             self._change(name, MasterUserPassword=password)
@@ -92,13 +93,15 @@ class AwsDatabases:
         return self.find(name)
 
     def _door(self, name: str, engine: Engine) -> str:
-        return doors.door(self.client, _group(name), port=_PORTS[engine], note="a database of outlast")
+        return security_groups.security_group(
+            self.client, _group(name), port=_PORTS[engine], note="a database of outlast"
+        )
 
     def _strict(self) -> str:
         note = "outlast: nobody comes in without TLS"
-        words = {"DBParameterGroupName": _PARAMETERS, "DBParameterGroupFamily": "mysql8.0", "Description": note}
-        with suppress(Exists):
-            self.client.call("rds", "create_db_parameter_group", **words)
+        argv = {"DBParameterGroupName": _PARAMETERS, "DBParameterGroupFamily": "mysql8.0", "Description": note}
+        with suppress(AlreadyExists):
+            self.client.call("rds", "create_db_parameter_group", **argv)
         setting = {"ParameterName": "require_secure_transport", "ParameterValue": "1", "ApplyMethod": "immediate"}
         self.client.call("rds", "modify_db_parameter_group", DBParameterGroupName=_PARAMETERS, Parameters=[setting])
         return _PARAMETERS
@@ -125,24 +128,24 @@ class AwsDatabases:
         return found
 
     def allow(self, name: str, addresses: Sequence[str]) -> None:
-        doors.allow(self.client, _group(name), addresses, port=self.find(name).port)
+        security_groups.allow(self.client, _group(name), addresses, port=self.find(name).port)
 
     def back_up(self, name: str) -> Backup:
         id = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        with suppress(Exists):
+        with suppress(AlreadyExists):
             self.client.call("rds", "create_db_snapshot", DBInstanceIdentifier=name, DBSnapshotIdentifier=id)
         self._wait(lambda: any(one.id == id and one.state == "ready" for one in self.backups(name)), f"the backup {id}")
         return next(one for one in self.backups(name) if one.id == id)
 
     def backups(self, name: str) -> Sequence[Backup]:
-        words = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
-        docs = self.client.call("rds", "describe_db_snapshots", **words)["DBSnapshots"]
+        argv = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
+        docs = self.client.call("rds", "describe_db_snapshots", **argv)["DBSnapshots"]
         found = [
             Backup(
                 id=str(doc["DBSnapshotIdentifier"]),
                 created_at=doc["SnapshotCreateTime"].timestamp() if "SnapshotCreateTime" in doc else 0.0,
                 bytes=int(doc.get("AllocatedStorage", 0)) * 10**9,
-                state="ready" if doc.get("Status") == "available" else "making",
+                state="ready" if doc.get("Status") == "available" else "creating",
             )
             for doc in docs
         ]
@@ -193,22 +196,22 @@ class AwsDatabases:
     def delete(self, name: str) -> None:
         with suppress(NotFound):
             self._drop(name)
-        words = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
-        for doc in self.client.call("rds", "describe_db_snapshots", **words)["DBSnapshots"]:
+        argv = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
+        for doc in self.client.call("rds", "describe_db_snapshots", **argv)["DBSnapshots"]:
             with suppress(NotFound):
                 self.client.call("rds", "delete_db_snapshot", DBSnapshotIdentifier=doc["DBSnapshotIdentifier"])
-        doors.remove(self.client, _group(name))
+        security_groups.remove(self.client, _group(name))
 
     def _drop(self, name: str) -> None:
-        words = {"SkipFinalSnapshot": True, "DeleteAutomatedBackups": True}
-        self.client.call("rds", "delete_db_instance", DBInstanceIdentifier=name, **words)
+        argv = {"SkipFinalSnapshot": True, "DeleteAutomatedBackups": True}
+        self.client.call("rds", "delete_db_instance", DBInstanceIdentifier=name, **argv)
         self._wait(lambda: not self._is_there(name), f"the end of the database {name}")
 
     def secret(self, name: str) -> Mapping[str, str]:
         return secrets.read(self.client, name)
 
     def my_address(self) -> str:
-        return access.caller().removesuffix("/32").removesuffix("/128")
+        return ssh_access.caller().removesuffix("/32").removesuffix("/128")
 
     def _change(self, name: str, **changes: object) -> None:
         self.client.call("rds", "modify_db_instance", DBInstanceIdentifier=name, ApplyImmediately=True, **changes)
@@ -247,7 +250,7 @@ class AwsDatabases:
             port=int(endpoint.get("Port", 0) or _PORTS[engine]),
             ca=_trusted(self.client.region),
             server_name=str(endpoint.get("Address", "")),
-            allowed=doors.allowed(self.client, _group(str(doc["DBInstanceIdentifier"]))),
+            allowed=security_groups.allowed(self.client, _group(str(doc["DBInstanceIdentifier"]))),
             size_gb=size_gb,
             created_at=doc["InstanceCreateTime"].timestamp() if doc.get("InstanceCreateTime") else 0.0,
             usd_per_hour=price,
@@ -286,7 +289,7 @@ def _trusted(region: str) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     with suppress(OSError):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        private.folder("cache")
         with open(path, "w", encoding="ascii") as file:
             file.write(text)
     return text

@@ -51,7 +51,7 @@ class TokenSpent(BadRequest):
     """The token stands for a machine that is gone, or for a request that was another."""
 
 
-class Exists(BadRequest):
+class AlreadyExists(BadRequest):
     """Somebody was first."""
 
 
@@ -76,7 +76,7 @@ def sort(code: str, message: str, *, status: int = 400) -> CloudError:
         return NotFound(text)
     there = (".Duplicate", "AlreadyExists", "AlreadyExistsException", "AlreadyExistsFault", "TargetConflict")
     if code.endswith(there) or code == "BucketAlreadyOwnedByYou":
-        return Exists(text)
+        return AlreadyExists(text)
     return CloudUnreachable(text, hint="try again in a moment") if status >= 500 else BadRequest(text)
 
 

@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Mapping
 
-from outlast.clouds.aws.client import Client, tags, untagged
-from outlast.clouds.aws.errors import Doc, Exists
+from outlast.clouds.aws.client import AwsClient, tags, untagged
+from outlast.clouds.aws.errors import AlreadyExists, Doc
 from outlast.clouds.cloud import Image
 from outlast.errors import BadRequest, CloudError, NotFound
 
@@ -27,8 +27,8 @@ DEFAULT, DEFAULT_GPU = "ubuntu-24.04", "nvidia-ubuntu-22.04"
 _READY_S_MAX = 1800.0
 
 
-class Images:
-    def __init__(self, client: Client) -> None:
+class AwsImages:
+    def __init__(self, client: AwsClient) -> None:
         self._client = client
 
     def describe(self, image: str, *, gpu: bool = False) -> Doc:
@@ -76,7 +76,7 @@ class Images:
             self._client.ec2(
                 "create_image", InstanceId=instance, Name=image, TagSpecifications=specification, **described
             )
-        except Exists:
+        except AlreadyExists:
             pass
         doc = self._ready(image)
         if untagged(doc.get("Tags")).get(TAG_ORIGIN) != instance:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
-from outlast.clouds.aws import table
+from outlast.clouds.aws import price_table
 from outlast.clouds.aws.client import tags, untagged
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.userdata import pack
@@ -138,7 +138,7 @@ def read(doc: Doc, volumes: Mapping[str, Doc]) -> Machine:
         why=_why(doc),
         image=known.get(TAG_IMAGE, str(doc.get("ImageId", ""))),
         disk_gb=size_gb,
-        disk_usd_per_hour=size_gb * table.GP3_USD_PER_GB_HOUR,
+        disk_usd_per_hour=size_gb * price_table.GP3_USD_PER_GB_HOUR,
     )
 
 

@@ -6,24 +6,24 @@ import difflib
 import threading
 from collections.abc import Iterable
 
-from outlast.clouds.aws import table
-from outlast.clouds.aws.client import Client
-from outlast.clouds.aws.prices import Prices
-from outlast.clouds.aws.table import Kind
-from outlast.clouds.cloud import Needs, Offer
+from outlast.clouds.aws import price_table
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.price_table import InstanceType
+from outlast.clouds.aws.prices import AwsPrices
+from outlast.clouds.cloud import Offer, Requirements
 from outlast.errors import BadRequest
 
 CLOUD = "aws"
 
 
-class Offers:
-    def __init__(self, client: Client, prices: Prices) -> None:
+class AwsOffers:
+    def __init__(self, client: AwsClient, prices: AwsPrices) -> None:
         self._client = client
         self._prices = prices
         self._lock = threading.Lock()
         self._zones: tuple[str, ...] = ()
         self._sold: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
-        self._kinds: dict[str, Kind] = dict(table.NAMED)
+        self._kinds: dict[str, InstanceType] = dict(price_table.NAMED)
 
     def zones(self) -> tuple[str, ...]:
         with self._lock:
@@ -33,10 +33,10 @@ class Offers:
                 self._zones = tuple(sorted(str(zone["ZoneName"]) for zone in found))
             return self._zones
 
-    def offers(self, needs: Needs) -> list[Offer]:
+    def offers(self, needs: Requirements) -> list[Offer]:
         """Every offer that fits, cheapest first; equal prices in the order of their names."""
         zones = self._chosen(needs)
-        fitting = [self.kind(needs.type)] if needs.type else [k for k in table.KINDS.values() if _fits(k, needs)]
+        fitting = [self.kind(needs.type)] if needs.type else [k for k in price_table.KINDS.values() if _fits(k, needs)]
         if not fitting:
             return []
         names = [kind.name for kind in fitting]
@@ -51,7 +51,7 @@ class Offers:
                     found.append(self._offer(kind, zone, needs.spot, price, on_demand))
         return sorted(found, key=lambda o: (o.price_usd_per_hour, o.on_demand_usd_per_hour, o.zone, o.type))
 
-    def _offer(self, kind: Kind, zone: str, spot: bool, price: float, on_demand: float) -> Offer:
+    def _offer(self, kind: InstanceType, zone: str, spot: bool, price: float, on_demand: float) -> Offer:
         return Offer(
             cloud=CLOUD,
             region=self._client.region,
@@ -66,7 +66,7 @@ class Offers:
             on_demand_usd_per_hour=on_demand,
         )
 
-    def kind(self, name: str) -> Kind:
+    def kind(self, name: str) -> InstanceType:
         """Any type that EC2 has. Raises BadRequest."""
         if name not in self._kinds:
             try:
@@ -80,7 +80,7 @@ class Offers:
             count = sum(int(card.get("Count", 0)) for card in cards)
             memory_gb = doc["MemoryInfo"]["SizeInMiB"] / 1024
             gpu = str(cards[0].get("Name", "")) if cards else ""
-            self._kinds[name] = Kind(name, float(doc["VCpuInfo"]["DefaultVCpus"]), memory_gb, 0.0, gpu, count)
+            self._kinds[name] = InstanceType(name, float(doc["VCpuInfo"]["DefaultVCpus"]), memory_gb, 0.0, gpu, count)
         return self._kinds[name]
 
     def _sold_where(self, types: list[str]) -> frozenset[tuple[str, str]]:
@@ -94,7 +94,7 @@ class Offers:
             self._sold[key] = frozenset((str(doc["InstanceType"]), str(doc["Location"])) for doc in docs)
         return self._sold[key]
 
-    def _chosen(self, needs: Needs) -> list[str]:
+    def _chosen(self, needs: Requirements) -> list[str]:
         zones = self.zones()
         for place in (*needs.zones, *needs.exclude_zones):
             if place not in zones and place != self._client.region:
@@ -112,7 +112,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
     return BadRequest(f"AWS has no {what} `{name}` here", hint=hint)
 
 
-def _fits(kind: Kind, needs: Needs) -> bool:
+def _fits(kind: InstanceType, needs: Requirements) -> bool:
     if kind.cpus not in needs.cpus or kind.memory_gb not in needs.memory_gb:
         return False
     if not needs.gpu and not needs.gpus:

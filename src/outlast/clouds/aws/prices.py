@@ -8,17 +8,17 @@ import threading
 import time
 from collections.abc import Iterable
 
-from outlast.clouds.aws import table
-from outlast.clouds.aws.client import Client
+from outlast.clouds.aws import price_table
+from outlast.clouds.aws.client import AwsClient
 from outlast.errors import CloudError
 
 _FRESH_S = 600.0
-BUILT_IN = f"built-in table of {table.DATE}, us-east-1"
+BUILT_IN = f"built-in table of {price_table.DATE}, us-east-1"
 ASKED = "AWS Pricing API"
 
 
-class Prices:
-    def __init__(self, client: Client) -> None:
+class AwsPrices:
+    def __init__(self, client: AwsClient) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._spot: dict[frozenset[str], tuple[float, dict[tuple[str, str], float]]] = {}
@@ -71,7 +71,7 @@ class Prices:
         return self._on_demand.get(type, (0.0, "nobody knows"))[1]
 
     def _ask(self, types: frozenset[str]) -> dict[str, tuple[float, str]]:
-        prices = {name: (table.NAMED[name].usd_per_hour, BUILT_IN) for name in types if name in table.NAMED}
+        prices = {name: (price_table.NAMED[name].usd_per_hour, BUILT_IN) for name in types if name in price_table.NAMED}
         fields = {
             "regionCode": self._client.region,
             "operatingSystem": "Linux",

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from outlast.clouds.aws.client import Client
+from outlast.clouds.aws.client import AwsClient
 from outlast.errors import BadRequest, NotFound
 
 PREFIX = "/outlast/secrets/"
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
 _BYTES_MAX = 8192
 
 
-def put(client: Client, name: str, values: Mapping[str, str]) -> None:
+def put(client: AwsClient, name: str, values: Mapping[str, str]) -> None:
     if not _NAME.fullmatch(name):
         raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
     text = json.dumps(dict(values))
@@ -25,7 +25,7 @@ def put(client: Client, name: str, values: Mapping[str, str]) -> None:
     client.call("ssm", "put_parameter", Name=PREFIX + name, Value=text, Type="SecureString", Overwrite=True, Tier=tier)
 
 
-def drop(client: Client, name: str) -> None:
+def drop(client: AwsClient, name: str) -> None:
     if not _NAME.fullmatch(name):
         return
     try:
@@ -34,7 +34,7 @@ def drop(client: Client, name: str) -> None:
         pass
 
 
-def read(client: Client, name: str) -> dict[str, str]:
+def read(client: AwsClient, name: str) -> dict[str, str]:
     """For whoever may read it. Raises NotFound, Denied."""
     if not _NAME.fullmatch(name):
         raise NotFound(f"`{name}` cannot name secrets")

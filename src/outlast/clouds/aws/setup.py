@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from outlast.clouds.aws import access
-from outlast.clouds.aws.client import Client
-from outlast.clouds.aws.errors import Doc, Exists
+from outlast.clouds.aws import ssh_access
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.errors import AlreadyExists, Doc
 from outlast.clouds.aws.secrets import PREFIX
 from outlast.errors import BadRequest, Denied, NotFound, OverQuota
 
@@ -30,7 +30,7 @@ _ENDS = (
 _ENDS_UNTAGGED = ("ec2:DeleteLaunchTemplate", "ec2:CancelSpotInstanceRequests")
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class SetupStep(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that an account needs: in words, as commands of `aws`, and how it is made."""
 
     what: str
@@ -38,30 +38,32 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     make: Callable[[], None]
 
 
-class Setup:
-    def __init__(self, client: Client, *, bucket: str = "") -> None:
+class AwsSetup:
+    def __init__(self, client: AwsClient, *, bucket: str = "") -> None:
         self.client = client
         self.account = str(client.call("sts", "get_caller_identity")["Account"])
         self.bucket = bucket or f"outlast-{self.account}-{client.region}"
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SetupStep]:
         """In the order in which they must be made."""
         links = tuple(f"aws iam create-service-linked-role --aws-service-name {name}" for name in _LINKED)
         return [
-            Part(what="a bucket for workspaces, closed to the public", commands=self._bucket(), make=self._make_bucket),
-            Part(what="Amazon's own roles for spot machines", commands=links, make=self._make_links),
+            SetupStep(
+                what="a bucket for workspaces, closed to the public", commands=self._bucket(), make=self._make_bucket
+            ),
+            SetupStep(what="Amazon's own roles for spot machines", commands=links, make=self._make_links),
             self._role(
                 MACHINE, "ec2", "the machines, which may use the bucket and read their secrets", self._machine()
             ),
             self._role(SUPERVISOR, "ec2", "the machine that supervises", self._supervisor()),
             self._role(FIS, "fis", "`outlast preempt`, which may interrupt spot machines", self._fis()),
-            Part(
+            SetupStep(
                 what="a security group for the machines, which admits nobody",
                 commands=(
-                    f"aws ec2 create-security-group --group-name {access.GROUP} --region {self.client.region}"
+                    f"aws ec2 create-security-group --group-name {ssh_access.GROUP} --region {self.client.region}"
                     " --description 'machines of outlast: ssh from whoever was admitted'",
                 ),
-                make=lambda: void(access.group(self.client)),
+                make=lambda: void(ssh_access.group(self.client)),
             ),
         ]
 
@@ -83,7 +85,7 @@ class Setup:
     def _make_bucket(self) -> None:
         taken = f"the bucket name `{self.bucket}` is taken by somebody else"
         try:
-            with contextlib.suppress(Exists):
+            with contextlib.suppress(AlreadyExists):
                 self.client.call("s3", "create_bucket", Bucket=self.bucket, **self._place())
             # A bucket of that name may be somebody else's: names are the whole world's.
             self.client.call("s3", "head_bucket", Bucket=self.bucket, ExpectedBucketOwner=self.account)
@@ -97,7 +99,7 @@ class Setup:
     def _make_links(self) -> None:
         for name in _LINKED:
             # It is there already: IAM calls that invalid input.
-            with contextlib.suppress(Exists, BadRequest):
+            with contextlib.suppress(AlreadyExists, BadRequest):
                 self.client.call("iam", "create_service_linked_role", AWSServiceName=name)
 
     def _objects(self) -> list[Doc]:
@@ -129,7 +131,7 @@ class Setup:
     def _fis(self) -> list[Doc]:
         return [_allow(["ec2:SendSpotInstanceInterruptions", "ec2:DescribeInstances"], ["*"])]
 
-    def _role(self, name: str, service: str, whose: str, statements: list[Doc]) -> Part:
+    def _role(self, name: str, service: str, whose: str, statements: list[Doc]) -> SetupStep:
         trust = {**_allow(["sts:AssumeRole"], []), "Principal": {"Service": f"{service}.amazonaws.com"}}
         trust.pop("Resource")
         trusting, allowing = (json.dumps({"Version": "2012-10-17", "Statement": s}) for s in ([trust], statements))
@@ -145,20 +147,20 @@ class Setup:
             ]
 
         def make() -> None:
-            with contextlib.suppress(Exists):
+            with contextlib.suppress(AlreadyExists):
                 self.client.call("iam", "create_role", RoleName=name, AssumeRolePolicyDocument=trusting)
             # Anew: that of an earlier outlast may lack a right, or have one too many.
             self.client.call("iam", "put_role_policy", RoleName=name, PolicyName=_POLICY, PolicyDocument=allowing)
             if service == "ec2":
                 self._make_profile(name)
 
-        return Part(what=f"a role for {whose}", commands=tuple(commands), make=make)
+        return SetupStep(what=f"a role for {whose}", commands=tuple(commands), make=make)
 
     def _make_profile(self, name: str) -> None:
-        with contextlib.suppress(Exists):
+        with contextlib.suppress(AlreadyExists):
             self.client.call("iam", "create_instance_profile", InstanceProfileName=name)
         # A profile has one role, and has it already.
-        with contextlib.suppress(Exists, OverQuota):
+        with contextlib.suppress(AlreadyExists, OverQuota):
             self.client.call("iam", "add_role_to_instance_profile", InstanceProfileName=name, RoleName=name)
 
 
@@ -193,7 +195,7 @@ _QUOTAS = (
 )
 
 
-def missing(client: Client, profiles: dict[str, str]) -> list[tuple[str, str]]:
+def missing(client: AwsClient, profiles: dict[str, str]) -> list[tuple[str, str]]:
     """What is missing, each with how to get it. Raises a CloudError when not even that can be found out."""
     client.call("sts", "get_caller_identity")
     found: list[tuple[str, str]] = []
@@ -215,7 +217,7 @@ def missing(client: Client, profiles: dict[str, str]) -> list[tuple[str, str]]:
     return found
 
 
-def tight(client: Client) -> list[tuple[str, str]]:
+def tight(client: AwsClient) -> list[tuple[str, str]]:
     """Quotas that let no machine through, in plain words."""
     found = []
     for code, what in _QUOTAS:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from outlast.clouds.aws import doors
-from outlast.clouds.aws.client import Client
-from outlast.clouds.aws.errors import Doc, Exists
+from outlast.clouds.aws import security_groups
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.errors import AlreadyExists, Doc
 from outlast.clouds.aws.machines import check_name
-from outlast.clouds.stores import StoreState, Volume
+from outlast.clouds.resources import ResourceState, Volume
 from outlast.errors import BadRequest, CloudUnreachable, NotFound
 
 CLOUD = "aws"
@@ -22,27 +22,29 @@ _SIZE_TAG = "outlast-size-gb"
 # The list price in us-east-1, of what is in it.
 _USD_PER_GB_MONTH = 0.30
 _OPTIONS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport"
-_STATES: Mapping[str, StoreState] = {"creating": "making", "available": "ready", "deleting": "deleting"}
+_STATES: Mapping[str, ResourceState] = {"creating": "creating", "available": "ready", "deleting": "deleting"}
 _PAUSE_S, _S_MAX = 2.0, 600.0
 
 
 class AwsVolumes:
     """One region's. Any number of processes may use it at once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AwsClient) -> None:
         self.client = client
 
     def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         check_name(name)
         subnets = self._subnets(zone)
         tags = {"Name": name, **(labels or {}), _SIZE_TAG: f"{size_gb:g}"}
-        with suppress(Exists):  # an answer was lost, or its maker was cut short
+        with suppress(AlreadyExists):  # an answer was lost, or its maker was cut short
             self.client.call("efs", "create_file_system", CreationToken=name, Encrypted=True, Tags=_tags(tags))
         self._wait(lambda: self._doc(name)["LifeCycleState"] == "available", name)
         id = self._doc(name)["FileSystemId"]
-        group = doors.door(self.client, _GROUP, port=_PORT, note="volumes of outlast: machines mount them")
+        group = security_groups.security_group(
+            self.client, _GROUP, port=_PORT, note="volumes of outlast: machines mount them"
+        )
         for subnet in subnets:
-            with suppress(Exists):
+            with suppress(AlreadyExists):
                 self.client.call("efs", "create_mount_target", FileSystemId=id, SubnetId=subnet, SecurityGroups=[group])
         self._wait(lambda: all(one["LifeCycleState"] == "available" for one in self._targets(id)), name)
         return self.find(name)
@@ -78,7 +80,7 @@ class AwsVolumes:
             self.client.call("efs", "delete_file_system", FileSystemId=id)
         if not any(volume.name != name for volume in self.every()):
             with suppress(BadRequest):  # somebody else's mount target is still at it
-                doors.remove(self.client, _GROUP)
+                security_groups.remove(self.client, _GROUP)
 
     def _doc(self, name: str) -> Doc:
         found = self.client.call("efs", "describe_file_systems", CreationToken=name)["FileSystems"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from outlast.clouds.cloud import Offer
-from outlast.clouds.gcp.client import Client, last
+from outlast.clouds.gcp.client import GcpClient, last
 from outlast.clouds.gcp.errors import Doc
 from outlast.errors import CloudError, CloudUnreachable, Throttled
 
@@ -35,7 +35,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 class Adviser:
     """Remembers what it was told for some minutes. May be used from many threads at once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: GcpClient) -> None:
         self._client = client
         self._lock = threading.Lock()
         # Region and types → until when it is remembered, and what was said.

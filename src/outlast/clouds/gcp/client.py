@@ -43,23 +43,23 @@ SERVICES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ApiAnswer:
     """A body, and the server's own time."""
 
     doc: Doc
     at: float
 
 
-def request_id(*words: str) -> str:
+def request_id(*argv: str) -> str:
     """Derived, never drawn: who repeats a request whose answer was lost sends the same."""
-    return str(uuid.uuid5(_NAMES, "/".join(words)))
+    return str(uuid.uuid5(_NAMES, "/".join(argv)))
 
 
 # So many failures of one and the same request are gone through to reach a new one.
 _REMEMBERED_MAX = 10
 
 
-class Client:
+class GcpClient:
     """One project. May be used from many threads at once."""
 
     def __init__(self, project: str = "", *, environment: Mapping[str, str] | None = None) -> None:
@@ -147,7 +147,7 @@ class Client:
         query: Mapping[str, object] | None = None,
         body: object = None,
         read_s: float = _READ_S,
-    ) -> Answer:
+    ) -> ApiAnswer:
         """One request. Raises a CloudError."""
         url = self.address(service) + quote(path, safe="/:@")
         if query:
@@ -158,7 +158,7 @@ class Client:
         doc = _parsed(answer.data)
         if answer.status >= 300:
             raise of_answer(answer.status, doc, _what(method, path))
-        return Answer(doc=doc if isinstance(doc, dict) else {}, at=_date(answer.headers.get("Date", "")))
+        return ApiAnswer(doc=doc if isinstance(doc, dict) else {}, at=_date(answer.headers.get("Date", "")))
 
     def _send(self, method: str, url: str, body: object, token: str, read_s: float) -> Any:
         from urllib3 import Timeout
@@ -201,14 +201,14 @@ class Client:
 
     def compute(
         self, method: str, below: str, *, query: Mapping[str, object] | None = None, body: object = None
-    ) -> Answer:
+    ) -> ApiAnswer:
         """A request about something of this project; `below` is the path below it."""
         return self.call("compute", method, self.below(below), query=query, body=body)
 
     def below(self, path: str) -> str:
         return f"projects/{self.project}/{path}".rstrip("/")
 
-    def pages(self, below: str, *, query: Mapping[str, object], project: str = "") -> Iterator[Answer]:
+    def pages(self, below: str, *, query: Mapping[str, object], project: str = "") -> Iterator[ApiAnswer]:
         """A list, page by page."""
         token = ""
         path = f"projects/{project}/{below}" if project else self.below(below)

@@ -7,16 +7,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from outlast.clouds.cloud import LABEL_RUN, Access, Boot, Image, Machine, Needs, Offer
-from outlast.clouds.gallery import Gallery
-from outlast.clouds.gcp import access, machines, secrets
+from outlast.clouds.cloud import LABEL_RUN, Boot, Image, Machine, Offer, Requirements, SshAccess
 from outlast.clouds.gcp import labels as label
-from outlast.clouds.gcp.client import Client, check_name, last
+from outlast.clouds.gcp import machines, secrets, ssh_access
+from outlast.clouds.gcp.client import GcpClient, check_name, last
 from outlast.clouds.gcp.errors import AlreadyExists, Doc, NotReady, no_type_here
-from outlast.clouds.gcp.fleet import Fleet
-from outlast.clouds.gcp.images import Images
-from outlast.clouds.gcp.offers import CLOUD, Offers
+from outlast.clouds.gcp.images import GcpImages
+from outlast.clouds.gcp.instances import Instances
+from outlast.clouds.gcp.offers import CLOUD, GcpOffers
 from outlast.clouds.gcp.prices import PriceBook
+from outlast.clouds.image_store import ImageStore
 from outlast.errors import BadRequest, NoCapacity, NotFound
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ STOP = "`outlast machine stop`"
 _SERIAL_PAGES_MAX = 64
 
 
-class GcpCloud(Gallery):
+class GcpCloud(ImageStore):
     """One project. Any number of processes may use it at once."""
 
     name = CLOUD
-    pictures: Images
+    pictures: GcpImages
 
-    def __init__(self, project: str = "", *, client: Client | None = None, prices: PriceBook | None = None) -> None:
-        self.client = client or Client(project)
-        self.catalogue = Offers(self.client, prices or PriceBook())
-        self.pictures = Images(self.client)
-        self.fleet = Fleet(self.client, self._price)
+    def __init__(self, project: str = "", *, client: GcpClient | None = None, prices: PriceBook | None = None) -> None:
+        self.client = client or GcpClient(project)
+        self.catalogue = GcpOffers(self.client, prices or PriceBook())
+        self.pictures = GcpImages(self.client)
+        self.fleet = Instances(self.client, self._price)
 
     @property
     def account(self) -> str:
@@ -76,7 +76,7 @@ class GcpCloud(Gallery):
 
     # What there is
 
-    def offers(self, needs: Needs) -> Sequence[Offer]:
+    def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
             self._link(needs.image)
         return self.catalogue.offers(needs)
@@ -110,7 +110,7 @@ class GcpCloud(Gallery):
             raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
         image = self._link(boot.image)
         account = self.supervisor_account if boot.rights == "supervisor" else self.account
-        user = access.login_name(self.client)
+        user = ssh_access.login_name(self.client)
         body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
         try:
             # In another zone, as well: to Google that would be another machine.
@@ -220,18 +220,18 @@ class GcpCloud(Gallery):
 
     # Work by hand
 
-    def access(self, name: str) -> Access:
+    def access(self, name: str) -> SshAccess:
         doc, at = self.fleet.find(name)
         machine = machines.read(doc, seen_at=at, price_usd_per_hour=0.0)
         if machine.status != "running":
             raise BadRequest(f"machine `{name}` is {machine.status}", hint="start it, and try again")
-        return access.access(self.client, doc, machine.address)
+        return ssh_access.access(self.client, doc, machine.address)
 
     def admit(self, name: str, ssh_key: str) -> None:
         line = ssh_key.strip()
         if "\n" in line or len(line.split()) < 2 or "\0" in line:
             raise BadRequest("this is no public ssh key", hint="it is one line, as in `id_ed25519.pub`")
-        told = f"{access.login_name(self.client)}:{line}"
+        told = f"{ssh_access.login_name(self.client)}:{line}"
 
         def added(before: Mapping[str, str]) -> dict[str, str]:
             lines = [one for one in before.get("ssh-keys", "").splitlines() if one.strip()]
@@ -259,7 +259,7 @@ class GcpCloud(Gallery):
             self.client.change("POST", path, key=f"resize/{doc['id']}/{size}", body={"sizeGb": size})
 
     def _retype(self, doc: Doc, machine: Machine, type: str) -> None:
-        wanted = self.catalogue.offers(Needs(type=type, zones=(machine.zone,), spot=machine.spot))
+        wanted = self.catalogue.offers(Requirements(type=type, zones=(machine.zone,), spot=machine.spot))
         if not wanted:
             raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
         body = {"machineType": f"zones/{machine.zone}/machineTypes/{type}"}

@@ -14,19 +14,19 @@ from datetime import datetime
 
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import secrets
-from outlast.clouds.gcp.client import Client, check_name
+from outlast.clouds.gcp.client import GcpClient, check_name
 from outlast.clouds.gcp.errors import AlreadyExists, Doc, Stale
 from outlast.clouds.gcp.operations import sql_done
-from outlast.clouds.stores import HOURS_PER_MONTH, Backup, Database, DatabaseWish, Engine, StoreState
+from outlast.clouds.resources import HOURS_PER_MONTH, Backup, Database, DatabaseRequest, Engine, ResourceState
 from outlast.errors import BadRequest, CloudUnreachable, NotFound
 
 CLOUD = "gcp"
 _SERVICE, _REGION, _TIER = "sqladmin", "us-central1", "db-f1-micro"
 _VERSIONS: Mapping[Engine, str] = {"mysql": "MYSQL_8_0", "postgres": "POSTGRES_16"}
 _PORTS: Mapping[Engine, int] = {"mysql": 3306, "postgres": 5432}
-_STATES: Mapping[str, StoreState] = {
+_STATES: Mapping[str, ResourceState] = {
     "RUNNABLE": "ready",
-    "PENDING_CREATE": "making",
+    "PENDING_CREATE": "creating",
     "PENDING_DELETE": "deleting",
     "STOPPED": "stopped",
     "SUSPENDED": "stopped",
@@ -42,38 +42,38 @@ _WHO_AM_I = "https://checkip.amazonaws.com"
 class GcpDatabases:
     """One project's. Any number of processes may use it at once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: GcpClient) -> None:
         self.client = client
 
-    def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
+    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         check_name(name, "database")
         with suppress(AlreadyExists, Stale):  # an answer was lost, or its maker was cut short
-            self._do("POST", "", name, body=self._body(name, wish))
+            self._do("POST", "", name, body=self._body(name, request))
         here = self._doc(name)
-        if here.get("settings", {}).get("userLabels", {}) != label.encode_all(wish.labels):
+        if here.get("settings", {}).get("userLabels", {}) != label.encode_all(request.labels):
             raise BadRequest(f"there is a Cloud SQL instance `{name}` already, and it is not this one's")
         with suppress(AlreadyExists, Stale):
-            body = {"name": wish.database, "project": self.client.project, "instance": name}
+            body = {"name": request.database, "project": self.client.project, "instance": name}
             self._do("POST", f"/{name}/databases", name, body=body)
-        user = {"name": wish.user, "password": password, **({"host": "%"} if wish.engine == "mysql" else {})}
+        user = {"name": request.user, "password": password, **({"host": "%"} if request.engine == "mysql" else {})}
         known = self._ask("GET", f"/{name}/users").get("items", [])
-        if any(one.get("name") == wish.user for one in known):
-            query = {"name": wish.user, **({"host": "%"} if wish.engine == "mysql" else {})}
+        if any(one.get("name") == request.user for one in known):
+            query = {"name": request.user, **({"host": "%"} if request.engine == "mysql" else {})}
             self._do("PUT", f"/{name}/users", name, body=user, query=query)
         else:
             self._do("POST", f"/{name}/users", name, body=user)
         return self.find(name)
 
-    def _body(self, name: str, wish: DatabaseWish) -> Doc:
-        zone = wish.zone if wish.zone.count("-") == 2 else ""
-        region = wish.zone.rpartition("-")[0] if zone else wish.zone or _REGION
-        _price(wish.type or _TIER, wish.size_gb)
+    def _body(self, name: str, request: DatabaseRequest) -> Doc:
+        zone = request.zone if request.zone.count("-") == 2 else ""
+        region = request.zone.rpartition("-")[0] if zone else request.zone or _REGION
+        _price(request.type or _TIER, request.size_gb)
         network = f"projects/{self.client.project}/global/networks/default"
         settings: Doc = {
-            "tier": wish.type or _TIER,
+            "tier": request.type or _TIER,
             "edition": "ENTERPRISE",
-            "dataDiskSizeGb": str(max(_LEAST_DISK_GB, round(wish.size_gb))),
-            "userLabels": label.encode_all(wish.labels),
+            "dataDiskSizeGb": str(max(_LEAST_DISK_GB, round(request.size_gb))),
+            "userLabels": label.encode_all(request.labels),
             "backupConfiguration": {"enabled": True},
             "ipConfiguration": {
                 "ipv4Enabled": True,
@@ -83,7 +83,7 @@ class GcpDatabases:
             },
             **({"locationPreference": {"zone": zone}} if zone else {}),
         }
-        return {"name": name, "region": region, "databaseVersion": _VERSIONS[wish.engine], "settings": settings}
+        return {"name": name, "region": region, "databaseVersion": _VERSIONS[request.engine], "settings": settings}
 
     def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         wanted = label.encode_all(labels or {})
@@ -124,7 +124,7 @@ class GcpDatabases:
             Backup(
                 id=str(run["id"]),
                 created_at=_time(str(run.get("endTime") or run.get("enqueuedTime", ""))),
-                state="ready" if run.get("status") == "SUCCESSFUL" else "making",
+                state="ready" if run.get("status") == "SUCCESSFUL" else "creating",
             )
             for run in runs
         ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from outlast.clouds.cloud import Image
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import machines
-from outlast.clouds.gcp.client import Client, check_name, last
+from outlast.clouds.gcp.client import GcpClient, check_name, last
 from outlast.clouds.gcp.errors import AlreadyExists, Doc, Stale
 from outlast.clouds.gcp.offers import CLOUD
 from outlast.errors import BadRequest, NotFound
@@ -22,8 +22,8 @@ _ROLE = "roles/compute.imageUser"
 _TRIES = 4
 
 
-class Images:
-    def __init__(self, client: Client) -> None:
+class GcpImages:
+    def __init__(self, client: GcpClient) -> None:
         self._client = client
 
     def every(self) -> list[Image]:

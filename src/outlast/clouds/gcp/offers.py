@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from outlast.clouds.cloud import Needs, Offer
+from outlast.clouds.cloud import Offer, Requirements
 from outlast.clouds.gcp.advice import Adviser
-from outlast.clouds.gcp.client import Client, last
+from outlast.clouds.gcp.client import GcpClient, last
 from outlast.clouds.gcp.prices import PriceBook, series_of
-from outlast.clouds.local import google
+from outlast.clouds.local import google_types
 from outlast.errors import BadRequest
 
 CLOUD = "gcp"
@@ -53,7 +53,7 @@ _CUSTOM_CPUS_MAX = {"e2": 32, "n1": 96, "n2": 128, "n2d": 96}
 _ARM = ("t2a", "c4a", "n4a")
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
     """A machine type, with the GPUs that are built in or attached to it."""
 
     type: str
@@ -68,10 +68,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return next((name for name, link in GPUS.items() if link == self.accelerator), self.accelerator)
 
 
-class Offers:
+class GcpOffers:
     """The catalogue of one project. What was asked of Google is remembered for an hour."""
 
-    def __init__(self, client: Client, prices: PriceBook) -> None:
+    def __init__(self, client: GcpClient, prices: PriceBook) -> None:
         self._client = client
         self.prices = prices
         self.adviser = Adviser(client)
@@ -79,9 +79,9 @@ class Offers:
         self._zones: tuple[float, frozenset[str]] = (0.0, frozenset())
         # Type or accelerator → when it was asked for, and the zones that have it.
         self._places: dict[str, tuple[float, frozenset[str]]] = {}
-        self._foreign: dict[str, Kind] = {}
+        self._foreign: dict[str, MachineKind] = {}
 
-    def offers(self, needs: Needs) -> list[Offer]:
+    def offers(self, needs: Requirements) -> list[Offer]:
         """Every offer that fits, cheapest first; equal prices as Google advises, else in the order of their names."""
         zones = self._wanted_zones(needs)
         self.prices.look_up(self._client)
@@ -92,8 +92,8 @@ class Offers:
         ]
         return self.adviser.ordered(sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type)))
 
-    def offer(self, kind: Kind, zone: str, *, spot: bool) -> Offer:
-        region = google.region_of(zone)
+    def offer(self, kind: MachineKind, zone: str, *, spot: bool) -> Offer:
+        region = google_types.region_of(zone)
         both = [self._price(kind, region, spot=one) for one in (False, True)]
         return Offer(
             cloud=CLOUD,
@@ -111,14 +111,14 @@ class Offers:
 
     def price(self, type: str, zone: str, *, accelerator: str, count: int, spot: bool) -> float:
         """What a machine costs that nobody of ours launched."""
-        known = google.machine_type(type) or self._foreign.get(type)
+        known = google_types.machine_type(type) or self._foreign.get(type)
         if known is None:
             return 0.0
-        memory_gb = known.memory_mb / 1024 if isinstance(known, google.GoogleType) else known.memory_gb
-        kind = Kind(type=type, cpus=known.cpus, memory_gb=memory_gb, accelerator=accelerator, count=count)
-        return self._price(kind, google.region_of(zone), spot=spot)
+        memory_gb = known.memory_mb / 1024 if isinstance(known, google_types.GoogleType) else known.memory_gb
+        kind = MachineKind(type=type, cpus=known.cpus, memory_gb=memory_gb, accelerator=accelerator, count=count)
+        return self._price(kind, google_types.region_of(zone), spot=spot)
 
-    def _price(self, kind: Kind, region: str, *, spot: bool) -> float:
+    def _price(self, kind: MachineKind, region: str, *, spot: bool) -> float:
         return self.prices.usd_per_hour(
             kind.type,
             region,
@@ -131,7 +131,7 @@ class Offers:
 
     # Types
 
-    def _kinds(self, needs: Needs) -> list[Kind]:
+    def _kinds(self, needs: Requirements) -> list[MachineKind]:
         if needs.type:
             return self._named(needs)
         fitting = [kind for kind in _every_kind(_accelerator(needs)) if _fits(kind, needs)]
@@ -142,14 +142,14 @@ class Offers:
         priced.sort(key=lambda one: (one[0], one[1].type))
         return [kind for price, kind in priced[:_KINDS_MAX] if price <= priced[0][0] * _DEARER_MAX]
 
-    def _named(self, needs: Needs) -> list[Kind]:
+    def _named(self, needs: Requirements) -> list[MachineKind]:
         """The type of that name; one that we never heard of is looked for at Google."""
-        if (known := google.machine_type(needs.type)) is not None:
+        if (known := google_types.machine_type(needs.type)) is not None:
             kind = _kind(known)
         else:
             self._find([needs.type])
             if needs.type not in self._foreign:
-                raise _unknown("machine type", needs.type, google.TYPES)
+                raise _unknown("machine type", needs.type, google_types.TYPES)
             kind = self._foreign[needs.type]
         accelerator = _accelerator(needs)
         if accelerator and not kind.accelerator and series_of(kind.type) == "n1":
@@ -158,15 +158,15 @@ class Offers:
 
     # Zones
 
-    def _wanted_zones(self, needs: Needs) -> frozenset[str]:
+    def _wanted_zones(self, needs: Requirements) -> frozenset[str]:
         zones = self.zones()
-        regions = {google.region_of(zone) for zone in zones}
+        regions = {google_types.region_of(zone) for zone in zones}
         for place in (*needs.zones, *needs.exclude_zones):
             if place not in zones and place not in regions:
                 raise _unknown("zone", place, (*zones, *regions))
 
         def wanted(zone: str) -> bool:
-            names = {zone, google.region_of(zone)}
+            names = {zone, google_types.region_of(zone)}
             return (not needs.zones or bool(names & set(needs.zones))) and not names & set(needs.exclude_zones)
 
         return frozenset(filter(wanted, zones))
@@ -181,7 +181,7 @@ class Offers:
                 self._zones = (time.monotonic(), known)
             return known
 
-    def _having(self, kind: Kind) -> frozenset[str]:
+    def _having(self, kind: MachineKind) -> frozenset[str]:
         zones = self._places[place_of(kind)][1]
         return zones & self._places[kind.accelerator][1] if kind.attached else zones
 
@@ -214,15 +214,15 @@ class Offers:
         return found
 
 
-def place_of(kind: Kind) -> str:
+def place_of(kind: MachineKind) -> str:
     """The type that is looked for to know where this one is: custom types are where their series is."""
     if "custom" not in kind.type:
         return kind.type
     return f"{series_of(kind.type)}-standard-4"
 
 
-def _kind(known: google.GoogleType) -> Kind:
-    return Kind(
+def _kind(known: google_types.GoogleType) -> MachineKind:
+    return MachineKind(
         type=known.name,
         cpus=float(known.cpus),
         memory_gb=known.memory_mb / 1024,
@@ -231,10 +231,10 @@ def _kind(known: google.GoogleType) -> Kind:
     )
 
 
-def _foreign(item: dict[str, Any]) -> Kind:
+def _foreign(item: dict[str, Any]) -> MachineKind:
     """A type as Google describes it: newer ones than we know work as well."""
     gpu = (item.get("accelerators") or [{}])[0]
-    return Kind(
+    return MachineKind(
         type=str(item["name"]),
         cpus=float(item.get("guestCpus", 0)),
         memory_gb=float(item.get("memoryMb", 0)) / 1024,
@@ -243,7 +243,7 @@ def _foreign(item: dict[str, Any]) -> Kind:
     )
 
 
-def _accelerator(needs: Needs) -> str:
+def _accelerator(needs: Requirements) -> str:
     """What Google calls the GPU that is asked for. Raises BadRequest."""
     if not needs.gpu:
         return ""
@@ -255,8 +255,8 @@ def _accelerator(needs: Needs) -> str:
     raise _unknown("GPU", needs.gpu, GPUS)
 
 
-def _every_kind(accelerator: str) -> Iterator[Kind]:
-    for known in google.TYPES.values():
+def _every_kind(accelerator: str) -> Iterator[MachineKind]:
+    for known in google_types.TYPES.values():
         series = series_of(known.name)
         if known.shared or series in _ARM:
             continue
@@ -267,7 +267,7 @@ def _every_kind(accelerator: str) -> Iterator[Kind]:
                     yield msgspec.structs.replace(_kind(known), accelerator=accelerator, count=count, attached=True)
 
 
-def _fits(kind: Kind, needs: Needs) -> bool:
+def _fits(kind: MachineKind, needs: Requirements) -> bool:
     if kind.cpus not in needs.cpus or kind.memory_gb not in needs.memory_gb:
         return False
     if not needs.gpu and not needs.gpus:
@@ -276,7 +276,7 @@ def _fits(kind: Kind, needs: Needs) -> bool:
     return right_gpu and needs.gpus in (0, kind.count)
 
 
-def _custom(needs: Needs) -> Iterator[Kind]:
+def _custom(needs: Requirements) -> Iterator[MachineKind]:
     """Machines made to measure, where no other fits: the least that was asked for."""
     for series, (least, most) in _CUSTOM.items():
         cpus = max(2, 2 * math.ceil(max(needs.cpus.low, 1) / 2))
@@ -285,8 +285,8 @@ def _custom(needs: Needs) -> Iterator[Kind]:
         memory_gb = math.ceil(max(needs.memory_gb.low, least * cpus) * 4) / 4
         # The first series has no name of its own in there.
         name = f"{series}-custom".removeprefix("n1-") + f"-{cpus}-{int(memory_gb * 1024)}"
-        kind = Kind(type=name, cpus=float(cpus), memory_gb=memory_gb)
-        if cpus <= _CUSTOM_CPUS_MAX[series] and _fits(kind, needs) and google.machine_type(kind.type):
+        kind = MachineKind(type=name, cpus=float(cpus), memory_gb=memory_gb)
+        if cpus <= _CUSTOM_CPUS_MAX[series] and _fits(kind, needs) and google_types.machine_type(kind.type):
             yield kind
 
 

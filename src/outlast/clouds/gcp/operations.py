@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from outlast.clouds.gcp.client import Client
+from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.errors import Doc, of_answer, of_operation
 from outlast.errors import CloudUnreachable
 
 _PAUSE_S, _S_MAX = 3.0, 1800.0
 
 
-def file_done(client: Client, operation: Doc, what: str) -> Doc:
+def file_done(client: GcpClient, operation: Doc, what: str) -> Doc:
     """What a Filestore operation ended with. Raises what it ended in."""
     give_up_at = time.monotonic() + _S_MAX
     while not operation.get("done"):
@@ -24,7 +24,7 @@ def file_done(client: Client, operation: Doc, what: str) -> Doc:
     return found if isinstance(found, dict) else {}
 
 
-def sql_done(client: Client, operation: Doc, what: str) -> Doc:
+def sql_done(client: GcpClient, operation: Doc, what: str) -> Doc:
     """A Cloud SQL operation when it is over. Raises what it ended in."""
     give_up_at = time.monotonic() + _S_MAX
     while operation.get("status") != "DONE":

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.clouds.gcp.client import Client
+from outlast import private
+from outlast.clouds.gcp.client import GcpClient
 from outlast.errors import CloudError
 
 # When the tables below were written.
@@ -110,7 +111,7 @@ class PriceBook:
         age_h = max(0.0, time.time() - self._rates.fetched_at) / 3600
         return f"Google's billing catalogue, fetched {age_h:.0f} h ago"
 
-    def look_up(self, client: Client) -> None:
+    def look_up(self, client: GcpClient) -> None:
         """Once a process; what is on disk is good for a week."""
         if self._looked:
             return
@@ -135,7 +136,7 @@ class PriceBook:
 
     def _store(self, rates: Rates) -> None:
         try:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            os.makedirs(os.path.dirname(private.prepare(self._path)), mode=0o700, exist_ok=True)
             draft = f"{self._path}.{os.getpid()}"
             with open(draft, "wb") as file:
                 file.write(msgspec.json.encode(rates))
@@ -178,7 +179,7 @@ def _key(region: str, series: str, part: str, spot: bool) -> str:
     return f"{region}/{series}/{part}/{'spot' if spot else 'on-demand'}"
 
 
-def _skus(client: Client) -> Iterable[dict[str, Any]]:
+def _skus(client: GcpClient) -> Iterable[dict[str, Any]]:
     token = ""
     while True:
         query = {"pageSize": 5000, "currencyCode": "USD", "fields": _MASK, **({"pageToken": token} if token else {})}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.clouds.gcp.client import Client, last
+from outlast.clouds.gcp.client import GcpClient, last
 
 # Quota → what it limits. Of regions, those that new projects begin with at zero are not told: only what is in use.
 _METRICS = {
@@ -18,7 +18,7 @@ _ASK = "ask for more at https://console.cloud.google.com/iam-admin/quotas"
 _NEAR = 0.9
 
 
-def tight(client: Client) -> list[tuple[str, str]]:
+def tight(client: GcpClient) -> list[tuple[str, str]]:
     """Quotas that are nearly used up, in words. Two requests. Raises a CloudError."""
     project = client.compute("GET", "", query={"fields": "quotas(metric,limit,usage)"}).doc
     found = _tight(project.get("quotas", []), "the project")

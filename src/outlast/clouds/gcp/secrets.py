@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from outlast.clouds.gcp.client import Client
+from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.errors import AlreadyExists, Stale
 from outlast.errors import BadRequest, NotFound
 
@@ -17,7 +17,7 @@ _ROLE = "roles/secretmanager.secretAccessor"
 _SERVICE = "secretmanager"
 
 
-def put(client: Client, name: str, values: Mapping[str, str], *, accounts: Sequence[str]) -> None:
+def put(client: GcpClient, name: str, values: Mapping[str, str], *, accounts: Sequence[str]) -> None:
     """Replaces: readers take the newest version, and those before it are destroyed."""
     path = _path(client, name)
     body = {"replication": {"automatic": {}}, "labels": {"outlast": "run"}}
@@ -38,13 +38,13 @@ def put(client: Client, name: str, values: Mapping[str, str], *, accounts: Seque
             client.call(_SERVICE, "POST", f"{path}/versions/{number}:destroy", body={})
 
 
-def drop(client: Client, name: str) -> None:
+def drop(client: GcpClient, name: str) -> None:
     if _NAME.fullmatch(name):
         with contextlib.suppress(NotFound):
             client.call(_SERVICE, "DELETE", _path(client, name))
 
 
-def _path(client: Client, name: str) -> str:
+def _path(client: GcpClient, name: str) -> str:
     return f"v1/projects/{client.project}/secrets/{name}"
 
 
@@ -54,7 +54,7 @@ def _checked(name: str) -> str:
     return name
 
 
-def read(client: Client, name: str) -> dict[str, str]:
+def read(client: GcpClient, name: str) -> dict[str, str]:
     """The newest version, for whoever may read it. Raises NotFound, Denied."""
     doc = client.call(_SERVICE, "GET", f"{_path(client, _checked(name))}/versions/latest:access").doc
     values = json.loads(base64.b64decode(doc["payload"]["data"]))

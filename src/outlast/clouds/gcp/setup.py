@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.clouds.gcp.client import Client
+from outlast.clouds.gcp.client import GcpClient
 from outlast.clouds.gcp.errors import AlreadyExists, Doc, Stale
 from outlast.errors import CloudError, Denied, NotFound
 
@@ -28,7 +28,7 @@ _BUCKET_ROLE = "roles/storage.objectUser"
 _ACT_AS = "roles/iam.serviceAccountUser"
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who is no person: a name, and a role of its own that allows no more than it does."""
 
     name: str
@@ -38,7 +38,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     permissions: tuple[str, ...]
 
 
-MACHINE = Account(
+MACHINE = ServiceAccount(
     name="outlast-machine",
     what="the machines",
     role="outlastMachine",
@@ -46,7 +46,7 @@ MACHINE = Account(
     allows="a machine to delete itself, and nothing else",
     permissions=("compute.instances.delete", "compute.disks.delete"),
 )
-SUPERVISOR = Account(
+SUPERVISOR = ServiceAccount(
     name="outlast-supervisor",
     what="the machine that supervises",
     role="outlastSupervisor",
@@ -78,7 +78,7 @@ PERMISSIONS = {
 _TRIES = 5
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class SetupStep(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a project needs: in words, as a command of gcloud, and how it is made."""
 
     what: str
@@ -86,28 +86,28 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     make: Callable[[], None]
 
 
-class Setup:
-    def __init__(self, client: Client, *, bucket: str = "", location: str = "us", only: str = "") -> None:
+class GcpSetup:
+    def __init__(self, client: GcpClient, *, bucket: str = "", location: str = "us", only: str = "") -> None:
         """`only`: how the names end of the machines that a machine may delete; without it, any of the project."""
         self.client = client
         self.only = only
         self.bucket = bucket or f"{client.project}-outlast"
         self.location = location
 
-    def email(self, account: Account) -> str:
+    def email(self, account: ServiceAccount) -> str:
         return f"{account.name}@{self.client.project}.iam.gserviceaccount.com"
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SetupStep]:
         """In the order in which they must be made."""
         project = self.client.project
         machine, supervisor = self.email(MACHINE), f"serviceAccount:{self.email(SUPERVISOR)}"
         return [
-            Part(
+            SetupStep(
                 what="the APIs that outlast speaks to",
                 command=f"gcloud services enable {' '.join(APIS)} --project={project}",
                 make=self._enable,
             ),
-            Part(
+            SetupStep(
                 what="a bucket for workspaces, closed to the public",
                 command=f"gcloud storage buckets create gs://{self.bucket} --location={self.location}"
                 f" --uniform-bucket-level-access --public-access-prevention --project={project}",
@@ -115,7 +115,7 @@ class Setup:
             ),
             *self._parts_of(MACHINE),
             *self._parts_of(SUPERVISOR),
-            Part(
+            SetupStep(
                 what="that the one that supervises may make machines that are the other, and nobody else",
                 command=f"gcloud iam service-accounts add-iam-policy-binding {machine} --member={supervisor}"
                 f" --role={_ACT_AS} --project={project}",
@@ -123,27 +123,27 @@ class Setup:
             ),
         ]
 
-    def _parts_of(self, account: Account) -> list[Part]:
+    def _parts_of(self, account: ServiceAccount) -> list[SetupStep]:
         project, member = self.client.project, f"--member=serviceAccount:{self.email(account)}"
         return [
-            Part(
+            SetupStep(
                 what=f"an account for {account.what}",
                 command=f"gcloud iam service-accounts create {account.name} --project={project}",
                 make=lambda: self._make_account(account),
             ),
-            Part(
+            SetupStep(
                 what=f"a role that allows {account.allows}",
                 command=f"gcloud iam roles create {account.role} --permissions={','.join(account.permissions)}"
                 f" --project={project}",
                 make=lambda: self._make_role(account),
             ),
-            Part(
+            SetupStep(
                 what="that role for the account",
                 command=f"gcloud projects add-iam-policy-binding {project} {member}"
                 f" --role=projects/{project}/roles/{account.role} --condition={self._condition_words(account)}",
                 make=lambda: self._bind_role(account),
             ),
-            Part(
+            SetupStep(
                 what="the objects of the bucket for the account",
                 command=f"gcloud storage buckets add-iam-policy-binding gs://{self.bucket} {member}"
                 f" --role={_BUCKET_ROLE}",
@@ -167,12 +167,12 @@ class Setup:
             why = f"the bucket name `{self.bucket}` is taken by somebody else"
             raise Denied(why, hint="choose another with --bucket") from problem
 
-    def _make_account(self, account: Account) -> None:
+    def _make_account(self, account: ServiceAccount) -> None:
         body = {"accountId": account.name, "serviceAccount": {"displayName": f"outlast: {account.what}"}}
         with contextlib.suppress(AlreadyExists):
             self.client.call("iam", "POST", f"v1/projects/{self.client.project}/serviceAccounts", body=body)
 
-    def _make_role(self, account: Account) -> None:
+    def _make_role(self, account: ServiceAccount) -> None:
         """The role, with just these permissions: one of an earlier outlast may lack some, or have too many."""
         path = f"v1/projects/{self.client.project}/roles"
         role = {"title": f"outlast: {account.what}", "includedPermissions": list(account.permissions), "stage": "GA"}
@@ -182,7 +182,7 @@ class Setup:
             query = {"updateMask": "includedPermissions"}
             self.client.call("iam", "PATCH", f"{path}/{account.role}", query=query, body=role)
 
-    def _bind_role(self, account: Account) -> None:
+    def _bind_role(self, account: ServiceAccount) -> None:
         path = f"v1/projects/{self.client.project}"
 
         def get() -> Doc:
@@ -197,17 +197,17 @@ class Setup:
         role = f"projects/{self.client.project}/roles/{account.role}"
         self._bind(get, put, account, role, condition=self._condition(account))
 
-    def _condition(self, account: Account) -> Doc:
+    def _condition(self, account: ServiceAccount) -> Doc:
         """A machine cannot be told from its neighbours by its account. Those of other workspaces can, by their names:
         they end with the workspace, and so do their disks'."""
         if not self.only or account is not MACHINE:
             return {}
         return {"title": f"outlast{self.only}", "expression": f'resource.name.endsWith("{self.only}")'}
 
-    def _condition_words(self, account: Account) -> str:
+    def _condition_words(self, account: ServiceAccount) -> str:
         return shlex.quote(",".join(f"{key}={text}" for key, text in self._condition(account).items()) or "None")
 
-    def _bind_bucket(self, account: Account) -> None:
+    def _bind_bucket(self, account: ServiceAccount) -> None:
         path = f"b/{self.bucket}/iam"
 
         def get() -> Doc:
@@ -234,7 +234,7 @@ class Setup:
         self,
         get: Callable[[], Doc],
         put: Callable[[Doc], None],
-        account: Account,
+        account: ServiceAccount,
         role: str,
         *,
         condition: Doc | None = None,
@@ -256,7 +256,7 @@ class Setup:
                     raise
 
 
-def missing(client: Client, accounts: Mapping[str, str]) -> list[tuple[str, str]]:
+def missing(client: GcpClient, accounts: Mapping[str, str]) -> list[tuple[str, str]]:
     """What is missing, each with how to get it. Raises a CloudError when not even that can be found out."""
     found: list[tuple[str, str]] = []
     apply = "`outlast setup gcp --apply`"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from outlast.clouds.gcp import labels as label
-from outlast.clouds.gcp.client import Client, check_name, last
+from outlast.clouds.gcp.client import GcpClient, check_name, last
 from outlast.clouds.gcp.errors import AlreadyExists, Doc
 from outlast.clouds.gcp.operations import file_done
-from outlast.clouds.stores import StoreState, Volume
+from outlast.clouds.resources import ResourceState, Volume
 from outlast.errors import BadRequest, NotFound
 
 CLOUD = "gcp"
@@ -21,13 +21,18 @@ _GIB = 2**30 / 1e9
 # The list price in us-central1.
 _USD_PER_GIB_MONTH = 0.16
 _OPTIONS = "hard,timeo=600,retrans=3,rsize=524288,wsize=524288"
-_STATES: Mapping[str, StoreState] = {"CREATING": "making", "READY": "ready", "DELETING": "deleting", "ERROR": "broken"}
+_STATES: Mapping[str, ResourceState] = {
+    "CREATING": "creating",
+    "READY": "ready",
+    "DELETING": "deleting",
+    "ERROR": "broken",
+}
 
 
 class GcpVolumes:
     """One project's. Any number of processes may use it at once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: GcpClient) -> None:
         self.client = client
 
     def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:

@@ -13,7 +13,7 @@ from typing import Any
 
 from outlast.clouds.local import dbprocess
 from outlast.clouds.local.engines import SERVERS
-from outlast.clouds.stores import Backup
+from outlast.clouds.resources import Backup
 from outlast.errors import CloudError, NotFound
 
 _ID = re.compile(r"\d{8}-\d{6}(-\d+)?")
@@ -36,11 +36,11 @@ def draw(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
     taken = sum(name.startswith(stamp) for name in os.listdir(f"{folder}/backups"))
     path = f"{folder}/backups/{stamp}{f'-{taken}' if taken else ''}"
     server = SERVERS[facts["engine"]]
-    words = server.dump(folder, port=int(facts["port"]), database=facts["database"])
+    argv = server.dump(folder, port=int(facts["port"]), database=facts["database"])
     pack = zlib.compressobj(6)
     with _client(folder, facts, admin) as environment, open(f"{path}{_DRAFT}", "wb") as file:
         process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, pass_fds=(lock,)
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, pass_fds=(lock,)
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -89,11 +89,11 @@ def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -
     given, and whoever restores once more must not begin before it has ended.
     """
     server = SERVERS[facts["engine"]]
-    words = server.load(folder, port=int(facts["port"]), database=facts["database"])
+    argv = server.load(folder, port=int(facts["port"]), database=facts["database"])
     unpack = zlib.decompressobj()
     with _client(folder, facts, admin) as environment, open(path, "rb") as file:
         process = subprocess.Popen(
-            words,
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

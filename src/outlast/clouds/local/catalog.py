@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from outlast.clouds.cloud import Needs, Offer
-from outlast.clouds.local import google
+from outlast.clouds.cloud import Offer, Requirements
+from outlast.clouds.local import google_types
 from outlast.errors import BadRequest
 
 CLOUD = "local"
@@ -57,7 +57,7 @@ _ALL_TYPES = [
 TYPES = {kind.name: kind for kind in _ALL_TYPES}
 
 
-def offers(needs: Needs) -> list[Offer]:
+def offers(needs: Requirements) -> list[Offer]:
     """Every offer that fits, cheapest first; equal prices in the order of their names."""
     kinds = [kind(needs.type)] if needs.type else _ALL_TYPES
     for place in (*needs.zones, *needs.exclude_zones):
@@ -70,7 +70,7 @@ def kind(name: str) -> MachineType:
     """The machine type of that name: one of ours, or one of Google's. Raises BadRequest."""
     if (known := TYPES.get(name)) is not None:
         return known
-    if (foreign := google.machine_type(name)) is None:
+    if (foreign := google_types.machine_type(name)) is None:
         raise unknown("machine type", name, TYPES)
     gpu = foreign.accelerator.removeprefix("nvidia-").removeprefix("tesla-").upper()
     memory_gb = foreign.memory_mb / 1024
@@ -88,12 +88,12 @@ def check_type(name: str) -> None:
 
 
 def check_zone(name: str) -> None:
-    if name not in ZONES and name not in google.ZONES:
+    if name not in ZONES and name not in google_types.ZONES:
         raise unknown("zone", name, ZONES)
 
 
 def check_place(name: str) -> None:
-    if name not in ZONES and name not in REGIONS and name not in google.ZONES:
+    if name not in ZONES and name not in REGIONS and name not in google_types.ZONES:
         raise unknown("zone", name, (*ZONES, *REGIONS))
 
 
@@ -105,15 +105,15 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
     )
 
 
-def _zones(needs: Needs) -> Iterator[str]:
+def _zones(needs: Requirements) -> Iterator[str]:
     # Google's zones only if they are named.
-    for zone in (*ZONES, *(zone for zone in needs.zones if zone in google.ZONES)):
+    for zone in (*ZONES, *(zone for zone in needs.zones if zone in google_types.ZONES)):
         names = {zone, zone.rpartition("-")[0]}
         if (not needs.zones or names & set(needs.zones)) and not names & set(needs.exclude_zones):
             yield zone
 
 
-def _fits(kind: MachineType, needs: Needs) -> bool:
+def _fits(kind: MachineType, needs: Requirements) -> bool:
     if needs.type:
         return kind.name == needs.type
     if kind.cpus not in needs.cpus or kind.memory_gb not in needs.memory_gb:

@@ -15,15 +15,16 @@ from typing import Any, Unpack
 
 import msgspec
 
-from outlast.clouds.cloud import Access, Boot, Image, Machine, Needs, Offer
-from outlast.clouds.local import catalog, guestbook, images, power, probe, secrets, ssh
+from outlast import private
+from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SshAccess
+from outlast.clouds.local import catalog, guest_attributes, images, power, probe, secrets, ssh
 from outlast.clouds.local.describe import describe, facts_of
-from outlast.clouds.local.files import remove_tree, wait_lock, write_json
+from outlast.clouds.local.files import wait_lock, write_json
 from outlast.clouds.local.folder import SUSPENDED, Folder
-from outlast.clouds.local.service import ATTRIBUTE_TOKEN
+from outlast.clouds.local.metadata_server import ATTRIBUTE_TOKEN
+from outlast.clouds.local.os_errors import with_os_errors
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
 from outlast.clouds.local.shared import Shared
-from outlast.clouds.local.told import told
 from outlast.errors import BadRequest, CloudError, NotFound, UsageError
 
 # The rules of GCE, so that what runs here runs there.
@@ -53,6 +54,10 @@ class LocalCloud(Shared):
             self._mode = probe.best_mode(root=self.root)
         return self._mode
 
+    @property
+    def has_internet(self) -> bool:
+        return self.mode != "userns"  # a user's namespace has no route to other computers
+
     def modes(self) -> dict[str, str]:
         """Every mode, best first, with what stands against it on this computer; empty when it works."""
         return {mode: probe.why_not(mode, root=self.root) for mode in probe.MODES}
@@ -63,12 +68,12 @@ class LocalCloud(Shared):
         failed = "; ".join(f"not `{mode}`: {why or 'it was not asked for'}" for mode, why in better)
         return f"mode `{self.mode}`" + (f" ({failed})" if failed else "")
 
-    def offers(self, needs: Needs) -> Sequence[Offer]:
+    def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
             self._check_image(needs.image)
         return catalog.offers(needs)
 
-    @told
+    @with_os_errors
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
         if boot.databases:
@@ -84,7 +89,7 @@ class LocalCloud(Shared):
                 return machine
         raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
 
-    @told
+    @with_os_errors
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
         try:
             names = sorted(os.listdir(f"{self.root}/machines"))
@@ -94,18 +99,18 @@ class LocalCloud(Shared):
         wanted = set((labels or {}).items())
         return [machine for machine in found if machine is not None and wanted <= set(machine.labels.items())]
 
-    @told
+    @with_os_errors
     def machine(self, name: str) -> Machine:
         if (machine := describe(self._folder(name))) is None:
             raise NotFound(f"the local cloud has no machine `{name}`")
         return machine
 
-    @told
+    @with_os_errors
     def stop(self, name: str) -> None:
         if self.machine(name).status != "stopped" and (lock := power.switch_off(self._folder(name))) is not None:
             os.close(lock)
 
-    @told
+    @with_os_errors
     def start(self, name: str) -> None:
         folder, give_up_at = self._folder(name), time.monotonic() + _ENDING_S_MAX
         while (machine := self.machine(name)).status not in ("running", "pending"):
@@ -124,7 +129,7 @@ class LocalCloud(Shared):
                 raise BadRequest(f"machine `{name}` is not stopped yet", hint="try again in a moment")
             time.sleep(0.01)
 
-    @told
+    @with_os_errors
     def suspend(self, name: str) -> None:
         """Let a machine stand still, with its memory, until `resume`. Asleep already: nothing happens."""
         machine = self.machine(name)
@@ -132,24 +137,24 @@ class LocalCloud(Shared):
             raise BadRequest(f"only running machines are suspended: `{name}` is {machine.why or machine.status}")
         power.suspend(self._folder(name))
 
-    @told
+    @with_os_errors
     def resume(self, name: str) -> None:
         if (machine := self.machine(name)).why != SUSPENDED or machine.status != "running":
             raise BadRequest(f"only suspended machines are resumed: `{name}` is {machine.status}")
         power.resume(self._folder(name))
 
-    @told
+    @with_os_errors
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         if folder.exists() and (lock := power.switch_off(folder)) is not None:
             try:
-                remove_tree(folder.discard())
+                folder.discard()  # from here on no listing has it, and its name is free
             finally:
                 os.close(lock)
             images.collect(self.root)
-        power.empty_trash(self.root)
+        power.empty_trash(self.root, name)
 
-    @told
+    @with_os_errors
     def preempt(self, name: str, *, notice: bool = True, grace_s: float | None = None) -> None:
         """As the protocol says; `grace_s` is this machine's alone, whatever its zone gives."""
         machine = self.machine(name)
@@ -159,7 +164,7 @@ class LocalCloud(Shared):
             raise BadRequest(f"only running machines are preempted: `{name}` is {machine.why or machine.status}")
         self._folder(name).request("preempt", notice=notice, grace_s=grace_s)
 
-    @told
+    @with_os_errors
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
         self.machine(name)
         folder = self._folder(name)
@@ -170,7 +175,7 @@ class LocalCloud(Shared):
                 raise NotFound(f"machine `{name}` was deleted meanwhile") from error
         folder.wake()
 
-    @told
+    @with_os_errors
     def serial(self, name: str) -> str:
         self.machine(name)
         try:
@@ -179,15 +184,15 @@ class LocalCloud(Shared):
         except FileNotFoundError:
             return ""
 
-    @told
+    @with_os_errors
     def images(self) -> Sequence[Image]:
         return images.every(self.root)
 
-    @told
+    @with_os_errors
     def image(self, name: str) -> Image:
         return images.find(self.root, name)
 
-    @told
+    @with_os_errors
     def snapshot(
         self,
         machine: str,
@@ -213,23 +218,23 @@ class LocalCloud(Shared):
         finally:
             os.close(lock)
 
-    @told
+    @with_os_errors
     def retire_image(self, name: str, *, retired: bool = True) -> None:
         with self._locked():
             images.change(self.root, name, retired=retired)
 
-    @told
+    @with_os_errors
     def share_image(self, name: str, who: str) -> None:
         with self._locked():
             images.share(self.root, name, who)
 
-    @told
+    @with_os_errors
     def delete_image(self, name: str) -> None:
         with self._locked():
             images.delete(self.root, name)
         images.collect(self.root)
 
-    @told
+    @with_os_errors
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0, spot: bool | None = None) -> None:
         machine, folder = self.machine(name), self._folder(name)
         if disk_gb and disk_gb < machine.disk_gb:
@@ -240,33 +245,33 @@ class LocalCloud(Shared):
             if machine.status != "stopped":
                 why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
-            wanted = catalog.offers(Needs(type=type, zones=(machine.zone,), spot=spot))[0]
+            wanted = catalog.offers(Requirements(type=type, zones=(machine.zone,), spot=spot))[0]
             size = {"type": type, "spot": spot, "cpus": wanted.cpus, "memory_gb": wanted.memory_gb}
             changes |= {**size, "price_usd_per_hour": wanted.price_usd_per_hour}
         with self._locked():
             folder.change_facts(changes)
 
-    @told
+    @with_os_errors
     def metadata(self, name: str) -> Mapping[str, str]:
         self.machine(name)
         hidden = {ATTRIBUTE_TOKEN}
         return {key: value for key, value in self._folder(name).attributes().items() if key not in hidden}
 
-    @told
-    def guest_attributes(self, name: str) -> guestbook.Pages:
+    @with_os_errors
+    def guest_attributes(self, name: str) -> guest_attributes.Pages:
         """What the machine's programs have written for those outside."""
         self.machine(name)
-        return guestbook.pages(self._folder(name))
+        return guest_attributes.pages(self._folder(name))
 
-    @told
+    @with_os_errors
     def admit(self, name: str, ssh_key: str) -> None:
         self.machine(name)
         with self._locked():
             ssh.admit(self._folder(name), ssh_key)
         self._folder(name).wake()
 
-    @told
-    def access(self, name: str) -> Access:
+    @with_os_errors
+    def access(self, name: str) -> SshAccess:
         machine = self.machine(name)
         if machine.status != "running" or machine.why == SUSPENDED:
             verb = "resume" if machine.status == "running" else "start"
@@ -275,13 +280,13 @@ class LocalCloud(Shared):
         with self._locked():
             return ssh.access(self._folder(name))
 
-    @told
+    @with_os_errors
     def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
         if not secrets.is_name(name):
             raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
         secrets.put(self.root, name, values)
 
-    @told
+    @with_os_errors
     def drop_secrets(self, name: str) -> None:
         if secrets.is_name(name):
             secrets.drop(self.root, name)
@@ -307,7 +312,7 @@ class LocalCloud(Shared):
         realistic = (folder.facts() or {}).get("mode") in ("root", "userns")
         return f"{folder.disk_path}/top/root" if realistic else f"{folder.disk_path}/home"
 
-    @told
+    @with_os_errors
     def set_zone(self, zone: str, **changes: Unpack[ZoneChanges]) -> None:
         """Change the weather of a zone. What is left out stays as it is; None takes a setting back."""
         with self._locked():
@@ -316,12 +321,12 @@ class LocalCloud(Shared):
             if machine.zone == zone:
                 self._folder(machine.name).wake()
 
-    @told
+    @with_os_errors
     def zone_settings(self) -> dict[str, dict[str, Any]]:
         """Every zone, with what was set for it."""
         return self._zones.all()
 
-    @told
+    @with_os_errors
     def check_room(self, zone: str, *, spot: bool) -> None:
         """Raises NoCapacity or OverQuota when a launch there would, as things are now."""
         self._zones.check_capacity(zone, self._counts(zone), spot=spot)
@@ -380,9 +385,9 @@ class LocalCloud(Shared):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone in this cloud, among threads and processes. Hold it for moments only."""
-        # Private: the tokens of the machines are in there, and their disks.
-        os.makedirs(f"{self.root}/machines", mode=0o700, exist_ok=True)
+        """Hold the lock of this cloud, for moments only. Its folders are private: tokens and disks are in them."""
+        for folder in (private.prepare(self.root), f"{self.root}/machines"):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         descriptor = wait_lock(f"{self.root}/cloud.lock")
         try:
             yield

@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from outlast import private
 from outlast.clouds.local import backups, dbprocess, secrets
 from outlast.clouds.local.engines import ADMIN, SERVERS, network
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
-from outlast.clouds.local.told import told
+from outlast.clouds.local.os_errors import with_os_errors
+from outlast.clouds.resources import Backup, Database, DatabaseRequest, Engine, ResourceState
 from outlast.clouds.sql import Login, Session, need
-from outlast.clouds.stores import Backup, Database, DatabaseWish, Engine, StoreState
 from outlast.errors import BadRequest, NotFound
 
 CLOUD = "local"
@@ -39,17 +40,17 @@ class LocalDatabases:
     def __init__(self, root: str) -> None:
         self.root = root
 
-    def make(self, name: str, wish: DatabaseWish, *, password: str) -> Database:
-        _check(wish.database, wish.user, password)
-        self.begin(name, wish.engine, wish.labels)
-        return self.furnish(name, wish.database, wish.user, password=password)
+    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
+        _check(request.database, request.user, password)
+        self.begin(name, request.engine, request.labels)
+        return self.furnish(name, request.database, request.user, password=password)
 
-    @told
+    @with_os_errors
     def begin(self, name: str, engine: Engine, labels: Mapping[str, str]) -> Database:
         """A server that runs and has nothing in it yet. May be repeated."""
         folder = self._folder(name)
         _check_engine(engine)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.makedirs(private.prepare(folder), mode=0o700, exist_ok=True)
         with _locked(folder):
             if read_json(f"{folder}/database.json") is None:
                 facts: dict[str, Any] = {
@@ -66,7 +67,7 @@ class LocalDatabases:
             self._serve(folder)
         return self.find(name)
 
-    @told
+    @with_os_errors
     def furnish(self, name: str, database: str, user: str, *, password: str) -> Database:
         """Its one database, and the user whose it is. May be repeated: then the user has this password."""
         _check(database, user, password)
@@ -78,27 +79,27 @@ class LocalDatabases:
             self._furnish(folder, password)
         return self.find(name)
 
-    @told
+    @with_os_errors
     def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         wanted = set((labels or {}).items())
         names = sorted(os.listdir(f"{self.root}/databases")) if os.path.isdir(f"{self.root}/databases") else []
         found = [self._describe(name) for name in names if _NAME.fullmatch(name)]
         return [one for one in found if one is not None and wanted <= set(one.labels.items())]
 
-    @told
+    @with_os_errors
     def find(self, name: str) -> Database:
         if (found := self._describe(name)) is None:
             raise NotFound(f"the local cloud has no database `{name}`")
         return found
 
-    @told
+    @with_os_errors
     def wake(self, name: str) -> Database:
         folder = self._there(name)
         with _locked(folder):
             self._serve(folder)
         return self.find(name)
 
-    @told
+    @with_os_errors
     def allow(self, name: str, addresses: Sequence[str]) -> None:
         folder = self._there(name)
         wanted = sorted({_address(address) for address in addresses})
@@ -112,7 +113,7 @@ class LocalDatabases:
             self._serve(folder)
             self._admit(folder, before)
 
-    @told
+    @with_os_errors
     def back_up(self, name: str) -> Backup:
         folder = self._there(name)
         with _locked(folder) as lock:
@@ -125,7 +126,7 @@ class LocalDatabases:
     def backups(self, name: str) -> Sequence[Backup]:
         return backups.every(self._there(name))
 
-    @told
+    @with_os_errors
     def restore(self, name: str, backup: str) -> None:
         folder = self._there(name)
         path = backups.find(folder, backup)
@@ -147,7 +148,7 @@ class LocalDatabases:
             facts.pop("before", None)
             write_json(f"{folder}/database.json", facts, permissions=0o600)
 
-    @told
+    @with_os_errors
     def delete(self, name: str) -> None:
         folder = self._folder(name)
         if not os.path.isdir(folder):
@@ -198,7 +199,7 @@ class LocalDatabases:
             if restoring
             else ""
         )
-        awake: StoreState = "ready" if dbprocess.is_running(folder) else "stopped"
+        awake: ResourceState = "ready" if dbprocess.is_running(folder) else "stopped"
         return Database(
             name=name,
             cloud=CLOUD,

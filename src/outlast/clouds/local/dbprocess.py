@@ -13,9 +13,9 @@ import sys
 import time
 from contextlib import suppress
 
-from outlast.clouds.local.engines import Server
+from outlast.clouds.local.drop_privileges import SEEN_AT
+from outlast.clouds.local.engines import DatabaseServer
 from outlast.clouds.local.files import is_locked, read_json, remove_tree, try_lock, write_json
-from outlast.clouds.local.stepdown import SEEN_AT
 from outlast.errors import CloudError
 
 _START_S, _STOP_S = 90.0, 60.0
@@ -49,7 +49,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def start(folder: str, server: Server, *, port: int, admin: str, everywhere: bool) -> None:
+def start(folder: str, server: DatabaseServer, *, port: int, admin: str, everywhere: bool) -> None:
     """Have it run and answer. Only under the database's own lock. Raises CloudError with the server's last words."""
     if is_running(folder):
         return
@@ -63,12 +63,12 @@ def start(folder: str, server: Server, *, port: int, admin: str, everywhere: boo
     for left in (f"{folder}/data/postmaster.pid", *glob.glob(f"{glob.escape(folder)}/run/.s.PGSQL.*")):
         with suppress(FileNotFoundError):
             os.unlink(left)
-    words = server.serve(_seen(folder), port=port, everywhere=everywhere, first=first)
+    argv = server.serve(_seen(folder), port=port, everywhere=everywhere, first=first)
     lock = _lock(folder)
     try:
         with open(f"{folder}/server.log", "ab") as log:
             process = subprocess.Popen(
-                _words(folder, server, words),
+                _words(folder, server, argv),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -88,7 +88,7 @@ def start(folder: str, server: Server, *, port: int, admin: str, everywhere: boo
             os.fsync(file.fileno())
 
 
-def _await(folder: str, server: Server, process: subprocess.Popen[bytes], port: int) -> None:
+def _await(folder: str, server: DatabaseServer, process: subprocess.Popen[bytes], port: int) -> None:
     give_up_at = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < give_up_at:
         try:
@@ -103,7 +103,7 @@ def _await(folder: str, server: Server, process: subprocess.Popen[bytes], port: 
     raise CloudError(f"the database server did not start: {said}", hint=f"its log is {folder}/server.log")
 
 
-def _is_up(server: Server, port: int) -> bool:
+def _is_up(server: DatabaseServer, port: int) -> bool:
     """Whether MariaDB greets us, or PostgreSQL has a reason other than its own recovery to refuse a stranger who does
     not encrypt. Raises OSError when nobody is there."""
     with socket.create_connection(("127.0.0.1", port), timeout=5.0) as asked:
@@ -144,7 +144,7 @@ def write_private(folder: str, name: str, text: str, account: str) -> None:
     os.replace(f"{path}.draft", path)
 
 
-def _lay_out(folder: str, server: Server, admin: str) -> None:
+def _lay_out(folder: str, server: DatabaseServer, admin: str) -> None:
     """The data folder and the certificate, from scratch: what a start that was cut short left is thrown away."""
     for name in ("data", "tls"):
         remove_tree(f"{folder}/{name}")
@@ -170,14 +170,14 @@ def _lay_out(folder: str, server: Server, admin: str) -> None:
         raise CloudError(f"the data folder of the database could not be made: {said}")
 
 
-def _certify(folder: str, server: Server) -> None:
+def _certify(folder: str, server: DatabaseServer) -> None:
     """A certificate that is its own authority: whoever has it knows this server, and trusts nothing else by it."""
     names = f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{socket.gethostname()}"
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    words += ["-days", "3650", "-subj", "/CN=outlast-database", "-addext", names]
-    words += ["-keyout", f"{folder}/tls/server.key", "-out", f"{folder}/tls/server.pem"]
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    argv += ["-days", "3650", "-subj", "/CN=outlast-database", "-addext", names]
+    argv += ["-keyout", f"{folder}/tls/server.key", "-out", f"{folder}/tls/server.pem"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except FileNotFoundError as problem:
         raise CloudError("there is no `openssl`, which makes the certificate", hint="apt install openssl") from problem
     if done.returncode != 0:
@@ -197,10 +197,10 @@ def _seen(folder: str) -> str:
     return SEEN_AT if os.geteuid() == 0 else folder
 
 
-def _words(folder: str, server: Server, words: list[str]) -> list[str]:
+def _words(folder: str, server: DatabaseServer, argv: list[str]) -> list[str]:
     if os.geteuid() != 0:
-        return words
-    return [sys.executable, "-P", "-m", "outlast.clouds.local.stepdown", server.account, folder, *words]
+        return argv
+    return [sys.executable, "-P", "-m", "outlast.clouds.local.drop_privileges", server.account, folder, *argv]
 
 
 def _environment() -> dict[str, str]:

@@ -31,7 +31,7 @@ _CONFIG = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
 _ENDS = {"sd": list("bcdefghijklmnopqrstuvwxyz"), "nvme0n": [str(number) for number in range(1, 33)]}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-Wish = dict[str, Any]
+DriveRequest = dict[str, Any]
 
 
 class Plugged(NamedTuple):
@@ -58,16 +58,16 @@ class Drives:
 
     def fetch(self, *, patience_s: float = 0.0) -> None:
         """Plug in what is wanted by now, and pull out what is not."""
-        wanted = {str(wish["file"]): wish for wish in _wishes(self._folder)}
+        wanted = {str(request["file"]): request for request in _wishes(self._folder)}
         for file, plugged in list(self._plugged.items()):
             if file not in wanted or plugged.read_only != bool(wanted[file].get("read_only")):
                 os.close(self._plugged.pop(file).descriptor)
         give_up_at = time.monotonic() + patience_s
-        for file, wish in wanted.items():
+        for file, request in wanted.items():
             try:
-                self._plugged[file] = self._grown(file) if file in self._plugged else self._plug(wish, give_up_at)
+                self._plugged[file] = self._grown(file) if file in self._plugged else self._plug(request, give_up_at)
             except OSError as problem:
-                self._complain(wish, problem)
+                self._complain(request, problem)
         self.lacking = self._mode == "root" and len(self._plugged) < len(wanted)
         self.seen = {}
         for file, plugged in self._plugged.items():
@@ -93,15 +93,15 @@ class Drives:
         finally:
             os.close(folder)
 
-    def _plug(self, wish: Wish, give_up_at: float) -> Plugged:
+    def _plug(self, request: DriveRequest, give_up_at: float) -> Plugged:
         if self._mode != "root":
             raise OSError("only machines of mode `root` have disks beside their boot disk")
-        file, read_only = str(wish["file"]), bool(wish.get("read_only"))
+        file, read_only = str(request["file"]), bool(request.get("read_only"))
         while not read_only and (others := _holders(file)):
             if time.monotonic() > give_up_at:
                 raise OSError(f"it is still in use, as {', '.join(others)} of this computer")
             time.sleep(0.02)
-        node = self._free_node(str(wish.get("bus")))
+        node = self._free_node(str(request.get("bus")))
         descriptor = _loop(file, read_only=read_only)
         device, size = os.fstat(descriptor).st_rdev, os.stat(file).st_size
         return Plugged(descriptor=descriptor, device=device, node=node, bytes=size, read_only=read_only)
@@ -119,21 +119,21 @@ class Drives:
             raise OSError(f"there is no room for it on the bus `{bus}`")
         return free[0]
 
-    def _complain(self, wish: Wish, problem: OSError) -> None:
+    def _complain(self, request: DriveRequest, problem: OSError) -> None:
         """On the serial console, and once: it is tried again every second."""
-        name = (wish.get("aliases") or [wish["file"]])[0]
+        name = (request.get("aliases") or [request["file"]])[0]
         if (line := f"disk {name} cannot be seen on this machine: {problem}") not in self._told:
             self._told.add(line)
             self._folder.print_serial(line)
 
 
-def _wishes(folder: Folder) -> list[Wish]:
+def _wishes(folder: Folder) -> list[DriveRequest]:
     try:
         value = json.loads(folder.attributes().get(ATTRIBUTE, "[]"))
     except ValueError:
         return []  # set by hand; no word in metadata may end a machine
     found = value if isinstance(value, list) else []
-    return [wish for wish in found if isinstance(wish, dict) and os.path.isfile(str(wish.get("file")))]
+    return [request for request in found if isinstance(request, dict) and os.path.isfile(str(request.get("file")))]
 
 
 def _holders(file: str) -> list[str]:

@@ -12,13 +12,13 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from outlast.clouds.stores import Engine
+from outlast.clouds.resources import Engine
 
 ADMIN = "outlast_admin"
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
-class Server(Protocol):
+class DatabaseServer(Protocol):
     """How one engine is handled. `seen` is the database's folder as the server sees it."""
 
     engine: Engine

@@ -8,7 +8,7 @@ import json
 import secrets
 import time
 
-from outlast.clouds.local.web import Reply, Request
+from outlast.clouds.local.http_server import MetadataRequest, Reply
 
 _ROOT = "/latest/"
 _TOKEN, _TTL = "x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds"
@@ -32,10 +32,10 @@ class Imds:
             paths = None  # set by hand; no word in metadata may end a machine
         self._paths = {str(k): str(v) for k, v in paths.items()} if isinstance(paths, dict) else None
 
-    def answers(self, request: Request) -> bool:
+    def answers(self, request: MetadataRequest) -> bool:
         return self._paths is not None and request.path.startswith(_ROOT)
 
-    def reply(self, request: Request, *, grace_s: float | None) -> Reply:
+    def reply(self, request: MetadataRequest, *, grace_s: float | None) -> Reply:
         """`grace_s` is how long the machine has after the notice, once that was given."""
         if "x-forwarded-for" in request.headers:
             return Reply(403)
@@ -58,7 +58,7 @@ class Imds:
         names = sorted({name.partition("/")[0] + ("/" if "/" in name else "") for name in below})
         return Reply(200, "\n".join(names), _TEXT) if names else Reply(404, content_type=_TEXT)
 
-    def _token(self, request: Request) -> Reply:
+    def _token(self, request: MetadataRequest) -> Reply:
         ttl = request.headers.get(_TTL, "")
         if request.method != "PUT":
             return Reply(405)

@@ -81,7 +81,7 @@ class Init:
             forget_signals()
             _execute(path, self.inside.variables)
         except OSError as error:
-            say(f"{name} cannot be run: {error}")
+            report(f"{name} cannot be run: {error}")
         os._exit(127)
 
     def shut_down(self) -> None:
@@ -93,7 +93,7 @@ class Init:
         try:
             while (buried := os.waitpid(-1, os.WNOHANG))[0]:
                 if (name := self.scripts.pop(buried[0], "")) != "":
-                    say(f"{name} exit status {os.waitstatus_to_exitcode(buried[1])}")
+                    report(f"{name} exit status {os.waitstatus_to_exitcode(buried[1])}")
                     if name == "shutdown-script":
                         power_off()
                 elif buried[0] == self.sshd:
@@ -105,19 +105,19 @@ class Init:
         """Start the machine's own sshd once there is anybody who may come in."""
         if not self.inside.ssh:
             return
-        from outlast.clouds.local import door
+        from outlast.clouds.local import sshd
 
-        door.welcome_all(self.inside)
+        sshd.welcome_all(self.inside)
         if not self.sshd:
-            self.sshd = door.open_door(self.inside)
+            self.sshd = sshd.open_door(self.inside)
 
 
 def power_off() -> NoReturn:
-    say("power off")
+    report("power off")
     os._exit(EXIT_POWERED_OFF)
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     """A line on the serial output, which is where our own error output goes."""
     now_s = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1000) % 1000:03d}Z"
@@ -154,7 +154,7 @@ def mount_all(variables: dict[str, str]) -> None:
         if lines:
             os.waitpid(os.posix_spawnp("mount", ["mount", "-a"], variables), 0)
     except OSError as problem:
-        say(f"/etc/fstab: {problem}")
+        report(f"/etc/fstab: {problem}")
 
 
 def _write_switches(inside: Inside) -> None:

@@ -28,6 +28,8 @@ class Running(NamedTuple):
     address: str
     listener: socket.socket
     ssh_port: int = 0
+    # Whether only the machine reaches its metadata server: it has a network of its own.
+    private: bool = False
 
 
 # What init does once it is isolated: `run(inside, keeper_died, at_the_end)`.
@@ -57,13 +59,13 @@ MODES = ("root", "userns", "pidns", "plain")
 def isolation(mode: str) -> Isolation:
     """The one place that knows the modes by name. Imports only the one that is used: the keeper must boot fast."""
     if mode in ("root", "userns"):
-        from outlast.clouds.local.realm import Realm
+        from outlast.clouds.local.namespaces import NamespaceIsolation
 
-        return Realm(rootless=mode == "userns")
+        return NamespaceIsolation(rootless=mode == "userns")
     if mode == "pidns":
         from outlast.clouds.local.pidns import PidNamespace
 
         return PidNamespace()
-    from outlast.clouds.local.plain import PlainProcesses
+    from outlast.clouds.local.plain_processes import PlainProcesses
 
     return PlainProcesses()

@@ -23,7 +23,7 @@ def listen(folder: Folder) -> socket.socket:
         except OSError:
             listener.close()
             continue
-        listener.listen(128)
+        listener.listen(socket.SOMAXCONN)
         return listener
     raise OSError("no loopback address can be bound")
 

@@ -114,7 +114,7 @@ def _furnish(ports: list[int]) -> Socket:
     )
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind((METADATA, 80))
-    listener.listen(128)
+    listener.listen(socket.SOMAXCONN)
     return Socket(machine, listener, forwards)
 
 
@@ -298,7 +298,7 @@ def _find(places: tuple[str, ...]) -> str:
     return next((path for path in places if os.path.exists(path)), "")
 
 
-def _run(words: list[str], text: str = "") -> None:
+def _run(argv: list[str], text: str = "") -> None:
     """A program with this input. Not by `subprocess`, whose import costs as much as the whole network."""
     reader, writer = os.pipe()
     said_reader, said_writer = os.pipe()
@@ -309,7 +309,7 @@ def _run(words: list[str], text: str = "") -> None:
     ]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
     try:
-        pid = os.posix_spawn(words[0], words, environment, file_actions=redirections)
+        pid = os.posix_spawn(argv[0], argv, environment, file_actions=redirections)
         os.close(reader)
         reader = -1
         os.close(said_writer)
@@ -319,7 +319,7 @@ def _run(words: list[str], text: str = "") -> None:
         writer = -1
         said = os.read(said_reader, 65536).decode("utf-8", "replace").strip()
         if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
-            raise OSError(f"{os.path.basename(words[0])}: {said}")
+            raise OSError(f"{os.path.basename(argv[0])}: {said}")
     finally:
         for descriptor in (reader, writer, said_reader, said_writer):
             if descriptor >= 0:

@@ -6,6 +6,7 @@ its creation and its end, and so that two launchers cannot both start one.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -45,7 +46,7 @@ def create(folder: Folder, facts: dict[str, Any], attributes: dict[str, str]) ->
 
 def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
     """Start the keeper and hand it the lock. Raises CloudError when the keeper cannot be started."""
-    keeper = [sys.executable, "-m", "outlast.clouds.local.keeper", folder.path, str(lock), mode]
+    keeper = [sys.executable, "-m", "outlast.clouds.local.shim", folder.path, str(lock), mode]
     # The shell starts the keeper in the background and ends, so that the keeper is nobody's child: it outlives us, and
     # leaves us no zombie.
     command = ["/bin/sh", "-c", '"$@" &', "sh", *keeper]
@@ -130,11 +131,33 @@ def _wait_for_rest(folder: Folder, *, resting: bool) -> None:
     raise BadRequest(f"machine `{folder.name}` ended meanwhile")
 
 
-def empty_trash(root: str) -> None:
-    """Remove what deleters left behind that were killed at their work, and whatever else is in there."""
+def empty_trash(root: str, name: str) -> None:
+    """Remove the remains of this machine, and those that killed deleters left behind.
+
+    Another process or thread may be removing the same remains: those of this machine are waited for, because its disk
+    is gone when a deletion returns; the others are left to it.
+    """
     try:
         remains = os.listdir(f"{root}/trash")
     except FileNotFoundError:
         return
-    for name in remains:
-        remove_tree(f"{root}/trash/{name}")
+    for one in sorted(remains, key=lambda one: not one.startswith(f"{name}.")):
+        _remove_remains(f"{root}/trash/{one}", wait=one.startswith(f"{name}."))
+
+
+def _remove_remains(path: str, *, wait: bool) -> None:
+    try:
+        # On the folder itself, so that the lock goes with what it guards.
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:  # a stray file
+        remove_tree(path)
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_tree(path)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)

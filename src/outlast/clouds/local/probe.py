@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 
+from outlast import private
 from outlast.clouds.local.files import read_json, write_json
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.isolation import MODES as MODES
@@ -38,7 +39,7 @@ def _why_not(mode: str, root: str) -> str:
         answers = answers if isinstance(answers, dict) else {}
         if mode not in answers:
             answers = {**answers, mode: _try_apart(mode)}
-            os.makedirs(root, exist_ok=True)
+            os.makedirs(private.prepare(root), mode=0o700, exist_ok=True)
             write_json(path, {"circumstances": circumstances, "why_not": answers})
         _known[mode] = str(answers[mode])
     return _known[mode]

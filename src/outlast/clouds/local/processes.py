@@ -160,7 +160,7 @@ def _marked_in_ps(wanted: str) -> list[int]:
 
     listing = subprocess.run(["ps", "-E", "-ax", "-o", "pid=,command="], capture_output=True, text=True, check=False)
     lines = (line.split() for line in listing.stdout.splitlines())
-    return [int(words[0]) for words in lines if words and wanted in words[1:]]
+    return [int(argv[0]) for argv in lines if argv and wanted in argv[1:]]
 
 
 def _send(pid: int, number: int) -> None:

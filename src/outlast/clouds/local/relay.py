@@ -24,9 +24,9 @@ def start() -> socket.socket:
     from outlast.clouds.local.probe import keeper_environment
 
     ours, theirs = socket.socketpair()
-    words = [sys.executable, "-m", "outlast.clouds.local.relay", "0"]
+    argv = [sys.executable, "-m", "outlast.clouds.local.relay", "0"]
     actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
-    os.posix_spawn(words[0], words, keeper_environment(), file_actions=actions, setsid=True)
+    os.posix_spawn(argv[0], argv, keeper_environment(), file_actions=actions, setsid=True)
     theirs.close()
     return ours
 

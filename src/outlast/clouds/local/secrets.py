@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from outlast import private
 from outlast.clouds.local.files import read_json, write_json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -16,7 +17,7 @@ def is_name(name: str) -> bool:
 
 
 def put(root: str, name: str, values: Mapping[str, str]) -> None:
-    os.makedirs(f"{root}/secrets", mode=0o700, exist_ok=True)
+    os.makedirs(private.prepare(f"{root}/secrets"), mode=0o700, exist_ok=True)
     write_json(_path(root, name), dict(values), permissions=0o600)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from outlast.clouds.local import catalog
 from outlast.clouds.local.files import write_json
-from outlast.clouds.local.zones import Weather, read_settings, read_trace, settings_path
+from outlast.clouds.local.zones import ZoneConditions, read_settings, read_trace, settings_path
 from outlast.errors import BadRequest, Denied, NoCapacity, OverQuota
 from outlast.spec.trace import HINT, NoTrace
 
@@ -73,7 +73,7 @@ class ZoneSettings:
     def check_capacity(self, zone: str, running: Iterable[object], *, spot: bool) -> None:
         """Raises NoCapacity or OverQuota when the zone takes no more machines. `running` is counted only if need be."""
         settings = self.of(zone)
-        if spot and Weather(settings).is_out(time.time()):
+        if spot and ZoneConditions(settings).is_out(time.time()):
             raise NoCapacity(f"zone `{zone}` has no spot capacity now", hint="try another zone")
         limits = {name: settings[name] for name in ("capacity", "quota") if settings.get(name) is not None}
         count = sum(1 for _ in running) if limits else 0

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from typing import Any
 
-from outlast.clouds.cloud import Access
+from outlast.clouds.cloud import SshAccess
 from outlast.clouds.local.files import wait_lock
 from outlast.clouds.local.folder import Folder
 from outlast.errors import BadRequest, CloudError
@@ -57,7 +57,7 @@ def find_sshd() -> str:
     return shutil.which("sshd") or next((path for path in _SSHD_PLACES if os.path.exists(path)), "")
 
 
-def access(folder: Folder) -> Access:
+def access(folder: Folder) -> SshAccess:
     """The door of a running machine. Only under the cloud's lock."""
     sshd = find_sshd()
     if not sshd:
@@ -70,7 +70,7 @@ def access(folder: Folder) -> Access:
     if not state.get("ssh_port"):
         _prepare_client_side(folder)
         proxy = shlex.join([sshd, "-i", "-f", f"{folder.path}/ssh/sshd_config"])
-    return Access(
+    return SshAccess(
         host=str(state.get("address", "")),
         port=int(state.get("ssh_port") or 22),
         user=login_name(folder),

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from outlast import private
 from outlast.clouds.local import catalog
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
-from outlast.clouds.stores import Volume
+from outlast.clouds.resources import Volume
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -96,7 +97,7 @@ class LocalVolumes:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        os.makedirs(f"{self.root}/volumes", mode=0o700, exist_ok=True)
+        os.makedirs(private.prepare(f"{self.root}/volumes"), mode=0o700, exist_ok=True)
         descriptor = wait_lock(f"{self.root}/volumes/.lock")
         try:
             yield

@@ -22,7 +22,7 @@ def read_settings(root: str) -> dict[str, dict[str, Any]]:
     return read_json(settings_path(root)) or {}
 
 
-class Weather:
+class ZoneConditions:
     """The settings of one zone, as the keeper of a machine asks for them."""
 
     def __init__(self, settings: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import keras
 import numpy
 
 from outlast.errors import UsageError
-from outlast.trainer.integrations.leaving import exit_if_left, leave_after
+from outlast.trainer.integrations.stopping import exit_if_left, leave_after
 from outlast.trainer.training import Training
 
 

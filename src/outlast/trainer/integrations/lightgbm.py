@@ -13,7 +13,7 @@ from typing import Any
 
 import lightgbm
 
-from outlast.trainer.integrations.leaving import exit_if_left, leave_after
+from outlast.trainer.integrations.stopping import exit_if_left, leave_after
 from outlast.trainer.training import Training
 
 _SEED = ("seed", "random_seed", "random_state")
@@ -65,6 +65,9 @@ class SaveRounds:
 
     def _state(self, model: Any) -> dict[str, Any]:
         kept = {name: getattr(self.stopping, name) for name in _STOPPING} if self.stopping is not None else {}
+        if kept:
+            # As plain tuples: LightGBM 4.7 has a class for them, which a checkpoint cannot name.
+            kept["best_score_list"] = [[tuple(one) for one in scores] for scores in kept["best_score_list"]]
         return {"model": model.model_to_string(num_iteration=-1), "stopping": kept}
 
 
@@ -113,6 +116,9 @@ def _stopping(params: dict[str, Any], callbacks: list[Any]) -> Any:
 def _go_on(stopping: Any, kept: dict[str, Any]) -> None:
     """With the patience that is left: the callback forgets all when a call begins."""
     begin = stopping._init
+    made = getattr(lightgbm, "EvalResult", None)
+    if made is not None:
+        kept = {**kept, "best_score_list": [[made(*one) for one in scores] for scores in kept["best_score_list"]]}
 
     def begin_again(env: Any) -> None:
         begin(env)

@@ -2,6 +2,7 @@
 
 A trial that dies with its machine was never saved: it is tried again with the very same parameters, so that the study
 becomes what it would have become undisturbed. For many machines at once use a database of Optuna's own instead.
+A study with its sampler is a Python object and can only be pickled: `optimize` needs `outlast.training(pickle=True)`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 
 import optuna
 
-from outlast.trainer.integrations.leaving import exit_if_left
+from outlast.trainer.integrations.stopping import exit_if_left
+from outlast.trainer.state import require_pickle
 from outlast.trainer.training import Training
 
 
@@ -20,8 +22,10 @@ def optimize(
 ) -> optuna.Study:
     """A study of `total` trials over all attempts; `study` is what `optuna.create_study` takes, without a storage.
 
-    Leaves the process at the notice, after the trial at hand; one too long for that is tried again.
+    Leaves the process at the notice, after the trial at hand; one too long for that is tried again. The study is
+    pickled whole: the run needs `pickle=True`.
     """
+    require_pickle(run.pickle, "optimize saves a study with its sampler")
     made: optuna.Study = run.restore() or optuna.create_study(**study)
     _retry_unfinished(made)
 

@@ -1,4 +1,8 @@
-"""scikit-learn: searches that resume per candidate, and models with `partial_fit` that resume per batch."""
+"""scikit-learn: searches that resume per candidate, and models with `partial_fit` that resume per batch.
+
+A search is saved as plain data. A model is a Python object and can only be pickled: `fit_partially` needs
+`outlast.training(pickle=True)`, and so does a search whose candidates are objects (estimators, kernels).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ import sklearn.base
 import sklearn.model_selection as selection
 
 from outlast.errors import UsageError
-from outlast.trainer.integrations.leaving import exit_if_left
+from outlast.trainer import state as states
+from outlast.trainer.integrations.stopping import exit_if_left
 from outlast.trainer.training import Training
 
 
@@ -23,6 +28,7 @@ def fit_search(run: Training, search: Any, X: Any, y: Any = None, *, at_once: in
     Raise `at_once` to keep more cores busy than there are folds. Leaves the process at the notice.
     """
     state = run.restore() or {"candidates": _candidates(search), "folds": _folds(search, X, y), "blocks": []}
+    states.dump(state, pickle=run.pickle)  # a candidate that cannot be saved is reported before the first fit
     candidates, blocks = state["candidates"], state["blocks"]
     done = sum(len(block["params"]) for block in blocks)
     for at in run.steps(done, total=len(candidates)):
@@ -31,7 +37,7 @@ def fit_search(run: Training, search: Any, X: Any, y: Any = None, *, at_once: in
             continue  # it went with the block before
         grid = [{name: [value] for name, value in one.items()} for one in candidates[at : at + at_once]]
         part = _one_search(search, grid, state["folds"]).fit(X, y, **fit_params)
-        blocks.append(part.cv_results_)
+        blocks.append(_plain(part.cv_results_))
         run.save(at + len(grid), state)
         run.log(at + len(grid), best=_best_score(search, blocks))
     exit_if_left(run)
@@ -61,14 +67,20 @@ def _one_search(search: Any, grid: Any, folds: Any) -> Any:
     return selection.GridSearchCV(search.estimator, grid, cv=folds, refit=False, **settings)
 
 
+def _plain(results: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the columns of parameters: they are arrays of Python objects, and repeat `params`."""
+    return {name: values for name, values in results.items() if not name.startswith("param_")}
+
+
 def _joined(blocks: list[dict[str, Any]]) -> dict[str, Any]:
     """The results of all candidates, ranked among all."""
     results: dict[str, Any] = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(blocks)):
         if name == "params":
-            results[name] = [one for block in blocks for one in block["params"]]
-        elif name.startswith("param_"):
-            results[name] = _column(name.removeprefix("param_"), blocks)
+            params = [one for block in blocks for one in block["params"]]
+            for parameter in dict.fromkeys(itertools.chain.from_iterable(params)):
+                results[f"param_{parameter}"] = _column(parameter, blocks)
+            results[name] = params
         elif not name.startswith("rank_"):
             results[name] = numpy.concatenate([block[name] for block in blocks])
     for name in [name for name in results if name.startswith("mean_test_")]:
@@ -133,8 +145,10 @@ def fit_partially(
 ) -> Any:
     """`model.partial_fit(*batch(step))` for `total` steps over all attempts. Leaves the process at the notice.
 
-    The model is saved whole, with its own random numbers; which data a step sees must follow from the step alone.
+    The model is pickled whole, with its own random numbers: the run needs `pickle=True`. Which data a step sees must
+    follow from the step alone.
     """
+    states.require_pickle(run.pickle, f"fit_partially saves a {type(model).__name__} as it is")
     saved = run.restore() or {"step": 0, "model": model}
     model = saved["model"]
     for step in run.steps(saved["step"], total=total):

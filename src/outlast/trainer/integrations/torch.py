@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from outlast.errors import UsageError
-from outlast.trainer.dice import dice, set_dice
+from outlast.trainer.rng import rng_state, set_rng_state
 from outlast.trainer.training import Training
 
 
-class Order(torch.utils.data.Sampler[list[int]]):
+class SampleOrder(torch.utils.data.Sampler[list[int]]):
     """A batch sampler without end: shuffled anew each epoch, begun at any step, split over the ranks.
 
     The last batch of an epoch is dropped if it is not full, so that all steps are alike.
@@ -61,16 +61,16 @@ class Loop:
         step: int = saved["step"]
         rank, every = self.run.around.rank, saved["dice"]
         if not self.run.replicated or len(every) == self.run.around.ranks:
-            set_dice(every[rank if self.run.replicated else 0])
+            set_rng_state(every[rank if self.run.replicated else 0])
         else:
-            set_dice(every[0])
+            set_rng_state(every[0])
             if rank:
                 torch.manual_seed(torch.initial_seed() + 1_000_003 * rank + step)
         return step
 
     def batches(self, dataset: Any, *, batch_size: int, start: int, seed: int = 0, **rest: Any) -> Iterator[Any]:
         """The batches of this rank from step `start` on; `rest` is what `DataLoader` takes."""
-        order = Order(len(dataset), batch_size=batch_size, seed=seed, start=start, run=self.run)
+        order = SampleOrder(len(dataset), batch_size=batch_size, seed=seed, start=start, run=self.run)
         # A generator of its own: a loader draws from the global one when it begins, and so would move it on a resume.
         generator = torch.Generator().manual_seed(seed * 1_000_003 + start)
         return iter(torch.utils.data.DataLoader(dataset, batch_sampler=order, generator=generator, **rest))
@@ -82,7 +82,7 @@ class Loop:
     def state(self, step: int) -> dict[str, Any]:
         """What a checkpoint holds after so many steps. Replicated: all ranks must ask, as they do after a step."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
-        return {"step": step, "parts": parts, "dice": every_rank(dice()) if self.run.replicated else [dice()]}
+        return {"step": step, "parts": parts, "dice": every_rank(rng_state()) if self.run.replicated else [rng_state()]}
 
 
 def _inside(part: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import xgboost
 
-from outlast.trainer.integrations.leaving import exit_if_left, leave_after
+from outlast.trainer.integrations.stopping import exit_if_left, leave_after
 from outlast.trainer.training import Training
 
 # Parameters that make a round draw numbers, with the value at which it does not.

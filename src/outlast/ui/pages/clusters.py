@@ -10,11 +10,11 @@ from nicegui import background_tasks, ui
 
 from outlast.cluster.listing import ClusterRow
 from outlast.errors import OutlastError
-from outlast.ui.frame import View, empty, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Listing, Place, Table, bar, code, href, not_there, trouble, warning
-from outlast.ui.topics import Told, follow
+from outlast.ui.format import describe_s, moment, money
+from outlast.ui.layout import PageView, empty, fact, heading, panel, pill
+from outlast.ui.pages.components import Column, Listing, Table, TablePlace, bar, code, href, not_there, trouble, warning
+from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.clusters import ClusterReader, ClusterSight, JobRow, NodeRow, OneCluster, phase_tone
-from outlast.ui.words import describe_s, moment, money
 
 _LOG_EVERY_S = 1.0
 _COLUMNS = (
@@ -40,12 +40,12 @@ _JOBS = (
 )
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     with panel("Clusters", note="of Ray, with spot workers"):
         none, command = "No cluster is up.", "outlast cluster up"
         listing = Listing(view, "Clusters", _COLUMNS, key="name", none=none, command=command)
 
-    def tell(told: Told[tuple[ClusterRow, ...]]) -> None:
+    def tell(told: TopicUpdate[tuple[ClusterRow, ...]]) -> None:
         listing.tell(told, (_cells(row) for row in told.value or ()))
 
     follow(view, "clusters", lambda: ClusterReader(view.workspace), tell, every_s=1.0, far_s=15.0)
@@ -71,10 +71,10 @@ def _cells(row: ClusterRow) -> dict[str, Any]:
     }
 
 
-def build_one(view: View) -> None:
+def build_one(view: PageView) -> None:
     name = view.params["name"]
     with ui.element("div").classes("ol-pile"):
-        place = Place("asking the cluster's head")
+        place = TablePlace("asking the cluster's head")
         none = ui.element("div")
         with ui.element("div").classes("ol-pile") as there:
             head = ui.element("div")
@@ -89,11 +89,11 @@ def build_one(view: View) -> None:
     none.set_visibility(False)
     shown: list[ClusterSight] = []
 
-    def tell(told: Told[ClusterSight]) -> None:
+    def tell(told: TopicUpdate[ClusterSight]) -> None:
         none.clear()
         none.set_visibility(told.value is None)
         if told.value is None:
-            place.told(Told(at=told.at))
+            place.told(TopicUpdate(at=told.at))
             with none:
                 not_there(told, "cluster", "/clusters")
             return
@@ -123,11 +123,11 @@ def _head(sight: ClusterSight) -> None:
     with ui.element("section").classes("ol-panel").props('aria-label="Cluster"'):
         with ui.element("div").classes("ol-row"):
             heading(sight.name, 1)
-            pill("does not answer" if sight.blind and sight.phase == "ready" else sight.phase, sight.tone)
+            pill("does not answer" if sight.unreachable and sight.phase == "ready" else sight.phase, sight.tone)
             if sight.goes_in_s >= 0:
                 ui.label(f"idle; goes down in {describe_s(sight.goes_in_s)}").classes("ol-dim")
-        if sight.blind:
-            warning(f"Ray cannot be asked: {sight.blind}. What you see is what the workspace and the cloud know.")
+        if sight.unreachable:
+            warning(f"Ray cannot be asked: {sight.unreachable}. What you see is what the workspace and the cloud know.")
         with ui.element("div").classes("ol-facts ol-below"):
             fact("Machines", str(len(sight.nodes)))
             fact("An hour", money(sight.usd_per_hour))
@@ -150,8 +150,8 @@ def _node(node: NodeRow) -> None:
         with ui.element("div").classes("ol-row"):
             ui.label(node.machine).classes("ol-h3")
             pill(node.status, node.tone)
-        words = [node.role if node.role == "head" else node.kind, node.where, node.ray, f"{money(node.usd_per_hour)}/h"]
-        ui.label(" · ".join(word for word in words if word)).classes("ol-dim")
+        argv = [node.role if node.role == "head" else node.kind, node.where, node.ray, f"{money(node.usd_per_hour)}/h"]
+        ui.label(" · ".join(word for word in argv if word)).classes("ol-dim")
         for resource in node.resources:
             bar(resource.name, resource.part, resource.text)
         if node.why:
@@ -175,7 +175,7 @@ def _job(cluster: str, job: JobRow) -> dict[str, Any]:
 class _Log:
     """The end of the output of the job that the address names; read again when the cluster has changed."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PageView) -> None:
         self.view = view
         self.job = view.query.get("job", "")
         self.busy = False
@@ -198,8 +198,8 @@ class _Log:
             return
         if known is None:
             self._say("", f"The cluster has no job `{self.job}`.", "")
-        elif sight.blind:
-            self._say("", f"The output is on the head. {sight.blind}", "")
+        elif sight.unreachable:
+            self._say("", f"The output is on the head. {sight.unreachable}", "")
         else:
             self.busy = True
             background_tasks.create(self._read(sight.name), name="job log")

@@ -7,14 +7,14 @@ from typing import Any
 
 from nicegui import ui
 
-from outlast.ui.feed import Sight
-from outlast.ui.frame import View, empty, panel
-from outlast.ui.pages.parts import Column, Place, Table, bar, href
-from outlast.ui.topics import Told, follow
+from outlast.billing.ledger import LedgerLine
+from outlast.ui.feed import FeedState
+from outlast.ui.format import describe_s, money
+from outlast.ui.layout import PageView, empty, panel
+from outlast.ui.pages.components import Column, Table, TablePlace, bar, href
+from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.cost import COLOURS, PERIODS, Share, Spending, per_day, spending, users_of
 from outlast.ui.views.spend import gauges
-from outlast.ui.words import describe_s, money
-from outlast.workspace.ledger import Line
 
 _DEFAULT = "30d"
 
@@ -31,23 +31,23 @@ def _columns(label: str, link: bool) -> tuple[Column, ...]:
     )
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     _Page(view)
 
 
 class _Page:
     """What the viewer has chosen, the newest lines, and the parts that show them."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PageView) -> None:
         self.view = view
         period = view.query.get("period", "")
         self.period = period if period in PERIODS else _DEFAULT
         self.who = view.query.get("user", "")
-        self.lines: list[Line] = []
+        self.lines: list[LedgerLine] = []
         self.chips: dict[str, Any] = {}
         with ui.element("div").classes("ol-pile"):
             self._controls()
-            self.place = Place("adding up")
+            self.place = TablePlace("adding up")
             with ui.element("div") as self.none:
                 empty("Nothing was spent in this time.", "outlast cost")
             with ui.element("div").classes("ol-pile") as self.there:
@@ -101,7 +101,7 @@ class _Page:
         with panel("Limits", note="what may be spent"):
             place = ui.element("div")
 
-        def tell(sight: Sight) -> None:
+        def tell(sight: FeedState) -> None:
             if not sight.around.read_at or (shown and shown[0] == sight.around.limits):
                 return
             shown[:] = [sight.around.limits]
@@ -115,7 +115,7 @@ class _Page:
 
         self.view.watch(tell)
 
-    def tell(self, told: Told[list[Line]]) -> None:
+    def tell(self, told: TopicUpdate[list[LedgerLine]]) -> None:
         if not self.place.told(told):
             return
         self.lines = told.value or []

@@ -8,11 +8,11 @@ from nicegui import ui
 
 from outlast.drill.findings import Finding, Handover
 from outlast.errors import OutlastError
-from outlast.ui.frame import View, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Listing, Table, href, not_there
-from outlast.ui.topics import Told, follow
+from outlast.ui.format import describe_s, moment, money
+from outlast.ui.layout import PageView, fact, heading, panel, pill
+from outlast.ui.pages.components import Column, Listing, Table, href, not_there
+from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.drills import TONES, DrillReader, DrillRow, DrillSight, chart, one_drill
-from outlast.ui.words import describe_s, moment, money
 
 _COLUMNS = (
     Column("run", "Drill", "link"),
@@ -27,12 +27,12 @@ _COLUMNS = (
 )
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     none = "No drill yet. One takes a minute, costs nothing, and says what would not survive."
     with panel("Drills", note="rehearsals: would it survive?"):
         listing = Listing(view, "Drills", _COLUMNS, key="run", none=none, command="outlast drill")
 
-    def tell(told: Told[tuple[DrillRow, ...]]) -> None:
+    def tell(told: TopicUpdate[tuple[DrillRow, ...]]) -> None:
         listing.tell(told, (_cells(row) for row in told.value or ()))
 
     follow(view, "drills", lambda: DrillReader(view.workspace), tell)
@@ -43,7 +43,7 @@ def _cells(row: DrillRow) -> dict[str, Any]:
     return {
         "run": row.run,
         "run_href": href("drills", row.run),
-        "state": "damaged" if row.problem else "passed" if row.passed else "failed",
+        "state": row.unread if row.problem else "passed" if row.passed else "failed",
         "state_tone": "good" if row.passed else "bad",
         "findings": row.problem or told,
         "preemptions": row.preemptions,
@@ -59,12 +59,12 @@ def _cells(row: DrillRow) -> dict[str, Any]:
     }
 
 
-async def build_one(view: View) -> None:
+async def build_one(view: PageView) -> None:
     """A report never changes: it is read once."""
     try:
         sight = await view.read(one_drill, view.workspace, view.params["run"])
     except OutlastError as problem:
-        not_there(Told(problem=problem.message, hint=problem.hint), "drill", "/drills")
+        not_there(TopicUpdate(problem=problem.message, hint=problem.hint), "drill", "/drills")
         return
     _head(sight)
     with panel("What it asked"):
@@ -113,7 +113,7 @@ def _findings(findings: tuple[Finding, ...]) -> None:
                         ui.label(found.hint).classes("ol-dim")
 
 
-def _curve(view: View, sight: DrillSight) -> None:
+def _curve(view: PageView, sight: DrillSight) -> None:
     names = list(sight.curves)
     chosen = view.query.get("curve", "")
     chosen = chosen if chosen in sight.curves else names[0]

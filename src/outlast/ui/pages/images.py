@@ -8,11 +8,11 @@ from typing import Any
 from nicegui import ui
 
 from outlast.errors import OutlastError
-from outlast.ui.frame import View, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Listing, code, href, not_there, warning
-from outlast.ui.topics import Told, follow
-from outlast.ui.views.images import FailedBuild, ImageReader, ImageRow, Images, OneImage
-from outlast.ui.words import describe_s, moment, money, size
+from outlast.ui.format import describe_s, moment, money, size
+from outlast.ui.layout import PageView, fact, heading, panel, pill
+from outlast.ui.pages.components import Column, Listing, code, href, not_there, warning
+from outlast.ui.topics import TopicUpdate, follow
+from outlast.ui.views.images import FailedBuild, ImageOverview, ImageReader, ImageRow, OneImage
 
 _COLUMNS = (
     Column("name", "Image", "link"),
@@ -29,22 +29,22 @@ _COLUMNS = (
 )
 
 
-def build(view: View) -> None:
-    with panel("Images", note="the software that machines are born with"):
-        blind = ui.element("div")
+def build(view: PageView) -> None:
+    with panel("ImageOverview", note="the software that machines are born with"):
+        unreachable = ui.element("div")
         none, command = "No image yet.", "outlast image build"
-        listing = Listing(view, "Images", _COLUMNS, key="id", none=none, command=command)
+        listing = Listing(view, "ImageOverview", _COLUMNS, key="id", none=none, command=command)
     with panel("Builds that failed") as failures:
         failed = ui.element("div")
     failures.set_visibility(False)
 
-    def tell(told: Told[Images]) -> None:
+    def tell(told: TopicUpdate[ImageOverview]) -> None:
         listing.tell(told, (_cells(row) for row in told.value.rows) if told.value else ())
         if (found := told.value) is None:
             return
-        blind.clear()
-        with blind:
-            for cloud, why in found.blind.items():
+        unreachable.clear()
+        with unreachable:
+            for cloud, why in found.unreachable.items():
                 warning(f"{cloud} cannot be asked: {why}")
         failures.set_visibility(bool(found.failed))
         failed.clear()
@@ -98,12 +98,12 @@ def _failure(one: FailedBuild) -> None:
             ui.label(" · ".join(word for word in (one.hint, one.who, moment(one.at)) if word)).classes("ol-dim")
 
 
-async def build_one(view: View) -> None:
+async def build_one(view: PageView) -> None:
     try:
         reader = ImageReader(view.workspace)
         found = await view.read(reader.one, view.params["cloud"], view.params["name"])
     except OutlastError as problem:
-        not_there(Told(problem=problem.message, hint=problem.hint), "image", "/images")
+        not_there(TopicUpdate(problem=problem.message, hint=problem.hint), "image", "/images")
         return
     _head(found)
     if found.recipe or found.script:

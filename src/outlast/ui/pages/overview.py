@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from nicegui import ui
 
-from outlast.ui.feed import Sight
-from outlast.ui.frame import View, empty, panel, pill
+from outlast.ui.feed import FeedState
+from outlast.ui.format import money
+from outlast.ui.layout import PageView, empty, panel, pill
 from outlast.ui.views.spend import Gauge, gauges
-from outlast.ui.words import money
 
 _STATES = (("all", "All"), ("alive", "Alive"), ("waiting", "Waiting"), ("over", "Over"), ("trouble", "Trouble"))
 
@@ -18,7 +18,7 @@ _MACHINES = 8
 _NO_ROWS = '<span class="ol-empty">No run fits. <code>outlast run</code> starts one.</span>'
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     _cards(view)
     _runs(view)
     with ui.element("div").classes("ol-two ol-lesser-first"):
@@ -26,15 +26,15 @@ def build(view: View) -> None:
         _machines(view)
 
 
-def _cards(view: View) -> None:
+def _cards(view: PageView) -> None:
     with ui.element("div").classes("ol-cards"):
         runs, machines, today, month = (_Card(title) for title in ("Runs", "Machines", "Spent today", "This month"))
 
-    def tell(sight: Sight) -> None:
+    def tell(sight: FeedState) -> None:
         rows = sight.rows.values()
         alive = sum(row.alive for row in rows)
         waiting = sum(row.state == "waiting" for row in rows)
-        runs.tell(f"{alive} alive", f"{waiting} waiting, {len(rows)} in all" if rows else "none yet")
+        runs.tell(f"{alive} alive", f"{waiting} waiting, {_count(sight)}" if rows else "none yet")
         around = sight.around
         if not around.read_at:
             return
@@ -48,6 +48,10 @@ def _cards(view: View) -> None:
         month.tell(money(around.month_usd), "" if month_gauges else "no limit a month", month_gauges)
 
     view.watch(tell)
+
+
+def _count(sight: FeedState) -> str:
+    return f"the newest {len(sight.rows)} shown" if sight.status.more else f"{len(sight.rows)} in all"
 
 
 class _Card:
@@ -73,14 +77,14 @@ class _Card:
                 ui.label(bar.text).classes("ol-dim")
 
 
-def _next(view: View) -> None:
+def _next(view: PageView) -> None:
     shown: list[object] = []
     with panel("Next", note="what the supervisor will do"):
         place = ui.element("div").props("aria-live=polite")
 
-    def tell(sight: Sight) -> None:
+    def tell(sight: FeedState) -> None:
         around = sight.around
-        now = [around.steps, around.supervisor, around.problems, around.blind, bool(around.read_at)]
+        now = [around.steps, around.supervisor, around.problems, around.unreachable, bool(around.read_at)]
         if now == shown:
             return
         shown[:] = now
@@ -111,14 +115,14 @@ def _supervisor(who: str) -> str:
     return f"Supervised by {who}" if who else ""
 
 
-def _machines(view: View) -> None:
+def _machines(view: PageView) -> None:
     shown: list[object] = []
     with panel("Machines", note="of all clouds"):
         place = ui.element("div").classes("ol-scroll")
 
-    def tell(sight: Sight) -> None:
+    def tell(sight: FeedState) -> None:
         around = sight.around
-        now = [around.machines, around.blind, bool(around.read_at)]
+        now = [around.machines, around.unreachable, bool(around.read_at)]
         if now == shown:
             return
         shown[:] = now
@@ -127,7 +131,7 @@ def _machines(view: View) -> None:
             if not around.read_at:
                 ui.label("looking").classes("ol-dim")
                 return
-            for cloud, why in around.blind.items():
+            for cloud, why in around.unreachable.items():
                 ui.label(f"{cloud} cannot be seen: {why}").classes("ol-pill ol-warn").style("white-space:normal")
             if not around.machines:
                 empty("No machine is there, and none bills.", "outlast machine create NAME")
@@ -137,7 +141,7 @@ def _machines(view: View) -> None:
     view.watch(tell)
 
 
-def _machine_table(sight: Sight) -> None:
+def _machine_table(sight: FeedState) -> None:
     machines = sorted(sight.around.machines, key=lambda one: (not one.idle, -one.usd_per_hour, one.name))
     columns = [
         {"name": "name", "label": "Machine", "field": "name", "align": "left"},
@@ -173,8 +177,8 @@ def _columns() -> list[dict[str, Any]]:
     def drawn(how: str) -> dict[str, str]:
         return {":cellRenderer": f"outlast.cell.{how}"}
 
-    def told(value: str, words: str) -> dict[str, str]:
-        return {":valueGetter": f"p => {value}", ":valueFormatter": words, **right}
+    def told(value: str, argv: str) -> dict[str, str]:
+        return {":valueGetter": f"p => {value}", ":valueFormatter": argv, **right}
 
     return [
         _column("alive", "Alive", hide=True, sort="desc", sortIndex=0),
@@ -194,7 +198,7 @@ def _columns() -> list[dict[str, Any]]:
     ]
 
 
-def _runs(view: View) -> None:
+def _runs(view: PageView) -> None:
     with panel("Runs"):
         with ui.element("div").classes("ol-row").style("margin-bottom:10px"):
             ui.element("input").classes("ol-input").props(
@@ -229,15 +233,22 @@ def _runs(view: View) -> None:
             .classes("ol-grid")
             .props('aria-label="Runs"')
         )
+        more = ui.button("Show more ended runs", on_click=view.feed.more, color=None)
+        more.props("outline no-caps dense").classes("ol-button").style("margin-top:10px")
+
+        def tell(sight: FeedState) -> None:
+            more.set_visibility(sight.status.more)
+
+        view.watch(tell)
     _keep_filled(view, grid)
 
 
-def _keep_filled(view: View, grid: ui.aggrid) -> None:
+def _keep_filled(view: PageView, grid: ui.aggrid) -> None:
     """Send the rows that changed since the last time, and only those."""
     had: set[str] = set()
     sent = [0]
 
-    def tell(sight: Sight) -> None:
+    def tell(sight: FeedState) -> None:
         fresh = view.feed.changed_since(sent[0])
         sent[0] = sight.number
         if sight.status.condition != "loading" or had:

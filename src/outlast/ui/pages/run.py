@@ -7,17 +7,17 @@ from collections.abc import Callable
 from nicegui import ui
 
 from outlast.errors import OutlastError
-from outlast.front.rows import newest_step, spent_usd, why, word
+from outlast.formatting.run_row import newest_step, spent_usd, status_text, why
 from outlast.ui.detail import Detail
 from outlast.ui.files import checked_name
-from outlast.ui.frame import View, empty, heading, pill
+from outlast.ui.format import TONES, money
+from outlast.ui.layout import PageView, empty, heading, pill
 from outlast.ui.pages import run_files, run_log, run_metrics, run_spec, run_story
-from outlast.ui.pages.parts import Tab
+from outlast.ui.pages.components import Tab
 from outlast.ui.pages.run_actions import Actions
-from outlast.ui.words import TONES, money
 
 # What is in the address → title, and who builds it.
-TABS: dict[str, tuple[str, Callable[[View, Detail], Tab]]] = {
+TABS: dict[str, tuple[str, Callable[[PageView, Detail], Tab]]] = {
     "story": ("Story", run_story.StoryTab),
     "metrics": ("Metrics", run_metrics.MetricsTab),
     "log": ("Log", run_log.LogTab),
@@ -27,7 +27,7 @@ TABS: dict[str, tuple[str, Callable[[View, Detail], Tab]]] = {
 }
 
 
-async def build(view: View) -> None:
+async def build(view: PageView) -> None:
     name = view.params["name"]
     ui.page_title(f"{name} · outlast")
     try:
@@ -47,7 +47,7 @@ async def build(view: View) -> None:
 
 
 class _Shown:
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         self.detail = detail
         self._head()
@@ -78,7 +78,7 @@ class _Shown:
 
     def _tell_head(self, detail: Detail) -> None:
         state, request = detail.state, detail.request
-        told = word(state)
+        told = status_text(state)
         self.state.set_text(told)
         self.state.classes(replace=f"ol-pill ol-{TONES.get(told, 'off')}")
         self.why.set_text(why(state))

@@ -9,18 +9,18 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from outlast.app.actions import cancel_run, preempt_run, rerun_run
+from outlast.app.background import start_supervisor
+from outlast.app.outputs import fetch_outputs
 from outlast.errors import OutlastError
-from outlast.front.actions import cancel_run, preempt_run, rerun_run
-from outlast.front.background import start_supervisor
-from outlast.front.outputs import fetch_outputs
 from outlast.ui.detail import Detail
-from outlast.ui.frame import View, complain, heading
+from outlast.ui.layout import PageView, complain, heading
 
 
 class Actions:
     """The buttons. What makes no sense now is not offered."""
 
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         self.run = detail.run
         with ui.element("div").classes("ol-row ol-actions").props('role=group aria-label="Actions"'):

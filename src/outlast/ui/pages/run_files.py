@@ -8,15 +8,15 @@ from urllib.parse import quote
 
 from nicegui import background_tasks, ui
 
+from outlast.app.outputs import newest_outputs
 from outlast.errors import OutlastError
-from outlast.front.outputs import newest_outputs
+from outlast.runs.manifest import Manifest, read_manifest
+from outlast.store.bucket import Entry
 from outlast.ui.detail import Detail
-from outlast.ui.frame import View, complain, empty, panel
-from outlast.ui.pages.parts import Tab
+from outlast.ui.format import moment, named, size
+from outlast.ui.layout import PageView, complain, empty, panel
+from outlast.ui.pages.components import Tab
 from outlast.ui.views.preview import HEAD_BYTES, Preview, preview
-from outlast.ui.words import moment, named, size
-from outlast.workspace.bucket import Entry
-from outlast.workspace.checkpoints import Manifest, read_manifest
 
 _FILES_MAX = 500
 
@@ -26,7 +26,7 @@ def _begin(work: Coroutine[Any, Any, None]) -> None:
 
 
 class CheckpointsTab(Tab):
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         self.detail = detail
         self.count = -1
@@ -105,7 +105,7 @@ class CheckpointsTab(Tab):
 
 
 class OutputsTab(Tab):
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         self.detail = detail
         self.shown: dict[str, Entry] = {}
@@ -194,7 +194,7 @@ def _head(bucket: Any, entry: Entry) -> bytes:
     room = bytearray(min(entry.bytes, HEAD_BYTES))
     if not room:
         return b""
-    return bytes(room[: bucket.fill(entry.key, memoryview(room))])
+    return bytes(room[: bucket.read_into(entry.key, memoryview(room))])
 
 
 def _table(found: Preview) -> None:

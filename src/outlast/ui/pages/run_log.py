@@ -7,12 +7,12 @@ import json
 from nicegui import ui
 
 from outlast.ui.detail import Detail
-from outlast.ui.frame import View, panel
-from outlast.ui.pages.parts import Tab
+from outlast.ui.layout import PageView, panel
+from outlast.ui.pages.components import Tab
 
 
 class LogTab(Tab):
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         self.sizes: tuple[tuple[int, int], ...] = detail.logs
         with panel("Log", classes="ol-log-panel"):
@@ -41,5 +41,5 @@ class LogTab(Tab):
             self.sizes = detail.logs
             self._say("tell", json.dumps(self.sizes))
 
-    def _say(self, what: str, *words: str) -> None:
-        self.view.client.run_javascript(f"Vue.nextTick(() => outlastLog.{what}({', '.join(words)}))")
+    def _say(self, what: str, *argv: str) -> None:
+        self.view.client.run_javascript(f"Vue.nextTick(() => outlastLog.{what}({', '.join(argv)}))")

@@ -8,13 +8,13 @@ from typing import Any
 from nicegui import background_tasks, ui
 
 from outlast.errors import OutlastError
+from outlast.runs.metrics import CurveMark, Curves
+from outlast.runs.state import Attempt
 from outlast.ui.detail import Detail
 from outlast.ui.files import checked_name
-from outlast.ui.frame import View, complain, empty, panel
-from outlast.ui.pages.parts import Tab
+from outlast.ui.layout import PageView, complain, empty, panel
+from outlast.ui.pages.components import Tab
 from outlast.ui.views.curves import Plot, plots
-from outlast.workspace.metrics import Curves, Mark
-from outlast.workspace.state import Attempt
 
 _PALETTE = ("#3b5bdb", "#e8590c", "#2f9e5b", "#ae3ec9", "#c2255c", "#1098ad", "#a07400", "#6b7280")
 _GREY, _LINE = "#8a93a0", "rgba(128,136,148,.22)"
@@ -23,7 +23,7 @@ _PLOTS_MAX, _OTHERS_MAX, _CHOICES_MAX = 24, 7, 500
 
 
 class MetricsTab(Tab):
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         self.detail = detail
         # What was last told of each run that is drawn, and how to hear no more of those beside it.
@@ -193,7 +193,7 @@ def _options(plot: Plot, *, log: bool) -> dict[str, Any]:
     }
 
 
-def _mark_line(marks: tuple[Mark, ...]) -> dict[str, Any]:
+def _mark_line(marks: tuple[CurveMark, ...]) -> dict[str, Any]:
     data = [
         {
             "xAxis": mark.step,

@@ -7,23 +7,23 @@ from typing import Any
 import msgspec
 from nicegui import background_tasks, ui
 
+from outlast.code.diff import CodeDiff, code_diff
+from outlast.code.record import CodeRecord
 from outlast.errors import OutlastError
+from outlast.store.blobs import blob_key
 from outlast.ui.detail import Detail
 from outlast.ui.files import checked_name
-from outlast.ui.frame import View, complain, empty, fact, panel
-from outlast.ui.pages.parts import Tab
-from outlast.ui.words import size
-from outlast.workspace.blobs import blob_key
-from outlast.workspace.difference import Difference, difference
-from outlast.workspace.record import CodeRecord
-from outlast.workspace.workspace import Request
+from outlast.ui.format import size
+from outlast.ui.layout import PageView, complain, empty, fact, panel
+from outlast.ui.pages.components import Tab
+from outlast.workspace import RunRequest
 
 _DIFF_MAX = 400_000
 _CHOICES_MAX = 500
 
 
 class SpecTab(Tab):
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.view = view
         request = detail.request
         assert request is not None
@@ -81,15 +81,15 @@ class SpecTab(Tab):
             if found.same:
                 empty(f"The code is that of {other}.")
 
-    def _difference(self, other: str) -> Difference | str:
+    def _difference(self, other: str) -> CodeDiff | str:
         """The uncommitted changes as text, or what differs from another run."""
         bucket, code = self.view.workspace.bucket, self.request.code
         if not other:
             return bucket.get(blob_key(code.diff))[:_DIFF_MAX].decode("utf-8", "replace") if code.diff else ""
-        return difference(bucket, self.view.workspace.request(checked_name(other)).code, code)
+        return code_diff(bucket, self.view.workspace.request(checked_name(other)).code, code)
 
 
-def _spec(request: Request) -> str:
+def _spec(request: RunRequest) -> str:
     """Every field that says something."""
     return msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(request.spec))), indent=2).decode()
 
@@ -101,7 +101,7 @@ def _told(value: Any) -> Any:
     return {name: one for name, one in kept.items() if one not in (None, "", {}, [], False, 0.0)}
 
 
-def _facts(request: Request) -> None:
+def _facts(request: RunRequest) -> None:
     spec = request.spec
     with ui.element("div").classes("ol-facts").style("margin-bottom:10px"):
         command = spec.command if isinstance(spec.command, str) else " ".join(spec.command)

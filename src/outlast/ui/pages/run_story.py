@@ -7,14 +7,14 @@ from typing import Any
 
 from nicegui import ui
 
-from outlast.front.account import account
-from outlast.front.tell import told
+from outlast.billing.ledger import lines_of, total
+from outlast.formatting.event_text import event_text
+from outlast.formatting.run_summary import summarize
 from outlast.ui.detail import Detail
-from outlast.ui.frame import View, empty, fact, panel
-from outlast.ui.pages.parts import Tab
+from outlast.ui.format import describe_s, moment, money
+from outlast.ui.layout import PageView, empty, fact, panel
+from outlast.ui.pages.components import Tab
 from outlast.ui.views.timeline import KINDS, Timeline, timeline
-from outlast.ui.words import describe_s, moment, money
-from outlast.workspace.ledger import lines_of, total
 
 _COLOURS = ("#94a3b8", "#2f9e5b", "#d64545", "#e0a02b")
 _MARKS = {
@@ -30,7 +30,7 @@ _REFRESH_S = 2.0
 
 
 class StoryTab(Tab):
-    def __init__(self, view: View, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: Detail) -> None:
         self.detail = detail
         self.drawn: Timeline | None = None
         self.chart: ui.echart | None = None
@@ -82,7 +82,7 @@ class StoryTab(Tab):
         begin = self.detail.state.submitted_at
         self.story.clear()
         with self.story, ui.element("ol").classes("ol-list ol-story").props("tabindex=0 aria-label=Story"):
-            for since_s, text in told(self.detail.events, everything=False):
+            for since_s, text in event_text(self.detail.events, everything=False):
                 with ui.element("li"):
                     ui.label(describe_s(max(0.0, since_s))).classes("ol-dim ol-num ol-when").tooltip(
                         moment(begin + since_s)
@@ -91,7 +91,7 @@ class StoryTab(Tab):
 
     def _tell_cost(self) -> None:
         state, now = self.detail.state, time.time()
-        whole, sums = total(lines_of(self.detail.run, state, now)), account(state, now)
+        whole, sums = total(lines_of(self.detail.run, state, now)), summarize(state, now)
         self.cost.clear()
         with self.cost:
             if not whole.machines:

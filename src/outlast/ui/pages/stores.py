@@ -6,11 +6,11 @@ from typing import Any
 
 from nicegui import ui
 
-from outlast.ui.frame import View, empty, panel
-from outlast.ui.pages.parts import Column, Place, Table
-from outlast.ui.topics import Told, follow
+from outlast.ui.format import moment, money
+from outlast.ui.layout import PageView, empty, panel
+from outlast.ui.pages.components import Column, Table, TablePlace
+from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.stores import StoreReader, StoreRow, Stores
-from outlast.ui.words import moment, money
 
 _VOLUMES = (
     Column("name", "Volume"),
@@ -40,17 +40,17 @@ _DATABASES = (
 )
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     with panel("Volumes", note="file systems that many machines mount at once"):
-        place = Place("looking for volumes")
+        place = TablePlace("looking for volumes")
         volumes = _Kind("Volumes", _VOLUMES, "No volume yet.", "outlast volume create NAME --size 100GB")
     with panel("Databases", note="servers that a team shares"):
-        waiting = Place("looking for databases")
+        waiting = TablePlace("looking for databases")
         databases = _Kind("Databases", _DATABASES, "No database yet.", "outlast db create NAME")
     total = ui.label("").classes("ol-dim")
 
-    def tell(told: Told[Stores]) -> None:
-        waiting.told(Told(at=told.at))
+    def tell(told: TopicUpdate[Stores]) -> None:
+        waiting.told(TopicUpdate(at=told.at))
         if not place.told(told) or told.value is None:
             return
         volumes.fill([_volume(row) for row in told.value.volumes])

@@ -7,19 +7,19 @@ from typing import Any
 from nicegui import background_tasks, ui
 
 from outlast.errors import OutlastError
-from outlast.ui.frame import View, empty, fact, heading, panel, pill
-from outlast.ui.pages.parts import Column, Place, Table, bar, href, not_there, search, trouble
-from outlast.ui.topics import Told, follow
-from outlast.ui.views.pictures import Picture, pictures
+from outlast.ui.format import describe_s, moment
+from outlast.ui.layout import PageView, empty, fact, heading, panel, pill
+from outlast.ui.pages.components import Column, Table, TablePlace, bar, href, not_there, search, trouble
+from outlast.ui.topics import TopicUpdate, follow
+from outlast.ui.views.optuna_plots import Picture, pictures
 from outlast.ui.views.sweeps import OneSweep, SweepSight, TrialRow, goal_names, parallel
-from outlast.ui.words import describe_s, moment
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     name = view.params["name"]
     reader = OneSweep(view.workspace, name)
     with ui.element("div").classes("ol-pile"):
-        place = Place("reading the sweep")
+        place = TablePlace("reading the sweep")
         none = ui.element("div")
         with ui.element("div").classes("ol-pile") as there:
             head = ui.element("div")
@@ -29,9 +29,9 @@ def build(view: View) -> None:
     there.set_visibility(False)
     none.set_visibility(False)
 
-    def tell(told: Told[tuple[SweepSight, OneSweep]]) -> None:
+    def tell(told: TopicUpdate[tuple[SweepSight, OneSweep]]) -> None:
         if told.value is None:
-            place.told(Told(at=told.at))
+            place.told(TopicUpdate(at=told.at))
             none.clear()
             none.set_visibility(True)
             with none:
@@ -110,10 +110,10 @@ class _Lines:
 class _Pictures:
     """Optuna's own, made in a thread, one after the other; a newer state is drawn when the last picture is done."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PageView) -> None:
         self.view = view
         with panel("Pictures", note="by Optuna"):
-            with ui.element("div") as self.words:
+            with ui.element("div") as self.argv:
                 ui.label("No complete trial yet.").classes("ol-dim")
             self.grid = ui.element("div").classes("ol-pictures")
         self.plots: dict[str, Any] = {}
@@ -156,19 +156,19 @@ class _Pictures:
             self.plots[picture.name] = plot
 
     def _say(self, text: str) -> None:
-        self.words.clear()
+        self.argv.clear()
         if text:
-            with self.words:
+            with self.argv:
                 ui.label(text).classes("ol-dim").props("role=status")
 
     def _complain(self, problem: OutlastError) -> None:
-        self.words.clear()
-        with self.words:
+        self.argv.clear()
+        with self.argv:
             trouble(problem.message, problem.hint)
 
 
 class _Trials:
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PageView) -> None:
         self.view = view
         with panel("Trials"):
             self.place = ui.element("div")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.ui.frame import View, panel
-from outlast.ui.pages.parts import Column, Listing, href
-from outlast.ui.topics import Told, follow
+from outlast.ui.format import moment
+from outlast.ui.layout import PageView, panel
+from outlast.ui.pages.components import Column, Listing, href
+from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.sweeps import SweepReader, SweepRow, goal_names
-from outlast.ui.words import moment
 
 _COLUMNS = (
     Column("name", "Sweep", "link"),
@@ -25,12 +25,12 @@ _COLUMNS = (
 )
 
 
-def build(view: View) -> None:
+def build(view: PageView) -> None:
     command = "outlast sweep --param lr=log(1e-4..1e-1) --goal min:loss -- python train.py"
     with panel("Sweeps", note="many trials of one program"):
         listing = Listing(view, "Sweeps", _COLUMNS, key="name", none="No sweep yet.", command=command)
 
-    def tell(told: Told[tuple[SweepRow, ...]]) -> None:
+    def tell(told: TopicUpdate[tuple[SweepRow, ...]]) -> None:
         listing.tell(told, (_cells(row) for row in told.value or ()))
 
     follow(view, "sweeps", lambda: SweepReader(view.workspace), tell)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from outlast.ui.frame import Page
+from outlast.ui.layout import PageInfo
 from outlast.ui.pages import clusters, cost, drills, images, overview, run, stores, sweep, sweeps
 
-PAGES: tuple[Page, ...] = (
-    Page("/", "Overview", "o", overview.build),
-    Page("/run/{name}", "Run", "", run.build),
-    Page("/sweeps", "Sweeps", "s", sweeps.build),
-    Page("/sweeps/{name}", "Sweep", "", sweep.build),
-    Page("/clusters", "Clusters", "c", clusters.build),
-    Page("/clusters/{name}", "Cluster", "", clusters.build_one),
-    Page("/images", "Images", "i", images.build),
-    Page("/images/{cloud}/{name}", "Image", "", images.build_one),
-    Page("/stores", "Volumes and databases", "v", stores.build),
-    Page("/cost", "Cost", "m", cost.build),
-    Page("/drills", "Drills", "d", drills.build),
-    Page("/drills/{run}", "Drill", "", drills.build_one),
+PAGES: tuple[PageInfo, ...] = (
+    PageInfo("/", "Overview", "o", overview.build),
+    PageInfo("/run/{name}", "Run", "", run.build),
+    PageInfo("/sweeps", "Sweeps", "s", sweeps.build),
+    PageInfo("/sweeps/{name}", "Sweep", "", sweep.build),
+    PageInfo("/clusters", "Clusters", "c", clusters.build),
+    PageInfo("/clusters/{name}", "Cluster", "", clusters.build_one),
+    PageInfo("/images", "Images", "i", images.build),
+    PageInfo("/images/{cloud}/{name}", "Image", "", images.build_one),
+    PageInfo("/stores", "Volumes and databases", "v", stores.build),
+    PageInfo("/cost", "Cost", "m", cost.build),
+    PageInfo("/drills", "Drills", "d", drills.build),
+    PageInfo("/drills/{run}", "Drill", "", drills.build_one),
 )

@@ -12,24 +12,33 @@ from typing import Any
 
 import msgspec
 
-from outlast.clouds.cloud import Workshop
+from outlast.clouds.cloud import InteractiveCloud
+from outlast.clouds.registry import interactive_clouds
 from outlast.cluster.listing import LOST, ClusterRow, rows
-from outlast.cluster.look import NodeSight, Sight, Watch, desk_words, head_link, is_over, jobs, see
-from outlast.cluster.record import Cluster, Clusters, Job
+from outlast.cluster.record import Cluster, ClusterJob, Clusters
+from outlast.cluster.status import (
+    ClusterStatus,
+    ClusterWatch,
+    NodeStatus,
+    desk_words,
+    head_link,
+    is_over,
+    jobs,
+    read_status,
+)
 from outlast.errors import CloudError, NoSuchRun, OutlastError, StoreUnreachable
-from outlast.front.clouds import workshops
-from outlast.front.words import size
+from outlast.formatting.quantities import size
 from outlast.spec.quantity import describe_s
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
 DAMAGED = "damaged"
-_PHASES = {"making": "busy", "ready": "good", "deleting": "warn", LOST: "bad", DAMAGED: "bad"}
+_PHASES = {"creating": "busy", "ready": "good", "deleting": "warn", LOST: "bad", DAMAGED: "bad"}
 _JOBS = {"RUNNING": "good", "SUCCEEDED": "done", "PENDING": "busy", "FAILED": "bad", "LOST": "bad", "UNSENT": "warn"}
 _LOG_BYTES, _LOG_S = 200_000, 60.0
 # How often the head tells what Ray knows, and how long its first word may take: it has to load Ray.
 _WORD_S, _FIRST_S = 1.0, 60.0
 
-Known = Callable[[Workspace], Mapping[str, Workshop]]
+Known = Callable[[Workspace], Mapping[str, InteractiveCloud]]
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +94,13 @@ class ClusterSight(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float
     goes_in_s: float
     # Why Ray could not be asked.
-    blind: str = ""
+    unreachable: str = ""
 
 
 class ClusterReader:
     """All clusters, from their records and from their clouds' lists of machines."""
 
-    def __init__(self, workspace: Workspace, known: Known = workshops) -> None:
+    def __init__(self, workspace: Workspace, known: Known = interactive_clouds) -> None:
         self.workspace = workspace
         self.clusters = Clusters(workspace)
         self.known = known
@@ -118,10 +127,10 @@ def _damaged(name: str, why: str) -> ClusterRow:
     )
 
 
-class Newest(Watch):
+class Newest(ClusterWatch):
     """The newest of Ray's words: they come by themselves, and whoever asks less often is not told old ones."""
 
-    def __init__(self, cloud: Workshop, every_s: float) -> None:
+    def __init__(self, cloud: InteractiveCloud, every_s: float) -> None:
         super().__init__(cloud, every_s)
         self._told: Any = None
         self._problem: OutlastError | None = None
@@ -159,7 +168,7 @@ class Newest(Watch):
 class OneCluster:
     """One cluster, asked again and again. Raises NoSuchRun if there is none."""
 
-    def __init__(self, workspace: Workspace, name: str, known: Known = workshops) -> None:
+    def __init__(self, workspace: Workspace, name: str, known: Known = interactive_clouds) -> None:
         self.workspace = workspace
         self.clusters = Clusters(workspace)
         self.name = name
@@ -170,16 +179,16 @@ class OneCluster:
         cluster, cloud = self._found()
         if self._watch is None:
             self._watch = Newest(cloud, _WORD_S)
-        sight = see(self.clusters, cloud, cluster, watch=self._watch)
-        blind = sight.blind
+        sight = read_status(self.clusters, cloud, cluster, watch=self._watch)
+        unreachable = sight.unreachable
         try:
             told = jobs(self.clusters, cloud, cluster)
         except StoreUnreachable:
             raise
         except OutlastError as problem:
-            blind = blind or problem.message
-            told = [_unknown(job) for job in self.clusters.each(cluster.name, "jobs", Job)]
-        return sight_of(cluster, sight, told, blind=blind, now=time.time())
+            unreachable = unreachable or problem.message
+            told = [_unknown(job) for job in self.clusters.each(cluster.name, "jobs", ClusterJob)]
+        return sight_of(cluster, sight, told, unreachable=unreachable, now=time.time())
 
     def log(self, job_id: str) -> str:
         """The end of a job's output, from the head. Raises CloudError."""
@@ -193,7 +202,7 @@ class OneCluster:
             self._watch.close()
             self._watch = None
 
-    def _found(self) -> tuple[Cluster, Workshop]:
+    def _found(self) -> tuple[Cluster, InteractiveCloud]:
         cluster = self.clusters.find(self.name)
         if cluster is None:
             raise NoSuchRun(f"there is no cluster `{self.name}`", hint="see `outlast cluster list`")
@@ -208,16 +217,18 @@ def phase_tone(phase: str, problem: str) -> str:
     return "warn" if problem and phase == "ready" else _PHASES[phase]
 
 
-def _unknown(job: Job) -> dict[str, Any]:
+def _unknown(job: ClusterJob) -> dict[str, Any]:
     return {"id": job.id, "command": job.command, "who": job.who, "matrix": job.matrix, "status": "UNKNOWN"}
 
 
-def sight_of(cluster: Cluster, sight: Sight, told: list[dict[str, Any]], *, blind: str, now: float) -> ClusterSight:
+def sight_of(
+    cluster: Cluster, sight: ClusterStatus, told: list[dict[str, Any]], *, unreachable: str, now: float
+) -> ClusterSight:
     return ClusterSight(
         name=cluster.name,
         cloud=cluster.cloud,
         phase=sight.phase,
-        tone=phase_tone(sight.phase, blind),
+        tone=phase_tone(sight.phase, unreachable),
         who=cluster.who,
         head=cluster.head,
         nodes=tuple(_node(node) for node in sight.nodes),
@@ -228,7 +239,7 @@ def sight_of(cluster: Cluster, sight: Sight, told: list[dict[str, Any]], *, blin
         usd_per_hour=sight.usd_per_hour,
         cost_usd=sight.cost_usd,
         goes_in_s=sight.goes_in_s,
-        blind=blind,
+        unreachable=unreachable,
     )
 
 
@@ -237,7 +248,7 @@ def shown(resource: str) -> bool:
     return not resource.startswith("node:")
 
 
-def _node(node: NodeSight) -> NodeRow:
+def _node(node: NodeStatus) -> NodeRow:
     tones = {"running": "good", "stopped": "warn", "stopping": "warn"}
     return NodeRow(
         machine=node.machine,
@@ -268,11 +279,11 @@ def _resource(name: str, used: float, total: float) -> Resource:
 
 def _demand(demand: Mapping[str, Any]) -> str:
     """Ray's words for what it cannot place yet."""
-    words = ", ".join(f"{value:g} {name}" for name, value in demand["bundle"].items() if shown(name))
-    return f"{demand['count']} × {words}"
+    argv = ", ".join(f"{value:g} {name}" for name, value in demand["bundle"].items() if shown(name))
+    return f"{demand['count']} × {argv}"
 
 
-def _notes(sight: Sight) -> list[str]:
+def _notes(sight: ClusterStatus) -> list[str]:
     coming = [f"{one['count']} × {one['kind']} to come" for one in sight.pending]
     lost = [f"{one['machine']}: {one['why']}" for one in (*sight.failed, *sight.preempted) if one.get("machine")]
     refused = [f"{one.get('kind', '')}: {one['why']}" for one in sight.failed if not one.get("machine")]

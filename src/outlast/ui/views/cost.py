@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.workspace.ledger import CAUSES, DAY_S, WASTE, By, Line, Sum, after, grouped, total
+from outlast.billing.ledger import CAUSES, DAY_S, WASTE, By, LedgerLine, Sum, after, grouped, total
 
 # Less is told as nothing.
 _SEEN_USD = 5e-8
@@ -15,7 +15,7 @@ PERIODS = {"today": "Today", "7d": "7 days", "30d": "30 days", "all": "All"}
 # What each cause is, for people.
 MEANINGS = {
     "work": "time that became progress",
-    "hand": "machines made by hand",
+    "manual": "machines made by hand",
     "disk": "disks of running machines",
     "store": "volumes and databases",
     "boot": "from the wish to the command",
@@ -25,7 +25,7 @@ MEANINGS = {
 }
 COLOURS = {
     "work": "#0d9488",
-    "hand": "#6366f1",
+    "manual": "#6366f1",
     "disk": "#7c8ea6",
     "store": "#8b5cf6",
     "boot": "#eab308",
@@ -83,11 +83,11 @@ def begin_of_period(period: str, now: float) -> float:
             return 0.0
 
 
-def users_of(lines: Iterable[Line]) -> list[str]:
+def users_of(lines: Iterable[LedgerLine]) -> list[str]:
     return sorted({line.who for line in lines if line.who})
 
 
-def spending(lines: Sequence[Line], *, period: str, who: str, now: float, runs_max: int = 50) -> Spending:
+def spending(lines: Sequence[LedgerLine], *, period: str, who: str, now: float, runs_max: int = 50) -> Spending:
     begin = begin_of_period(period, now)
     chosen = [line for line in lines if not who or line.who == who]
     pieces = [piece for line in chosen if (piece := after(line, begin)) is not None]
@@ -116,7 +116,7 @@ def spending(lines: Sequence[Line], *, period: str, who: str, now: float, runs_m
     )
 
 
-def _shares(lines: Sequence[Line], by: By) -> list[Share]:
+def _shares(lines: Sequence[LedgerLine], by: By) -> list[Share]:
     return [_share(name, one) for name, one in grouped(lines, by).items()]
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.workspace.metrics import Curves, Mark, Point
+from outlast.runs.metrics import CurveMark, Curves, Point
 
 POINTS_MAX = 1500
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class CurveLine(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one run: steps and values."""
 
     run: str
@@ -20,11 +20,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
-    lines: tuple[Line, ...]
-    marks: tuple[Mark, ...] = ()
+    lines: tuple[CurveLine, ...]
+    marks: tuple[CurveMark, ...] = ()
 
 
-def plots(curves: Mapping[str, Curves], *, marks: Sequence[Mark]) -> list[Plot]:
+def plots(curves: Mapping[str, Curves], *, marks: Sequence[CurveMark]) -> list[Plot]:
     """A plot a metric of the first run, with that metric of the others."""
     runs = list(curves)
     names = list(curves[runs[0]].series) if runs else []
@@ -32,7 +32,9 @@ def plots(curves: Mapping[str, Curves], *, marks: Sequence[Mark]) -> list[Plot]:
         Plot(
             metric=name,
             lines=tuple(
-                Line(run=run, points=thinned(curves[run].series[name])) for run in runs if name in curves[run].series
+                CurveLine(run=run, points=thinned(curves[run].series[name]))
+                for run in runs
+                if name in curves[run].series
             ),
             marks=tuple(marks),
         )

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from outlast.drill.findings import Finding, Handover, Prices
+from outlast.drill.findings import DrillPrices, Finding, Handover
 from outlast.drill.records import Drill, drills, read
 from outlast.errors import StoreUnreachable, WorkspaceError
-from outlast.workspace.workspace import Workspace
+from outlast.formatting.run_row import unread
+from outlast.workspace import Workspace
 
 TONES = {"pass": "good", "note": "done", "warn": "warn", "fail": "bad", "skip": "off"}
 
@@ -28,13 +29,15 @@ class DrillRow(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     at: float = 0.0
     problem: str = ""
+    # `damaged` or `unreadable`, where there is a problem.
+    unread: str = ""
 
 
 class DrillSight(msgspec.Struct, frozen=True, kw_only=True):
     row: DrillRow
     findings: tuple[Finding, ...]
     handovers: tuple[Handover, ...]
-    prices: Prices | None
+    prices: DrillPrices | None
     # Name of the number → (steps, undisturbed, drilled); the best to look at first.
     curves: dict[str, Curve]
 
@@ -62,7 +65,7 @@ class DrillReader:
             except StoreUnreachable:
                 raise
             except WorkspaceError as problem:
-                return DrillRow(run=run, passed=False, problem=problem.message)
+                return DrillRow(run=run, passed=False, problem=problem.message, unread=unread(problem))
         return self._known[run]
 
 

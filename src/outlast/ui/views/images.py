@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.clouds.cloud import Image, Workshop
+from outlast.clouds.cloud import Image, InteractiveCloud
+from outlast.clouds.registry import interactive_clouds
 from outlast.errors import NoSuchRun, OutlastError
-from outlast.front.clouds import workshops
 from outlast.images.builder import LABEL_RECIPE
 from outlast.images.family import current, members
-from outlast.images.records import Failure, RecipeRecord, Records, Result
-from outlast.workspace.workspace import Workspace
+from outlast.images.records import BuildFailure, BuildResult, ImageRecords, RecipeRecord
+from outlast.workspace import Workspace
 
 _LOG_CHARS = 200_000
 
@@ -45,11 +45,11 @@ class FailedBuild(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class Images(msgspec.Struct, frozen=True, kw_only=True):
+class ImageOverview(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ImageRow, ...]
     failed: tuple[FailedBuild, ...]
     # Clouds that could not be asked, and why.
-    blind: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
 
 
 class OneImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,24 +64,26 @@ class OneImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageReader:
-    def __init__(self, workspace: Workspace, known: Callable[[Workspace], Mapping[str, Workshop]] = workshops) -> None:
+    def __init__(
+        self, workspace: Workspace, known: Callable[[Workspace], Mapping[str, InteractiveCloud]] = interactive_clouds
+    ) -> None:
         self.workspace = workspace
-        self.records = Records(workspace)
+        self.records = ImageRecords(workspace)
         self.known = known
         # Results and recipes never change.
-        self._kept: dict[str, tuple[RecipeRecord | None, Result]] = {}
+        self._kept: dict[str, tuple[RecipeRecord | None, BuildResult]] = {}
 
-    def __call__(self) -> Images:
+    def __call__(self) -> ImageOverview:
         rows: list[ImageRow] = []
-        blind: dict[str, str] = {}
+        unreachable: dict[str, str] = {}
         for name, cloud in self.known(self.workspace).items():
             try:
                 rows += self._of(name, cloud)
             except OutlastError as problem:
-                blind[name] = problem.message
-        return Images(rows=tuple(rows), failed=tuple(self._failed()), blind=blind)
+                unreachable[name] = problem.message
+        return ImageOverview(rows=tuple(rows), failed=tuple(self._failed()), unreachable=unreachable)
 
-    def _of(self, cloud_name: str, cloud: Workshop) -> list[ImageRow]:
+    def _of(self, cloud_name: str, cloud: InteractiveCloud) -> list[ImageRow]:
         images = list(cloud.images())
         found = []
         for family in sorted({image.family for image in images}, key=lambda one: (not one, one)):
@@ -110,7 +112,7 @@ class ImageReader:
             tests=recipe.spec.test if recipe else (),
         )
 
-    def _built(self, digest: str) -> tuple[RecipeRecord | None, Result | None]:
+    def _built(self, digest: str) -> tuple[RecipeRecord | None, BuildResult | None]:
         if not digest:
             return None, None
         if digest not in self._kept:
@@ -127,7 +129,7 @@ class ImageReader:
                 found.append(self._failure(digest, failure))
         return sorted(found, key=lambda one: -one.at)
 
-    def _failure(self, digest: str, failure: Failure) -> FailedBuild:
+    def _failure(self, digest: str, failure: BuildFailure) -> FailedBuild:
         recipe = self.records.recipe(digest)
         return FailedBuild(
             digest=digest,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.front.rows import newest_step, spent_usd, why, word
+from outlast.errors import OutlastError
+from outlast.formatting.run_row import newest_step, spent_usd, status_text, unread, why
+from outlast.runs.ended import EndedRun
+from outlast.runs.state import RunState
 from outlast.spec.spec import Spec
-from outlast.ui.words import TONES
-from outlast.workspace.state import RunState
-from outlast.workspace.workspace import Pulse
+from outlast.ui.format import TONES
+from outlast.workspace import Heartbeat
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +39,20 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def row_of(run: str, state: RunState, pulse: Pulse | None, spec: Spec | None) -> RunRow:
+def _from_the_machine(pulse: Heartbeat | None) -> str:
+    """What the agent reports of itself."""
+    if pulse is None:
+        return ""
+    if pulse.unsaved:
+        return f"no checkpoint: {pulse.unsaved}"
+    return f"has {pulse.holds}" if pulse.holds else ""
+
+
+def row_of(run: str, state: RunState, pulse: Heartbeat | None, spec: Spec | None) -> RunRow:
     last = state.last
     billing = [attempt for attempt in state.attempts if not attempt.released]
     since = max((attempt.placed_at for attempt in billing), default=0.0)
-    told = word(state)
+    told = status_text(state)
     note = pulse.note if pulse and pulse.phase in ("fetching", "waiting") else ""
     return RunRow(
         run=run,
@@ -64,9 +75,16 @@ def row_of(run: str, state: RunState, pulse: Pulse | None, spec: Spec | None) ->
         spent_usd=spent_usd(state, since),
         spent_at=since,
         usd_per_hour=sum(attempt.price_usd_per_hour for attempt in billing),
-        why=why(state) or note or (f"has {pulse.holds}" if pulse and pulse.holds else ""),
+        why=why(state) or note or _from_the_machine(pulse),
     )
 
 
-def damaged_row(run: str, message: str) -> RunRow:
-    return RunRow(run=run, state="damaged", tone="bad", why=message)
+def unread_row(run: str, problem: OutlastError) -> RunRow:
+    """The row of a run whose story is damaged, or cannot be read now."""
+    return RunRow(run=run, state=unread(problem), tone=TONES[unread(problem)], why=problem.message)
+
+
+def ended_row_of(record: EndedRun) -> RunRow:
+    """A run of the index."""
+    row = row_of(record.run, record.state, None, None)
+    return msgspec.structs.replace(row, steps=record.steps, checkpoints=record.checkpoints)

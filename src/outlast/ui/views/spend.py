@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from outlast.ui.words import money
-from outlast.workspace.standing import Standing
+from outlast.billing.limit_usage import LimitUsage
+from outlast.ui.format import money
 
 _NEAR = 0.8
 
@@ -18,7 +18,7 @@ class Gauge(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def gauges(standings: Iterable[Standing], *periods: str) -> tuple[Gauge, ...]:
+def gauges(standings: Iterable[LimitUsage], *periods: str) -> tuple[Gauge, ...]:
     """A bar for each limit of these periods, in money and in hours."""
     found = []
     for one in standings:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from outlast.app.resource_status import database_standing, volume_standing
 from outlast.clouds.cloud import Cloud
+from outlast.clouds.registry import clouds
 from outlast.errors import Damaged
-from outlast.front.clouds import clouds
-from outlast.front.stores import database_standing, volume_standing
-from outlast.volumes import care
-from outlast.workspace.holdings import Holding, Holdings
-from outlast.workspace.workspace import Workspace
+from outlast.records.resources import ResourceRecord, ResourceRecords
+from outlast.volumes import lifecycle
+from outlast.workspace import Workspace
 
-_TONES = {"ready": "good", "full": "warn", "making": "busy", "deleting": "busy", "stopped": "off", "unknown": "warn"}
+_TONES = {"ready": "good", "full": "warn", "creating": "busy", "deleting": "busy", "stopped": "off", "unknown": "warn"}
 
 
 class StoreRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,67 +62,67 @@ class StoreReader:
 
     def __call__(self) -> Stores:
         there = self.known(self.workspace)
-        volumes, databases = Holdings(self.workspace, "volume"), Holdings(self.workspace, "database")
+        volumes, databases = ResourceRecords(self.workspace, "volume"), ResourceRecords(self.workspace, "database")
         return Stores(
             volumes=(*(_volume(there, volumes, one) for one in volumes.all()), *_damaged(volumes)),
             databases=(*(_database(there, databases, one) for one in databases.all()), *_damaged(databases)),
         )
 
 
-def _damaged(holdings: Holdings) -> list[StoreRow]:
+def _damaged(records: ResourceRecords) -> list[StoreRow]:
     """Those whose records cannot be read; they may bill all the same."""
     return [
-        _row(Holding(kind=holdings.kind, name=name, id="", cloud="", there=""), "damaged", why)
-        for name, why in holdings.damaged.items()
+        _row(ResourceRecord(kind=records.kind, name=name, id="", cloud="", there=""), "damaged", why)
+        for name, why in records.damaged.items()
     ]
 
 
-def _users(holdings: Holdings, name: str) -> tuple[str, ...]:
+def _users(records: ResourceRecords, name: str) -> tuple[str, ...]:
     try:
-        return tuple(care.users(holdings, name))
+        return tuple(lifecycle.users(records, name))
     except Damaged as problem:
         return (f"nobody knows whom: {problem.message}",)
 
 
-def _volume(there: Mapping[str, Cloud], holdings: Holdings, holding: Holding) -> StoreRow:
-    found, state, why = volume_standing(there, holdings, holding)
+def _volume(there: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord) -> StoreRow:
+    found, state, why = volume_standing(there, records, record)
     return _row(
-        holding,
+        record,
         state,
         why,
-        zone=", ".join(holding.zones) or "every zone",
+        zone=", ".join(record.zones) or "every zone",
         used_gb=found.used_gb if found else None,
-        where=holding.source,
-        users=_users(holdings, holding.name),
+        where=record.source,
+        users=_users(records, record.name),
     )
 
 
-def _database(there: Mapping[str, Cloud], holdings: Holdings, holding: Holding) -> StoreRow:
-    found, state, why = database_standing(there, holdings, holding)
+def _database(there: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord) -> StoreRow:
+    found, state, why = database_standing(there, records, record)
     return _row(
-        holding,
+        record,
         state,
         why,
-        zone=holding.zone,
+        zone=record.zone,
         where=f"{found.host}:{found.port}" if found else "",
-        engine=holding.engine,
+        engine=record.engine,
         version=found.version if found else "",
-        allowed=tuple(f"{a} ({who})" if who and who != a else a for a, who in holding.allowed.items()),
+        allowed=tuple(f"{a} ({who})" if who and who != a else a for a, who in record.allowed.items()),
     )
 
 
-def _row(holding: Holding, state: str, why: str, **more: object) -> StoreRow:
+def _row(record: ResourceRecord, state: str, why: str, **more: object) -> StoreRow:
     row = StoreRow(
-        name=holding.name,
-        kind=holding.kind,
-        cloud=holding.cloud,
-        zone=holding.zone,
+        name=record.name,
+        kind=record.kind,
+        cloud=record.cloud,
+        zone=record.zone,
         state=state,
         tone=_TONES.get(state, "bad"),
         why=why,
-        who=holding.who,
-        made_at=holding.asked_at,
-        size_gb=holding.size_gb,
-        usd_per_month=holding.usd_per_month,
+        who=record.who,
+        made_at=record.asked_at,
+        size_gb=record.size_gb,
+        usd_per_month=record.usd_per_month,
     )
     return msgspec.structs.replace(row, **more)

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from outlast.errors import NoSuchRun, StoreUnreachable, WorkspaceError
+from outlast.formatting.run_row import unread
 from outlast.spec.spec import Dimension
+from outlast.store.lease import Lease
 from outlast.sweep.record import Sweep, SweepStory, find, read, sweeps
 from outlast.sweep.state import SweepState, Trial, best
-from outlast.workspace.lease import Lease
-from outlast.workspace.workspace import Workspace
+from outlast.workspace import Workspace
 
-_TONES = {"running": "good", "over": "done", "halted": "warn", "damaged": "bad"}
+_TONES = {"running": "good", "over": "done", "halted": "warn", "damaged": "bad", "unreadable": "warn"}
 TRIAL_TONES = {"running": "good", "complete": "done", "pruned": "off", "failed": "bad", "cancelled": "off"}
 
 
@@ -80,7 +81,8 @@ class SweepReader:
         except StoreUnreachable:
             raise
         except (WorkspaceError, NoSuchRun) as problem:
-            return SweepRow(name=name, state="damaged", tone="bad", why=problem.message)
+            state_word = unread(problem)
+            return SweepRow(name=name, state=state_word, tone=_TONES[state_word], why=problem.message)
         return row_of(sweep, state) if state.exists else None
 
 

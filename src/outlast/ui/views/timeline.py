@@ -6,10 +6,10 @@ import itertools
 
 import msgspec
 
-from outlast.ui.words import describe_s, money
-from outlast.workspace.events import Event, Noticed, Saved, Warned
-from outlast.workspace.ledger import end_of, kept_until
-from outlast.workspace.state import Attempt, RunState
+from outlast.billing.ledger import end_of, kept_until
+from outlast.runs.events import Event, Noticed, Saved, Warned
+from outlast.runs.state import Attempt, RunState
+from outlast.ui.format import describe_s, money
 
 # Kinds of bars, in the order in which the legend has them.
 KINDS = ("boot", "work kept", "work lost", "leaving")

@@ -1,0 +1,172 @@
+"""What a run shares with others, on its machine: databases' addresses, volumes. Does what it is told."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote, unquote, urlsplit
+
+from outlast.agent.data import fetch_data
+from outlast.agent.instance import Instance
+from outlast.agent.paths import AttemptPaths
+from outlast.agent.paths import circumstances as of_machine
+from outlast.errors import OutlastError
+from outlast.records.mounts import ATTRIBUTE, Mount, decode, nfs_script, run_folder
+from outlast.spec.spec import Spec
+from outlast.workspace import RunRequest
+
+_CA_PLACE = "{ca}"
+_MS_BIND = 0x1000
+_MOUNT_S = 600.0
+# Metadata at this address: a machine with a file system of its own, and not one that shares this computer's.
+_OWN_ROOT = "169.254.169.254"
+
+
+def bring(request: RunRequest, place: AttemptPaths, instance: Instance, progress: Callable[[str], None]) -> None:
+    """Data and volumes to where the code expects them. May be repeated. Raises OutlastError, OSError."""
+    fetch_data(request.spec.data, destination=place.code, cache=place.cache, progress=progress)
+    found = mounts(request, instance)
+    if missing := set(request.spec.volumes) - {mount.path for mount in found}:
+        names = ", ".join(f"`{request.spec.volumes[path]}`" for path in sorted(missing))
+        raise OutlastError(
+            f"[volumes]: {names} is not there any more", hint="was it deleted since the run was asked for?"
+        )
+    mount_all(found, code=place.code, home=place.home, owner=request.run, since=request.submitted_at)
+    for mount in found:
+        progress(f"[volumes] {mount.path}: {mount.volume}" + (f"/{mount.folder}" if mount.folder else ""))
+
+
+def mounts(request: RunRequest, instance: Instance) -> list[Mount]:
+    return decode(instance.attribute(ATTRIBUTE)) if request.spec.volumes else []
+
+
+def mount_all(mounts: Sequence[Mount], *, code: str, home: str, owner: str, since: float) -> None:
+    """For a run or a cluster, which was asked for at that time. May be repeated. Raises OutlastError, OSError."""
+    for mount in mounts:
+        _mount(mount, code=code, home=home, folder=run_folder(mount.folder, run=owner, submitted_at=since))
+
+
+def _mount(mount: Mount, *, code: str, home: str, folder: str) -> None:
+    target = os.path.join(code, mount.path)
+    if mount.kind == "folder":
+        if not os.path.isdir(mount.source):
+            raise OutlastError(f"[volumes] {mount.path}: the volume `{mount.volume}` is gone: {mount.source}")
+        whole = mount.source
+    else:
+        whole = target if not folder else os.path.join(home, "volumes", mount.volume)
+        _mount_nfs(mount, whole)
+    if folder:
+        whole = os.path.join(whole, folder)
+        os.makedirs(whole, exist_ok=True)
+    if whole == target:
+        return
+    if mount.path.startswith("/") and mount.kind == "folder":
+        _bind(mount, whole, target)
+    else:
+        _link(mount, whole, target)
+
+
+def _mount_nfs(mount: Mount, target: str) -> None:
+    script = nfs_script(mount.source, target, mount.options)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()[-1:] or ["mount said nothing"]
+        raise OutlastError(f"[volumes] {mount.path}: the volume `{mount.volume}` cannot be mounted: {said[0]}")
+
+
+def _bind(mount: Mount, source: str, target: str) -> None:
+    """At a path of the machine's own. Where the machine shares this computer's paths, nothing is put there."""
+    if os.environ.get("GCE_METADATA_HOST", "") != _OWN_ROOT:
+        raise OutlastError(
+            f"[volumes] {mount.path}: machines have no file system of their own in this mode of the local cloud",
+            hint="take a path inside the code folder, without `/` at its beginning",
+        )
+    os.makedirs(target, exist_ok=True)
+    if os.path.samestat(os.stat(source), os.stat(target)):
+        return  # mounted by an earlier boot of the agent
+    libc = ctypes.CDLL(None, use_errno=True)
+    argv = [os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(_MS_BIND), None]
+    if libc.mount(*argv) != 0:
+        number = ctypes.get_errno()
+        why = f"[volumes] {mount.path}: `{mount.volume}` cannot be mounted: {os.strerror(number)}"
+        raise OutlastError(why, hint="take a path inside the code folder, which is linked and not mounted")
+
+
+def _link(mount: Mount, source: str, target: str) -> None:
+    if os.path.islink(target):
+        os.unlink(target)
+    elif os.path.isdir(target) and not os.listdir(target):
+        os.rmdir(target)
+    elif os.path.lexists(target):
+        raise OutlastError(
+            f"[volumes] {mount.path}: the code has something there already",
+            hint="mount it elsewhere, or leave that out",
+        )
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.symlink(source, target)
+
+
+def circumstances(place: AttemptPaths, mounted: Sequence[Mount]) -> str:
+    """What about the machine or its volumes may have ended a command, so that the reason given is the honest one."""
+    if told := of_machine(place):
+        return told
+    try:
+        for mount in mounted:
+            if _is_full(os.path.join(place.code, mount.path)) or (mount.kind == "folder" and _filled(mount)):
+                name = mount.volume
+                return f"; the volume `{name}` is full: delete something, or `outlast volume resize {name} --size …`"
+    except OSError:
+        pass
+    return ""
+
+
+def _is_full(folder: str) -> bool:
+    usage = shutil.disk_usage(folder)
+    return usage.free < max(16 << 20, usage.total // 1000)
+
+
+def _filled(mount: Mount) -> bool:
+    """A folder is full when it holds what was promised for it: the disk below has room for more."""
+    total = 0
+    for place, _, names in os.walk(mount.source):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except OSError:
+                continue
+    return total >= mount.size_gb * 1e9
+
+
+def with_certificates(values: Mapping[str, str], spec: Spec, folder: str) -> dict[str, str]:
+    """The secrets of a run, its databases' certificates as files: that is how drivers want them. Raises OSError."""
+    found = dict(values)
+    for variable in spec.databases:
+        certificate = ca_variable(variable)
+        if certificate not in found:
+            continue
+        path = os.path.join(folder, f"{certificate.lower()}.pem")
+        os.makedirs(folder, exist_ok=True)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(found[certificate])
+        found[certificate] = path
+        found[variable] = found[variable].replace(_CA_PLACE, quote(path, safe="/"))
+    return found
+
+
+def hidden(values: Mapping[str, str], spec: Spec) -> list[str]:
+    """What no log may show: the secrets, and the password within an address. A certificate's place is none."""
+    shown = {ca_variable(variable) for variable in spec.databases}
+    found = [value for name, value in values.items() if name not in shown]
+    for variable in spec.databases:
+        if password := urlsplit(values.get(variable, "")).password:
+            found.append(unquote(password))
+    return found
+
+
+def ca_variable(variable: str) -> str:
+    return f"{variable.removesuffix('_URL')}_CA"

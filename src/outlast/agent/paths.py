@@ -1,0 +1,146 @@
+"""Where an attempt lives on its machine: folders, and the environment that the command is given."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+import outlast
+from outlast.spec import command
+from outlast.spec.command import render_param
+from outlast.spec.spec import Spec
+from outlast.workspace import RunRequest
+
+# Of the machine's own environment only this much reaches the command; the agent's settings are none of its business.
+_INHERITED = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "SSL_CERT_FILE", "OUTLAST_MACHINE"),
+    *("GCE_METADATA_HOST", "GCE_METADATA_IP", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
+
+
+# Where an image has its Python packages (`images/steps.py`).
+ENVIRONMENTS = ("~/.outlast/env/bin", "/opt/outlast/env/bin")
+
+
+class AttemptPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """The folders of one attempt."""
+
+    home: str
+    code: str
+    checkpoints: str
+    outputs: str
+    cache: str
+    notice_file: str
+    done_file: str
+    metrics_file: str = ""
+
+    def make(self) -> None:
+        for folder in (self.code, self.checkpoints, self.outputs, self.cache, os.path.dirname(self.notice_file)):
+            os.makedirs(folder, exist_ok=True)
+        for file in (self.notice_file, self.done_file, self.metrics_file):
+            if os.path.exists(file):
+                os.unlink(file)
+
+    def put_notice(self, why: str, grace_s: float, *, now: float) -> None:
+        """For programs that would rather look into a file than take a signal. Raises OSError."""
+        body = msgspec.json.encode({"why": why, "grace_s": grace_s, "deadline": now + grace_s})
+        with open(self.notice_file, "wb") as file:
+            file.write(body)
+
+
+def paths_for(request: RunRequest, home: str, *, cache: str) -> AttemptPaths:
+    code = os.path.join(home, "work")
+    checkpoint = request.spec.checkpoint.path
+    # A container sees these files by their folder, which must not be the machine's whole home.
+    signals = os.path.join(home, "signals") if request.spec.machine.container else home
+    return AttemptPaths(
+        home=home,
+        code=code,
+        checkpoints=os.path.join(code, checkpoint) if checkpoint else os.path.join(home, "checkpoints"),
+        outputs=os.path.join(code, request.spec.output_path),
+        cache=cache or os.path.join(home, "cache"),
+        notice_file=os.path.join(signals, "notice.json"),
+        done_file=os.path.join(signals, "done.json"),
+        metrics_file=os.path.join(signals, "metrics.jsonl"),
+    )
+
+
+def environment_for(
+    request: RunRequest,
+    place: AttemptPaths,
+    *,
+    attempt: int,
+    resumed: bool,
+    machine: Mapping[str, str],
+    secrets: Mapping[str, str],
+    local: bool,
+    mean_life_s: float,
+) -> dict[str, str]:
+    """What the command sees: the machine's basics, the user's `[env]`, the secrets, and outlast's own few variables."""
+    environment = {name: machine[name] for name in _INHERITED if name in machine}
+    environment["PATH"] = _path(environment.get("PATH", ""), machine.get("HOME", ""), request.path if local else "")
+    environment["PYTHONUNBUFFERED"] = "1"  # or a preempted program takes its last words with it
+    environment.update(request.spec.env)
+    environment.update(secrets)
+    environment.update(
+        OUTLAST_RUN=request.run,
+        OUTLAST_ATTEMPT=str(attempt),
+        OUTLAST_CHECKPOINT_DIR=place.checkpoints,
+        OUTLAST_OUTPUT_DIR=place.outputs,
+        OUTLAST_RESUME="1" if resumed else "0",
+        OUTLAST_NOTICE_FILE=place.notice_file,
+        OUTLAST_DONE_FILE=place.done_file,
+        OUTLAST_METRICS_FILE=place.metrics_file,
+        OUTLAST_MEAN_LIFE_S=f"{mean_life_s:.0f}",
+        OUTLAST_PARAMS=msgspec.json.encode(request.spec.params).decode(),
+        # For commands that are outlast's own: a worker of a sweep finds the agent's outlast by these two.
+        OUTLAST_AGENT_PYTHON=sys.executable,
+        OUTLAST_AGENT_PATH=os.path.dirname(os.path.dirname(outlast.__file__)),
+    )
+    for name, value in request.spec.params.items():
+        variable = "OUTLAST_PARAM_" + "".join(c if c.isalnum() else "_" for c in name).upper()
+        environment[variable] = render_param(value)
+    return environment
+
+
+def _path(path: str, home: str, submitters: str) -> str:
+    """Where programs are found. The local cloud's base image is the submitter's own computer: there they are found as
+    the submitter finds them, but for the machine's own, which come first (`shutdown` must mean the machine)."""
+    own, _, rest = path.partition(os.pathsep) if submitters else ("", "", path)
+    if own == os.path.dirname(sys.executable) and any(map(_is_environments, submitters.split(os.pathsep))):
+        own, rest = "", path  # whoever has activated an environment means that, and not the Python that we run with
+    places = (folder.replace("~", home, 1) for folder in ENVIRONMENTS)
+    found = [folder for folder in places if os.path.isdir(folder)]
+    return os.pathsep.join(filter(None, (own, *found, submitters, rest)))
+
+
+def _is_environments(folder: str) -> bool:
+    """Is it where the programs of a virtual environment are, and not of our own?"""
+    above = os.path.dirname(folder.rstrip("/"))
+    marks = (os.path.join(above, "pyvenv.cfg"), os.path.join(above, "conda-meta"))
+    return folder.rstrip("/") != os.path.dirname(sys.executable) and any(map(os.path.exists, marks))
+
+
+def argv_for(spec: Spec) -> list[str]:
+    """What to execute: the command, after the set-up if there is one."""
+    argv = command.argv_of(spec.command, spec.params)
+    if not spec.setup:
+        return argv
+    # One shell for both: a set-up that fails ends the attempt before the command runs.
+    return ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', "set -e\n" + spec.setup, *argv]
+
+
+def circumstances(place: AttemptPaths) -> str:
+    """What about the machine may have ended the command, so that the reason given is the honest one."""
+    try:
+        usage = shutil.disk_usage(place.code)
+    except OSError:
+        return ""
+    full = usage.free < max(16 << 20, usage.total // 1000)
+    return "; its disk is full: raise `[machine] disk`" if full else ""

@@ -1,0 +1,44 @@
+"""What a user may do to a run that is there: the commands and the buttons of the page call the same."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+
+from outlast.clouds.registry import clouds
+from outlast.errors import OutlastError
+from outlast.runs.events import Cancelled
+from outlast.runs.state import Attempt
+from outlast.workspace import RunRequest, Workspace
+
+
+def cancel_run(workspace: Workspace, run: str) -> bool:
+    """Append `Cancelled` and ring; False if the run was over already."""
+    from outlast.user import current_user
+
+    event = Cancelled(who=current_user(), at=time.time())
+    # The bell first: if we die in between, somebody looks and finds nothing changed.
+    workspace.wake(run)
+    cancelled = workspace.story(run).append(event, nonce=secrets.token_hex(8))
+    workspace.wake(run)
+    return cancelled
+
+
+def preempt_run(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
+    """Take the machine of a run away, as a cloud would; which attempt it was that had it."""
+    state = workspace.story(run).refresh()
+    attempt = state.current or next((a for a in reversed(state.attempts) if a.phase != "over"), None)
+    if attempt is None or not state.alive:
+        why = f"it is {state.ending}" if state.ending else state.held or "it waits for a machine"
+        raise OutlastError(f"{run} has no machine that could be preempted: {why}", hint=f"see `outlast show {run}`")
+    clouds()[attempt.cloud].preempt(attempt.machine, notice=notice)
+    return attempt
+
+
+def rerun_run(workspace: Workspace, run: str) -> RunRequest:
+    """Ask for a run once more, from its recorded spec and code. Raises OutlastError with everything that is missing."""
+    from outlast.submit.run import resubmit
+
+    request = workspace.request(run)
+    return resubmit(workspace, clouds(workspace), request.spec, request.code, what=run, environment=os.environ)

@@ -1,0 +1,75 @@
+"""Security groups of what machines and people connect to: who comes in by which port. Keeps them true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from outlast.clouds.aws import ssh_access
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.errors import AlreadyExists, Doc
+from outlast.errors import NotFound
+
+
+def security_group(client: AwsClient, name: str, *, port: int, note: str) -> str:
+    """The group of that name, which lets the machines in. Made when it is not there."""
+    try:
+        group = str(_find(client, name)["GroupId"])
+    except NotFound:
+        try:
+            group = str(client.ec2("create_security_group", GroupName=name, Description=note)["GroupId"])
+        except AlreadyExists:
+            group = str(_find(client, name)["GroupId"])
+    machines = {"UserIdGroupPairs": [{"GroupId": ssh_access.group(client), "Description": "machines of outlast"}]}
+    with suppress(AlreadyExists):
+        client.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[{**_rule(port), **machines}])
+    return group
+
+
+def allowed(client: AwsClient, name: str) -> tuple[str, ...]:
+    """The addresses that are let in, besides the machines."""
+    try:
+        found = _find(client, name)
+    except NotFound:
+        return ()
+    blocks = [one["CidrIp"] for rule in found.get("IpPermissions", []) for one in rule.get("IpRanges", [])]
+    blocks += [one["CidrIpv6"] for rule in found.get("IpPermissions", []) for one in rule.get("Ipv6Ranges", [])]
+    return tuple(sorted(block.removesuffix("/32").removesuffix("/128") for block in blocks))
+
+
+def allow(client: AwsClient, name: str, addresses: Sequence[str], *, port: int) -> None:
+    """Let these in, and of the others none. Raises NotFound."""
+    group = str(_find(client, name)["GroupId"])
+    there, wanted = set(allowed(client, name)), set(addresses)
+    for operation, blocks in (
+        ("revoke_security_group_ingress", sorted(there - wanted)),
+        ("authorize_security_group_ingress", sorted(wanted - there)),
+    ):
+        for block in blocks:
+            with suppress(AlreadyExists, NotFound):
+                client.ec2(operation, GroupId=group, IpPermissions=[{**_rule(port), **_ranges(block)}])
+
+
+def remove(client: AwsClient, name: str) -> None:
+    with suppress(NotFound):
+        client.ec2("delete_security_group", GroupId=str(_find(client, name)["GroupId"]))
+
+
+def _find(client: AwsClient, name: str) -> Doc:
+    found = client.ec2("describe_security_groups", Filters=[{"Name": "group-name", "Values": [name]}])["SecurityGroups"]
+    if not found:
+        raise NotFound(f"there is no security group `{name}`")
+    first: Doc = found[0]
+    return first
+
+
+def _rule(port: int) -> Doc:
+    return {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
+
+
+def _ranges(address: str) -> Doc:
+    if ":" in address:
+        block = address if "/" in address else f"{address}/128"
+        return {"Ipv6Ranges": [{"CidrIpv6": block, "Description": "outlast"}]}
+    block = address if "/" in address else f"{address}/32"
+    return {"IpRanges": [{"CidrIp": block, "Description": "outlast"}]}

@@ -1,0 +1,215 @@
+"""What the metadata server of a machine answers: GCE's protocol, and two doors of our own behind the machine's token.
+
+POST /outlast/v1/self/delete      the machine deletes itself, disk and all
+GET  /outlast/v1/secrets/<name>   secrets that the attribute `outlast-secrets` or `outlast-store-key` names, as JSON
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from outlast.clouds.local import guest_attributes, metadata, secrets
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.http_server import MetadataRequest, Reply
+from outlast.clouds.local.imds import Imds
+from outlast.clouds.local.zones import GRACE_S
+
+ATTRIBUTE_TOKEN = "outlast-self-token"
+# The name of a run's own secrets, and of the key with which its machines reach the workspace.
+ATTRIBUTES_SECRETS = ("outlast-secrets", "outlast-store-key")
+ATTRIBUTE_GRACE = "outlast-grace-s"
+# JSON that is laid over the tree of the metadata, and is not shown itself.
+ATTRIBUTE_OVERLAY = "outlast-overlay"
+# JSON of the paths below `/latest/` with which the machine also speaks Amazon's protocol; not shown itself.
+ATTRIBUTE_IMDS = "outlast-imds"
+
+_PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
+_OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"}
+_PRIVATE = "/outlast/v1/"
+_GUEST = "instance/guest-attributes/"
+_ATTRIBUTE_GUEST = "enable-guest-attributes"
+# As long as a client may leave a question open without a `timeout_sec` of its own.
+_WAIT_S_MAX = 24 * 3600.0
+
+
+class MetadataService:
+    def __init__(self, folder: Folder, address: str, delete_machine: Callable[[], None]) -> None:
+        self._folder = folder
+        self._address = address
+        self._delete_machine = delete_machine
+        self._imds = Imds(address)
+        self._read()
+        self._seen: tuple[int, int] | None = None
+        self._grace_s = GRACE_S
+        self.preempted = False
+
+    def refresh(self, *, grace_s: float | None = None) -> bool:
+        """Read the attributes again if they were changed; True when they were."""
+        if grace_s is not None:
+            self._grace_s = grace_s
+        try:
+            status = os.stat(self._folder.metadata_path)
+        except FileNotFoundError:
+            return False
+        if self._seen == (status.st_mtime_ns, status.st_ino):
+            return False
+        self._seen = (status.st_mtime_ns, status.st_ino)
+        self._read()
+        return True
+
+    def _read(self) -> None:
+        self._attributes = self._folder.attributes()
+        try:
+            over = json.loads(self._attributes.pop(ATTRIBUTE_OVERLAY, "{}"))
+        except ValueError:
+            over = None  # set by hand; no word in metadata may end a machine
+        self._overlay: dict[str, Any] = over if isinstance(over, dict) else {}
+        self._imds.read(self._attributes.pop(ATTRIBUTE_IMDS, ""))
+
+    def reply(self, request: MetadataRequest) -> Reply:
+        if self._imds.answers(request):
+            return self._imds.reply(request, grace_s=self._grace_s if self.preempted else None)
+        if request.path in _OPEN:
+            return Reply(200, _OPEN[request.path], "application/text", metadata.etag(_OPEN[request.path]))
+        if request.headers.get("metadata-flavor", "").lower() != "google" or "x-forwarded-for" in request.headers:
+            return Reply(403, "Missing or wrong header: Metadata-Flavor: Google is required, X-Forwarded-For refused\n")
+        if request.path.startswith(_PRIVATE):
+            return self._private(request)
+        for prefix in _PREFIXES:
+            if request.path.startswith(prefix):
+                return self._public(request, request.path.removeprefix(prefix))
+            if request.path == prefix.rstrip("/"):
+                return _redirect(request)
+        return Reply(404)
+
+    def _public(self, request: MetadataRequest, path: str) -> Reply:
+        values = self._tree()
+        if path.startswith(_GUEST) and not _has_guestbook(values):
+            return Reply(403, "Guest attributes endpoint access is disabled.\n")
+        if path.startswith(_GUEST) and request.method in ("PUT", "DELETE"):
+            return self._write(request, path.removeprefix(_GUEST))
+        if request.method not in ("GET", "HEAD"):
+            return Reply(405)
+        if path.startswith("instance/service-accounts/") and path.endswith("/token"):
+            return self._token(values, path)
+        if path.startswith("instance/service-accounts/") and path.endswith("/identity"):
+            return self._identity(values, path, request.query.get("audience", ""))
+        try:
+            value = metadata.find(values, path)
+        except metadata.NoValue:
+            return Reply(404)
+        if metadata.is_directory(value) and path and not path.endswith("/"):
+            return _redirect(request)
+        if not metadata.is_directory(value) and path.endswith("/"):
+            return Reply(404)
+        body, content_type = _render(value, request)
+        etag = metadata.etag(body)
+        return Reply(200, body, content_type, etag, wait_s=_wait_s(request, etag))
+
+    def _write(self, request: MetadataRequest, place: str) -> Reply:
+        value = request.body.decode("utf-8", "replace") if request.method == "PUT" else None
+        try:
+            guest_attributes.write(self._folder, place, value)
+        except guest_attributes.CannotWrite as refusal:
+            return Reply(refusal.status, f"{refusal}\n")
+        return Reply(200)
+
+    def _tree(self) -> dict[str, Any]:
+        # GCE's grace is known; ours is a setting, so the machine is told.
+        attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
+        facts = self._folder.facts() or {}
+        guest = guest_attributes.pages(self._folder)
+        values = metadata.tree(facts, attributes, guest=guest, address=self._address, preempted=self.preempted)
+        return metadata.overlay(values, self._overlay)
+
+    def _token(self, values: dict[str, Any], path: str) -> Reply:
+        if path.split("/")[2:-1] not in [[account] for account in values["instance"]["service-accounts"]]:
+            return Reply(404)
+        # The endpoint in front of this cloud gives a machine a token that it accepts. Without one, no server checks it.
+        known = values["instance"].get("outlast", {}).get("token", "")
+        token = {"access_token": known or f"local-{self._folder.name}", "expires_in": 3599, "token_type": "Bearer"}
+        body = json.dumps(token)
+        return Reply(200, body, "application/json", metadata.etag(body))
+
+    def _identity(self, values: dict[str, Any], path: str, audience: str) -> Reply:
+        """Who the machine is, for a service of the user's own. No key has signed it: to be read, not trusted."""
+        account = values["instance"]["service-accounts"].get("/".join(path.split("/")[2:-1]))
+        if account is None:
+            return Reply(404)
+        if not audience:
+            return Reply(400, "non-empty audience parameter required\n")
+        now, who = int(time.time()), {"email": account["email"], "email_verified": True, "sub": account["email"]}
+        claims = {"iss": "https://accounts.google.com", "aud": audience, "iat": now, "exp": now + 3600, **who}
+        parts = [{"alg": "RS256", "kid": "outlast-local", "typ": "JWT"}, claims, {}]
+        texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+        body = ".".join(texts)
+        return Reply(200, body, "text/html", metadata.etag(body))
+
+    def _private(self, request: MetadataRequest) -> Reply:
+        known = self._attributes.get(ATTRIBUTE_TOKEN, "")
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not known or not hmac.compare_digest(given.encode(), known.encode()):
+            return Reply(403, "wrong or missing header: Authorization: Bearer <attribute outlast-self-token>\n")
+        what = request.path.removeprefix(_PRIVATE)
+        if what == "self/delete":
+            if request.method != "POST":
+                return Reply(405)
+            self._delete_machine()
+            return Reply(200, "{}", "application/json")
+        if what.startswith("secrets/") and request.method == "GET":
+            return self._secrets(what.removeprefix("secrets/"))
+        return Reply(404)
+
+    def _secrets(self, name: str) -> Reply:
+        # The attribute may have been set a moment ago.
+        self.refresh()
+        if name not in [self._attributes.get(attribute) for attribute in ATTRIBUTES_SECRETS]:
+            return Reply(403, "this machine may not read these secrets\n")
+        values = secrets.read(self._folder.root, name)
+        return Reply(404) if values is None else Reply(200, json.dumps(values), "application/json")
+
+
+def _has_guestbook(values: dict[str, Any]) -> bool:
+    """Whether the machine's owner, or the project's, lets its programs write."""
+    places = (values["instance"], values["project"])
+    return any(str(place["attributes"].get(_ATTRIBUTE_GUEST, "")).upper() == "TRUE" for place in places)
+
+
+def _render(value: Any, request: MetadataRequest) -> tuple[str, str]:
+    recursive = request.query.get("recursive", "").lower() == "true"
+    wanted = request.query.get("alt", "")
+    if metadata.is_directory(value) and not recursive:
+        return metadata.as_listing(value), "application/text"
+    if wanted == "json" or (recursive and metadata.is_directory(value) and wanted != "text"):
+        # Somebody who asks for the attributes alone has not passed the place where their names begin.
+        named_by_users = any(name in metadata.NAMED_BY_USERS for name in request.path.split("/"))
+        return metadata.as_json(value, named_by_users=named_by_users), "application/json"
+    if metadata.is_directory(value):
+        return metadata.as_text_tree(value), "application/text"
+    return metadata.as_text(value), "application/text"
+
+
+def _wait_s(request: MetadataRequest, etag: str) -> float | None:
+    """How long the answer is held back: not at all when the client knows another etag than this one."""
+    if request.query.get("wait_for_change", "").lower() != "true":
+        return None
+    if request.query.get("last_etag", etag) != etag:
+        return None
+    try:
+        wait_s = float(request.query.get("timeout_sec", _WAIT_S_MAX))
+    except ValueError:
+        return None
+    return min(wait_s, _WAIT_S_MAX) if wait_s > 0 else None
+
+
+def _redirect(request: MetadataRequest) -> Reply:
+    path, question, query = request.target.partition("?")
+    host = request.headers.get("host", "")
+    location = f"{path}/{question}{query}"
+    return Reply(301, location=f"http://{host}{location}" if host else location)

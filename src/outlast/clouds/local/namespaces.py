@@ -1,0 +1,134 @@
+"""Modes `root` and `userns`: a machine with a root file system, processes, users and a network address of its own.
+
+The same in both; an ordinary user does it as root of a user namespace, in which nobody else exists. In order:
+
+    keeper   joins the cloud's network, makes one for the machine, plugs the cable in, forks   (network.py)
+    child    leaves all namespaces, waits
+    keeper   sets limits
+    child    builds its root file system, moves into it, is init   (rootfs.py)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import NamedTuple
+
+from outlast.clouds.local import limits, linux, network, relay, rootfs
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.isolation import InitProgram, Running
+from outlast.clouds.local.pidns import kill_init
+
+_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
+_SSH_PORT = 22
+
+
+class _Ends(NamedTuple):
+    """A pipe each way between keeper and child."""
+
+    reader: int
+    writer: int
+
+
+class NamespaceIsolation:
+    def __init__(self, *, rootless: bool) -> None:
+        self._rootless = rootless
+        self._init_pid = 0
+        self._folder: Folder | None = None
+        self._cable: network.Cable | None = None
+        self._relay: socket.socket | None = None
+
+    def boot(self, folder: Folder, program: InitProgram) -> Running:
+        self._folder = folder
+        forwards = [int(port) for port in (folder.facts() or {}).get("forwards", [])]
+        # In this computer's network, which we are about to leave.
+        self._relay = relay.start() if forwards else None
+        self._cable = network.join(folder, rootless=self._rootless)
+        line = network.furnish(forwards)
+        if self._relay is not None:
+            relay.hand_over(self._relay, line.forwards)
+        self._cable.plug(line.namespace)
+        own_space = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        linux.unshare(linux.CLONE_NEWPID, "pid namespace")
+        theirs, ours = _pipes()
+        pid = os.fork()
+        if pid == 0:
+            os.close(ours.reader)
+            os.close(ours.writer)
+            _become_machine(folder, self._cable, line.namespace, theirs, program)
+        os.close(theirs.reader)
+        os.close(theirs.writer)
+        self._init_pid = pid
+        if not self._rootless:
+            # What the keeper starts from here on is its own again: a dead machine's space takes nobody in.
+            linux.setns(own_space, linux.CLONE_NEWPID, "this computer's process space")
+        os.close(own_space)
+        _expect(ours.reader, b"apart", "it could not leave the namespaces of this computer")
+        os.close(line.namespace)
+        limits.put(folder, pid)
+        os.write(ours.writer, b"ready")
+        _expect(ours.reader, b"moved", "its root file system could not be built")
+        os.close(ours.reader)
+        os.close(ours.writer)
+        # A single user's namespace has no sshd of its own: it could not become anybody else.
+        port = 0 if self._rootless else _SSH_PORT
+        return Running(init_pid=pid, address=self._cable.address, listener=line.listener, ssh_port=port, private=True)
+
+    def cut(self) -> None:
+        if self._cable is not None:
+            self._cable.cut()
+
+    def kill(self) -> bool:
+        kill_init(self._init_pid)
+        self._init_pid = 0
+        if self._folder is not None and self._cable is not None:
+            limits.lift(self._folder)
+            network.leave(self._folder, self._cable)
+        return True
+
+
+def _pipes() -> tuple[_Ends, _Ends]:
+    down_reader, down_writer = os.pipe()
+    up_reader, up_writer = os.pipe()
+    return _Ends(down_reader, up_writer), _Ends(up_reader, down_writer)
+
+
+def _expect(reader: int, word: bytes, otherwise: str) -> None:
+    said = os.read(reader, 4096)
+    if said != word:
+        raise OSError(said.decode("utf-8", "replace") or otherwise)
+
+
+def _own_groups() -> None:
+    """The control group that the keeper has put us into is the root of all that the machine sees of them."""
+    with suppress(
+        OSError
+    ):  # a kernel without them: then no container runtime works on the machine, and nothing else fails
+        linux.unshare(linux.CLONE_NEWCGROUP, "control group namespace")
+
+
+def _become_machine(folder: Folder, cable: network.Cable, line: int, ends: _Ends, program: InitProgram) -> None:
+    """In the child, to the end. What fails is told to the keeper, which is the one that can say it."""
+    rootless = not cable.leads_out
+    try:
+        linux.die_with_parent(signal.SIGKILL)
+        linux.unshare(_NAMESPACES, "mount, uts and ipc namespaces")
+        linux.setns(line, linux.CLONE_NEWNET, "the machine's network")
+        os.write(ends.writer, b"apart")
+        if os.read(ends.reader, 16) != b"ready":
+            os._exit(1)
+        _own_groups()
+        socket.sethostname(folder.name)
+        rootfs.build(folder, cable, rootless=rootless)
+        cable.configure()
+        linux.change_root(f"{folder.path}/root")
+        os.write(ends.writer, b"moved")
+    except OSError as error:
+        os.write(ends.writer, str(error).encode())
+        os._exit(1)
+    os.closerange(3, 4096)
+    if not rootless:
+        linux.drop_capabilities(linux.DANGEROUS)
+    program(rootfs.inside(folder, rootless=rootless), lambda: False, lambda: None)

@@ -1,0 +1,29 @@
+"""What the operating system refuses, told as a cloud's refusal, for all of the local cloud that keeps files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from outlast.errors import CloudUnreachable, Denied
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_os_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """A folder that cannot be written is a denial; a full disk passes, maybe."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except (PermissionError, NotADirectoryError, FileExistsError) as problem:
+            why = f"the local cloud cannot use {problem.filename or 'its folder'}: {problem.strerror}"
+            raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
+        except OSError as problem:
+            why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
+            raise CloudUnreachable(why, hint="is there room on the disk?") from problem
+
+    return call

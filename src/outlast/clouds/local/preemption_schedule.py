@@ -1,0 +1,67 @@
+"""When a machine must end of itself: its life is over, or its zone takes it back. Judges; the keeper carries it out."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Literal
+
+from outlast.clouds.local.folder import Folder
+from outlast.clouds.local.zones import ZoneConditions, draw_life_s, read_settings, settings_path
+
+Verdict = Literal["", "life over", "preempted"]
+
+
+class PreemptionSchedule:
+    """The fate of one boot. Moments are those of `time.monotonic`."""
+
+    def __init__(self, folder: Folder) -> None:
+        facts = folder.facts() or {}
+        self._root, self._zone, self._spot = folder.root, str(facts["zone"]), bool(facts["spot"])
+        life_max_s = float(facts.get("life_max_s") or 0.0)
+        self._life_over_at = time.monotonic() + life_max_s if life_max_s > 0 else None
+        self._taken_at: float | None = None
+        self._condemned = False
+        self._seen: tuple[int, int] | None = None
+        self.weather = ZoneConditions({})
+        self._refresh()
+
+    @property
+    def next_at(self) -> float | None:
+        """When to ask for the verdict again; sooner does no harm."""
+        moments = [self._life_over_at]
+        if self._spot and not self._condemned:
+            moments += [self._taken_at, self._outage_at()]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def verdict(self) -> Verdict:
+        """What is to happen now. Each verdict is given once: a machine is condemned to preemption but one time."""
+        self._refresh()
+        now = time.monotonic()
+        if self._life_over_at is not None and now >= self._life_over_at:
+            return "life over"
+        if not self._spot or self._condemned:
+            return ""
+        old = self._taken_at is not None and now >= self._taken_at
+        self._condemned = old or self.weather.is_out(time.time())
+        return "preempted" if self._condemned else ""
+
+    def _outage_at(self) -> float | None:
+        now = time.time()
+        outage_at = self.weather.outage_at(now)
+        return None if outage_at is None else time.monotonic() + outage_at - now
+
+    def _refresh(self) -> None:
+        """Take notice of changed settings. A new mean life is drawn anew, which is fair: such a life has no memory."""
+        try:
+            status = os.stat(settings_path(self._root))
+        except FileNotFoundError:
+            return
+        if self._seen == (status.st_mtime_ns, status.st_ino):
+            return
+        self._seen = (status.st_mtime_ns, status.st_ino)
+        before = self.weather.mean_life_s
+        self.weather = ZoneConditions(read_settings(self._root).get(self._zone, {}))
+        mean_life_s = self.weather.mean_life_s
+        if self._spot and mean_life_s != before:
+            self._taken_at = None if mean_life_s is None else time.monotonic() + draw_life_s(mean_life_s)

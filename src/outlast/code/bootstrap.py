@@ -1,0 +1,291 @@
+"""What a machine does before it has outlast: fetches its wheel from the workspace, with rights of its own.
+
+The boot script carries this file as text, so it is the standard library alone, of any Python 3.7. The agent speaks to
+Amazon with the same words. Knows Google's metadata and Amazon's (version 2 only), and objects in GCS and in S3.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from email.parser import BytesParser
+
+# Set by the cloud that packs the boot script; without it the machine speaks Google's protocol.
+MACHINE_OF = "OUTLAST_MACHINE_OF"
+SECRETS_PATH = "/outlast/secrets/"
+_MARK = "# outlast-metadata: "
+_PAUSE_S = 2.0
+_TOKEN_S = 21600
+_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def ask(
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    body: bytes | None = None,
+    *,
+    tries: int = 5,
+    near: bool = False,
+    timeout_s: float = 60.0,
+) -> tuple[int, bytes]:
+    """Status and body of an answer. What passes is tried again; raises OSError when nobody answers.
+
+    `near` is for metadata servers: they are on the machine, and no proxy is between.
+    """
+    opener = _NO_PROXY if near else urllib.request.build_opener()
+    for left in range(tries - 1, -1, -1):
+        try:
+            request = urllib.request.Request(url, data=body, headers=headers, method=method)
+            with opener.open(request, timeout=timeout_s) as answer:
+                return int(answer.status), bytes(answer.read())
+        except urllib.error.HTTPError as problem:
+            if not left or (problem.code < 500 and problem.code != 429):
+                return problem.code, problem.read()
+        except (OSError, http.client.HTTPException) as problem:
+            if not left:
+                raise OSError(f"{url}: {problem}") from problem
+        time.sleep(_PAUSE_S)
+    raise OSError(url)
+
+
+def demand(method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, near: bool = False) -> bytes:
+    """The body of a good answer. Raises OSError for any other."""
+    status, said = ask(method, url, headers, body, near=near)
+    if status != 200:
+        raise OSError("{} answers {}: {}".format(url.partition("?")[0], status, said[:300].decode("utf-8", "replace")))
+    return said
+
+
+class Ec2:
+    """The machine as Amazon's metadata tells it. Every question carries a token; version 1 is never asked."""
+
+    def __init__(self) -> None:
+        host = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or "http://169.254.169.254"
+        self._base = host.rstrip("/") + "/latest/"
+        self._token, self._until = "", 0.0
+        self._launched: dict[str, str] | None = None
+
+    def get(self, path: str) -> bytes | None:
+        """What is under that path; None if there is nothing. Raises OSError."""
+        for again in (True, False):
+            headers = {"X-aws-ec2-metadata-token": self._fresh_token()}
+            status, body = ask("GET", self._base + path, headers, tries=2, near=True, timeout_s=5.0)
+            if status == 200:
+                return body
+            if status == 404:
+                return None
+            if status == 401 and again:
+                self._token = ""  # the machine was stopped and started, and its tokens are void
+                continue
+            raise OSError(f"metadata server: {path}: the answer is {status}")
+        raise AssertionError
+
+    def text(self, path: str) -> str:
+        return (self.get(path) or b"").decode("utf-8", "replace")
+
+    def _fresh_token(self) -> str:
+        if not self._token or time.monotonic() > self._until:
+            headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
+            self._until = time.monotonic() + _TOKEN_S / 2
+            self._token = demand("PUT", self._base + "api/token", headers, near=True).decode()
+        return self._token
+
+    def attribute(self, name: str) -> str:
+        """What the machine was launched with, unless a tag has changed it since."""
+        changed = self.get("meta-data/tags/instance/outlast-set-" + name)
+        if changed is not None:
+            return changed.decode("utf-8", "replace")
+        if self._launched is None:
+            self._launched = launched_with(self.get("user-data") or b"")
+        return self._launched.get(name, "")
+
+    def region(self) -> str:
+        return self.text("meta-data/placement/region")
+
+    def keys(self) -> dict[str, str]:
+        """The credentials of the machine's role, which only the machine itself is told."""
+        folder = "meta-data/iam/security-credentials/"
+        role = self.text(folder).split("\n")[0].strip()
+        found = json.loads(self.get(folder + role) or b"{}") if role else {}
+        if not found.get("AccessKeyId"):
+            raise OSError("this machine has no role: its instance profile is missing")
+        return {"id": found["AccessKeyId"], "secret": found["SecretAccessKey"], "token": found.get("Token", "")}
+
+    def secrets(self, name: str) -> dict[str, str]:
+        """The values kept under that name as a parameter of Systems Manager. Raises OSError."""
+        region = self.region()
+        end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+        given = os.environ.get("AWS_ENDPOINT_URL_SSM") or os.environ.get("AWS_ENDPOINT_URL")
+        url = (given or f"https://ssm.{region}.{end}").rstrip("/") + "/"
+        body = json.dumps({"Name": SECRETS_PATH + name, "WithDecryption": True}).encode()
+        headers = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AmazonSSM.GetParameter"}
+        signed = sign("POST", url, headers, body, service="ssm", region=region, keys=self.keys())
+        answer = json.loads(demand("POST", url, signed, body))
+        return {str(key): str(value) for key, value in json.loads(answer["Parameter"]["Value"]).items()}
+
+
+class Gce:
+    """The machine as Google's metadata tells it."""
+
+    def __init__(self) -> None:
+        host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
+        self._base = f"http://{host}/computeMetadata/v1/"
+
+    def get(self, path: str) -> bytes | None:
+        status, body = ask("GET", self._base + path, {"Metadata-Flavor": "Google"}, near=True)
+        if status not in (200, 404):
+            raise OSError(f"metadata server: {path}: the answer is {status}")
+        return body if status == 200 else None
+
+    def attribute(self, name: str) -> str:
+        return (self.get("instance/attributes/" + name) or b"").decode("utf-8", "replace")
+
+    def token(self) -> str:
+        return str(json.loads(self.get("instance/service-accounts/default/token") or b"{}").get("access_token", ""))
+
+    def secrets(self, name: str) -> dict[str, str]:
+        project = (self.get("project/project-id") or b"").decode().strip()
+        given = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", "").rstrip("/")
+        base = given or "https://secretmanager.googleapis.com"
+        url = f"{base}/v1/projects/{project}/secrets/{name}/versions/latest:access"
+        answer = json.loads(demand("GET", url, {"Authorization": "Bearer " + self.token()}))
+        values = json.loads(base64.b64decode(answer["payload"]["data"]))
+        return {str(key): str(value) for key, value in values.items()}
+
+
+def launched_with(user_data: bytes) -> dict[str, str]:
+    """The metadata that is packed into the user data of a machine of ours."""
+    raw = gzip.decompress(user_data) if user_data[:2] == b"\x1f\x8b" else user_data
+    for part in BytesParser().parsebytes(raw).walk():
+        if part.get_content_type() == "text/x-shellscript":
+            payload = part.get_payload(decode=True)
+            text = payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
+            found = re.search("^" + _MARK + r"(\S+)$", text, re.MULTILINE)
+            if found:
+                values = json.loads(base64.b64decode(found.group(1)))
+                return {str(key): str(value) for key, value in values.items()}
+    return {}
+
+
+def sign(
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    body: bytes = b"",
+    *,
+    service: str,
+    region: str,
+    keys: dict[str, str],
+    now: float | None = None,
+) -> dict[str, str]:
+    """The headers of a request to Amazon, with its signature (version 4). The path of the URL is quoted already."""
+    split = urllib.parse.urlsplit(url)
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    digest = hashlib.sha256(body).hexdigest()
+    every = {**headers, "Host": split.netloc, "X-Amz-Date": moment, "X-Amz-Content-SHA256": digest}
+    if keys.get("token"):
+        every["X-Amz-Security-Token"] = keys["token"]
+    lower = {name.lower(): value.strip() for name, value in every.items()}
+    names = ";".join(sorted(lower))
+    lines = [method, split.path or "/", split.query, *(f"{name}:{lower[name]}" for name in sorted(lower))]
+    request = "\n".join([*lines, "", names, digest])
+    scope = "/".join([moment[:8], region, service, "aws4_request"])
+    argv = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(request.encode()).hexdigest()])
+    key = ("AWS4" + keys["secret"]).encode()
+    for word in scope.split("/"):
+        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, argv.encode(), hashlib.sha256).hexdigest()
+    credential = "{}/{}".format(keys["id"], scope)
+    value = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={signature}"
+    return {**every, "Authorization": value}
+
+
+def token_of_key(key: dict[str, str]) -> str:
+    """A token for an account of Google whose key this machine was given. The signature is made by `openssl`."""
+    now = int(time.time())
+    scope = "https://www.googleapis.com/auth/devstorage.read_write"
+    claims = {"iss": key["client_email"], "scope": scope, "aud": key["token_uri"], "iat": now, "exp": now + 3600}
+    parts = [json.dumps(part).encode() for part in ({"alg": "RS256", "typ": "JWT"}, claims)]
+    argv = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    with tempfile.NamedTemporaryFile() as file:  # which only its owner reads
+        file.write(key["private_key"].encode())
+        file.flush()
+        made = subprocess.run(
+            ["openssl", "dgst", "-sha256", "-sign", file.name], input=argv, stdout=subprocess.PIPE, check=True
+        )
+    assertion = (argv + b"." + base64.urlsafe_b64encode(made.stdout).rstrip(b"=")).decode()
+    grant = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = demand("POST", key["token_uri"], headers, urllib.parse.urlencode(grant).encode())
+    return str(json.loads(answer)["access_token"])
+
+
+def read_object(machine: Ec2 | Gce, url: str) -> bytes:
+    """A body out of the workspace: with the machine's own rights, or with the key that the workspace gave it."""
+    name = machine.attribute("outlast-store-key")
+    given = machine.secrets(name) if name else {}
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    path = f"/{bucket}/{urllib.parse.quote(key)}"
+    if scheme == "gs":
+        host = machine.attribute("outlast-storage-host") or os.environ.get("STORAGE_EMULATOR_HOST", "")
+        base = (host or "https://storage.googleapis.com").rstrip("/")
+        if given:
+            token = token_of_key(json.loads(given["gs_key"]))
+        elif isinstance(machine, Gce):
+            token = machine.token()
+        else:
+            raise OSError("this machine is Amazon's, and was given no key for " + url)
+        return demand("GET", (base if "://" in base else "http://" + base) + path, {"Authorization": "Bearer " + token})
+    region = machine.attribute("outlast-s3-region") or "us-east-1"
+    end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    base = (machine.attribute("outlast-s3-endpoint") or f"https://s3.{region}.{end}").rstrip("/")
+    if given:
+        keys = {"id": given["s3_id"], "secret": given["s3_secret"]}
+    elif isinstance(machine, Ec2):
+        keys = machine.keys()
+    else:
+        raise OSError("this machine is Google's, and was given no key for " + url)
+    return demand("GET", base + path, sign("GET", base + path, {}, service="s3", region=region, keys=keys))
+
+
+def fetch_wheel(place: str) -> str:
+    """The path of the wheel on this machine, fetched and compared with its name."""
+    machine = this_machine()
+    url = machine.attribute("outlast-wheel")
+    digest, name = url.split("/")[-2:]
+    path = os.path.join(place, digest, name)
+    if not os.path.exists(path):
+        body = read_object(machine, url)
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise OSError(f"{url} is damaged: its content is not what its name says")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".draft", "wb") as file:
+            file.write(body)
+        os.replace(path + ".draft", path)
+    return path
+
+
+def this_machine() -> Ec2 | Gce:
+    return Ec2() if os.environ.get(MACHINE_OF) == "aws" else Gce()
+
+
+if __name__ == "__main__":
+    try:
+        print(fetch_wheel(sys.argv[1]))
+    except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as problem:
+        sys.exit(str(problem) or repr(problem))

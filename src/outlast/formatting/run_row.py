@@ -1,0 +1,94 @@
+"""A run in a row: what it does, where, since when, for how much, and what it waits for. From what was read; reads
+nothing itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outlast.billing.egress import egress_usd
+from outlast.errors import Damaged, NoSuchRun, OutlastError
+from outlast.runs.state import RunState
+from outlast.workspace import Heartbeat
+
+if TYPE_CHECKING:
+    from outlast.runs.ended import EndedRun
+
+DAMAGED, UNREADABLE = "damaged", "unreadable"
+
+
+def unread(problem: OutlastError) -> str:
+    """The state of a record that raised this error: damaged for good, or unreadable until the store answers again."""
+    return DAMAGED if isinstance(problem, Damaged | NoSuchRun) else UNREADABLE
+
+
+def run_row(run: str, state: RunState, pulse: Heartbeat | None, *, url: str, now: float) -> dict[str, object]:
+    """One run as data; the same for people, for `--json` and for the page."""
+    last = state.last
+    step = newest_step(state, pulse)
+    return {
+        "run": run,
+        "user": state.who,
+        "state": status_text(state),
+        "ending": state.ending,
+        "attempt": last.number if last else 0,
+        "cloud": last.cloud if last else "",
+        "zone": last.zone if last else "",
+        "type": last.type if last else "",
+        "spot": last.spot if last else None,
+        "step": step,
+        "checkpoints": len(state.checkpoints),
+        "submitted_at": state.submitted_at,
+        "age_s": (state.ended_at or now) - state.submitted_at,
+        "cost_usd": spent_usd(state, now),
+        "egress_usd": egress_usd(state, url),
+        "exit_code": state.exit_code,
+        "why": why(state),
+        "warnings": list(state.near.values()),
+        "limit": state.limit.name if state.limit else "",
+        "note": pulse.note if pulse and pulse.phase in ("fetching", "waiting") else "",
+        "holds": pulse.holds if pulse else "",
+        "unsaved": pulse.unsaved if pulse else "",
+    }
+
+
+def ended_row(record: EndedRun, *, url: str, now: float) -> dict[str, object]:
+    """A run of the index as data. Its record has counts instead of all checkpoints."""
+    shown = run_row(record.run, record.state, None, url=url, now=now)
+    return {**shown, "checkpoints": record.checkpoints, "egress_usd": record.egress_usd}
+
+
+def spent_usd(state: RunState, now: float) -> float:
+    """What a run has cost until now; of what still bills by its price."""
+    open_usd = (max(0.0, now - a.placed_at) * a.price_usd_per_hour / 3600 for a in state.attempts if not a.released)
+    return state.cost_usd + sum(open_usd)
+
+
+def why(state: RunState) -> str:
+    """Why it ended, stops or waits; else which limits are near."""
+    if state.ending:
+        return state.why
+    if state.limit is not None:
+        return state.limit.why
+    return state.held or "; ".join(state.near.values())
+
+
+def newest_step(state: RunState, pulse: Heartbeat | None) -> int | None:
+    if pulse is not None and pulse.step is not None:
+        return pulse.step
+    return state.checkpoints[-1].step if state.checkpoints else None
+
+
+def status_text(state: RunState) -> str:
+    """The state of a run in a word."""
+    if state.ending:
+        return "stopped" if state.ending == "failed" and state.limit else state.ending
+    if state.limit is not None:
+        return "stopping"
+    last = state.last
+    if state.held or last is None or last.phase == "over":
+        return "waiting"
+    if last.phase == "noticed":
+        return "leaving"
+    if last.phase == "placed":
+        return "handing over" if any(a.phase == "noticed" for a in state.attempts) else "booting"
+    return "running"

@@ -1,0 +1,52 @@
+"""What a story adds up to: work, work lost, time to recover, money. Pure."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from outlast.billing.ledger import end_of, kept_until
+from outlast.runs.state import RunState
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a story adds up to."""
+
+    wall_s: float
+    machine_s: float
+    work_s: float
+    lost_s: float
+    recoveries_s: tuple[float, ...]
+    cost_usd: float
+    on_demand_usd: float
+    preemptions: int
+    crashes: int
+
+    @property
+    def goodput(self) -> float:
+        """The part of the paid time that became progress."""
+        return self.work_s / self.machine_s if self.machine_s else 0.0
+
+
+def summarize(state: RunState, now: float) -> RunSummary:
+    started = [a for a in state.attempts if a.started_at]
+    lost = sum(end_of(a, state, now) - kept_until(a, state, now) for a in started)
+    work = sum(kept_until(a, state, now) - a.started_at for a in started)
+    recoveries = tuple(
+        max(0.0, after.started_at - (before.noticed_at or before.over_at))
+        for before, after in itertools.pairwise(started)
+        if before.over_at or before.noticed_at
+    )
+    on_demand = sum(a.seconds * a.on_demand_usd_per_hour / 3600 for a in state.attempts)
+    return RunSummary(
+        wall_s=(state.ended_at or now) - state.submitted_at,
+        machine_s=sum(a.seconds for a in state.attempts),
+        work_s=max(0.0, work),
+        lost_s=max(0.0, lost),
+        recoveries_s=recoveries,
+        cost_usd=state.cost_usd,
+        on_demand_usd=on_demand,
+        preemptions=sum(a.preempted for a in state.attempts),
+        crashes=state.crashes,
+    )

@@ -1,0 +1,122 @@
+"""The machine that supervises a workspace: makes it, finds the one that is there, takes it down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import msgspec
+
+from outlast.clouds.cloud import LABEL_MACHINE, Boot, InteractiveCloud, Machine, Range, Requirements
+from outlast.errors import NotFound, UsageError
+from outlast.machines import lifecycle
+from outlast.machines.create import MachineRequest, Report, create_machine, finish, roll_back
+from outlast.records.machines import MachineRecord, MachineRecords, supervisor_name
+
+PURPOSE = "supervisor"
+# Cloud → the smallest machine that it runs all day, and where its workspaces are. A supervisor waits most of the time.
+SMALLEST = {"gcp": "e2-micro", "aws": "t3.micro"}
+PLACES = {"gcp": "gs://", "aws": "s3://"}
+_DISK_GB = 10.0
+_PAUSE_S, _PATIENCE_S = 1.0, 600.0
+
+
+def check(cloud: str, workspace_url: str) -> None:
+    """Raises UsageError when no machine of that cloud could supervise this workspace."""
+    if cloud not in PLACES:
+        hint = "`outlast supervise` does it here; clouds with machines that stay on: " + ", ".join(sorted(PLACES))
+        raise UsageError(f"no machine of `{cloud}` can supervise while this computer sleeps", hint=hint)
+    if not workspace_url.startswith(PLACES[cloud]):
+        hint = f"use a workspace in {PLACES[cloud]}…: `--workspace`, or OUTLAST_WORKSPACE"
+        raise UsageError(f"machines of {cloud} cannot see the workspace {workspace_url}", hint=hint)
+
+
+def find(machine_records: MachineRecords) -> MachineRecord | None:
+    """The record of the machine that supervises, whoever made it."""
+    return machine_records.find(supervisor_name(machine_records.workspace))
+
+
+def ensure(
+    cloud: InteractiveCloud,
+    machine_records: MachineRecords,
+    *,
+    boot: Callable[[], Boot],
+    until_idle: bool,
+    type: str = "",
+    zones: tuple[str, ...] = (),
+    report: Report = lambda _: None,
+) -> tuple[Machine, bool]:
+    """The machine that supervises, and whether it boots just now. Raises with nothing left behind."""
+    there = _settled(cloud, machine_records, report)
+    if there is not None:
+        machine_record, machine = there
+        if machine_record.until_idle != until_idle:
+            machine_records.write(msgspec.structs.replace(machine_record, until_idle=until_idle))
+        if machine.status in ("stopped", "stopping"):
+            report(f"{machine.name} is {machine.status}; starting it")
+            cloud.start(machine.name)
+        return cloud.machine(machine.name), machine.status in ("stopped", "stopping")
+    needs = Requirements(type=type or SMALLEST[cloud.name], spot=False, disk_gb=_DISK_GB, zones=zones, cpus=Range())
+    request = MachineRequest(
+        name=supervisor_name(machine_records.workspace),
+        needs=needs,
+        boot=boot(),
+        purpose=PURPOSE,
+        until_idle=until_idle,
+    )
+    report(f"making {request.name} on {cloud.name}")
+    machine, machine_record = create_machine(cloud, machine_records, request, report=report)
+    with ExitStack() as undo:
+        undo.callback(roll_back, cloud, machine_records, machine_record, report=report)
+        finish(machine_records, machine_record)
+        undo.pop_all()
+    return machine, True
+
+
+def _settled(
+    cloud: InteractiveCloud, machine_records: MachineRecords, report: Report
+) -> tuple[MachineRecord, Machine] | None:
+    """The one that is there and stays; None when there is none, with nothing of an earlier one in the way."""
+    name, told, give_up_at = supervisor_name(machine_records.workspace), "", time.monotonic() + _PATIENCE_S
+    while (machine_record := machine_records.find(name)) is not None:
+        if machine_record.cloud != cloud.name:
+            maker = machine_record.who or "an unknown user"
+            why = f"a machine on {machine_record.cloud} already supervises this workspace: {name}, created by {maker}"
+            raise UsageError(why, hint="take it down first: `outlast supervise --off`")
+        machine = _machine(cloud, machine_record)
+        view = machine_records.view(name)
+        if view is not None and view.phase == "ready" and machine is not None and machine.status != "broken":
+            return machine_record, machine
+        if view is None or view.abandoned or view.phase == "ready":
+            report(f"{name} is no good any more; making another")
+            off(cloud, machine_records)
+        elif time.monotonic() > give_up_at:
+            raise UsageError(
+                f"{machine_record.by} is {machine_record.phase} {name} for too long", hint="look at it, and try again"
+            )
+        else:
+            if told != machine_record.phase:
+                report(f"{machine_record.who or 'somebody'} is {machine_record.phase} {name} just now; waiting")
+            told = machine_record.phase
+            time.sleep(_PAUSE_S)
+    return None
+
+
+def _machine(cloud: InteractiveCloud, machine_record: MachineRecord) -> Machine | None:
+    try:
+        machine = cloud.machine(machine_record.name)
+    except NotFound:
+        return None
+    return machine if machine.labels.get(LABEL_MACHINE) == machine_record.id else None
+
+
+def off(cloud: InteractiveCloud, machine_records: MachineRecords) -> None:
+    """Take it down: machine, disk, record. May be repeated."""
+    machine_record = find(machine_records)
+    if machine_record is None:
+        return
+    if _machine(cloud, machine_record) is None:
+        lifecycle.forget(machine_records, machine_record.name)
+    else:
+        lifecycle.delete(cloud, machine_records, machine_record.name)

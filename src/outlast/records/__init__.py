@@ -1,0 +1,1 @@
+"""Records of cloud resources that no run owns: machines, volumes, databases."""

@@ -1,0 +1,1 @@
+"""Runs in a workspace: events, state, checkpoints, logs, metrics, outputs."""

@@ -1,0 +1,215 @@
+"""What trainers logged: rows in numbered pieces, an attempt apart, and one curve a metric over all attempts.
+
+Stitching is pure. A line that is no row is left out, wherever it comes from: a metric is never worth a failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from outlast.errors import Exists
+from outlast.runs.state import Attempt, RunState
+from outlast.store.bucket import Bucket
+from outlast.store.codec import UNREADABLE
+from outlast.store.parallel import in_parallel
+
+PIECE_BYTES = 64 * 1024
+# Beyond it a step is none: no reader of JSON would keep it exactly.
+_STEP_MAX = 2**53
+_NAME_MAX = 200
+_OWN = ("step", "at")
+
+End = Literal["preempted", "lost", "crashed"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One call of `run.log`."""
+
+    step: int
+    at: float
+    values: dict[str, float]
+
+
+class Point(msgspec.Struct, frozen=True):
+    step: int
+    value: float
+    at: float
+    attempt: int
+
+
+class CurveMark(msgspec.Struct, frozen=True):
+    """What happened to an attempt at a step: it ended before the work was done, or began where another had been."""
+
+    step: int
+    kind: End | Literal["resumed"]
+    attempt: int
+    at: float
+
+
+class Curves(msgspec.Struct, frozen=True):
+    """Every metric by name, in the order in which they first came, with the marks in the order of attempts."""
+
+    series: dict[str, tuple[Point, ...]]
+    marks: tuple[CurveMark, ...]
+
+
+# Rows as bytes
+
+
+def parsed(line: bytes) -> Row | None:
+    """The row of a line, with the values that are finite numbers; None if it is no row."""
+    found = _decoded(line)
+    if not isinstance(found, dict):
+        return None
+    step = _number(found.get("step"))
+    if step is None or step != math.floor(step) or abs(step) > _STEP_MAX:
+        return None
+    values = {
+        name: number
+        for name, value in found.items()
+        if name not in _OWN and name.isprintable() and len(name) <= _NAME_MAX and (number := _number(value)) is not None
+    }
+    return Row(int(step), _number(found.get("at")) or 0.0, values)
+
+
+def _decoded(line: bytes) -> object:
+    try:
+        return msgspec.json.decode(line)
+    except UNREADABLE:
+        if b"NaN" not in line and b"Infinity" not in line:
+            return None
+    import json
+
+    # Python's own writer says NaN, which is no JSON; the other values of that line count all the same.
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def line_of(row: Row) -> bytes:
+    return msgspec.json.encode({"step": row.step, "at": row.at, **row.values}) + b"\n"
+
+
+# Pieces
+
+
+def piece_key(run: str, attempt: int, number: int) -> str:
+    return f"runs/{run}/metrics/{attempt}/{number:08d}.jsonl"
+
+
+def write_piece(bucket: Bucket, run: str, attempt: int, number: int, body: bytes) -> None:
+    """Create one piece. An attempt has one writer: finding it there means that the answer was lost."""
+    try:
+        bucket.create(piece_key(run, attempt, number), body, durable=False)
+    except Exists:
+        pass
+
+
+def attempts_with_metrics(bucket: Bucket, run: str) -> list[int]:
+    return sorted(int(name) for name in bucket.children(f"runs/{run}/metrics/") if name.isdigit())
+
+
+def read(bucket: Bucket, run: str, attempt: int, *, newest: int = 0) -> list[Row]:
+    """The rows of an attempt as they were logged; only those of the `newest` pieces if so many are asked for."""
+    keys = [entry.key for entry in bucket.list(f"runs/{run}/metrics/{attempt}/")]
+    bodies = in_parallel(bucket.get, keys[-newest:])
+    return [row for body in bodies for line in body.splitlines() if (row := parsed(line)) is not None]
+
+
+def stitched(bucket: Bucket, run: str, state: RunState, *, newest: int = 0) -> Curves:
+    """One curve a metric over all attempts, without the work that was lost and done again."""
+    return stitch(_rows(bucket, run, newest=newest), state.attempts)
+
+
+def unstitched(bucket: Bucket, run: str, state: RunState) -> Curves:
+    """All that was logged, the lost work too: attempt after attempt, each in the order of its steps."""
+    rows = _rows(bucket, run)
+    series: dict[str, list[Point]] = {}
+    for number in sorted(rows):
+        for name, points in _own_points(number, rows[number]).items():
+            series.setdefault(name, []).extend(points.values())
+    return Curves({name: tuple(points) for name, points in series.items()}, _marks(rows, state.attempts))
+
+
+def _rows(bucket: Bucket, run: str, *, newest: int = 0) -> dict[int, list[Row]]:
+    return {number: read(bucket, run, number, newest=newest) for number in attempts_with_metrics(bucket, run)}
+
+
+# Stitching
+
+
+def stitch(rows: Mapping[int, Sequence[Row]], attempts: Sequence[Attempt]) -> Curves:
+    """What attempts logged, as one curve a metric whose steps only grow.
+
+    An attempt replaces what the ones before it logged from where it began. Work that it did not do again stays.
+    """
+    told = {attempt.number: attempt for attempt in attempts}
+    curves: dict[str, dict[int, Point]] = {}
+    for number in sorted({*rows, *told}):
+        begin = _begin(rows.get(number, ()), told.get(number))
+        if begin is not None:
+            curves = {name: {s: p for s, p in points.items() if s < begin} for name, points in curves.items()}
+        for name, points in _own_points(number, rows.get(number, ())).items():
+            curves.setdefault(name, {}).update(points)
+    return Curves({name: tuple(points.values()) for name, points in curves.items() if points}, _marks(rows, attempts))
+
+
+def _begin(rows: Iterable[Row], attempt: Attempt | None) -> int | None:
+    """The first step that an attempt did itself, as far as it is known.
+
+    The checkpoint of step 10 may be the state after step 10 or before it. Whoever does 10 again logs it again; else
+    the old point is of the work that was saved.
+    """
+    begins = [row.step for row in rows]
+    if attempt is not None and attempt.started_at and attempt.resumed_step is not None:
+        begins.append(attempt.resumed_step + 1)
+    return min(begins, default=None)
+
+
+def _own_points(number: int, rows: Iterable[Row]) -> dict[str, dict[int, Point]]:
+    """By metric and step, in the order of steps; of a step that was logged twice the later value."""
+    points: dict[str, dict[int, Point]] = {}
+    for row in rows:
+        for name, value in row.values.items():
+            points.setdefault(name, {})[row.step] = Point(row.step, value, row.at, number)
+    return {name: dict(sorted(by_step.items())) for name, by_step in points.items()}
+
+
+def _marks(rows: Mapping[int, Sequence[Row]], attempts: Sequence[Attempt]) -> tuple[CurveMark, ...]:
+    marks: list[CurveMark] = []
+    started = [attempt for attempt in attempts if attempt.started_at]
+    for attempt in started:
+        steps = [row.step for row in rows.get(attempt.number, ())]
+        first = attempt.resumed_step if attempt.resumed_step is not None else min(steps, default=None)
+        last = max(steps, default=first)
+        if first is not None and attempt is not started[0]:
+            marks.append(CurveMark(first, "resumed", attempt.number, attempt.started_at))
+        kind = _end(attempt)
+        if last is not None and kind is not None:
+            marks.append(CurveMark(last, kind, attempt.number, attempt.noticed_at or attempt.over_at))
+    return tuple(marks)
+
+
+def _end(attempt: Attempt) -> End | None:
+    """How an attempt ended before the work was done; None if it did not."""
+    if attempt.outcome in ("finished", "stopped"):
+        return None
+    if attempt.preempted:
+        return "preempted"
+    if attempt.outcome == "lost":
+        return "lost"
+    return "crashed" if attempt.outcome in ("crashed", "killed", "hung", "broken") else None

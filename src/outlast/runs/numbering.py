@@ -1,0 +1,50 @@
+"""The next number of a name: found by a hint and a few looks, however many runs there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outlast.errors import Missing, WorkspaceError
+from outlast.store.bucket import Bucket
+
+
+def next_number(bucket: Bucket, name: str) -> int:
+    """The first number after those that runs and groups of that name have.
+
+    Only a first guess: the caller creates an object under the number, and takes the next one if it exists.
+    """
+
+    def taken(number: int) -> bool:
+        return any(True for _ in bucket.list(f"runs/{name}-{number}/", limit=1))
+
+    hint = _hint(bucket, name)
+    return first_free(taken, hint if hint and taken(hint) else 0)
+
+
+def first_free(taken: Callable[[int], bool], last: int) -> int:
+    """The first number above `last` that is not taken, if those below are: doubling steps, then halving ones."""
+    step = 1
+    while taken(last + step):
+        last, step = last + step, 2 * step
+    free = last + step
+    while free - last > 1:
+        middle = (last + free) // 2
+        last, free = (middle, free) if taken(middle) else (last, middle)
+    return free
+
+
+def keep_hint(bucket: Bucket, name: str, number: int) -> None:
+    """Remember the last number given. It saves looks and decides nothing: failing to write it is harmless."""
+    try:
+        bucket.put(f"numbers/{name}", str(number).encode())
+    except WorkspaceError:
+        pass
+
+
+def _hint(bucket: Bucket, name: str) -> int:
+    try:
+        body = bucket.get(f"numbers/{name}")
+    except Missing:
+        return 0
+    # At most as many digits as fit: a name has no more than 60 characters.
+    return int(body) if body.isdigit() and len(body) <= 15 else 0

@@ -1,0 +1,370 @@
+"""From events to a state: the fold and the table of legal steps. Pure; refuses IO, clocks and decisions."""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+import msgspec
+
+from outlast.errors import InvalidTransition
+from outlast.runs import events as ev
+from outlast.runs.events import Event, Outcome
+
+Ending = Literal["", "finished", "failed", "cancelled"]
+# placed → started → over, with `noticed` on the way from either.
+AttemptPhase = Literal["placed", "started", "noticed", "over"]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try of a run on one machine, as far as the story tells."""
+
+    number: int
+    machine: str
+    cloud: str
+    region: str
+    zone: str
+    type: str
+    spot: bool
+    price_usd_per_hour: float
+    on_demand_usd_per_hour: float
+    placed_at: float
+    # The store's own times of these two events tell how long it worked, by one clock.
+    started_event: int = 0
+    over_event: int = 0
+    phase: AttemptPhase = "placed"
+    started_at: float = 0.0
+    resumed_from: str = ""
+    resumed_step: int | None = None
+    noticed_at: float = 0.0
+    warned_at: float = 0.0
+    notice_event: int = 0
+    grace_s: float = 0.0
+    over_at: float = 0.0
+    # "" while it is not over; "refused", "lost", "finished", "fenced" or the outcome of `Stopped`.
+    outcome: Outcome | Literal["", "refused", "lost", "finished", "fenced"] = ""
+    why: str = ""
+    exit_code: int | None = None
+    preempted: bool = False
+    # The supervisor itself took the run elsewhere.
+    moved: bool = False
+    keep_s: float = 0.0
+    # Why the newest state of the checkpoint folder was not committed; empty if it was.
+    unsaved: str = ""
+    saves: int = 0
+    saved_at: float = 0.0
+    released: bool = False
+    released_at: float = 0.0
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+    disk_usd: float = 0.0
+
+
+class LimitBreach(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that was reached, and how long what runs has to save and leave."""
+
+    name: str
+    why: str
+    hint: str
+    grace_s: float
+    at: float
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    attempt: int
+    step: int | None
+    at: float
+    bytes: int
+    metrics: dict[str, float] = {}
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a story says. The empty story is a run that does not exist."""
+
+    length: int = 0
+    submitted_at: float = 0.0
+    who: str = ""
+    ending: Ending = ""
+    ended_at: float = 0.0
+    why: str = ""
+    hint: str = ""
+    exit_code: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    held: str = ""
+    held_until: float = 0.0
+    cooldowns: dict[str, float] = {}
+    # The limits that are near, by name, and the one that was reached.
+    near: dict[str, str] = {}
+    limit: LimitBreach | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.length > 0
+
+    @property
+    def alive(self) -> bool:
+        return self.exists and not self.ending
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def current(self) -> Attempt | None:
+        """The attempt that may commit: the newest that started, and is neither over nor fenced."""
+        if not self.alive:
+            return None
+        for attempt in reversed(self.attempts):
+            if attempt.started_at:
+                return attempt if attempt.phase != "over" else None
+        return None
+
+    @property
+    def closed(self) -> bool:
+        """Over, with nothing left that could cost."""
+        return bool(self.ending) and all(a.released or a.outcome == "refused" for a in self.attempts)
+
+    @property
+    def cost_usd(self) -> float:
+        return sum((a.cost_usd for a in self.attempts), 0.0)
+
+    @property
+    def crashes(self) -> int:
+        return sum(a.outcome in ("crashed", "killed", "hung", "broken") for a in self.attempts)
+
+    @property
+    def attempts_without_progress(self) -> int:
+        """How many attempts in a row ended without a new checkpoint."""
+        count = 0
+        for attempt in reversed(self.attempts):
+            if attempt.saves:
+                break
+            count += attempt.phase == "over" and attempt.outcome not in ("refused", "finished")
+        return count
+
+
+# Which events are legal when. One line an edge: the event, the phases its attempt may be in, why it is legal there.
+# Events about the run itself and the three special ones (`Submitted`, `Placed`, `Released`) are checked below.
+EDGES: dict[type, frozenset[AttemptPhase]] = {
+    ev.LaunchRefused: frozenset({"placed"}),  # the launch failed; once started there is a machine
+    ev.Started: frozenset({"placed"}),  # once only; a noticed machine does not start any more
+    ev.Saved: frozenset({"started", "noticed"}),  # the last save comes after the notice
+    ev.Noticed: frozenset({"placed", "started"}),  # machines are taken away while they boot, too
+    ev.Warned: frozenset({"placed", "started"}),  # after the notice it is no news
+    ev.Stopped: frozenset({"placed", "started", "noticed"}),  # `placed`: code or data could not be fetched
+    ev.Finished: frozenset({"started", "noticed"}),  # noticed, and yet the trainer said that it is done
+    ev.Lost: frozenset({"placed", "started", "noticed"}),  # the supervisor may give up at any time before the end
+}
+
+
+def why_illegal(state: RunState, event: Event) -> str:
+    """Why the event is no legal step from the state; empty if it is one."""
+    if isinstance(event, ev.Submitted):
+        return "a run is submitted once" if state.exists else ""
+    if not state.exists:
+        return "the run was never submitted"
+    if isinstance(event, ev.Released):
+        return _illegal_release(state, event)
+    if state.ending:
+        return f"the run is over: {state.ending}"
+    if isinstance(event, ev.Failed | ev.Cancelled | ev.Waiting | ev.OwnerChanged):
+        return ""  # whoever lives can be held, handed over, failed or cancelled
+    if isinstance(event, ev.LimitNear):
+        return f"it was warned of {event.limit}" if event.limit in state.near else ""
+    # What has reached a limit saves and ends; it begins nothing.
+    if isinstance(event, ev.LimitReached | ev.Placed | ev.Started) and state.limit is not None:
+        return f"a limit was reached: {state.limit.name}"
+    if isinstance(event, ev.LimitReached):
+        return ""
+    if isinstance(event, ev.Placed):
+        return _illegal_place(state, event)
+    if not 1 <= event.attempt <= len(state.attempts):
+        return f"there is no attempt {event.attempt}"
+    attempt = state.attempts[event.attempt - 1]
+    if attempt.phase not in EDGES[type(event)]:
+        return f"attempt {event.attempt} is {attempt.outcome or attempt.phase}"
+    return ""
+
+
+def _illegal_place(state: RunState, event: ev.Placed) -> str:
+    if event.attempt != len(state.attempts) + 1:
+        return f"the next attempt is {len(state.attempts) + 1}"
+    last = state.last
+    # Handoff: the successor of a noticed machine is placed at once. Nothing else may have two attempts at a time.
+    if last and last.phase not in ("over", "noticed"):
+        return f"attempt {last.number} is {last.phase}"
+    if sum(a.phase != "over" for a in state.attempts) > 1:
+        return "two attempts are under way already"
+    return ""
+
+
+def _illegal_release(state: RunState, event: ev.Released) -> str:
+    if not 1 <= event.attempt <= len(state.attempts):
+        return f"there is no attempt {event.attempt}"
+    attempt = state.attempts[event.attempt - 1]
+    if attempt.released:
+        return f"attempt {event.attempt} is released"
+    if state.alive and attempt.phase != "over":
+        return f"attempt {event.attempt} is {attempt.phase}"
+    return ""
+
+
+def step(state: RunState, event: Event) -> RunState:
+    """The state after one more event. Raises InvalidTransition."""
+    problem = why_illegal(state, event)
+    if problem:
+        name = type(event).__name__
+        raise InvalidTransition(f"{name} is no legal event number {state.length + 1}: {problem}")
+    state = msgspec.structs.replace(state, length=state.length + 1)
+    if isinstance(event, _RunEvent):
+        return _step_run(state, event)
+    if isinstance(event, ev.Placed):
+        return msgspec.structs.replace(state, attempts=(*state.attempts, _new_attempt(event)), held="", held_until=0.0)
+    return _step_attempt(state, event)
+
+
+_RunEvent = ev.Submitted | ev.Waiting | ev.OwnerChanged | ev.LimitNear | ev.LimitReached | ev.Failed | ev.Cancelled
+
+
+def _step_run(state: RunState, event: _RunEvent) -> RunState:
+    replace = msgspec.structs.replace
+    match event:
+        case ev.Submitted():
+            return replace(state, submitted_at=event.at, who=event.who)
+        case ev.OwnerChanged():
+            return replace(state, who=event.who)
+        case ev.Waiting():
+            return replace(state, held=event.why, held_until=event.until)
+        case ev.LimitNear():
+            return replace(state, near={**state.near, event.limit: event.why})
+        case ev.LimitReached():
+            reached = LimitBreach(name=event.limit, why=event.why, hint=event.hint, grace_s=event.grace_s, at=event.at)
+            return replace(state, limit=reached, held="", held_until=0.0)
+        case ev.Failed():
+            return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
+        case ev.Cancelled():
+            said = event.why or (f"cancelled by {event.who}" if event.who else "cancelled")
+            return _end(state, "cancelled", event.at, said)
+        case _:
+            assert_never(event)
+
+
+def _end(state: RunState, ending: Ending, at: float, why: str) -> RunState:
+    """Over: whatever is still under way is fenced by it."""
+    attempts = tuple(_over(a, state, at, "fenced", why) if a.phase != "over" else a for a in state.attempts)
+    return msgspec.structs.replace(
+        state, ending=ending, ended_at=at, why=why, attempts=attempts, held="", held_until=0.0
+    )
+
+
+def _new_attempt(event: ev.Placed) -> Attempt:
+    return Attempt(
+        number=event.attempt,
+        machine=event.machine,
+        cloud=event.cloud,
+        region=event.region,
+        zone=event.zone,
+        type=event.type,
+        spot=event.spot,
+        price_usd_per_hour=event.price_usd_per_hour,
+        on_demand_usd_per_hour=event.on_demand_usd_per_hour,
+        placed_at=event.at,
+    )
+
+
+def _over(attempt: Attempt, state: RunState, at: float, outcome: str, why: str) -> Attempt:
+    return msgspec.structs.replace(attempt, phase="over", over_at=at, over_event=state.length, outcome=outcome, why=why)
+
+
+_AttemptEvent = (
+    ev.LaunchRefused | ev.Started | ev.Saved | ev.Noticed | ev.Warned | ev.Stopped | ev.Finished | ev.Lost | ev.Released
+)
+
+
+def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
+    replace = msgspec.structs.replace
+    attempt = state.attempts[event.attempt - 1]
+    match event:
+        case ev.LaunchRefused():
+            cooldowns = {**state.cooldowns, **dict.fromkeys(event.offers, event.until)}
+            state = replace(state, cooldowns=cooldowns)
+            # No machine was made, so there is nothing to release.
+            attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=True)
+        case ev.Started():
+            state = replace(_fence_earlier(state, event), held="", held_until=0.0)
+            attempt = replace(
+                attempt,
+                phase="started",
+                started_at=event.at,
+                started_event=state.length,
+                resumed_from=event.resumed_from,
+                resumed_step=event.resumed_step,
+            )
+        case ev.Saved():
+            saved = Checkpoint(
+                id=event.checkpoint,
+                attempt=event.attempt,
+                step=event.step,
+                at=event.at,
+                bytes=event.bytes,
+                metrics=event.metrics,
+            )
+            state = replace(state, checkpoints=(*state.checkpoints, saved))
+            attempt = replace(attempt, saves=attempt.saves + 1, saved_at=event.at)
+        case ev.Noticed():
+            attempt = replace(
+                attempt,
+                phase="noticed",
+                noticed_at=event.at,
+                grace_s=event.grace_s,
+                preempted=True,
+                moved=event.moves,
+                notice_event=state.length,
+                why=event.why,
+            )
+        case ev.Warned():
+            attempt = replace(attempt, warned_at=event.at)
+        case ev.Stopped():
+            preempted = attempt.preempted or event.outcome == "preempted"
+            attempt = _over(attempt, state, event.at, event.outcome, event.why)
+            attempt = replace(
+                attempt, exit_code=event.exit_code, preempted=preempted, keep_s=event.keep_s, unsaved=event.unsaved
+            )
+        case ev.Finished():
+            attempt = replace(_over(attempt, state, event.at, "finished", ""), exit_code=event.exit_code)
+        case ev.Lost():
+            attempt = replace(
+                _over(attempt, state, event.at, "lost", event.why), preempted=attempt.preempted or event.preempted
+            )
+        case ev.Released():
+            paid = {"cost_usd": event.cost_usd, "disk_usd": event.disk_usd, "seconds": event.seconds}
+            attempt = replace(attempt, released=True, released_at=event.at, **paid)
+        case _:
+            assert_never(event)
+    state = _with(state, attempt)
+    return _end(state, "finished", event.at, "") if isinstance(event, ev.Finished) else state
+
+
+def _with(state: RunState, attempt: Attempt) -> RunState:
+    at = attempt.number - 1
+    return msgspec.structs.replace(state, attempts=(*state.attempts[:at], attempt, *state.attempts[at + 1 :]))
+
+
+def _fence_earlier(state: RunState, event: ev.Started) -> RunState:
+    """`Started(n)` fences every attempt before n: an older one that still breathes can append nothing any more."""
+    fenced = tuple(
+        _over(a, state, event.at, "fenced", f"attempt {event.attempt} took over")
+        if a.number < event.attempt and a.phase != "over"
+        else a
+        for a in state.attempts
+    )
+    return msgspec.structs.replace(state, attempts=fenced)
+
+
+def fold(events: list[Event]) -> RunState:
+    """The state that a whole story tells."""
+    state = RunState()
+    for event in events:
+        state = step(state, event)
+    return state

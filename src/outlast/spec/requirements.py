@@ -1,0 +1,35 @@
+"""What a run asks of a machine, as ranges; the word that specs and clouds share."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """`8` is 8..8, `8+` is 8..∞, `8..16` is both ends included."""
+
+    low: float = 0.0
+    high: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value and (self.high is None or value <= self.high)
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f"{self.low:g}+"
+        return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
+
+
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run asks of a machine; a cloud answers with offers."""
+
+    cpus: Range = Range()
+    memory_gb: Range = Range()
+    gpu: str = ""
+    gpus: int = 0
+    disk_gb: float = 10.0
+    type: str = ""
+    image: str = ""
+    spot: bool = True
+    zones: tuple[str, ...] = ()
+    exclude_zones: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Object storage: buckets in folders and clouds, content-addressed parts, leases."""

@@ -1,0 +1,93 @@
+"""Who else belongs to a run's group and how they are: the reading for `company`. Caches; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from outlast.errors import StoreUnreachable, WorkspaceError
+from outlast.runs.group import Groups, Seat
+from outlast.runs.state import RunState
+from outlast.runs.story import Story
+from outlast.spec.spec import Spec
+from outlast.supervisor.world import RunView, Sibling
+from outlast.workspace import Workspace
+
+# How often a group's members are asked anew: a listing a group, which costs on a real store.
+_LOOK_S = {True: 0.5, False: 10.0}
+
+
+class Known(Protocol):
+    """A run that is watched: its story is as fresh as this round."""
+
+    @property
+    def story(self) -> Story: ...
+    @property
+    def spec(self) -> Spec: ...
+
+
+class _Group(msgspec.Struct, kw_only=True):
+    looked_at: float
+    seats: list[Seat]
+    sealed: bool
+
+
+class GroupReader:
+    """The memory of one supervisor about groups. Losing it loses nothing."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.groups = Groups(workspace)
+        self._look_s = _LOOK_S["://" not in workspace.url]
+        self._known: dict[str, _Group] = {}
+        self._ended: dict[str, RunState] = {}
+
+    def complete(self, view: RunView, watched: Mapping[str, Known], now: float) -> RunView:
+        """The view with the others of its group; `now` is the monotonic time of this look."""
+        member = view.spec.member
+        if member is None or not view.state.alive:
+            return view
+        group = self._group(member.group, now)
+        siblings = tuple(
+            sibling
+            for seat in group.seats
+            if seat.run != view.run and (sibling := self._sibling(seat, watched)) is not None
+        )
+        return msgspec.structs.replace(view, siblings=siblings, sealed=group.sealed)
+
+    def _group(self, name: str, now: float) -> _Group:
+        known = self._known.get(name)
+        if known is None or now - known.looked_at >= self._look_s:
+            sealed = bool(known and known.sealed) or self.groups.sealed(name)
+            known = _Group(looked_at=now, seats=self.groups.seats(name), sealed=sealed)
+            self._known[name] = known
+        return known
+
+    def _sibling(self, seat: Seat, watched: Mapping[str, Known]) -> Sibling | None:
+        """None for one whose submit was cut short: it has a seat and no story."""
+        one = watched.get(seat.run)
+        state = one.story.state if one else self._state(seat.run)
+        if not state.exists:
+            return None
+        return Sibling(
+            run=seat.run,
+            task=seat.task,
+            spare=bool(one and one.spec.member and one.spec.member.spare),
+            ready=seat.ready or state.ending == "finished",
+            state=state,
+        )
+
+    def _state(self, run: str) -> RunState:
+        if run not in self._ended:
+            try:
+                state = self.workspace.story(run).refresh()
+            except StoreUnreachable:
+                raise
+            except WorkspaceError:
+                return RunState()  # damaged: nobody can say more about it than that it was there
+            if not state.ending:
+                return state
+            self._ended[run] = state
+        return self._ended[run]

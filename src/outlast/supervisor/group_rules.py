@@ -1,0 +1,67 @@
+"""What the other runs of its group mean for a run, and who has what only one may have. Pure."""
+
+from __future__ import annotations
+
+from outlast.supervisor.world import Fail, ReleaseMember, RunView, Wait, World
+
+# Whoever asks for a group writes all of its runs within seconds; one that is not whole by then never will be.
+HALF_S = 600.0
+
+
+def member_release(view: RunView) -> ReleaseMember | None:
+    """The end of those whom a run serves is its own end."""
+    member = view.spec.member
+    if member is None or not member.until or not view.sealed:
+        return None
+    served = [s for s in view.siblings if s.task in member.until]
+    if not served or any(not s.state.ending for s in served):
+        return None
+    return ReleaseMember(run=view.run, why=", ".join(f"{s.run} is {s.state.ending}" for s in served))
+
+
+def waiting_reason(world: World, view: RunView) -> Wait | Fail | None:
+    """Why a run must not have a machine yet, because of others; None if nothing stands against it."""
+    if view.spec.member is not None:
+        found = _waits_for_group(world, view)
+        if found is not None:
+            return found
+    holder = _holder(world, view)
+    if holder is not None:
+        return Wait(run=view.run, why=f"`{view.spec.exclusive}` is held by {holder}")
+    return None
+
+
+def _waits_for_group(world: World, view: RunView) -> Wait | Fail | None:
+    member = view.spec.member
+    assert member is not None
+    if not view.sealed:
+        if world.now - view.state.submitted_at < HALF_S:
+            return Wait(run=view.run, why=f"the group {member.group} is still being asked for")
+        return Fail(
+            run=view.run,
+            why=f"the group {member.group} was never whole: whoever asked for it was cut short",
+            hint="ask for it again",
+        )
+    for task in member.after:
+        before = [s for s in view.siblings if s.task == task]
+        if any(s.ready for s in before):
+            continue
+        failed = [s for s in before if s.state.ending in ("failed", "cancelled")]
+        if before and len(failed) == len(before):
+            return Fail(run=view.run, why=f"{failed[0].run} is {failed[0].state.ending}, and it was to start after it")
+        return Wait(run=view.run, why=f"starts after `{task}`, which is not ready")
+    if member.spare and any(s.waits and not s.spare for s in view.siblings if s.task == member.task):
+        return Wait(run=view.run, why=f"comes when the least number of `{member.task}` have their machines")
+    return None
+
+
+def _holder(world: World, view: RunView) -> str | None:
+    """Who has it, or goes first: the one under way, and else the one that was asked for first."""
+    if not view.spec.exclusive:
+        return None
+    rivals = [v for v in world.runs if v.spec.exclusive == view.spec.exclusive and v.state.alive and v.run != view.run]
+    under_way = [v for v in rivals if any(a.phase != "over" for a in v.state.attempts)]
+    if under_way:
+        return under_way[0].run
+    first = min([view, *rivals], key=lambda v: (v.state.submitted_at, v.run))
+    return first.run if first.run != view.run else None

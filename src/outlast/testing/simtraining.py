@@ -1,0 +1,141 @@
+"""A training in the simulated world: a chain of hashes that any lost or repeated step changes, and its process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+
+from outlast.agent.effects import CommandExited
+from outlast.testing.scheduler import Actor
+
+# Between the two files of a checkpoint: shorter than the time after which a folder counts as settled.
+_BETWEEN_FILES_S = 0.3
+_SAVE_EVERY = 4
+_CRASH_EVERY = 7
+_SIGKILL = 137
+
+
+def chain(steps: int) -> str:
+    """Compute the result of a training with that many steps, however often it was interrupted."""
+    value = "begin"
+    for step in range(steps):
+        value = hashlib.sha256(f"{value}{step}".encode()).hexdigest()[:16]
+    return value
+
+
+class SimTraining:
+    """The trainer's state: a step and a hash over all steps so far."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.step = 0
+        self.value = "begin"
+
+    def load(self) -> None:
+        with open(os.path.join(self.folder, "state"), encoding="utf-8") as file:
+            state = json.load(file)
+        with open(os.path.join(self.folder, "step"), encoding="utf-8") as file:
+            assert state["step"] == int(file.read()), "the checkpoint mixes two states"
+        self.step, self.value = state["step"], state["value"]
+
+    def advance(self) -> None:
+        self.value = hashlib.sha256(f"{self.value}{self.step}".encode()).hexdigest()[:16]
+        self.step += 1
+
+    def files(self) -> dict[str, str]:
+        """The files of a checkpoint of the present state; complete only together."""
+        return {"state": json.dumps({"step": self.step, "value": self.value}), "step": str(self.step)}
+
+
+def _write(path: str, text: str, at: float) -> None:
+    """Files carry simulated times: whether a folder has changed must not depend on the real clock."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.utime(path, (at, at))
+
+
+class SimCommand:
+    """The process of a training. Saves every few steps, and once more when it is asked to leave."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        training: SimTraining,
+        *,
+        total: int,
+        pace_s: float,
+        outputs: str,
+        saved: Callable[[], None],
+        exited: Callable[[CommandExited], None],
+        worked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.actor = actor
+        self.training = training
+        self.total = total
+        self.pace_s = pace_s
+        self.outputs = outputs
+        self.saved = saved
+        self.exited = exited
+        self.worked = worked
+        self.crashes = False
+        # With which code it leaves when it is asked to: trainers differ.
+        self.leave_code = actor.hub.dice.choice([0, 1, 143])
+        self.asked = False
+        self.over = False
+
+    def start(self) -> None:
+        self.actor.hub.spawn(self.actor, self._run)
+
+    def members(self) -> list[int]:
+        """No real process."""
+        return []
+
+    def is_alive(self) -> bool:
+        return not self.over
+
+    def ask_to_leave(self) -> bool:
+        self.asked = True
+        return True
+
+    def kill(self) -> None:
+        self._exit(_SIGKILL)
+
+    def _exit(self, code: int) -> None:
+        if not self.over:
+            self.over = True
+            self.exited(CommandExited(code, self.actor.time()))
+
+    def _save(self) -> bool:
+        """Write the checkpoint. Time passes after each file; False if the process was killed in between."""
+        os.makedirs(self.training.folder, exist_ok=True)
+        for name, text in self.training.files().items():
+            if self.over:
+                return False
+            _write(os.path.join(self.training.folder, name), text, self.actor.time())
+            self.actor.sleep(_BETWEEN_FILES_S * self.actor.hub.dice.random())
+        return not self.over
+
+    def _run(self) -> None:
+        training = self.training
+        while training.step < self.total:
+            self.actor.sleep(self.pace_s)
+            if self.over:
+                return
+            training.advance()
+            self.worked()
+            if self.crashes and training.step % _CRASH_EVERY == 0:
+                self._exit(1)
+                return
+            if training.step % _SAVE_EVERY == 0 or self.asked:
+                if not self._save():
+                    return
+                if self.asked:
+                    self._exit(self.leave_code)
+                    return
+                self.saved()
+        if self._save():
+            with open(os.path.join(self.outputs, "result"), "w", encoding="utf-8") as file:
+                file.write(training.value)
+            self._exit(0)

@@ -1,1 +1,0 @@
-"""What we remember: buckets, stories, blobs, bundles, checkpoints, logs, leases."""

@@ -1,0 +1,221 @@
+"""Lists: filter expressions, order and pages, as Google's Compute API reads them. Knows no resource.
+
+    expression = term ((AND | OR)? term)*        term = (NOT | -)? (comparison | "(" expression ")")
+    comparison = field (= | != | < | <= | > | >= | : | eq | ne) value
+
+`eq` and `ne` compare with a regular expression that must fit the whole value; `:` asks whether the value has something.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from outlast_gcp_emulator.compute.refs import Doc
+from outlast_gcp_emulator.errors import ApiError, invalid
+
+Test = Callable[[Doc], bool]
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<quoted>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
+    r"""|(?P<sign>!=|<=|>=|[=<>:()])|(?P<word>[^\s=<>:()!"']+))"""
+)
+_SIGNS = ("=", "!=", "<", "<=", ">", ">=", ":", "eq", "ne")
+PAGE_MAX = 500
+
+
+def parse(text: str) -> Test:
+    """A filter as a test of a resource. Raises Refused for one that makes no sense."""
+    tokens = _tokens(text)
+    if not tokens:
+        return lambda doc: True
+    reader = _Reader(text, tokens)
+    test = reader.expression()
+    if reader.tokens:
+        raise reader.refuse()
+    return test
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    tokens, at = [], 0
+    while text[at:].strip():
+        if (found := _TOKEN.match(text, at)) is None:
+            raise _refuse(text)
+        kind = str(found.lastgroup)
+        value = found[kind]
+        if kind == "quoted":
+            value = re.sub(r"\\([\"'\\])", r"\1", value[1:-1])
+        tokens.append((kind, value))
+        at = found.end()
+    return tokens
+
+
+def _refuse(text: str) -> ApiError:
+    return invalid(f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.")
+
+
+class _Reader:
+    def __init__(self, text: str, tokens: list[tuple[str, str]]) -> None:
+        self.text = text
+        self.tokens = tokens
+
+    def refuse(self) -> ApiError:
+        return _refuse(self.text)
+
+    def next_is(self, *argv: str) -> bool:
+        return bool(self.tokens) and self.tokens[0][0] != "quoted" and self.tokens[0][1] in argv
+
+    def take(self, *kinds: str) -> str:
+        if not self.tokens or self.tokens[0][0] not in kinds:
+            raise self.refuse()
+        return self.tokens.pop(0)[1]
+
+    def expression(self) -> Test:
+        tests = [self.conjunction()]
+        while self.next_is("OR"):
+            self.tokens.pop(0)
+            tests.append(self.conjunction())
+        return lambda doc: any(test(doc) for test in tests)
+
+    def conjunction(self) -> Test:
+        tests = [self.term()]
+        while self.tokens and not self.next_is(")", "OR"):
+            if self.next_is("AND"):
+                self.tokens.pop(0)
+            tests.append(self.term())
+        return lambda doc: all(test(doc) for test in tests)
+
+    def term(self) -> Test:
+        if self.next_is("NOT", "-"):
+            self.tokens.pop(0)
+            inner = self.term()
+            return lambda doc: not inner(doc)
+        if self.next_is("("):
+            self.tokens.pop(0)
+            inner = self.expression()
+            if not self.next_is(")"):
+                raise self.refuse()
+            self.tokens.pop(0)
+            return inner
+        return self.comparison()
+
+    def comparison(self) -> Test:
+        field = self.take("word", "quoted")
+        negated = field.startswith("-")
+        field = field.removeprefix("-")
+        sign = self.take("sign", "word")
+        if sign not in _SIGNS:
+            raise self.refuse()
+        value = self.take("word", "quoted")
+        # A time holds the sign that also means "has".
+        while self.next_is(":") and sign != ":":
+            value += self.tokens.pop(0)[1] + self.take("word", "quoted")
+        compare = self._compare(sign, value)
+        return lambda doc: compare(_values(doc, field)) is not negated
+
+    def _compare(self, sign: str, value: str) -> Callable[[list[Any]], bool]:
+        if sign in ("eq", "ne"):
+            try:
+                pattern = re.compile(value)
+            except re.error as problem:
+                raise self.refuse() from problem
+            return lambda found: any(pattern.fullmatch(_text(one)) for one in found) is (sign == "eq")
+        if sign == ":":
+            return lambda found: any(_has(one, value) for one in found)
+        if sign in ("=", "!="):
+            return lambda found: any(_equal(one, value) for one in found) is (sign == "=")
+        return lambda found: any(_ordered(one, sign, value) for one in found)
+
+
+def _values(doc: Any, field: str) -> list[Any]:
+    """What stands under `labels.owner` or `networkInterfaces.networkIP`; of a list, every one."""
+    found = [doc]
+    parts = field.split(".")
+    for at, part in enumerate(parts):
+        below: list[Any] = []
+        for value in found:
+            for one in value if isinstance(value, list) else [value]:
+                if not isinstance(one, dict):
+                    continue
+                rest = ".".join(parts[at:])
+                if rest in one and rest != part:
+                    return [one[rest]]
+                if part in one:
+                    below.append(one[part])
+        found = below
+    return [one for value in found for one in (value if isinstance(value, list) else [value])]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _equal(value: Any, wanted: str) -> bool:
+    text = _text(value)
+    if "*" in wanted:
+        return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), text) is not None
+    if isinstance(value, bool):
+        return text == wanted.lower()
+    number = _number(value)
+    return text == wanted or (number is not None and number == _number(wanted))
+
+
+def _has(value: Any, wanted: str) -> bool:
+    if wanted == "*":
+        return value not in (None, "", [], {})
+    if isinstance(value, dict):
+        return wanted in value
+    return wanted.strip("*").lower() in _text(value).lower()
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _ordered(value: Any, sign: str, wanted: str) -> bool:
+    left, right = _number(value), _number(wanted)
+    pair: tuple[Any, Any] = (left, right) if left is not None and right is not None else (_text(value), wanted)
+    order = (pair[0] > pair[1]) - (pair[0] < pair[1])
+    return bool({"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[sign])
+
+
+def ordered(items: list[tuple[str, Doc]], order_by: str) -> list[tuple[str, Doc]]:
+    """By their keys, or by age. Raises Refused for another order."""
+    if order_by in ("", "name"):
+        return sorted(items, key=lambda item: item[0])
+    if order_by in ("creationTimestamp desc", "creationTimestamp"):
+        latest_first = order_by.endswith("desc")
+        return sorted(items, key=lambda item: str(item[1].get("creationTimestamp", "")), reverse=latest_first)
+    raise invalid(f"Invalid value for field 'orderBy': '{order_by}'. Use `name` or `creationTimestamp desc`.")
+
+
+def page(items: list[tuple[str, Doc]], query: Mapping[str, str]) -> tuple[list[tuple[str, Doc]], str]:
+    """The items of the page that was asked for, and the token of the next; empty at the end.
+
+    The token names the last item of the page before, so that nothing is passed over when others vanish meanwhile.
+    """
+    size = query.get("maxResults", "")
+    if size and (not size.isdigit() or int(size) > PAGE_MAX):
+        raise invalid(f"Invalid value for field 'maxResults': '{size}'. Must be between 0 and {PAGE_MAX}.")
+    start = _after(items, query["pageToken"]) if query.get("pageToken") else 0
+    end = start + (int(size or 0) or PAGE_MAX)
+    token = base64.urlsafe_b64encode(items[end - 1][0].encode()).decode() if end < len(items) else ""
+    return items[start:end], token
+
+
+def _after(items: list[tuple[str, Doc]], token: str) -> int:
+    try:
+        before = base64.urlsafe_b64decode(token.encode()).decode()
+    except ValueError as problem:
+        raise invalid(f"Invalid value for field 'pageToken': '{token}'. The page token is invalid.") from problem
+    for at, (key, _) in enumerate(items):
+        if key == before:
+            return at + 1
+    return sum(key < before for key, _ in items)

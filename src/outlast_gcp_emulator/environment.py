@@ -1,0 +1,118 @@
+"""The variables that point other people's clients at a server here, and the files that these variables name."""
+
+from __future__ import annotations
+
+import os
+
+from outlast.clouds.local.files import read_json, write_json
+from outlast_gcp_emulator.access import split_url
+from outlast_gcp_emulator.tokens import account, moved_key, service_account_key
+
+PROJECT = "outlast-local"
+
+_BOTO = """[Credentials]
+gs_oauth2_refresh_token = outlast-local
+
+[GSUtil]
+# By itself gsutil speaks https only; through `gcloud storage` it goes where gcloud goes.
+use_gcloud_storage = True
+default_project_id = {project}
+
+[OAuth2]
+provider_token_uri = {url}/token
+"""
+
+
+_DEFAULTS = """[compute]
+zone = us-central1-a
+region = us-central1
+"""
+
+
+def write_files(root: str, url: str, project: str = PROJECT) -> None:
+    """Write what the clients read: a folder for gcloud, a token, a key, the settings of gsutil. `url` has a token."""
+    os.makedirs(f"{root}/gcloud/configurations", exist_ok=True)
+    # In a file and not in a variable, so that `gcloud config set compute/zone` has its way.
+    if not os.path.exists(f"{root}/gcloud/configurations/config_default"):
+        _write(f"{root}/gcloud/configurations/config_default", _DEFAULTS)
+        # Without it gcloud takes the folder for a new one, and empties the file.
+        _write(f"{root}/gcloud/active_config", "default")
+    _write(f"{root}/token", split_url(url)[1])
+    _write(f"{root}/boto", _BOTO.format(url=url, project=project))
+    key = read_json(f"{root}/key.json") or {}
+    key = moved_key(key, url) if "private_key" in key else service_account_key(url, project)
+    write_json(f"{root}/key.json", key, permissions=0o600)
+
+
+def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
+    """In the order in which they are printed: gcloud, gsutil, Google's Python clients, obstore, other libraries.
+
+    gcloud sends the token that is in a file; the others find it in the address, because they send none.
+    """
+    address, token = split_url(url)
+    return {
+        # A folder of its own, so that real accounts and this one never meet.
+        "CLOUDSDK_CONFIG": f"{root}/gcloud",
+        "CLOUDSDK_CORE_PROJECT": project,
+        # gsutil sends no token while gcloud names no account.
+        "CLOUDSDK_CORE_ACCOUNT": account(project),
+        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": f"{root}/token",
+        **_endpoints(address),
+        "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "1",
+        "BOTO_CONFIG": f"{root}/boto",
+        "STORAGE_EMULATOR_HOST": url,
+        "GOOGLE_CLOUD_PROJECT": project,
+        "GOOGLE_APPLICATION_CREDENTIALS": f"{root}/key.json",
+        "GOOGLE_SERVICE_ACCOUNT": f"{root}/key.json",
+        "GOOGLE_ALLOW_HTTP": "true",
+        # tensorstore asks Google for a token whatever the key says, and waits for it without end.
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": token,
+        **_libraries(url),
+    }
+
+
+def _libraries(url: str) -> dict[str, str]:
+    """For those who have a variable of their own for what STORAGE_EMULATOR_HOST says."""
+    return {
+        # Google's client in C++, which pyarrow is made with.
+        "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,
+        "TENSORSTORE_GCS_HTTP_URL": url,
+        # Else gcsfs asks for the kind of each bucket by gRPC first, and waits a minute for the answer.
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+    }
+
+
+def _endpoints(url: str) -> dict[str, str]:
+    """Where gcloud finds each API; without the slash at the end it refuses them."""
+    paths = {"STORAGE": "storage/v1", "COMPUTE": "compute/v1", "FILE": "file", "SOURCEREPO": "sourcerepo"}
+    same = ("SECRETMANAGER", "SERVICEUSAGE", "IAM", "CLOUDRESOURCEMANAGER", "OSLOGIN")
+    paths |= {name: name.lower() for name in same}
+    return {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{url}/{path}/" for name, path in paths.items()}
+
+
+def machine_variables(url: str) -> dict[str, str]:
+    """For programs on a machine of ours: where they find the cloud. Who they are they ask the metadata server.
+
+    `url` has the machine's own token, for programs that send none.
+    """
+    return {
+        **_endpoints(split_url(url)[0]),
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "1",
+        "STORAGE_EMULATOR_HOST": url,
+        **_libraries(url),
+    }
+
+
+def _write(path: str, text: str) -> None:
+    draft = f"{path}.{os.getpid()}.draft"
+    # Token and address are secrets: this user alone may read them.
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(draft, path)

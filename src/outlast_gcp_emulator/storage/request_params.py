@@ -1,0 +1,126 @@
+"""What a request asks for, read from its query and its headers: conditions, sums, ranges, names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outlast_gcp_emulator.errors import ApiError, invalid
+from outlast_gcp_emulator.http_types import HttpRequest, whole_number
+from outlast_gcp_emulator.storage.values import Conditions
+
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+# First words of our own paths: a bucket of such a name could not be told from them.
+RESERVED = {"batch", "compute", "computeMetadata", "discovery", "download", "resumable", "storage", "token", "upload"}
+RESERVED |= {"file", "git", "secretmanager", "sourcerepo", "sqladmin"}
+RESERVED |= {"cloudresourcemanager", "iam", "oslogin", "projects", "serviceusage"}
+
+
+def conditions_of(request: HttpRequest, *, source: bool = False) -> Conditions:
+    """The `if…Match` parameters; those of the source of a copy on demand."""
+    start = "ifSource" if source else "if"
+    return Conditions(
+        generation_match=request.number(f"{start}GenerationMatch"),
+        generation_not_match=request.number(f"{start}GenerationNotMatch"),
+        metageneration_match=request.number(f"{start}MetagenerationMatch"),
+        metageneration_not_match=request.number(f"{start}MetagenerationNotMatch"),
+    )
+
+
+def header_conditions(request: HttpRequest, *, start: str = "x-goog-if") -> Conditions:
+    """The same, as the XML API has them."""
+
+    def number(name: str) -> int | None:
+        header = f"{start}-{name}"
+        return whole_number(header, request.headers[header]) if header in request.headers else None
+
+    return Conditions(
+        generation_match=number("generation-match"),
+        generation_not_match=number("generation-not-match"),
+        metageneration_match=number("metageneration-match"),
+        metageneration_not_match=number("metageneration-not-match"),
+    )
+
+
+def announced_sums(headers: Mapping[str, str]) -> dict[str, str]:
+    """The sums that a client announces in headers, by their names in the JSON API."""
+    found: dict[str, str] = {}
+    for word in headers.get("x-goog-hash", "").split(","):
+        name, _, value = word.strip().partition("=")
+        if name in ("crc32c", "md5"):
+            found["md5Hash" if name == "md5" else name] = value
+    if "content-md5" in headers:
+        found["md5Hash"] = headers["content-md5"]
+    return found
+
+
+def header_meta(headers: Mapping[str, str]) -> dict[str, Any]:
+    """What the XML API sets of an object by headers."""
+    names = {
+        "content-type": "contentType",
+        "content-encoding": "contentEncoding",
+        "content-disposition": "contentDisposition",
+        "content-language": "contentLanguage",
+        "cache-control": "cacheControl",
+        "x-goog-custom-time": "customTime",
+        "x-goog-storage-class": "storageClass",
+    }
+    meta: dict[str, Any] = {field: headers[name] for name, field in names.items() if headers.get(name)}
+    start = "x-goog-meta-"
+    if own := {name.removeprefix(start): value for name, value in headers.items() if name.startswith(start)}:
+        meta["metadata"] = own
+    return meta
+
+
+def byte_range(text: str, size: int) -> tuple[int, int] | None:
+    """Offset and length of `bytes=…`; None for the whole. Raises 416 for what is beyond the end."""
+    found = re.fullmatch(r"bytes=(\d*)-(\d*)", text.strip())
+    if found is None or found.groups() == ("", ""):
+        return None
+    first, last = found.groups()
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    if first and last and int(last) < int(first):
+        return None
+    if start >= size:
+        told = f"The requested range cannot be satisfied: the object has {size} bytes."
+        raise ApiError(416, "requestedRangeNotSatisfiable", told, headers={"Content-Range": f"bytes */{size}"})
+    return start, end - start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Which bytes of a session a request brings."""
+
+    # None: it brings none, and asks how many there are.
+    first: int | None
+    # Of the whole; None while nobody knows it.
+    size: int | None
+    # `0-*`: what comes is all that is left, however much that is.
+    is_last: bool
+
+
+def content_range(text: str) -> Piece:
+    """`bytes 0-99/200`, `bytes 0-*/*`, `bytes */200`."""
+    found = re.fullmatch(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)", text.strip())
+    if found is None:
+        raise invalid(f"Failed to parse Content-Range header: {text}")
+    first, last, whole = found.groups()
+    return Piece(
+        first=None if first is None else int(first),
+        size=None if whole == "*" else int(whole),
+        is_last=last == "*" and whole == "*",
+    )
+
+
+def check_bucket_name(name: object) -> str:
+    if not isinstance(name, str) or not _BUCKET_NAME.fullmatch(name) or ".." in name:
+        raise invalid(f"Invalid bucket name: '{name}'")
+    if name in RESERVED or name.startswith("goog"):
+        told = "The requested bucket name is not available. Please select a different name and try again."
+        raise ApiError(409, "conflict", told)
+    return name

@@ -1,0 +1,70 @@
+"""What is published belongs together: one version, every licence named, each extra tried by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import outlast
+from tests.conventions.sources import ROOT
+
+NOTICE = (ROOT / "NOTICE").read_text(encoding="utf-8")
+
+
+def project() -> dict[str, Any]:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        found: dict[str, Any] = tomllib.load(file)["project"]
+    return found
+
+
+def packages() -> list[tuple[str, str]]:
+    """Extra and package, of all that users may install."""
+    told = project()
+    asked = {"": told["dependencies"], **told["optional-dependencies"]}
+    return [
+        (extra, found[0])
+        for extra, wanted in asked.items()
+        if extra not in ("dev", "docs")
+        for each in wanted
+        if (found := re.match(r"[A-Za-z0-9._-]+", each))
+    ]
+
+
+def release_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_is_one_version_and_the_changelog_begins_with_it() -> None:
+    heading = next(
+        line for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if line[:3] == "## "
+    )
+    assert project()["version"] == outlast.__version__ == heading.split()[1]
+
+
+@pytest.mark.parametrize(("extra", "package"), packages())
+def test_the_licence_of_every_package_is_named(extra: str, package: str) -> None:
+    assert re.search(rf"^    {re.escape(package)} .*\b{extra}$", NOTICE, re.MULTILINE | re.IGNORECASE) or (
+        not extra and f"    {package} " in NOTICE
+    )
+
+
+def test_every_extra_is_installed_alone_by_the_release_tool() -> None:
+    tool = release_tool()
+    assert set(tool.extras()) <= set(tool.WORKS)
+
+
+def test_every_benchmark_is_part_of_the_whole() -> None:
+    whole = (ROOT / "benchmarks" / "whole.py").read_text(encoding="utf-8")
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        if path.name != "whole.py" and "\ndef main(" in path.read_text(encoding="utf-8"):
+            assert f'"{path.name}"' in whole, f"benchmarks/whole.py leaves {path.name} out"

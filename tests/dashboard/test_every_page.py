@@ -1,0 +1,84 @@
+"""What holds for every page besides the runs': a phone, the dark, keys, names of controls, nothing there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.dashboard.conftest import Lived, Served, Visit
+from tests.e2e.conftest import Home
+
+pytestmark = pytest.mark.timeout(300)
+
+PAGES = ("/sweeps", "/clusters", "/images", "/stores", "/cost", "/drills")
+# Whoever cannot see must hear what a control is.
+NAMELESS = """() => [...document.querySelectorAll('button, input, select, a, [role=button]')].filter(e =>
+  e.offsetParent !== null && !(e.getAttribute('aria-label') || e.innerText.trim() || e.labels?.length || e.title ||
+  e.closest('[aria-label]') && e.tagName === 'INPUT')).map(e => e.outerHTML.slice(0, 200))"""
+
+
+def pages_of(lived: Lived) -> list[str]:
+    names = lived.names
+    ones = [f"/sweeps/{names.sweep}", f"/clusters/{names.cluster}", f"/drills/{names.drill}"]
+    return [*PAGES, *ones, f"/images/local/{names.image}"]
+
+
+def test_every_page_can_be_read_on_a_phone_and_names_its_controls(visit: Visit, lived: Lived) -> None:
+    page = visit.open("/sweeps", width=390, height=844)
+    for path in pages_of(lived):
+        page.goto(visit.origin + path)
+        page.wait_for_selector("main section")
+        page.wait_for_function("!document.querySelector('main').innerText.includes('…\\n')")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        assert page.evaluate(NAMELESS) == [], path
+
+
+def test_every_page_is_dark_for_whoever_likes_it_dark(visit: Visit) -> None:
+    page = visit.open("/sweeps", dark=True)
+    for path in PAGES:
+        page.goto(visit.origin + path)
+        page.wait_for_selector("body.body--dark")
+        light = (
+            "getComputedStyle(document.querySelector('main section, main .ol-pile')).color.match(/\\d+/g).map(Number)"
+        )
+        page.wait_for_selector("main section")
+        assert min(page.evaluate(light)) > 150, path
+
+
+def test_every_page_is_reached_by_keys(visit: Visit) -> None:
+    page = visit.open("/")
+    for key, path in {
+        "s": "/sweeps",
+        "c": "/clusters",
+        "i": "/images",
+        "v": "/stores",
+        "m": "/cost",
+        "d": "/drills",
+    }.items():
+        page.wait_for_selector("main section")
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**{path}")
+
+
+def test_every_page_says_what_would_be_there_and_which_command_makes_some(
+    empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
+) -> None:
+    page = visits(serve(empty).link).open("/")
+    argv = {
+        "/sweeps": ("No sweep yet.", "outlast sweep"),
+        "/clusters": ("No cluster is up.", "outlast cluster up"),
+        "/stores": ("No volume yet.", "outlast volume create"),
+        "/cost": ("Nothing was spent in this time.", "outlast limits"),
+        "/drills": ("No drill yet.", "outlast drill"),
+    }
+    for path, (nothing, command) in argv.items():
+        page.goto(visits_origin(page) + path)
+        page.get_by_text(nothing).wait_for()
+        page.get_by_text(command).first.wait_for()
+
+
+def visits_origin(page: object) -> str:
+    url = str(getattr(page, "url", ""))
+    return "/".join(url.split("/")[:3])

@@ -1,0 +1,117 @@
+"""Sweeps in the browser: the list, one with Optuna's pictures, live while trials end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outlast.sweep.record import SweepStory
+from outlast.sweep.state import best
+from tests.dashboard.conftest import Lived, Served, Visit
+from tests.e2e.conftest import Home
+
+pytest.importorskip("optuna", reason="sweeps are chosen by Optuna")
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_list_leads_to_a_sweep_and_the_sweep_to_the_run_of_its_best_trial(visit: Visit, lived: Lived) -> None:
+    state = SweepStory(lived.workspace.bucket, lived.names.sweep).refresh()
+    [leader] = best(state, ("min:loss",))
+    page = visit.open("/sweeps")
+    row = page.get_by_role("row").filter(has_text=lived.names.sweep)
+    row.wait_for()
+    told = len(state.told)
+    assert f"{told}/{told}" in row.inner_text()
+    assert f"{leader.values[0]:.6g}" in row.inner_text()
+    row.get_by_role("link", name=lived.names.sweep, exact=True).click()
+    page.get_by_role("heading", name=lived.names.sweep, exact=True).wait_for()
+    trials = page.get_by_role("table").filter(has_text="depth")
+    trials.get_by_role("row").nth(told).wait_for()
+    # The best comes first, and says so in words.
+    first = trials.get_by_role("row").nth(1)
+    assert "best" in first.inner_text()
+    assert f"{leader.values[0]:.6g}" in first.inner_text()
+    assert first.get_by_role("link", name=leader.run).get_attribute("href") == f"/run/{leader.run}"
+
+
+def test_a_sweep_has_the_pictures_of_optuna_and_its_trials_as_lines(visit: Visit, lived: Lived) -> None:
+    page = visit.open(f"/sweeps/{lived.names.sweep}")
+    for name in ("history", "importance", "slice", "contour", "edf", "timeline"):
+        page.wait_for_selector(f".ol-picture-{name} .main-svg")
+    assert page.locator(".ol-picture-history .points path").count() >= 6
+    page.wait_for_selector('[aria-label="Parallel coordinates"] canvas')
+
+
+def test_a_filter_is_part_of_the_address_and_a_copied_link_shows_the_same(visit: Visit, lived: Lived) -> None:
+    told = len(SweepStory(lived.workspace.bucket, lived.names.sweep).refresh().told)
+    page = visit.open(f"/sweeps/{lived.names.sweep}")
+    page.get_by_role("table").get_by_role("row").nth(told).wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("sgd")
+    page.wait_for_url("**q=sgd")
+    page.wait_for_function(f"document.querySelectorAll('.ol-qtable tbody tr').length < {told}")
+    count = page.locator(".ol-qtable tbody tr").count()
+    other = visit.open(page.url.removeprefix(visit.origin))
+    other.wait_for_function(f"document.querySelectorAll('.ol-qtable tbody tr').length === {count}")
+    assert other.get_by_role("searchbox").input_value() == "sgd"
+
+
+@pytest.fixture
+def half(lived: Lived, empty: Home) -> tuple[Home, Callable[[], None]]:
+    """The same sweep, a moment earlier: its last events have not come yet. And how they come."""
+    told = Path(lived.root) / "workspace" / "sweeps"
+    here = Path(empty.root) / "workspace" / "sweeps"
+    shutil.copytree(told, here)
+    story = here / lived.names.sweep / "story"
+    late = sorted(story.iterdir())[-3:]
+    bodies = {path: path.read_bytes() for path in late}
+    for path in late:
+        path.unlink()
+
+    def go_on() -> None:
+        for path, body in bodies.items():
+            path.write_bytes(body)
+
+    return empty, go_on
+
+
+def test_a_sweep_is_live_in_the_list_and_on_its_page(
+    half: tuple[Home, Callable[[], None]],
+    serve: Callable[..., Served],
+    visits: Callable[[str], Visit],
+    lived: Lived,
+) -> None:
+    home, go_on = half
+    told = len(SweepStory(lived.workspace.bucket, lived.names.sweep).refresh().told)
+    visit = visits(serve(home).link)
+    listed, shown = visit.open("/sweeps"), visit.open(f"/sweeps/{lived.names.sweep}")
+    listed.get_by_text("running", exact=True).wait_for()
+    shown.get_by_text("running", exact=True).first.wait_for()
+    assert f"{told} of {told}" not in shown.inner_text("#main")
+    shown.get_by_text("nobody", exact=True).wait_for()
+    go_on()
+    listed.get_by_text(f"{told}/{told}").wait_for()
+    shown.get_by_text(f"{told} of {told}, 0 running").wait_for()
+    listed.get_by_text("over", exact=True).wait_for()
+
+
+def test_a_sweep_that_is_not_there_is_said_to_be_so_with_a_way_back(visit: Visit) -> None:
+    page = visit.open("/sweeps/census-s99")
+    page.get_by_text("no sweep `census-s99`").wait_for()
+    page.get_by_role("link", name="Back to the list").click()
+    page.wait_for_url("**/sweeps")
+
+
+def test_a_damaged_sweep_does_not_hide_the_others(
+    half: tuple[Home, Callable[[], None]], serve: Callable[..., Served], visits: Callable[[str], Visit], lived: Lived
+) -> None:
+    home, _ = half
+    broken = Path(home.root) / "workspace" / "sweeps" / "broken-s1"
+    broken.mkdir()
+    (broken / "sweep.json").write_text("{")
+    page = visits(serve(home).link).open("/sweeps")
+    page.get_by_role("row").filter(has_text="broken-s1").get_by_text("damaged").wait_for()
+    page.get_by_role("row").filter(has_text=lived.names.sweep).wait_for()

@@ -1,0 +1,59 @@
+"""A user's computer whose cloud is EC2 and whose workspace is in S3, and the question what is left of it all."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from outlast.clouds.aws.client import AwsClient
+from outlast.clouds.aws.cloud import AwsCloud
+from outlast.workspace import open_workspace
+from tests.e2e.conftest import COUNTER, Home
+from tests.integration.aws.conftest import Bridge
+
+RUN = ("run", "--cloud", "aws", "--type", "c6i.large", "--name", "count", "--checkpoint", "ckpt")
+
+
+class AwsHome(Home):
+    def __init__(self, root: Path, bridge: Bridge) -> None:
+        super().__init__(root)
+        bucket = f"box-{secrets.token_hex(4)}"
+        AwsClient().call("s3", "create_bucket", Bucket=bucket)
+        url = f"s3://{bucket}/ws"
+        self.environment |= {**bridge.variables, "OUTLAST_WORKSPACE": url}
+        self.workspace = open_workspace(url)
+        self.write("count.py", COUNTER)
+
+
+@contextmanager
+def at_home(root: Path, bridge: Bridge, cloud: AwsCloud) -> Iterator[AwsHome]:
+    """A home of its own, and afterwards nothing of it: no fault, no process, no machine."""
+    own = AwsHome(root, bridge)
+    yield own
+    bridge.rules()
+    own.clean()
+    for machine in cloud.machines():
+        cloud.delete(machine.name)
+
+
+def left(client: AwsClient) -> dict[str, Any]:
+    """All that bills or lingers in the account; empty when nothing does."""
+    alive = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
+    fleets = client.ec2("describe_fleets")["Fleets"]
+    requests = client.ec2("describe_spot_instance_requests")["SpotInstanceRequests"]
+    own = [{"Name": "group-name", "Values": ["outlast-*"]}]
+    found = {
+        "instances": client.ec2("describe_instances", Filters=alive)["Reservations"],
+        "volumes": client.ec2("describe_volumes")["Volumes"],
+        "addresses": client.ec2("describe_addresses")["Addresses"],
+        "key pairs": client.ec2("describe_key_pairs")["KeyPairs"],
+        "launch templates": client.ec2("describe_launch_templates")["LaunchTemplates"],
+        "fleets": [one for one in fleets if not one["FleetState"].startswith("deleted")],
+        "spot requests": [one for one in requests if one["State"] in ("open", "active")],
+        "security groups of machines": client.ec2("describe_security_groups", Filters=own)["SecurityGroups"],
+        "secrets": client.call("ssm", "describe_parameters")["Parameters"],
+    }
+    return {what: things for what, things in found.items() if things}

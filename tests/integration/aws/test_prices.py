@@ -1,0 +1,17 @@
+"""`outlast prices` on EC2's own answers: each price says where it is from."""
+
+from __future__ import annotations
+
+from outlast.cli.prices import ask
+from outlast.clouds.aws.cloud import AwsCloud
+from outlast.clouds.cloud import Range, Requirements
+
+
+def test_spot_is_from_the_price_history_and_on_demand_says_its_own_source(cloud: AwsCloud) -> None:
+    answer = ask(cloud, Requirements(cpus=Range(low=2, high=4)), [True, False])
+    assert not answer.problem
+    assert {offer.spot for offer in answer.offers} == {True, False}
+    for offer in answer.offers:
+        source = answer.sources[f"{offer.type} {offer.spot}"]
+        assert ("price history" in source) is offer.spot
+        assert offer.spot or "built-in table of" in source or "Pricing API" in source

@@ -1,0 +1,63 @@
+"""EFS and RDS: the protocols against moto; botocore holds every parameter against Amazon's own models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outlast.clouds.aws import databases, volumes
+from outlast.clouds.aws.cloud import AwsCloud
+from outlast.clouds.resources import DatabaseRequest, Databases, Volumes
+from outlast.errors import BadRequest
+from tests.integration.aws.conftest import Bridge
+from tests.integration.volumes_databases.suites import LABELS, DatabaseSuite, VolumeSuite
+
+
+@pytest.fixture
+def aws(bridge: Bridge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AwsCloud:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(databases, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(volumes, "_PAUSE_S", 0.01)
+    return AwsCloud()
+
+
+class TestEfs(VolumeSuite):
+    @pytest.fixture
+    def volumes(self, aws: AwsCloud) -> Volumes:
+        return aws.volumes
+
+    def test_machines_reach_it_from_the_zones_that_have_a_mount_target(self, aws: AwsCloud) -> None:
+        everywhere = aws.volumes.make("wide", size_gb=100.0, labels=LABELS)
+        assert len(everywhere.zones) > 1
+        here = aws.volumes.make("narrow", size_gb=100.0, zone="us-east-1b", labels=LABELS)
+        assert (here.zone, here.zones) == ("us-east-1b", ("us-east-1b",))
+        assert here.usd_per_month == pytest.approx(30.0)
+        assert here.source.endswith(".efs.us-east-1.amazonaws.com:/")
+        with pytest.raises(BadRequest, match="there is no zone `mars-1a`"):
+            aws.volumes.make("lost", size_gb=1.0, zone="mars-1a", labels=LABELS)
+        for name in ("wide", "narrow"):
+            aws.volumes.delete(name)
+
+
+class TestRds(DatabaseSuite):
+    answers = False
+
+    @pytest.fixture
+    def databases(self, aws: AwsCloud) -> Databases:
+        return aws.databases
+
+    def test_a_restore_takes_the_place_of_the_old_one(self, aws: AwsCloud) -> None:
+        request = DatabaseRequest(engine="postgres", database="genes", user="genes", labels=LABELS)
+        aws.databases.make("genes", request, password="a-password-of-a-test")
+        backup = aws.databases.back_up("genes")
+        aws.databases.restore("genes", backup.id)
+        assert [one.name for one in aws.databases.every(LABELS)] == ["genes"]
+        aws.databases.delete("genes")
+        assert aws.databases.backups("genes") == []
+
+    def test_a_type_whose_price_nobody_knows_is_refused(self, aws: AwsCloud) -> None:
+        request = DatabaseRequest(engine="postgres", database="genes", user="genes", type="db.x9.huge")
+        with pytest.raises(BadRequest, match="costs is not known"):
+            aws.databases.make("dear", request, password="a-password-of-a-test")
+        assert aws.databases.every() == []

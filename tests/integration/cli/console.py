@@ -1,0 +1,51 @@
+"""The real console script, in a home, a workspace and a cloud of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+OUTLAST = str(Path(sys.executable).parent / "outlast")
+
+
+class Console:
+    """A user's terminal. `answer` is what the last command said."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "project"
+        self.workspace = root / "workspace"
+        self.cloud = root / "cloud"
+        self.folder.mkdir()
+        self.variables = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root / "home"),
+            "OUTLAST_WORKSPACE": str(self.workspace),
+            "OUTLAST_LOCAL_CLOUD": str(self.cloud),
+        }
+
+    def run(self, *argv: str, says: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        answer = subprocess.run(
+            [OUTLAST, *argv],
+            cwd=self.folder,
+            env={**self.variables, **variables},
+            input=says,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in answer.stderr, answer.stderr
+        return answer
+
+    def well(self, *argv: str, **variables: str) -> str:
+        """What a command prints that must succeed."""
+        answer = self.run(*argv, **variables)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    def json(self, *argv: str, **variables: str) -> Any:
+        return json.loads(self.run(*argv, "--json", **variables).stdout)

@@ -1,0 +1,130 @@
+"""`outlast doctor` tells what is wrong, in every case that it is there for, and never breaks itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Requirements
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.store.lease import Lease
+from outlast.workspace import open_workspace
+from tests.integration.cli.console import Console
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    console = Console(tmp_path)
+    yield console
+    cloud = LocalCloud(str(console.cloud))
+    for machine in cloud.machines():
+        cloud.delete(machine.name)
+
+
+def rows(console: Console, *argv: str, **variables: str) -> dict[str, dict[str, Any]]:
+    return {row["check"]: row for row in console.json("doctor", *argv, **variables)["checks"]}
+
+
+def test_an_empty_home_is_usable(console: Console) -> None:
+    answer = console.run("doctor")
+    assert answer.returncode == 0
+    assert "outlast is usable here" in answer.stdout
+    found = rows(console)
+    assert found["workspace"]["state"] == "ok"
+    assert found["disk space"]["state"] in ("ok", "warning")
+    assert found["clock"]["state"] == "ok"
+    assert "nobody supervises" in found["supervisor"]["says"]
+    assert {"python", "outlast", "local cloud", "git", "ssh", "rsync", "tmux", "machines", "stories"} <= set(found)
+
+
+def test_leaves_nothing_of_its_trials_behind(console: Console) -> None:
+    console.well("doctor")
+    assert not list(console.workspace.glob("doctor/*"))
+
+
+def test_a_workspace_below_a_file_is_an_error_and_no_traceback(console: Console) -> None:
+    (console.folder / "file").touch()
+    answer = console.run("doctor", "-w", str(console.folder / "file" / "workspace"))
+    assert answer.returncode == 1
+    assert "is no folder" in answer.stdout
+    assert "not usable" in answer.stdout
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_workspace_that_may_not_be_written_is_an_error(console: Console) -> None:
+    console.workspace.mkdir(mode=0o500)
+    answer = console.run("doctor")
+    assert answer.returncode == 1
+    assert "cannot be written" in answer.stdout
+
+
+def test_an_unknown_store_and_a_broken_project_are_rows(console: Console) -> None:
+    assert rows(console, "-w", "ftp://x")["workspace"]["state"] == "error"
+    (console.folder / "outlast.toml").write_text("this is no TOML")
+    assert "no TOML" in rows(console, OUTLAST_WORKSPACE="")["workspace"]["says"]
+
+
+def test_missing_programs_are_warnings_with_what_they_are_for(console: Console, tmp_path: Path) -> None:
+    answer = console.run("doctor", PATH=str(tmp_path / "empty"))
+    assert answer.returncode == 0
+    found = rows(console, PATH=str(tmp_path / "empty"))
+    for tool in ("git", "ssh", "rsync", "tmux"):
+        assert found[tool]["state"] == "warning"
+        assert "install" in found[tool]["fix"]
+
+
+@pytest.mark.parametrize(("mode", "state"), [("nonsense", "error"), ("plain", "warning")])
+def test_says_which_mode_the_local_cloud_has_and_why_not_a_better_one(console: Console, mode: str, state: str) -> None:
+    row = rows(console, OUTLAST_LOCAL_MODE=mode)["local cloud"]
+    assert mode in row["says"]
+    if os.uname().sysname == "Linux":
+        assert row["state"] == state
+
+
+def test_a_local_cloud_that_cannot_be_written_is_a_row(console: Console) -> None:
+    (console.folder / "file").touch()
+    answer = console.run("doctor", OUTLAST_LOCAL_CLOUD=str(console.folder / "file" / "cloud"))
+    assert answer.returncode == 1
+    assert "set OUTLAST_LOCAL_CLOUD" in answer.stdout
+
+
+def test_says_who_supervises(console: Console) -> None:
+    lease = Lease(open_workspace(str(console.workspace)).bucket, "supervisor", who="somebody:7", ttl_s=60.0)
+    assert lease.hold()
+    assert "somebody:7" in rows(console)["supervisor"]["says"]
+
+
+def test_a_run_that_nobody_supervises_is_a_warning(console: Console) -> None:
+    open_workspace(str(console.workspace)).wake("census-1")
+    row = rows(console)["supervisor"]
+    assert row["state"] == "warning"
+    assert "outlast supervise" in row["fix"]
+
+
+def test_counts_machines_that_no_run_owns(console: Console) -> None:
+    workspace = open_workspace(str(console.workspace))
+    cloud = LocalCloud(str(console.cloud))
+    labels = {LABEL_WORKSPACE: workspace.id, LABEL_RUN: "gone-1", LABEL_ATTEMPT: "1"}
+    cloud.launch(cloud.offers(Requirements())[0], "gone-1-a1", boot=Boot(), labels=labels)
+    row = rows(console)["machines"]
+    assert row["state"] == "warning"
+    assert "left over: 1" in row["says"]
+    assert "outlast reap" in row["fix"]
+
+
+def test_a_damaged_story_and_one_with_a_gap_are_named(console: Console) -> None:
+    (console.folder / "train.py").touch()
+    console.well("run", "--no-pull", "--name", "whole", "--", "true")
+    assert rows(console)["stories"]["state"] == "ok"
+    story = console.workspace / "runs" / "whole-1" / "story"
+    (story / "00000002.json").rename(console.folder / "kept")
+    assert "00000002.json is missing" in rows(console)["stories"]["says"]
+    (story / "00000002.json").write_text("{}")
+    row = rows(console)["stories"]
+    assert row["state"] == "warning"
+    assert "whole-1" in row["says"]
+    assert "damaged" in row["says"]

@@ -1,0 +1,394 @@
+"""`outlast init --from` takes files of SkyPilot and of Ray's launcher over, and nothing vanishes without a word."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from outlast.spec.cluster import parse_cluster
+from outlast.spec.parse import parse
+from outlast.spec.raycluster import parse_ray
+from outlast.spec.rayexport import cluster_table
+from outlast.spec.spec import Spec
+from outlast.spec.tasks import parse_tasks
+from outlast.spec.toml import written
+from tests.integration.cli.console import Console
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    return Console(tmp_path)
+
+
+def ask(console: Console, text: str, *more: str) -> subprocess.CompletedProcess[str]:
+    (console.folder / "task.yaml").write_text(text)
+    return console.run("init", "--from", "task.yaml", *more)
+
+
+def table(console: Console, text: str) -> dict[str, Any]:
+    answer = ask(console, text)
+    assert answer.returncode == 0, answer.stderr
+    return tomllib.loads((console.folder / "outlast.toml").read_text())
+
+
+def spec(console: Console, text: str) -> Spec:
+    return parse(table(console, text))
+
+
+def refusal(console: Console, text: str) -> str:
+    answer = ask(console, text)
+    assert answer.returncode == 2
+    assert "hint: " in answer.stderr
+    assert not (console.folder / "outlast.toml").exists()
+    return answer.stderr
+
+
+PLAIN = """
+name: Fine Tune
+workdir: .
+resources:
+  infra: gcp/us-central1
+  accelerators: A100:8
+  cpus: 16+
+  memory: 64+
+  use_spot: true
+  disk_size: 512
+envs:
+  MODEL: llama
+  EPOCHS: 3
+secrets:
+  HF_TOKEN: null
+setup: |
+  pip install -r requirements.txt
+run: |
+  python train.py --model "$MODEL" \\
+    --gpus $SKYPILOT_NUM_GPUS_PER_NODE
+"""
+
+
+def test_a_task_becomes_a_run(console: Console) -> None:
+    found = spec(console, PLAIN)
+    assert found.name == "fine-tune"
+    machine = found.machine
+    assert (machine.clouds, machine.zones, machine.spot, machine.disk_gb) == (("gcp",), ("us-central1",), True, 512)
+    assert (machine.gpu, machine.gpus, machine.cpus.low, machine.memory_gb.low) == ("A100", 8, 16, 64)
+    assert found.env == {"MODEL": "llama", "EPOCHS": "3", "SKYPILOT_NUM_GPUS_PER_NODE": "8"}
+    assert found.secrets == {"HF_TOKEN": "HF_TOKEN"}
+    assert isinstance(found.command, str)
+    assert found.command.startswith('python train.py --model "$MODEL" \\\n')
+
+
+def test_machines_are_on_demand_unless_the_task_says_spot(console: Console) -> None:
+    assert spec(console, "resources: {infra: aws}\nrun: 'true'").machine.spot is False
+
+
+def test_alternatives_of_spot_and_on_demand_become_a_fallback(console: Console) -> None:
+    text = "resources: {infra: aws, any_of: [{use_spot: true}, {use_spot: false}]}\nrun: 'true'"
+    machine = spec(console, text).machine
+    assert (machine.spot, machine.fallback) == (True, True)
+
+
+def test_alternatives_of_clouds_become_an_order_and_strangers_are_named(console: Console) -> None:
+    text = """
+resources:
+  cpus: 4+
+  any_of: [{infra: aws/us-east-1}, {infra: azure}, {infra: gcp}]
+run: 'true'
+"""
+    answer = ask(console, text)
+    assert "`azure` cannot be had" in answer.stderr
+    machine = parse(tomllib.loads((console.folder / "outlast.toml").read_text())).machine
+    assert machine.clouds == ("aws", "gcp")
+    assert machine.zones == ("us-east-1", "*")
+
+
+def test_files_are_brought_and_found_where_the_task_looks_for_them(console: Console) -> None:
+    (console.folder / "answers").mkdir()
+    (console.folder / "answers" / "one.txt").write_text("forty-two\n")
+    text = """
+workdir: .
+envs: {WHERE: answers}
+file_mounts:
+  ~/my answers: ./$WHERE
+  near: answers
+run: |
+  cat ~/'my answers'/one.txt near/one.txt
+"""
+    assert ask(console, text).returncode == 0
+    answer = console.run("run", "--cloud", "local", "--quiet", "--no-pull")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "forty-two\nforty-two\n"
+
+
+def test_a_pipeline_becomes_tasks_one_after_the_other(console: Console) -> None:
+    text = "name: two\n---\nname: prepare\nrun: echo 1\n---\nname: train\nrun: echo 2\n"
+    tasks = parse_tasks(table(console, text))
+    assert [task.name for task in tasks] == ["prepare", "train"]
+    assert tasks[0].spec.member is not None
+    assert tasks[0].spec.member.ready == "done"
+    assert tasks[1].spec.member is not None
+    assert tasks[1].spec.member.after == ("prepare",)
+
+
+def test_tasks_side_by_side_are_released_with_the_primary_one(console: Console) -> None:
+    header = "name: both\nexecution: parallel\nprimary_tasks: [learner]\n"
+    text = f"{header}---\nname: learner\nrun: echo 1\n---\nname: actor\nrun: echo 2\n"
+    tasks = {task.name: task for task in parse_tasks(table(console, text))}
+    assert tasks["actor"].spec.member is not None
+    assert tasks["actor"].spec.member.until == ("learner",)
+    assert tasks["actor"].spec.member.after == ()
+
+
+def test_several_nodes_that_work_alone_become_a_count(console: Console) -> None:
+    tasks = parse_tasks(table(console, "num_nodes: 3\nrun: python sample.py\n"))
+    assert [(task.name, task.least) for task in tasks] == [("node", 3)]
+
+
+def test_volumes_and_restarts_and_git_are_taken_over(console: Console) -> None:
+    text = """
+workdir: {url: https://example.com/a.git, ref: v2}
+resources: {infra: gcp, job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 4}, image_id: my-image}
+volumes: {/mnt/data: demos}
+run: 'true'
+"""
+    found = spec(console, text)
+    assert (found.code.git, found.code.ref) == ("https://example.com/a.git", "v2")
+    assert found.limits.crashes == 5
+    assert found.machine.image == "my-image"
+    assert found.volumes == {"/mnt/data": "demos"}
+
+
+def test_a_container_image_is_taken_over(console: Console) -> None:
+    text = "resources: {infra: gcp, image_id: 'docker:python:3.12'}\nrun: 'true'"
+    assert spec(console, text).machine.container == "python:3.12"
+
+
+# Field → a value for it. None of these has a counterpart.
+WITHOUT_COUNTERPART = {
+    "resources.disk_tier": "resources: {infra: aws, disk_tier: high}",
+    "resources.network_tier": "resources: {infra: aws, network_tier: best}",
+    "resources.ports": "resources: {infra: aws, ports: [8080]}",
+    "resources.labels": "resources: {infra: aws, labels: {a: b}}",
+    "resources.max_hourly_cost": "resources: {infra: aws, max_hourly_cost: 3.0}",
+    "resources.accelerators": "resources: {infra: aws, accelerators: {A100: 1, V100: 1}}",
+    "resources.image_id": "resources: {infra: aws, image_id: {us-east-1: ami-1}}",
+    "resources.job_recovery.recover_on_exit_codes": "resources: {infra: aws, job_recovery: {recover_on_exit_codes: 3}}",
+    "resources.priority": "resources: {infra: aws, priority: 100}",
+    "resources.nonsense": "resources: {infra: aws, nonsense: 1}",
+    "nonsense": "nonsense: {a: [1, 2]}",
+    "event_callback": "event_callback: ./tell.sh",
+    "config": "config: {kubernetes: {}}\nexperimental: {}",
+    "file_mounts./out": "file_mounts: {/out: {name: my-bucket, mode: MOUNT}}",
+    "file_mounts./r2": "file_mounts: {/r2: 'r2://bucket'}",
+    "file_mounts./v": "file_mounts: {/v: $NOWHERE}",
+    "file_mounts.~/.ssh/id": "file_mounts: {~/.ssh/id: ~/.ssh/id_ed25519, ~/.ssh/id.pub: ~/.ssh/id_ed25519.pub}",
+    "file_mounts./far": "envs: {FROM: 'r2://lake'}\nfile_mounts: {/far: {source: $FROM, mode: MOUNT}}",
+    "resources.candidates[1].accelerators": "resources: {candidates: [{accelerators: T4:4}, {accelerators: V100:4}]}",
+    "volumes./scratch": "volumes: {/scratch: {size: 10Gi}}",
+}
+
+
+@pytest.mark.parametrize("field", WITHOUT_COUNTERPART)
+def test_what_has_no_counterpart_is_named_here_and_in_the_file(console: Console, field: str) -> None:
+    answer = ask(console, f"{WITHOUT_COUNTERPART[field]}\nrun: 'true'\n")
+    assert answer.returncode == 0, answer.stderr
+    assert f"otherwise: {field}: " not in answer.stderr, "what is left out is not done otherwise, too"
+    assert f"left out: {field}: " in answer.stderr
+    text = (console.folder / "outlast.toml").read_text()
+    assert f"# - {field}: " in text.partition("# Left out:")[2]
+    parse(tomllib.loads(text))
+
+
+# What makes a file one that cannot be taken over → the field that is blamed.
+REFUSED = {
+    "service: {replicas: 2}\nrun: 'true'": "service",
+    "pool: {workers: 2}\nrun: 'true'": "pool",
+    "resources: {infra: kubernetes}\nrun: 'true'": "kubernetes",
+    "resources: {any_of: [{infra: azure}, {infra: k8s/here}]}\nrun: 'true'": "resources.any_of",
+    "resources: {accelerators: tpu-v5e-8}\nrun: 'true'": "TPU",
+    "resources: {cpus: many}\nrun: 'true'": "resources.cpus",
+    "resources: {memory: [1]}\nrun: 'true'": "resources.memory",
+    "resources: [a]\nrun: 'true'": "resources",
+    "num_nodes: 2\nrun: torchrun --node_rank=$SKYPILOT_NODE_RANK": "SKYPILOT_NODE_RANK",
+    "num_nodes: -1\nrun: 'true'": "num_nodes",
+    "setup: echo": "run: missing",
+    "envs: {A: [1]}\nrun: 'true'": "envs.A",
+    "name: [1]\nrun: 'true'": "name",
+    "colour: blue": "neither a SkyPilot YAML",
+    "a: [b": "this is no YAML",
+    "": "neither",
+    "run: &a [*a]": "100000",
+    "a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+    "d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nrun: [*e,*e,*e]": "100000",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=lambda text: REFUSED[text])
+def test_what_would_do_something_else_is_refused(console: Console, text: str) -> None:
+    assert REFUSED[text] in refusal(console, text)
+
+
+def test_what_is_to_be_filled_in_or_may_be_empty_is_a_secret(console: Console) -> None:
+    answer = ask(console, "envs: {TOKEN: <your token>, SIDE: a<b}\nsecrets: {KEY: ''}\nrun: 'true'\n")
+    found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
+    assert found.secrets == {"TOKEN": "TOKEN", "KEY": "KEY"}
+    assert found.env == {"SIDE": "a<b"}
+    assert "`KEY=` will do" in answer.stderr
+
+
+def test_a_job_that_asks_for_its_share_has_all_of_it(console: Console) -> None:
+    answer = ask(console, "run: python ocr.py $((1000 / SKYPILOT_NUM_JOBS)) $SKYPILOT_JOB_RANK\n")
+    found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
+    assert found.env == {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
+    assert "otherwise: run: SKYPILOT_JOB_RANK, SKYPILOT_NUM_JOBS: " in answer.stderr
+
+
+def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Console) -> None:
+    header = "name: elastic\nexecution: parallel\nprimary_tasks: [boss]\n---\nname: boss\nresources: {infra: k8s}\n"
+    said = refusal(
+        console, f"---\n{header}run: a\n---\nname: hands\nresources: {{infra: k8s}}\nnum_nodes: 1500\nrun: b\n"
+    )
+    for reason in ("3 problems", "task 1.resources.infra", "task 2.resources.infra", "task 2.num_nodes"):
+        assert reason in said
+
+
+# What is called, the file that it is given, and what is said of it.
+UNREADABLE = [
+    ("init --from", "folder", "is a folder"),
+    ("submit --file", "folder", "is a folder"),
+    ("ui --password-file", "binary", "is no text"),
+    ("machine create a --startup", "nowhere", "is not there"),
+]
+
+
+@pytest.mark.parametrize(("argv", "name", "why"), UNREADABLE)
+def test_a_file_that_is_none_is_said_in_words(console: Console, argv: str, name: str, why: str) -> None:
+    (console.folder / "folder").mkdir()
+    (console.folder / "binary").write_bytes(b"\x80\x81\x00")
+    answer = console.run(*argv.split(), name)
+    assert answer.returncode == 2
+    assert why in answer.stderr
+    assert "Errno" not in answer.stderr
+    assert "hint: " in answer.stderr
+
+
+def test_a_secret_that_stands_in_the_file_is_not_copied(console: Console) -> None:
+    answer = ask(console, "secrets: {TOKEN: hunter2hunter2}\nrun: 'true'\n")
+    text = (console.folder / "outlast.toml").read_text()
+    assert "hunter2" not in text + answer.stdout + answer.stderr
+    assert parse(tomllib.loads(text)).secrets == {"TOKEN": "TOKEN"}
+
+
+def test_names_of_somebody_else_move_no_cursor(console: Console) -> None:
+    answer = ask(console, 'run: "true"\n"\\e[2Jgone": 1\n')
+    assert answer.returncode == 0
+    assert "\x1b" not in answer.stderr
+    assert "\x1b" not in (console.folder / "outlast.toml").read_text()
+
+
+RAY = """
+cluster_name: search
+provider: {type: gcp, region: us-west1, availability_zone: us-west1-a}
+max_workers: 6
+upscaling_speed: 2.0
+idle_timeout_minutes: 7
+available_node_types:
+  head: {node_config: {machineType: n1-standard-4}, resources: {CPU: 0}}
+  worker:
+    min_workers: 1
+    max_workers: 6
+    resources: {CPU: 8, big: 1}
+    node_config:
+      machineType: n1-standard-8
+      scheduling: [{preemptible: true}]
+head_node_type: head
+setup_commands: ["pip install -r requirements.txt", "echo 'it''s done'"]
+file_mounts: {"~/data": ./data}
+head_start_ray_commands: ["ray stop", "ray start --head --object-store-memory=100000000"]
+"""
+
+
+def test_a_cluster_file_of_ray_becomes_a_cluster(console: Console) -> None:
+    import yaml
+
+    answer = ask(console, RAY)
+    assert answer.returncode == 0, answer.stderr
+    assert "outlast cluster up --dry-run" in answer.stderr
+    found = parse_cluster(tomllib.loads((console.folder / "outlast.toml").read_text()), name="x", source="outlast.toml")
+    wanted, _ = parse_ray(yaml.safe_load(RAY), source="task.yaml")
+    # How many heads there may be is no question.
+    assert found == structs.replace(wanted, head=structs.replace(wanted.head, max=0))
+
+
+def test_what_a_cluster_table_cannot_say_is_named(console: Console) -> None:
+    answer = ask(console, RAY + "rsync_exclude: ['*.pyc']\nauth: {ssh_user: ubuntu}\n")
+    assert answer.returncode == 0, answer.stderr
+    assert "left out: rsync_exclude: *.pyc: " in answer.stderr
+    assert "otherwise: auth: " in answer.stderr
+
+
+def test_the_container_of_a_cluster_is_taken_over(console: Console) -> None:
+    answer = ask(
+        console, RAY + "docker: {image: 'rayproject/ray:2.60', container_name: box, run_options: [--env A=b]}\n"
+    )
+    assert answer.returncode == 0, answer.stderr
+    found = parse_cluster(tomllib.loads((console.folder / "outlast.toml").read_text()), name="x", source="outlast.toml")
+    assert found.head.container is not None
+    assert found.head.container.image == "rayproject/ray:2.60"
+    assert "left out: docker: name of head" in answer.stderr
+    assert "left out: docker: env of worker" in answer.stderr
+
+
+def test_containers_that_differ_are_refused(console: Console) -> None:
+    boxes = (
+        "docker: {head_image: 'rayproject/ray:2.60', worker_image: 'rayproject/ray:2.60-gpu', container_name: ray}\n"
+    )
+    assert "different images" in refusal(console, RAY + boxes)
+
+
+def test_a_cluster_file_that_is_wrong_is_refused_with_every_reason(console: Console) -> None:
+    said = refusal(console, RAY.replace("search", "me-CUSTOMIZE-THIS") + "nonsense: 1\n")
+    assert "has not been filled in" in said
+    assert "nonsense" in said
+
+
+def test_a_file_that_is_there_is_not_overwritten(console: Console) -> None:
+    (console.folder / "outlast.toml").write_text("mine")
+    assert ask(console, PLAIN).returncode == 2
+    assert (console.folder / "outlast.toml").read_text() == "mine"
+    assert ask(console, PLAIN, "--force").returncode == 0
+
+
+def test_paths_are_told_from_the_new_file(console: Console) -> None:
+    (console.folder / "new").mkdir()
+    (console.folder / "task.yaml").write_text("workdir: src\nfile_mounts: {data: ./data}\nrun: 'true'\n")
+    console.well("init", "new", "--from", "task.yaml")
+    found = tomllib.loads((console.folder / "new" / "outlast.toml").read_text())
+    assert found["code"]["path"] == "../src"
+    assert found["data"]["data"] == "../data"
+
+
+@pytest.mark.parametrize("text", ["it's\n", 'a\\b\n"c"\n', "'''\n", "\x1b\n\x7f", "ü\t\n", "ends with '\n'"])
+def test_text_is_written_so_that_it_is_read_back_as_it_was(text: str) -> None:
+    assert tomllib.loads(written({"a b": text, "t": {"u": {"x": [text, 1]}}})) == {
+        "a b": text,
+        "t": {"u": {"x": [text, 1]}},
+    }
+
+
+def test_every_field_of_a_cluster_is_written() -> None:
+    """A field that is new in `[cluster]` and missing from the export would be lost without a word."""
+    import yaml
+
+    spec, _ = parse_ray(yaml.safe_load(RAY), source="task.yaml")
+    told = set(cluster_table(spec)[0]["cluster"])
+    ours = {"container", "idle_down", "orphan", "life", "env", "initialization", "head_setup", "worker_setup"}
+    with pytest.raises(Exception, match="unknown field") as raised:
+        parse_cluster({"cluster": {"?": 1, "workers": {"a": {}}}}, name="x", source="x")
+    known = set(str(raised.value).partition("known here: ")[2].split("\n")[0].split(", "))
+    assert known == told | ours

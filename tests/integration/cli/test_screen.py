@@ -1,0 +1,126 @@
+"""Other people's words on a terminal: nothing in a name, a reason or a line of output commands it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.console import OUTLAST, Console
+
+# Retitles the window, clears it, asks it for an answer that would be typed, turns the direction, pretends to be a line.
+EVIL = "a\x1b]0;owned\x07b\x1b[2Jc\x9b6nd\u202ee\nerror: forged\rx"
+OBEYED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x07\x08]|\xc2[\x80-\x9f]|\r(?!\n)")
+
+
+def write(console: Console, key: str, value: Any) -> None:
+    path = console.workspace / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(value if isinstance(value, bytes) else json.dumps(value).encode())
+
+
+def submit(console: Console, word: str, *, run: str = "evil-1", number: str = "1.5", whole: str = "7") -> None:
+    """A run as whoever may write to the workspace can make one up."""
+    spec = {"command": word, "name": word, "params": {word: word}}
+    code = {"kind": "none", "commit": word, "url": word}
+    write(console, f"runs/{run}/spec.json", {"run": run, "spec": spec, "code": code, "who": word, "version": word})
+    place = {"cloud": word, "region": word, "zone": word, "type": word, "spot": True, "machine": word}
+    story: list[dict[str, object]] = [
+        {"event": "submitted", "who": word},
+        {"event": "placed", "attempt": 1, **place, "price_usd_per_hour": "NUMBER"},
+        {"event": "started", "attempt": 1},
+        {"event": "saved", "attempt": 1, "checkpoint": word, "bytes": "WHOLE", "step": "WHOLE"},
+        {"event": "stopped", "attempt": 1, "outcome": "crashed", "why": word, "exit_code": 1},
+        {"event": "released", "attempt": 1, "seconds": "NUMBER", "cost_usd": "NUMBER"},
+        {"event": "failed", "why": word, "hint": word},
+    ]
+    for at, event in enumerate(story, 1):
+        text = json.dumps({**event, "at": "NUMBER"}).replace('"NUMBER"', number).replace('"WHOLE"', whole)
+        write(console, f"runs/{run}/story/{at:08d}.json", text.encode())
+    write(console, f"pulse/{run}", {"attempt": 1, "phase": "fetching", "note": word})
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    return Console(tmp_path)
+
+
+def on_a_terminal(console: Console, *argv: str) -> bytes:
+    """What comes to the screen."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [OUTLAST, *argv],
+        cwd=console.folder,
+        env={**console.variables, "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave,
+    ):
+        os.close(slave)
+        seen = b""
+        try:
+            while piece := os.read(master, 65536):
+                seen += piece
+        except OSError:
+            pass  # the last one that had it open has left
+        os.close(master)
+    assert b"Traceback" not in seen, seen.decode(errors="replace")
+    return seen
+
+
+@pytest.mark.parametrize("argv", ["ps --all", "show evil-1", "logs evil-1 --follow", "cost", "pull evil-1"])
+def test_nothing_in_a_record_commands_the_terminal(console: Console, argv: str) -> None:
+    submit(console, EVIL)
+    seen = on_a_terminal(console, *argv.split())
+    assert seen
+    assert not OBEYED.search(seen), seen
+    # No line of it pretends to be ours.
+    assert b"\nerror: forged" not in seen
+
+
+def test_a_run_with_an_odd_name_is_listed_and_commands_nothing(console: Console) -> None:
+    name = "a\x1b[2J\nb"
+    submit(console, "n", run=name)
+    seen = on_a_terminal(console, "ps", "--all")
+    assert rb"a\x1b[2J\nb" in seen
+    assert not OBEYED.search(seen)
+    os.rename(console.workspace / "runs" / name, os.fsencode(console.workspace / "runs") + b"/\xff\xfe")
+    assert r"\udcff" in console.run("ps", "--all").stdout
+
+
+def test_output_keeps_its_colours_and_its_bars_and_loses_the_rest(console: Console) -> None:
+    submit(console, "n")
+    write(console, "runs/evil-1/logs/1/00000001.log", b"\x1b[31mred\x1b[0m 10%\r20%\x1b[K \x1b[A \x1b]0;title\x07 \x1b")
+    write(
+        console, "runs/evil-1/logs/1/00000002.log", b"]52;c;ZXZpbA==\x07 \xc2\x9b6n \x1b[6n \x1b[2J \x1bc caf\xc3\xa9\n"
+    )
+    seen = on_a_terminal(console, "logs", "evil-1")
+    expected = b"\x1b[31mred\x1b[0m 10%\r20%\x1b[K \x1b[A ?]0;title? ?]52;c;ZXZpbA==? ?6n ?[6n ?[2J ?c caf\xc3\xa9\r\n"
+    assert seen == expected
+    piped = subprocess.run(
+        [OUTLAST, "logs", "evil-1"], cwd=console.folder, env=console.variables, capture_output=True, check=True
+    )
+    assert b"\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07" in piped.stdout, "what is piped is passed on byte for byte"
+
+
+@pytest.mark.parametrize(
+    ("number", "whole"), [("-0.5", "-5"), ("1e400", "7"), ("1e308", "7"), ("1e11", "9" * 400), ("5e-324", "0")]
+)
+def test_no_number_in_a_record_fails_a_listing(console: Console, number: str, whole: str) -> None:
+    submit(console, "n", number=number, whole=whole)
+    submit(console, "n", run="good-1")
+    assert "good-1" in console.well("show", "good-1")
+    assert "good-1" in console.run("ps", "--all").stdout
+    # A story that cannot be ours is told of as such; one that can is told.
+    assert {console.run(*argv.split()).returncode for argv in ("ps --all", "cost", "show evil-1")} <= {0, 4}
+
+
+def test_a_name_that_the_console_cannot_write_fails_no_command(console: Console) -> None:
+    submit(console, "caf\u00e9 \u2026 \ud83d\ude00")
+    assert "caf" in console.well("show", "evil-1", PYTHONIOENCODING="ascii")

@@ -1,0 +1,164 @@
+"""The ways into a cluster, as people use them: a terminal on the head, Ray's own dashboard, jobs that are watched and
+stopped.
+One cluster for all of them, with real Ray; `test_head.py` has what they say when its head is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.cluster.conftest import TICKS, Bench, benched, free_port, read_until
+from tests.integration.sync.keyboard import Keyboard
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+LEAVE = "\x02d"
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A cluster that is up, with its head alone; none of these tests changes that."""
+    with benched(tmp_path_factory.mktemp("standing")) as bench:
+        (bench.project / "ticks.py").write_text(TICKS)
+        bench.good("cluster", "up")
+        yield bench
+
+
+@pytest.fixture
+def ticking(standing: Bench) -> str:
+    """The id of a job that runs."""
+    return standing.good("cluster", "submit", "--job", "ticks", "small", "--", "python", "ticks.py").strip()
+
+
+def leave(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C at the terminal: the whole group gets it."""
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=30)[0]
+
+
+def nobody_is_left(bench: Bench, word: str) -> bool:
+    listed = bench.good("cluster", "exec", "small", "--", "ps", "-eo", "args")
+    return not any("outlast_rayclient" in line and word in line for line in listed.splitlines())
+
+
+def test_a_terminal_on_the_head_is_left_and_entered_again(standing: Bench) -> None:
+    first = Keyboard(standing, "cluster", "attach", "small")
+    first.until("$" if os.geteuid() else "#")
+    first.type("remembered=4$((1+1)); ray --version; echo mark-$remembered\r")
+    first.until("mark-42")
+    first.type(LEAVE)
+    first.until("detached")
+    assert first.wait() == 0
+    second = Keyboard(standing, "cluster", "attach")
+    second.until("mark-42")  # the screen is as it was left
+    second.type("clear; echo again-$remembered; exit\r")
+    second.until("again-42")
+    assert second.wait() == 0
+
+
+def test_attach_without_a_terminal_is_refused_and_says_what_to_do(standing: Bench) -> None:
+    answer = standing.outlast("cluster", "attach")
+    assert answer.returncode == 2
+    assert "needs a terminal" in answer.stderr
+    assert "outlast cluster exec small -- COMMAND" in answer.stderr
+
+
+def fetch(url: str, token: str = "") -> bytes:
+    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        body = answer.read()
+    assert isinstance(body, bytes)
+    return body
+
+
+def test_the_dashboard_comes_through_a_tunnel_and_tells_nothing_without_the_token(standing: Bench) -> None:
+    port = free_port()
+    process = standing.start("cluster", "dashboard", "small", "--port", str(port))
+    said = read_until(process, "Ctrl-C ends this")
+    (token,) = re.findall(r"the token that it asks for: (\w+)", said)
+    assert b"Ray Dashboard" in fetch(f"http://127.0.0.1:{port}/")
+    assert isinstance(json.loads(fetch(f"http://127.0.0.1:{port}/api/jobs/", token)), list)
+    for wrong in ("", "0" * len(token)):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            fetch(f"http://127.0.0.1:{port}/api/jobs/", wrong)
+        assert refused.value.code in (401, 403)
+
+    taken = standing.outlast("cluster", "dashboard", "--port", str(port))
+    assert taken.returncode == 2
+    assert "--port" in taken.stderr
+    assert "the tunnel is closed" in leave(process)
+    assert process.returncode == 0
+    with pytest.raises(OSError):
+        fetch(f"http://127.0.0.1:{port}/")
+
+
+def test_output_is_followed_until_ctrl_c_and_the_job_goes_on(standing: Bench, ticking: str) -> None:
+    process = standing.start("cluster", "logs", "small", ticking[:-2], "-f")
+    read_until(process, "tick 2")
+    leave(process)
+    assert process.returncode == 130
+    eventually(lambda: nobody_is_left(standing, ticking), within_s=20, what="no follower on the head")
+    seen = standing.good("cluster", "logs", "small", ticking)
+    assert "tick 2" in seen
+    jobs = json.loads(standing.good("cluster", "jobs", "--json"))
+    assert [job["status"] for job in jobs if job["id"] == ticking] == ["RUNNING"]
+
+
+def test_a_watched_cluster_is_told_again_and_again_until_ctrl_c(standing: Bench) -> None:
+    process = standing.start("cluster", "status", "--watch", "--json")
+    assert process.stdout is not None
+    sights = [json.loads(process.stdout.readline()) for _ in range(2)]
+    assert [[node["role"] for node in sight["nodes"]] for sight in sights] == [["head"], ["head"]]
+    assert [sight["unreachable"] for sight in sights] == ["", ""]
+    leave(process)
+    assert process.returncode == 130
+    eventually(lambda: nobody_is_left(standing, " status "), within_s=20, what="nobody on the head who watches")
+    shown = Keyboard(standing, "cluster", "status", "--watch")
+    shown.until("of at most 3 workers")
+    shown.until("of at most 3 workers")
+    os.kill(shown.process.pid, signal.SIGINT)
+    assert shown.wait() == 130
+
+
+def test_a_job_is_stopped_once_and_is_over_when_that_is_said(standing: Bench, ticking: str) -> None:
+    eventually(lambda: "tick 2" in standing.good("cluster", "logs", "small", ticking), within_s=60, what="its output")
+    told = standing.outlast("cluster", "stop", "small", ticking)
+    assert (told.returncode, told.stderr.splitlines()[-1]) == (0, f"{ticking} is STOPPED")
+    jobs = json.loads(standing.good("cluster", "jobs", "--json"))
+    assert [job["status"] for job in jobs if job["id"] == ticking] == ["STOPPED"]
+    again = standing.outlast("cluster", "stop", "small", ticking[:-1])
+    assert again.returncode == 0
+    assert "was over already" in again.stderr
+    # What is over is read to its end, followed or not.
+    assert "tick 2" in standing.good("cluster", "logs", "-f", "small", ticking)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (("logs", "small", "nothing"), 3, "there is no job `nothing`"),
+        (("stop", "small", "nothing"), 3, "outlast cluster jobs"),
+        (("stop", "small"), 2, "outlast cluster stop --help"),
+        (("attach", "other"), 3, "there are: small"),
+        (("dashboard", "other"), 3, "there are: small"),
+        (("dashboard", "--port", "70000"), 2, "70000"),
+        (("exec", "small", "--"), 2, "there is nothing to run"),
+        (("status", "other"), 3, "no cluster `other`"),
+        (("submit", "--job", "7", "small", "--", "true"), 2, "`7` cannot name a job"),
+        (("submit", "--dir", "nowhere", "small", "--", "true"), 2, "nowhere"),
+        (("matrix", "small", "--", "true"), 2, "--axis"),
+    ],
+)
+def test_wrong_words_are_told_with_the_next_step(standing: Bench, argv: tuple[str, ...], code: int, said: str) -> None:
+    answer = standing.outlast("cluster", *argv)
+    assert answer.returncode == code
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr

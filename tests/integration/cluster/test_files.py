@@ -1,0 +1,248 @@
+"""Cluster files: ours, and Ray's in both layouts. What is wrong is told all at once, before anything is launched."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from outlast.errors import SpecError
+from outlast.spec.cluster import ClusterSpec, parse_cluster
+from outlast.spec.raycluster import parse_ray
+from tests.integration.cli.console import Console
+
+# The layout before `available_node_types`, as a team's guide has it: three places to fill in.
+MARKER = f"{3 * 'X'}-CUSTOMIZE-THIS-{3 * 'X'}"
+TEMPLATE = """
+# Unique identifier for head node and workers of this cluster
+cluster_name: il-rep-@MARKER@
+
+min_workers: 1
+max_workers: 5
+initial_workers: 1
+autoscaling_mode: default
+target_utilization_fraction: 0.8
+idle_timeout_minutes: 5
+
+docker:
+  image: "rayproject/ray:2.60.0-gpu"
+  container_name: "ray_container"
+  pull_before_run: True
+  run_options:
+    - --ulimit nofile=65536:65536
+    - --shm-size=4gb --env TEAM=il-rep
+    - -v /mnt/nfs:/mnt/nfs
+
+provider:
+  type: gcp
+  region: us-west1
+  availability_zone: us-west1-b
+  project_id: my-project
+
+auth:
+  ssh_user: ubuntu
+
+head_node:
+  machineType: n1-standard-8
+  disks:
+    - boot: true
+      autoDelete: true
+      type: PERSISTENT
+      initializeParams:
+        diskSizeGb: 100
+        sourceImage: projects/deeplearning-platform-release/global/images/family/common-cpu
+  scheduling:
+    - onHostMaintenance: TERMINATE
+
+worker_nodes:
+  machineType: n1-standard-8
+  disks:
+    - boot: true
+      autoDelete: true
+      type: PERSISTENT
+      initializeParams:
+        diskSizeGb: 100
+        sourceImage: projects/deeplearning-platform-release/global/images/family/common-cpu
+  guestAccelerators:
+    - acceleratorType: projects/my-project/zones/us-west1-b/acceleratorTypes/nvidia-tesla-t4
+      acceleratorCount: 1
+  metadata:
+    items:
+      - key: install-nvidia-driver
+        value: "True"
+  scheduling:
+    - preemptible: true
+    - onHostMaintenance: TERMINATE
+
+file_mounts:
+  ~/.ssh/ssh_deploy_key: deploy_key
+  ~/scripts: scripts
+
+initialization_commands:
+  - sudo modprobe nvidia || true
+
+setup_commands:
+  - |
+    ( test -e ~/il-rep && git -C ~/il-rep pull ) \\
+    || git clone --depth 1 -b @MARKER@ git@example.com:team/il-rep.git ~/il-rep
+  - cd ~/il-rep && cluster_name="cluster-@MARKER@" && mkdir -p ~/runs/$cluster_name
+head_setup_commands: []
+worker_setup_commands: []
+
+head_start_ray_commands:
+  - ray stop
+  - >-
+    ulimit -n 65536; ray start --head --port=6379 --object-manager-port=8076
+    --autoscaling-config=~/ray_bootstrap_config.yaml
+worker_start_ray_commands:
+  - ray stop
+  - ulimit -n 65536; ray start --address=$RAY_HEAD_IP:6379 --object-manager-port=8076
+"""
+TEMPLATE = TEMPLATE.replace("@MARKER@", MARKER)
+FILLED = TEMPLATE.replace(f"il-rep-{MARKER}", "il-rep-ada").replace(MARKER, "main")
+
+
+def read(text: str) -> tuple[ClusterSpec, list[str]]:
+    return parse_ray(yaml.safe_load(text), source="cluster.yaml")
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(SpecError) as raised:
+        read(text)
+    return raised.value.problems
+
+
+def test_the_guides_template_is_taken_as_it_is_once_it_is_filled_in() -> None:
+    spec, notes = read(FILLED)
+    assert (spec.name, spec.cloud, spec.max_workers, spec.idle_s) == ("il-rep-ada", "gcp", 5, 300.0)
+    assert (spec.head.type, spec.head.spot, spec.head.disk_gb) == ("n1-standard-8", False, 100.0)
+    (worker,) = spec.workers
+    assert (worker.spot, worker.min, worker.max, worker.gpu, worker.gpus) == (True, 1, 5, "T4", 1)
+    assert worker.image == "projects/deeplearning-platform-release/global/images/family/common-cpu"
+    assert worker.zones == ("us-west1-b",)
+    assert worker.metadata == {"install-nvidia-driver": "True"}
+    assert worker.options == {"object-manager-port": "8076"}
+    assert [name for name, commands in spec.phases.of("worker") for _ in commands] == [
+        "initialization",
+        "setup",
+        "setup",
+    ]
+    assert spec.files == {"~/.ssh/ssh_deploy_key": "deploy_key", "~/scripts": "scripts"}
+    assert any(note.startswith("auth:") for note in notes)
+    box = worker.container
+    assert box is not None
+    assert box == spec.head.container
+    assert (box.image, box.name, box.pull) == ("rayproject/ray:2.60.0-gpu", "ray_container", True)
+    assert (box.ulimits, box.env, box.volumes) == (
+        *({"nofile": "65536:65536"}, {"TEAM": "il-rep"}, ("/mnt/nfs:/mnt/nfs",)),
+    )
+
+
+def test_every_error_of_a_file_is_told_at_once() -> None:
+    broken = TEMPLATE.replace("max_workers: 5", 'max_workers: "five"').replace("auth:", "speed: 3\nauth:")
+    told = problems(broken)
+    assert [line.partition(":")[0] for line in told if "has not been filled in" in line] == [
+        *("cluster_name", "setup_commands[0]", "setup_commands[1]"),
+    ]
+    assert "max_workers: expected a whole number, got 'five'" in told
+    assert any(re.match(r"speed: unknown field", line) for line in told)
+    assert len(told) == 5
+
+
+def test_the_layout_of_today_is_read_with_its_kinds() -> None:
+    spec, _ = read(NEW)
+    assert (spec.head.name, spec.head.type, spec.head.spot) == ("head", "n1-standard-2", False)
+    assert [(kind.name, kind.min, kind.max, kind.spot) for kind in spec.workers] == [
+        *(("cpu", 0, 4, True), ("steady", 1, 2, False)),
+    ]
+    assert spec.workers[0].resources == {"CPU": 2.0}
+    assert spec.max_workers == 6
+
+
+NEW = """
+cluster_name: new
+max_workers: 6
+provider: {type: gcp, region: us-central1}
+head_node_type: main
+available_node_types:
+  main: {resources: {CPU: 0}, node_config: {machineType: n1-standard-2}}
+  cpu:
+    min_workers: 0
+    max_workers: 4
+    resources: {CPU: 2}
+    node_config: {machineType: n1-standard-2, scheduling: {provisioningModel: SPOT}}
+  steady:
+    min_workers: 1
+    max_workers: 2
+    node_config: {machineType: n1-standard-2, scheduling: {preemptible: false}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ("file_mounts_sync_continuously: true", "file_mounts_sync_continuously: cannot be honoured"),
+        ("docker: {image: a, run_options: [--privileged]}", "[docker] run_options: `--privileged` cannot be honoured"),
+        (
+            "docker: {image: a, head_run_options: [-p 80:80]}",
+            "[docker] head_run_options: `-p 80:80` cannot be honoured",
+        ),
+        (
+            "docker: {image: a, run_options: ['$([ -d /proc/driver ] && echo --runtime=nvidia)']}",
+            "[docker] run_options: `$([ -d /proc/driver ] && echo --runtime=nvidia)` cannot be honoured",
+        ),
+        ("docker: {image: 'A B'}", "[docker] image: 'A B' is no container image"),
+        ("docker: {image: a, pull_before_run: sometimes}", "[docker] pull_before_run: expected true or false"),
+        ("docker: {image: a, imgae: b}", "[docker] imgae: unknown field; did you mean `image`?"),
+        ("rsync_filter: [.rayignore]", "rsync_filter: cannot be honoured but for `.gitignore`"),
+        ("provider: {type: aws, security_group: {GroupName: a}}", "[provider] security_group: cannot be honoured"),
+        (
+            "head_start_ray_commands: [conda activate x]",
+            "head_start_ray_commands: `conda activate x` cannot be honoured",
+        ),
+        ("provider: {type: azure}", "[provider] type: machines of `azure` cannot be had"),
+        ("head_node_type: mian", "head_node_type: must name one of `available_node_types`; did you mean `main`?"),
+        ("setup_commands: pip install x", "setup_commands: expected a list of commands"),
+        ("head_node: {machineType: x}", "head_node: belongs to the layout before"),
+        ("upscaling_speed: fast", "upscaling_speed: expected a number"),
+    ],
+)
+def test_what_cannot_be_honoured_is_named(changed: str, told: str) -> None:
+    table: dict[str, Any] = {**yaml.safe_load(NEW), **yaml.safe_load(changed)}
+    assert any(line.startswith(told) for line in problems(yaml.safe_dump(table)))
+
+
+def test_our_own_table_tells_all_its_errors() -> None:
+    table = {
+        "cluster": {
+            "name": "Big",
+            "colour": "red",
+            "head": {"spot": "yes"},
+            "workers": {"cpu": {"min": 3, "max": 2, "ray": {"port": 1}, "resources": {"CPU": "many"}}},
+        }
+    }
+    with pytest.raises(SpecError) as raised:
+        parse_cluster(table, name="p", source="outlast.toml")
+    told = "\n".join(raised.value.problems)
+    for field in (
+        "[cluster] name",
+        "[cluster] colour: unknown field",
+        "[cluster.head] spot",
+        "[cluster.workers.cpu] min",
+    ):
+        assert field in told
+    assert "[cluster.workers.cpu] ray: `port` is given by outlast" in told
+    assert "[cluster.workers.cpu] resources: CPU: expected a number" in told
+
+
+def test_a_wrong_file_ends_with_code_2_and_launches_nothing(tmp_path: Path) -> None:
+    console = Console(tmp_path)
+    path = tmp_path / "cluster.yaml"
+    path.write_text(TEMPLATE)
+    answer = console.run("cluster", "up", str(path))
+    assert answer.returncode == 2
+    assert answer.stderr.count("has not been filled in") == 3
+    assert "clusters" not in [child.name for child in (tmp_path / "workspace").glob("*")]

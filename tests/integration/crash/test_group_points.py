@@ -1,0 +1,121 @@
+"""Whoever asks for a group dies at every effect, before it and after it, as by power; or sleeps, and wakes too late."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from outlast.cli.group import cancel_group
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.errors import UsageError
+from outlast.runs.events import Cancelled, Submitted
+from outlast.runs.group import Groups, Seat
+from outlast.spec.tasks import Task, parse_tasks
+from outlast.submit.group import GroupSubmitter
+from outlast.submit.write import write_request
+from outlast.workspace import Workspace, open_workspace
+from tests.integration.machines.doom import Doomed, Point, points_passed
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return open_workspace(str(tmp_path / "workspace"))
+
+
+def tasks(tmp_path: Path) -> tuple[Task, ...]:
+    (tmp_path / "code").mkdir(exist_ok=True)
+    common = {"name": "evolve", "code": {"path": str(tmp_path / "code")}}
+    own = {"master": {"command": "true"}, "worker": {"command": "true", "count": 1}}
+    return parse_tasks({**common, "tasks": own})
+
+
+def asker(workspace: Workspace, tmp_path: Path) -> GroupSubmitter:
+    clouds = {"local": LocalCloud(str(tmp_path / "cloud"))}
+    return GroupSubmitter(workspace, clouds, environment={"PATH": os.environ["PATH"]})
+
+
+def test_a_group_whose_asker_died_is_whole_or_never_starts_and_lends_its_name_to_nobody(tmp_path: Path) -> None:
+    def life(workspace: Workspace, point: Point) -> None:
+        bucket = Doomed(workspace.bucket, {"create", "put", "upload", "write"}, point)
+        asker(Workspace(bucket), tmp_path).submit("evolve", tasks(tmp_path))  # type: ignore[arg-type]
+
+    asked = ["evolve-1-master", "evolve-1-worker-1"]
+    unharmed = open_workspace(str(tmp_path / "unharmed"))
+    points = points_passed(lambda point: life(unharmed, point), -1)
+    assert len(points) > 20
+    # Dead after an effect is dead before the next.
+    for number, label in list(enumerate(points))[::2]:
+        workspace = open_workspace(str(tmp_path / str(number)))
+        points_passed(lambda point, workspace=workspace: life(workspace, point), number)  # type: ignore[misc]
+        groups, where = Groups(workspace), f"after a death at {number}, {label}"
+        begun = [run for run in asked if workspace.story(run).refresh().alive]
+        assert begun == asked or not groups.sealed("evolve-1"), where
+        assert set(begun) <= {seat.run for seat in groups.seats("evolve-1")}, where
+        assert set(begun) <= {*workspace.wakeups()}, where
+        # A run that is asked for next is not called as the group is: `cancel` could mean but one of them.
+        assert f"evolve-{workspace.next_number('evolve')}" not in groups.all(), where
+        assert cancel_group(workspace, "evolve-1") == begun, where
+
+
+def test_a_group_of_which_somebody_was_given_up_while_the_others_were_asked_for_does_not_start(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    asking = asker(workspace, tmp_path)
+    announced: list[str] = []
+
+    def ring(run: str, *, durable: bool = False) -> None:
+        Workspace.wake(workspace, run, durable=durable)
+        announced.append(run)
+        if run == "evolve-1-worker-1":
+            # As if we had slept before the last of them, and a supervisor or a teammate had lost patience.
+            workspace.story(announced[0]).append(Cancelled(who="eve", at=1.0), nonce="1")
+
+    workspace.wake = ring  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="evolve-1 does not start: evolve-1-master is cancelled"):
+        asking.submit("evolve", tasks(tmp_path))
+    assert not asking.groups.sealed("evolve-1")
+    runs = [seat.run for seat in asking.groups.seats("evolve-1")]
+    assert len(runs) == 2
+    assert {workspace.story(run).refresh().ending for run in runs} == {"cancelled"}
+
+
+def test_a_group_whose_asking_is_interrupted_is_over_at_once(workspace: Workspace, tmp_path: Path) -> None:
+    asking = asker(workspace, tmp_path)
+
+    def point(label: str) -> None:
+        if label == "after put" and workspace.story("evolve-1-master").refresh().exists:
+            workspace.bucket = bucket
+            raise KeyboardInterrupt
+
+    bucket = workspace.bucket
+    workspace.bucket = Doomed(bucket, {"put"}, point)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        asking.submit("evolve", tasks(tmp_path))
+    assert not asking.groups.sealed("evolve-1")
+    assert workspace.story("evolve-1-master").refresh().ending == "cancelled"
+
+
+def test_asking_for_a_member_that_is_there_already_takes_nothing_of_what_it_said(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    asking = asker(workspace, tmp_path)
+    asking.submit("evolve", tasks(tmp_path))
+    ready = Seat(run="evolve-1-worker-1", task="worker", attempt=1, address="10.1.0.3", ready=True)
+    asking.groups.sit("evolve-1", ready)
+    asking.groups.claim("evolve-1", Seat(run="evolve-1-worker-1", task="worker"))
+    assert ready in asking.groups.seats("evolve-1")
+
+
+def test_cancelling_a_group_cancels_a_run_that_drew_its_name_at_the_same_moment(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    asking = asker(workspace, tmp_path)
+    master = next(task for task in tasks(tmp_path) if task.name == "master")
+    asking.groups.reserve("evolve", who="eve", tasks=("master",))
+    (prepared,) = asking._prepare([master])
+    write_request(workspace, prepared, "evolve-1")
+    workspace.story("evolve-1").append_or_raise(Submitted(who="eve", at=1.0), nonce="1")
+    assert cancel_group(workspace, "evolve-1") == ["evolve-1"]
+    assert workspace.story("evolve-1").refresh().ending == "cancelled"

@@ -1,0 +1,73 @@
+"""The site is built from the documents without a warning, and needs nobody else's host."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conventions.sources import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+pytest.importorskip("furo", reason="the site is built with the extra `docs`")
+
+# What a page loads by itself; links that a reader may click are no part of it.
+_LOADED = re.compile(
+    r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*"|@import|url\(["\']?(?:https?:)?//'
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that the pages that a build writes are those of this test alone."""
+    root = tmp_path_factory.mktemp("site")
+    for name in ("docs", "tools", "src"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "reference", "_build"))
+    for name in ("ARCHITECTURE.md", "SECURITY.md"):
+        shutil.copy(ROOT / name, root)
+    built = root / "site"
+    answer = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "--fail-on-warning", "--keep-going", "-b", "html", "docs", str(built)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return built
+
+
+def test_every_page_is_built_and_found_from_the_first(site: Path) -> None:
+    first = (site / "index.html").read_text(encoding="utf-8")
+    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    for page in pages - {Path("README.html")}:
+        assert (site / page).is_file(), f"{page} was not built"
+        assert f'href="{page.as_posix()}"' in first or page.name == "index.html", f"{page} is in no table of contents"
+
+
+def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+    for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
+        found = _LOADED.search(path.read_text(encoding="utf-8"))
+        assert found is None or "canonical" in found.group(), f"{path.name}: {found.group()}"
+
+
+@pytest.mark.parametrize(
+    ("page", "argv"),
+    [
+        ("commands", ["outlast sweep start", "--per-machine", "A folder, gs://… or s3://…."]),
+        ("record", ["MachineSpec", "keep_best_count", "other_clouds"]),
+        ("events", ["Placed", "price_usd_per_hour", "no machine is unknown"]),
+        ("json", ["outlast ps --json", "bills_for_nothing", "What it costs an hour as it is now."]),
+        ("exit-codes", ["a cloud said no", "NoCapacity"]),
+        ("variables", ["OUTLAST_CHECKPOINT_DIR"]),
+    ],
+)
+def test_the_reference_is_written_from_the_code(site: Path, page: str, argv: list[str]) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "reference" / f"{page}.html").read_text(encoding="utf-8"))
+    for word in argv:
+        assert word in text

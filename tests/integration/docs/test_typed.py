@@ -1,0 +1,106 @@
+"""The pages typed word for word: bash runs their blocks from the first to the last, in a new home and a new project."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conventions.sources import ROOT, shown
+from tests.e2e.conftest import Home
+from tests.integration.docs.blocks import PAGES, Block, blocks
+
+TYPED = [page for page in PAGES if any(block.is_run for block in blocks(page))]
+
+# What a reader has before the first line: a program that trains for a while, whatever it is told, and survives.
+TRAIN = """
+import pathlib, time
+place = pathlib.Path("checkpoints")
+place.mkdir(exist_ok=True)
+step = max([int(path.suffix[1:]) for path in place.glob("step.*")], default=0)
+print("begins at step", step, flush=True)
+while step < 60:
+    time.sleep(0.03)
+    step += 1
+    if step % 4 == 0:
+        (place / "draft.tmp").write_text("the whole model")
+        (place / "draft.tmp").rename(place / f"step.{step}")
+pathlib.Path("outputs").mkdir(exist_ok=True)
+pathlib.Path("outputs/model").write_text("trained")
+"""
+GIVEN = {"train.py": TRAIN, "demonstrations/one.txt": "1\n"}
+
+# Lines that go on until somebody ends them.
+ENDLESS = ("outlast ps --watch",)
+# Line → how a test has to type it.
+INSTEAD = {
+    # The port that is told to people may be another server's here.
+    "outlast local serve": "outlast local serve --port 0",
+    # The home of a reader is not the project.
+    "~/demonstrations": "demonstrations",
+    # A folder that only this test has.
+    "python ": f"{shlex.quote(sys.executable)} ",
+    "python3 ": f"{shlex.quote(sys.executable)} ",
+}
+
+# A line that ends badly ends the page, and says which it was.
+PROLOGUE = """
+set -eEuo pipefail
+trap 'echo "FAILED: $BASH_COMMAND" >&2' ERR
+endless() { timeout --signal INT 2 "$@" || [ $? = 124 ] || [ $? = 130 ]; }
+"""
+
+
+def script(page: Path) -> str:
+    """The page as a program for bash: files are written where they stand, blocks follow each other."""
+    lines = [PROLOGUE]
+    for block in blocks(page):
+        if "file" in block.argv:
+            lines.append(f"cat > {shlex.quote(block.argv['file'])} <<'END OF FILE'\n{block.text}\nEND OF FILE")
+        elif block.is_run:
+            lines.append(f"echo '--- {block.where}' >&2")
+            lines.append(_typed(block))
+    return "\n".join(lines)
+
+
+def _typed(block: Block) -> str:
+    text = block.text
+    for line, instead in INSTEAD.items():
+        text = re.sub(rf"(?<![\\w/-]){re.escape(line)}", lambda _, put=instead: put, text)
+    for line in ENDLESS:
+        text = text.replace(line, f"endless {line}")
+    if "background" not in block.argv:
+        return text
+    # Another terminal: what it serves is there when its variables can be asked for.
+    waiting = "for _ in $(seq 200); do outlast local env >/dev/null 2>&1 && break; sleep 0.1; done"
+    return f"({text}\n) >background.log 2>&1 </dev/null &\n{waiting}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", TYPED, ids=shown)
+def test_every_line_works_as_it_is_written(page: Path, home: Home) -> None:
+    for name, text in GIVEN.items():
+        home.write(name, text)
+    (home.root / "home").mkdir(exist_ok=True)
+    environment = {**home.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    answer = subprocess.run(
+        ["bash", "-c", script(page)],
+        cwd=home.project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert answer.returncode == 0, f"{answer.stdout[-2000:]}\n{answer.stderr[-3000:]}"
+    assert "Traceback" not in answer.stderr, answer.stderr
+
+
+def test_the_first_pages_are_among_those_that_are_typed() -> None:
+    assert {ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "guides" / "survival.md"} <= set(TYPED)

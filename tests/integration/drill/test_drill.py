@@ -1,0 +1,205 @@
+"""Whole drills: real processes, real machines of the local cloud, real preemptions."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Home
+
+# What all trainers here share. Each is made of a way to begin, a step and a way to save.
+GOOD = """
+import json, os, sys, time
+path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state.json")
+x, v, step = 10.0, 0.0, 0
+if os.path.exists(path):
+    x, v, step = json.load(open(path))
+total = int(sys.argv[1])
+while step < total:
+    time.sleep(0.1)
+    step += 1
+    v = 0.9 * v - 0.02 * x
+    x += v
+    if step % 4 == 0:
+        with open(path + ".tmp", "w") as file:
+            json.dump([x, v, step], file)
+        os.replace(path + ".tmp", path)
+    print(f"step {step}/{total} loss {x * x:.9f}", flush=True)
+print(json.dumps({"loss": x * x}))
+"""
+# Its counter is in memory alone.
+NAIVE = """
+import sys, time
+for step in range(1, int(sys.argv[1]) + 1):
+    time.sleep(0.1)
+    print("step", step, flush=True)
+"""
+IGNORES = GOOD.replace("if os.path.exists(path):", "if False:")
+FORGETS_MOMENTUM = GOOD.replace("x, v, step = json.load(open(path))", "x, _, step = json.load(open(path))")
+# Each epoch's order is drawn anew, from dice that nobody saves: after a resume they begin again.
+FORGETS_ORDER = GOOD.replace(
+    "import json, os, sys, time", "import json, os, random, sys, time\nrandom.seed(3)"
+).replace("v = 0.9 * v - 0.02 * x", "v = 0.9 * v - 0.02 * (x - random.choice([-1.0, 0.0, 1.0]))")
+EXITS_0 = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + GOOD
+
+
+def drill(home: Home, script: str, *argv: str, steps: int = 30) -> tuple[int, dict[str, Any]]:
+    home.write("train.py", script)
+    answer = home.outlast("drill", "--json", *argv, "--", "python3", "train.py", str(steps))
+    assert answer.stdout, answer.stderr
+    return answer.returncode, json.loads(answer.stdout)
+
+
+def finding(report: dict[str, Any], question: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in report["findings"] if f["question"].startswith(question))
+    return found
+
+
+def test_a_good_trainer_passes(home: Home) -> None:
+    code, report = drill(home, GOOD, steps=30)
+    assert (code, report["passed"]) == (0, True), report
+    assert finding(report, "resumes")["verdict"] == "pass"
+    assert finding(report, "from the right step")["verdict"] == "pass"
+    assert len(report["handovers"]) == 3
+    assert report["prices"]["spot_usd_per_useful_hour"] < report["prices"]["on_demand_usd_per_hour"]
+    assert home.machines() == []
+
+
+def test_a_handler_that_leaves_half_a_checkpoint_is_reported(home: Home) -> None:
+    half = GOOD.replace("import json, os, sys, time", "import json, os, signal, sys, time").replace(
+        "total = int(sys.argv[1])", "total = int(sys.argv[1])\nsignal.signal(signal.SIGTERM, leave)"
+    )
+    # The handler opens the file, and the process ends before it is complete.
+    leave = """def leave(*_):
+    file = open(path, "w")
+    file.write("[")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    _, report = drill(home, half.replace("x, v, step = 10.0", leave + "x, v, step = 10.0"), steps=30)
+    assert finding(report, "saved after the notice")["verdict"] != "pass", report
+    assert finding(report, "finishes")["verdict"] == "pass", "the half of a checkpoint was not restored"
+
+
+def test_a_naive_script_is_failed_with_the_right_reason(home: Home) -> None:
+    code, report = drill(home, NAIVE, "--wait", "1s", steps=20)
+    assert (code, report["passed"]) == (8, False)
+    found = finding(report, "resumes")
+    assert found["verdict"] == "fail"
+    assert "started again from the beginning after every preemption: nothing was restored" in found["answer"]
+    assert "OUTLAST_CHECKPOINT_DIR" in found["hint"]
+    assert len(report["handovers"]) == 3
+
+
+def test_a_trainer_that_ignores_its_checkpoint_is_failed(home: Home) -> None:
+    code, report = drill(home, IGNORES, "--preemptions", "1")
+    assert code == 8
+    assert "restored but ignored" in finding(report, "resumes")["answer"]
+    assert "OUTLAST_RESUME" in finding(report, "resumes")["hint"]
+
+
+def test_a_trainer_that_exits_with_0_on_sigterm_passes_with_a_remark(home: Home) -> None:
+    code, report = drill(home, EXITS_0, "--preemptions", "1")
+    assert code == 0, report
+    assert finding(report, "on SIGTERM")["verdict"] == "note"
+    assert "exits with 0 while it is unfinished" in finding(report, "on SIGTERM")["answer"]
+
+
+@pytest.mark.parametrize("script", [FORGETS_MOMENTUM, FORGETS_ORDER], ids=["the optimizer's", "the order of the data"])
+def test_compare_catches_a_trainer_that_forgets_part_of_its_state(home: Home, script: str) -> None:
+    code, report = drill(home, script, "--compare", "--preemptions", "1")
+    assert code == 8
+    assert finding(report, "resumes")["verdict"] == "pass"
+    found = finding(report, "same result")
+    assert found["verdict"] == "fail"
+    assert "keeps state that no checkpoint holds" in found["answer"]
+    assert "after attempt 2 began" in found["answer"]
+
+
+def test_compare_passes_a_trainer_that_keeps_all_of_it_and_draws_both_curves(home: Home) -> None:
+    home.write("train.py", GOOD)
+    argv = ("--compare", "--preemptions", "2", "--no-notice")
+    answer = home.outlast("drill", *argv, "--", "python3", "train.py", "30")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "are the same within 1e-06" in " ".join(answer.stdout.split())
+    assert "· undisturbed  × drilled  • both" in answer.stdout
+    assert "with notice" not in answer.stderr
+    assert "the drill passed" in answer.stdout
+
+
+def test_a_program_that_fails_by_itself_is_not_drilled(home: Home) -> None:
+    home.write("train.py", "import sys; print('no data'); sys.exit(3)")
+    answer = home.outlast("drill", "--compare", "--crashes", "1", "--", "python3", "train.py")
+    assert answer.returncode == 8
+    assert "nobody disturbed it" in answer.stderr
+    assert home.machines() == []
+
+
+def test_ctrl_c_cancels_the_drill_and_leaves_nothing(home: Home) -> None:
+    home.write("train.py", GOOD)
+    process = home.start("drill", "--", "python3", "train.py", "1000")
+    home.until(lambda: home.workspace.runs() and "step 2/" in home.log(), "a step")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    assert "nothing is left running" in output
+    assert home.state().ending == "cancelled"
+    assert home.machines() == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (("--preemptions", "0"), "--preemptions: 0 is not between 1 and 50"),
+        (("--preemptions", "many"), "many"),
+        (("--tolerance", "-1"), "--tolerance: -1 is no difference"),
+        (("--tolerance", "nan"), "--tolerance: nan is no difference"),
+        (("--mean-life", "long"), "--mean-life: 'long' is no duration"),
+        (("--grace", "0s"), "--grace: '0s' must be more than zero"),
+        ((), "command"),
+    ],
+)
+def test_wrong_arguments_are_told_and_nothing_is_launched(home: Home, argv: tuple[str, ...], complaint: str) -> None:
+    answer = home.outlast("drill", *argv)
+    assert answer.returncode == 2
+    assert complaint in answer.stderr
+    assert home.workspace.runs() == []
+
+
+def test_every_moment_is_struck_through_the_real_path(home: Home) -> None:
+    code, report = drill(home, GOOD, "--preemptions", "6", steps=60)
+    assert (code, report["passed"]) == (0, True), report
+    struck = {(h["moment"], h["notice"]) for h in report["handovers"]}
+    assert struck == {
+        ("before the first checkpoint", False),
+        ("in the middle", True),
+        ("in the middle", False),
+        ("while saving", True),
+        ("while saving", False),
+        ("right before the end", True),
+    }
+    by_moment = {h["moment"]: h for h in report["handovers"]}
+    assert by_moment["before the first checkpoint"]["committed"] == ""
+    assert by_moment["in the middle"]["committed"] != ""
+    assert by_moment["right before the end"]["last_step"] >= 51
+    assert finding(report, "moments") == {**finding(report, "moments"), "verdict": "pass", "answer": "6 preemptions"}
+
+
+@pytest.mark.soak
+def test_a_short_script_that_never_saves_is_struck_at_the_second_try(home: Home) -> None:
+    code, report = drill(home, NAIVE, "--preemptions", "2", steps=20)
+    assert (code, len(report["handovers"])) == (8, 2), report
+    assert "it saves nothing" in finding(report, "resumes")["answer"]
+    assert "struck all the same" in finding(report, "moments")["answer"]
+
+
+@pytest.mark.soak
+def test_the_end_of_a_program_that_tells_no_steps_is_foreseen_by_the_clock(home: Home) -> None:
+    silent = GOOD.replace("""print(f"step {step}/{total} loss {x * x:.9f}", flush=True)""", "pass")
+    code, report = drill(home, silent, "--preemptions", "4", "--compare", "--no-notice", steps=40)
+    assert code == 0, report
+    assert [h["moment"] for h in report["handovers"]][-1] == "right before the end"
+    assert finding(report, "same result")["verdict"] == "pass"

@@ -1,0 +1,320 @@
+"""Rows of what happened → what the drill says. Nothing runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.drill.compare import compared
+from outlast.drill.curve import picture
+from outlast.drill.evidence import Evidence, Injected, Seen
+from outlast.drill.findings import Handover, prices
+from outlast.drill.handovers import handovers
+from outlast.drill.injections import Injection, RunView, choose, due, patience_s
+from outlast.drill.judge import last_save, on_sigterm, saved_after_notice
+from outlast.drill.resume_check import Case, resumes, right_step
+from outlast.drill.steps import StepMark, curve_in, last_numbers, marks, numbers_in, progress_of, steps_of
+from outlast.runs import events as ev
+from outlast.runs.state import RunState, fold
+
+
+def told(text: str) -> list[int]:
+    return [mark.step for mark in steps_of([marks(text, at=0.0)])[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("step 1\nstep 2\nstep 3\n", [1, 2, 3]),
+        ("steps: 1000\nstep 1\nstep 2\n", [1, 2]),
+        ("epoch 1/60 loss 0.7\nepoch 2/60 loss 0.6\n", [1, 2]),
+        ("epoch 1 batch 1\nepoch 1 batch 2\nepoch 2 batch 1\nepoch 2 batch 2\n", [1, 1, 2, 2]),
+        ("Epoch 0: step=10\nEpoch 0: step=20\nEpoch 1: step=30\n", [10, 20, 30]),
+        ('{"global_step": 5, "loss": 1.0}\n{"global_step": 10, "loss": 0.5}\n', [5, 10]),
+        ("footstep 3\nnothing here\n", []),
+        ("[1,  2000] loss: 2.173\n[1,  4000] loss: 1.873\n[2,  2000] loss: 1.6\n", [1, 1, 2]),
+        ("[0]\ttrain-logloss:0.53\n[1]\ttrain-logloss:0.43\n", [0, 1]),
+        (
+            "  3%|▎         | 1/30 [00:00<00:09]\n  7%|▋         | 2/30 [00:00<00:09]\nShards: 0%|  | 0/1 [00:00<?]\n",
+            [1, 2],
+        ),
+        ("[12:30:01] INFO: starting\n[1, 2, 3] is a list\n", []),
+    ],
+)
+def test_steps_are_found_in_the_output(text: str, steps: list[int]) -> None:
+    assert told(text) == steps
+
+
+def test_progress_is_told_by_the_program_or_by_an_undisturbed_run() -> None:
+    assert progress_of(marks("step 45/60\n", at=0.0)) == 0.75
+    assert progress_of(marks("step 45\n", at=0.0)) is None
+    last = marks("step 90\n", at=0.0)[0]
+    assert progress_of(marks("step 45\n", at=0.0), last=last) == 0.5
+    assert progress_of(marks("epoch 3\n", at=0.0), last=last) is None, "it counts something else"
+
+
+def test_a_program_that_was_seen_to_save_nothing_is_not_waited_for() -> None:
+    assert patience_s(60.0, whole_s=10.0, saves=2) == 60.0
+    assert patience_s(60.0, whole_s=10.0, saves=0) == 4.0
+    assert patience_s(1.0, whole_s=10.0, saves=0) == 1.0
+
+
+def test_numbers_are_found_in_every_usual_shape() -> None:
+    assert numbers_in("loss 0.123, acc=0.9, lr: 1e-3") == {"loss": 0.123, "acc": 0.9, "lr": 0.001}
+    assert numbers_in('{"eval": {"loss": 2, "time": 7}, "ok": true}') == {"eval.loss": 2.0}
+    assert numbers_in("took 3.2 s, elapsed=9") == {}
+    assert last_numbers('step 1 loss 3\n{"loss": 1.5}\nbye\n') == {"loss": 1.5}
+    assert last_numbers("step 1 loss 3\nstep 2 loss 2\nbye\n") == {"step": 2.0, "loss": 2.0}
+    assert curve_in("[4] loss: 0.25\n", "[") == {"loss": {4: 0.25}}
+    assert curve_in("step 1 loss 3.0\nstep 2 loss 2.0\nloss 9\n", "step") == {"loss": {1: 3.0, 2: 2.0}}
+
+
+# Blows
+
+
+def sight(**changes: Any) -> RunView:
+    usual: dict[str, Any] = {"running_s": 1.0, "awake": True, "saves": 0, "own_saves": 0, "since_save_s": 0.0}
+    return RunView(**{**usual, "steps_saved": None, "writing": False, **changes})
+
+
+def test_few_blows_are_the_telling_ones_and_come_in_order() -> None:
+    assert [str(blow) for blow in choose(3)] == [
+        "before the first checkpoint, without notice",
+        "in the middle, with notice",
+        "while saving, without notice",
+    ]
+    assert [blow.moment for blow in choose(1)] == ["in the middle"]
+    assert len(choose(9)) == 9
+    assert choose(9)[-1].moment == "right before the end"
+    assert not any(blow.notice for blow in choose(6, notice=False))
+
+
+@pytest.mark.parametrize(
+    ("moment", "seen", "expected"),
+    [
+        ("before the first checkpoint", sight(awake=False), "wait"),
+        ("before the first checkpoint", sight(), "strike"),
+        ("before the first checkpoint", sight(saves=1), "late"),
+        ("in the middle", sight(), "wait"),
+        ("in the middle", sight(saves=3), "wait"),
+        ("in the middle", sight(saves=3, own_saves=1, since_save_s=0.5), "strike"),
+        ("in the middle", sight(saves=3, own_saves=1, since_save_s=0.5, steps_saved=2), "wait"),
+        ("in the middle", sight(saves=3, own_saves=1, since_save_s=0.5, steps_saved=3), "strike"),
+        ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.5, steps_saved=2), "strike"),
+        ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.1, progress=0.4), "wait"),
+        ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.1, progress=0.5), "strike"),
+        ("in the middle", sight(progress=0.55), "wait"),
+        ("in the middle", sight(progress=0.6), "strike"),
+        ("in the middle", sight(saves=4, own_saves=4, since_save_s=0.1), "strike"),
+        ("in the middle", sight(running_s=61.0), "strike"),
+        ("while saving", sight(writing=True), "wait"),
+        ("while saving", sight(saves=1, writing=True), "strike"),
+        ("while saving", sight(saves=1), "wait"),
+        ("right before the end", sight(progress=0.5), "wait"),
+        ("right before the end", sight(progress=0.9), "strike"),
+        ("right before the end", sight(running_s=61.0), "late"),
+    ],
+)
+def test_a_blow_is_due_when_its_moment_is_there(moment: Any, seen: RunView, expected: str) -> None:
+    assert due(Injection(moment=moment, notice=True), seen, wait_s=60.0) == expected
+
+
+# Resuming
+
+
+def handover(**changes: Any) -> Handover:
+    usual: dict[str, Any] = {
+        "attempt": 1,
+        "moment": "in the middle",
+        "notice": True,
+        "committed": "0001-00001",
+        "restored": "0001-00001",
+        "committed_step": 40,
+        "reached_step": 40,
+        "began_step": 1,
+        "last_step": 45,
+        "first_step": 41,
+    }
+    return Handover(**{**usual, **changes})
+
+
+def case(*passed: Handover, **changes: Any) -> Case:
+    return Case(**{"path": "", "written": True, "commits": 2, "handovers": passed, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "reason"),
+    [
+        (case(handover()), "pass", "went on at step 41 after 45"),
+        (case(handover(last_step=None)), "pass", "went on at step 41"),
+        (case(handover(first_step=1)), "fail", "after every preemption: its checkpoint was restored but ignored"),
+        (case(handover(), handover(first_step=1)), "fail", "1 of 2 times"),
+        (case(handover(committed="", restored=""), commits=0, written=False), "fail", "no `[checkpoint] path` is set"),
+        (case(handover(), commits=0, written=False, path="ckpt"), "fail", "nothing was ever written to `ckpt`"),
+        (case(handover(), commits=0, path="ckpt"), "fail", "never stood still"),
+        (case(handover(committed="", restored="")), "fail", "resuming was not tried"),
+        (case(handover(restored="")), "fail", "could not be restored"),
+        (case(), "fail", "never taken away"),
+        (case(handover(first_step=None)), "warn", "not to be seen"),
+        (case(handover(first_step=None), whole_s=10.0, last_s=9.9, kept_s=5.0), "fail", "restored but ignored"),
+        (case(handover(first_step=None), whole_s=10.0, last_s=4.0, kept_s=5.0), "pass", "40%"),
+        (case(handover(first_step=None), whole_s=10.0, last_s=9.9, kept_s=1.0), "warn", "not to be seen"),
+        (
+            case(handover(first_step=None), whole_s=10.0, last_s=4.0, kept_s=5.0, failed=True),
+            "fail",
+            "it failed before",
+        ),
+        # A checkpoint of the very first steps: a start near the beginning is no proof of anything.
+        (case(handover(committed_step=2, reached_step=2, first_step=1)), "warn", "too early"),
+        (case(handover(committed_step=2, reached_step=2, first_step=2)), "pass", "went on at step 2"),
+    ],
+)
+def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
+    found = resumes(given)
+    assert (found.verdict, reason in found.answer) == (verdict, True), found
+    assert found.hint or verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "reason"),
+    [
+        (case(handover()), "pass", "nothing was done again"),
+        (case(handover(first_step=20)), "fail", "went on at step 20, and step at least 40 was committed"),
+        (case(handover(first_step=20, surely=True)), "fail", "and step 40 was committed"),
+        (case(handover(committed="0001-00002")), "fail", "the older `0001-00001` was restored"),
+        (case(handover(committed="0001-00002", outcome="fenced")), "pass", "nothing"),
+        (case(handover(committed_step=None, reached_step=40, first_step=20)), "skip", "not known"),
+        (case(handover(committed_step=None, reached_step=None, first_step=46)), "pass", "nothing"),
+        # Taken away again before it told of a step: nothing is known of it, and nothing is held against it.
+        (case(handover(first_step=None)), "skip", "not known"),
+        (case(handover(first_step=None), handover()), "pass", "1 of 2 preemptions"),
+    ],
+)
+def test_whether_it_went_on_at_the_right_step(given: Case, verdict: str, reason: str) -> None:
+    found = right_step(given)
+    assert (found.verdict, reason in found.answer) == (verdict, True), found
+
+
+# Leaving
+
+
+@pytest.mark.parametrize(
+    ("leave_s", "exit_code", "grace_s", "verdicts"),
+    [
+        (3.0, 0, 30.0, ["pass", "pass"]),
+        (45.0, 0, 120.0, ["warn", "pass"]),
+        (28.0, 137, 30.0, ["fail", "skip"]),
+        (118.0, 137, 120.0, ["warn", "fail"]),
+    ],
+)
+def test_whether_the_last_save_fits(leave_s: float, exit_code: int, grace_s: float, verdicts: list[str]) -> None:
+    left = handover(leave_s=leave_s, exit_code=exit_code, outcome="preempted")
+    assert [found.verdict for found in last_save([left], grace_s)] == verdicts
+
+
+def test_an_exit_with_0_is_a_remark_and_no_failure() -> None:
+    assert on_sigterm([handover(exit_code=0)]).verdict == "note"
+    assert on_sigterm([handover(exit_code=143)]).verdict == "pass"
+    assert on_sigterm([handover(exit_code=None, notice=False)]).verdict == "skip"
+
+
+def test_a_checkpoint_that_was_written_after_the_notice_and_not_committed_fails_the_drill() -> None:
+    lost = handover(notice=True, exit_code=143, saved_after_notice=True, unsaved="it was writing")
+    assert saved_after_notice([lost]).verdict == "fail"
+    assert "it was writing" in saved_after_notice([lost]).answer
+    assert saved_after_notice([handover(notice=True, exit_code=143, unsaved="it was writing")]).verdict == "warn"
+    assert saved_after_notice([handover(notice=True, exit_code=143, saved_after_notice=True)]).verdict == "pass"
+    assert saved_after_notice([handover(notice=False)]).verdict == "skip"
+
+
+# From a story
+
+
+def story(*, step: int | None = None) -> RunState:
+    def placed(attempt: int, at: float) -> ev.Placed:
+        return ev.Placed(
+            attempt=attempt,
+            cloud="local",
+            region="r",
+            zone="z",
+            type="t",
+            spot=True,
+            price_usd_per_hour=1.0,
+            machine=f"m{attempt}",
+            at=at,
+        )
+
+    return fold(
+        [
+            ev.Submitted(at=0.0),
+            placed(1, 1.0),
+            ev.Started(attempt=1, at=2.0),
+            ev.Saved(attempt=1, checkpoint="c1", step=step, at=8.0),
+            ev.Noticed(attempt=1, why="preempted", grace_s=30.0, at=10.0),
+            placed(2, 10.1),
+            ev.Stopped(attempt=1, outcome="preempted", exit_code=143, at=11.0),
+            ev.Started(attempt=2, resumed_from="c1", resumed_step=step, at=12.0),
+            ev.Finished(attempt=2, at=20.0),
+        ]
+    )
+
+
+def test_a_handover_is_read_from_the_story_the_steps_and_the_disk() -> None:
+    first = [StepMark(word="step", step=n, at=2.0 + n) for n in range(1, 8)]
+    second = [StepMark(word="step", step=n, at=9.0 + n) for n in range(5, 10)]
+    seen = Seen(
+        struck=(Injected(blow=Injection(moment="in the middle", notice=True), attempt=1, at=9.9),),
+        changes={1: [3.1, 7.5]},
+    )
+    (found,) = handovers(Evidence(run="r", state=story(), seen=seen, steps={1: first, 2: second}))
+    assert (found.committed, found.restored, found.committed_step, found.surely) == ("c1", "c1", 5, False)
+    assert (found.last_step, found.first_step, found.repeated_steps) == (7, 5, 3)
+    assert (found.lost_s, found.recovery_s, found.leave_s) == (3.0, 2.0, 1.0)
+
+
+def test_the_name_of_a_checkpoint_tells_its_step_unless_it_counts_something_else() -> None:
+    first = [StepMark(word="epoch", step=n, at=2.0 + n) for n in range(1, 8)]
+    (named,) = handovers(Evidence(run="r", state=story(step=4), steps={1: first}))
+    assert (named.committed_step, named.surely) == (4, True)
+    (other,) = handovers(Evidence(run="r", state=story(step=4000), steps={1: first}))
+    assert (other.committed_step, other.surely) == (None, False)
+
+
+# Results and cost
+
+
+def evidence(results: dict[str, float], curve: dict[int, float] | None = None) -> Evidence:
+    steps = {2: [StepMark(word="step", step=n, at=0.0) for n in (30, 31, 40)]}
+    return Evidence(run="r", state=RunState(), results=results, curves={"loss": curve or {}}, steps=steps)
+
+
+def test_the_results_are_compared_within_the_tolerance() -> None:
+    assert compared(evidence({"loss": 1.0}), evidence({"loss": 1.0 + 1e-9}), 1e-6).verdict == "pass"
+    assert compared(evidence({"loss": 1.0}), evidence({"loss": 1.01}), 0.1).verdict == "pass"
+    found = compared(evidence({"loss": 1.0, "n": 5}), evidence({"loss": 1.01, "n": 5}), 1e-6)
+    assert found.verdict == "fail"
+    assert "1 of 2 final numbers differ: `loss` is 1.01 and 1 undisturbed" in found.answer
+    assert compared(evidence({}), evidence({"loss": 1.0}), 1e-6).verdict == "warn"
+    assert compared(evidence({"loss": float("nan")}), evidence({"loss": float("nan")}), 1e-6).verdict == "pass"
+
+
+def test_the_curve_tells_after_which_attempt_it_went_wrong() -> None:
+    found = compared(evidence({}, {29: 3.0, 31: 2.0, 40: 1.0}), evidence({}, {29: 3.0, 31: 2.5, 40: 1.0}), 1e-6)
+    assert found.verdict == "fail"
+    assert "the curve of `loss` differs from step 31 on, after attempt 2 began at step 30" in found.answer
+
+
+def test_the_cost_counts_what_each_machine_is_no_use_for() -> None:
+    cheap = prices(mean_life_s=3600, recovery_s=60, lost_s=300, spot_usd_per_hour=0.9, on_demand_usd_per_hour=3.0)
+    assert cheap.spot_usd_per_useful_hour == pytest.approx(1.0)
+    assert cheap.saving == pytest.approx(2 / 3)
+    never = prices(mean_life_s=100, recovery_s=60, lost_s=60, spot_usd_per_hour=0.9, on_demand_usd_per_hour=3.0)
+    assert never.spot_usd_per_useful_hour is None
+
+
+def test_two_curves_are_drawn_and_where_they_part_is_seen() -> None:
+    drawn = picture({n: 10.0 - n for n in range(8)}, {n: 10.0 - min(n, 4) for n in range(8)}, width=20, height=6)
+    assert "•" in drawn
+    assert "×" in drawn
+    assert picture({1: 1.0}, {1: 1.0}) == ""

@@ -1,0 +1,387 @@
+"""Machines by Google's Compute API: each is a real machine of the local cloud."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast_gcp_emulator.faults import Fault
+from tests.integration.emulator.compute import SPOT, ZONE, Client, Place, machine, place
+from tests.integration.emulator.conftest import Caller
+from tests.integration.emulator.discovery import Watching
+from tests.support.waiting import eventually
+
+_numbers = itertools.count(1)
+CLOUD_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
+    with place(tmp_path_factory.mktemp("compute"), watching) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(here: Place) -> Iterator[Client]:
+    """A project of its own for each test, and an empty cloud behind it."""
+    yield Client(here, f"proj{next(_numbers)}")
+    for zone in here.cloud.zone_settings():
+        here.cloud.set_zone(zone, capacity=None, quota=None, rate=None, grace_s=None)
+    for one in here.cloud.machines():
+        here.cloud.delete(one.name)
+
+
+def test_a_machine_is_made_described_stopped_started_and_deleted(client: Client) -> None:
+    operation = client.begin("POST Z/instances", machine("one", labels={"exp": "e1"}, description="first"))
+    assert operation["operationType"] == "insert"
+    assert operation["targetLink"].endswith(f"/projects/{client.project}/{ZONE}/instances/one")
+    assert client.wait(operation)["progress"] == 100
+    found = client.get("Z/instances/one")
+    assert (found["status"], found["labels"], found["description"]) == ("RUNNING", {"exp": "e1"}, "first")
+    assert found["machineType"].endswith(f"{ZONE}/machineTypes/n1-standard-1")
+    assert found["networkInterfaces"][0]["accessConfigs"][0]["natIP"]
+    assert client.get("Z/disks/one")["users"] == [found["selfLink"]]
+    client.do("POST Z/instances/one/stop")
+    assert client.status("one") == "TERMINATED"
+    client.do("POST Z/instances/one/start")
+    assert client.status("one") == "RUNNING"
+    client.do("DELETE Z/instances/one")
+    assert client.refused("GET Z/instances/one")[:2] == (404, "notFound")
+    assert client.refused("GET Z/disks/one")[:2] == (404, "notFound")
+    assert client.names("Z/instances") == []
+
+
+def test_scripts_find_metadata_as_on_googles_machines(client: Client) -> None:
+    script = """
+    ask() { curl -sf -H Metadata-Flavor:Google "http://metadata.google.internal/computeMetadata/v1/$1" || echo none; }
+    echo "zone=$(ask instance/zone) name=$(ask instance/name) project=$(ask project/project-id)"
+    echo "mine=$(ask instance/attributes/mine) ours=$(ask project/attributes/ours) type=$(ask instance/machine-type)"
+    echo "scopes=$(ask instance/service-accounts/default/scopes) token=$(ask instance/service-accounts/default/token)"
+    echo "hidden=$(ask instance/attributes/outlast-overlay)"
+    """
+    project = client.get("")
+    body = {"fingerprint": project["commonInstanceMetadata"]["fingerprint"], "items": [{"key": "ours", "value": "o"}]}
+    client.do("POST setCommonInstanceMetadata", body)
+    accounts = [{"email": "default", "scopes": [CLOUD_SCOPE]}]
+    made = machine("one", script=script, serviceAccounts=accounts)
+    made["metadata"]["items"].append({"key": "mine", "value": "m"})
+    client.do("POST Z/instances", made)
+    client.prints("one", "startup-script exit status 0")
+    said = client.serial("one")
+    number = project["id"]
+    assert f"startup-script: zone=projects/{number}/zones/us-central1-a name=one project={client.project}" in said
+    assert f"mine=m ours=o type=projects/{number}/machineTypes/n1-standard-1" in said
+    assert f"scopes={CLOUD_SCOPE}" in said
+    assert '"access_token"' in said
+    assert "hidden=none" in said
+
+
+def test_scripts_find_their_addresses_and_disks_in_the_metadata(client: Client) -> None:
+    script = """
+    ask() { curl -sf -H Metadata-Flavor:Google "http://metadata.google.internal/computeMetadata/v1/$1" || echo none; }
+    CARD=instance/network-interfaces/0
+    echo "card=$(ask $CARD/network) ip=$(ask $CARD/ip) outside=$(ask $CARD/access-configs/0/external-ip)"
+    echo "disk=$(ask instance/disks/0/interface) $(ask instance/disks/0/device-name)"
+    """
+    found = client.create("open", script=script)["networkInterfaces"][0]
+    client.create("closed", script=script, networkInterfaces=[{"network": "global/networks/default"}])
+    for name in ("open", "closed"):
+        client.prints(name, "disk=SCSI persistent-disk-0")
+    number = client.get("")["id"]
+    outside = found["accessConfigs"][0]["natIP"]
+    card = f"card=projects/{number}/networks/default"
+    assert f"{card} ip={found['networkIP']} outside={outside}" in client.serial("open")
+    assert "outside=none" in client.serial("closed")
+
+
+def test_a_script_says_by_guest_attributes_how_far_it_is(client: Client) -> None:
+    script = """
+    GUEST=http://metadata.google.internal/computeMetadata/v1/instance/guest-attributes
+    curl -sf -X PUT --data begun -H Metadata-Flavor:Google $GUEST/startup/state
+    curl -sf -X PUT --data 7 -H Metadata-Flavor:Google $GUEST/startup/step
+    """
+    made = machine("one", script=script)
+    made["metadata"]["items"].append({"key": "enable-guest-attributes", "value": "TRUE"})
+    client.do("POST Z/instances", made)
+    client.prints("one", "startup-script exit status 0")
+    ask = "Z/instances/one/getGuestAttributes"
+    written = [
+        {"namespace": "startup", "key": "state", "value": "begun"},
+        {"namespace": "startup", "key": "step", "value": "7"},
+    ]
+    assert client.get(ask, queryPath="startup/")["queryValue"]["items"] == written
+    assert client.get(ask, queryPath="startup/step")["queryValue"]["items"] == written[1:]
+    assert client.get(ask, variableKey="startup/step")["variableValue"] == "7"
+    assert [item for item in client.get(ask)["queryValue"]["items"] if item["namespace"] != "hostkeys"] == written
+    told = "The resource 'startup/nothing' of type 'Guest Attribute' was not found."
+    assert client.refused(f"GET {ask}?queryPath=startup/nothing") == (404, "notFound", told)
+    client.do("POST Z/instances/one/stop")
+    assert client.get(ask, queryPath="startup/state")["queryValue"]["items"] == written[:1]
+
+
+def test_the_output_of_a_machine_is_read_on_from_where_one_was(client: Client) -> None:
+    client.create("one", script="echo first line")
+    client.prints("one", "first line")
+    client.prints("one", "Finished running startup scripts")
+    first = client.get("Z/instances/one/serialPort")
+    assert first["start"] == "0"
+    client.do("POST Z/instances/one/stop")
+    more = client.get("Z/instances/one/serialPort", start=first["next"])
+    assert more["start"] == first["next"]
+    assert "first line" not in more["contents"]
+    assert "power is off" in more["contents"]
+
+
+def test_a_machine_that_switches_itself_off_is_terminated_and_its_end_written_down(client: Client) -> None:
+    client.do("POST Z/instances", machine("one", script="shutdown -h now"))
+    client.comes("one", "TERMINATED")
+
+    def written() -> bool:
+        return "compute.instances.guestTerminate" in [op["operationType"] for op in client.get("Z/operations")["items"]]
+
+    eventually(written, what="the operation of the machine's own end")
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("zone", "code"),
+    [
+        ({"capacity": 0}, "ZONE_RESOURCE_POOL_EXHAUSTED"),
+        ({"quota": 0}, "QUOTA_EXCEEDED"),
+        ({"deny": "no"}, "PERMISSIONS_ERROR"),
+    ],
+)
+def test_an_insert_can_fail_after_it_was_answered_and_leaves_nothing(client: Client, zone: Any, code: str) -> None:
+    client.place.cloud.set_zone("us-central1-a", **zone)
+    try:
+        assert client.fails("POST Z/instances", machine("one")) == code
+    finally:
+        client.place.cloud.set_zone("us-central1-a", capacity=None, quota=None, deny=None)
+    assert client.refused("GET Z/instances/one")[:2] == (404, "notFound")
+    assert client.names("Z/disks") == []
+    client.create("one")
+
+
+def test_a_stopped_machine_may_find_no_capacity_to_start(client: Client) -> None:
+    client.create("one")
+    client.do("POST Z/instances/one/stop")
+    client.place.cloud.set_zone("us-central1-a", capacity=0)
+    assert client.fails("POST Z/instances/one/start") == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert client.status("one") == "TERMINATED"
+
+
+def test_too_many_requests_are_told_to_slow_down_in_their_zone_alone(client: Client) -> None:
+    client.place.cloud.set_zone("us-central1-a", rate=0)
+    assert client.refused("GET Z/instances")[:2] == (429, "rateLimitExceeded")
+    assert client.get("zones/us-central1-b/instances")["items"] == []
+    client.place.cloud.set_zone("us-central1-a", rate=2)
+    statuses = [client.place.call("GET", client.path("Z/instances")).status for _ in range(20)]
+    assert statuses[0] == 200
+    assert 429 in statuses
+
+
+def test_the_same_request_is_answered_with_the_same_operation(client: Client) -> None:
+    path = "Z/instances?requestId=c8eae213-1074-48bb-8304-c04afb5a1c8a"
+    first = client.begin(f"POST {path}", machine("one"))
+    again = client.place.call.json("POST", client.path(path), machine("one"))
+    assert again["name"] == first["name"]
+    client.wait(first)
+    assert client.names("Z/instances") == ["one"]
+    assert client.refused("POST Z/instances", machine("one"))[:2] == (409, "alreadyExists")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"name": "Not_A_Name"}, "resource.name"),
+        ({"machineType": f"{ZONE}/machineTypes/n1-standard-3"}, "resource.machineType"),
+        ({"machineType": ""}, "resource.machineType"),
+        ({"disks": []}, "resource.disks"),
+        ({"image": "global/images/nosuch"}, "resource.disks[0].initializeParams.sourceImage"),
+        ({"scheduling": {"provisioningModel": "CHEAP"}}, "resource.scheduling.provisioningModel"),
+        ({"scheduling": {"preemptible": True, "automaticRestart": True}}, "automatic restart"),
+        ({"guestAccelerators": [{"acceleratorType": "x/tpu", "acceleratorCount": 1}]}, "guestAccelerators[0]"),
+        ({"metadata": {"items": [{"value": "v"}]}}, "resource.items[0].key"),
+    ],
+)
+def test_a_wrong_wish_is_refused_by_the_name_of_its_field(client: Client, fields: Any, named: str) -> None:
+    status, reason, message = client.refused("POST Z/instances", machine(**{"name": "one", **fields}))
+    assert (status, reason) == (400, "invalid")
+    assert named in message
+    assert client.names("Z/disks") == []
+
+
+def test_unknown_zones_and_addresses_are_refused(client: Client) -> None:
+    assert client.refused("GET zones/mars-1a/instances")[0] == 400
+    assert client.refused("GET zones/mars-1a")[:2] == (404, "notFound")
+    assert client.refused("GET Z/teapots")[:2] == (404, "notFound")
+    assert client.refused("GET Z/operations/nosuch")[:2] == (404, "notFound")
+    assert client.refused("POST Z/operations/nosuch/wait")[:2] == (404, "notFound")
+
+
+def test_who_changes_what_somebody_else_changed_meanwhile_is_refused(client: Client) -> None:
+    found = client.create("one")
+    stale = found["metadata"]["fingerprint"]
+    body = {"fingerprint": stale, "items": [{"key": "k", "value": "v"}]}
+    client.do("POST Z/instances/one/setMetadata", body)
+    assert client.refused("POST Z/instances/one/setMetadata", body)[:2] == (412, "conditionNotMet")
+    labels = {"labelFingerprint": found["labelFingerprint"], "labels": {"a": "b"}}
+    client.do("POST Z/instances/one/setLabels", labels)
+    assert client.refused("POST Z/instances/one/setLabels", labels)[:2] == (412, "conditionNotMet")
+    tags = {"fingerprint": found["tags"]["fingerprint"], "items": ["web"]}
+    client.do("POST Z/instances/one/setTags", tags)
+    assert client.refused("POST Z/instances/one/setTags", tags)[:2] == (412, "conditionNotMet")
+    shown = client.get("Z/instances/one")
+    assert (shown["labels"], shown["tags"]["items"]) == ({"a": "b"}, ["web"])
+    assert shown["metadata"]["items"] == [{"key": "k", "value": "v"}]
+
+
+def test_a_type_changes_only_while_the_machine_is_stopped(client: Client) -> None:
+    client.create("one")
+    body = {"machineType": f"{ZONE}/machineTypes/custom-4-8192"}
+    assert client.fails("POST Z/instances/one/setMachineType", body) == "INVALID_USAGE"
+    client.do("POST Z/instances/one/stop")
+    client.do("POST Z/instances/one/setMachineType", body)
+    assert client.get("Z/instances/one")["machineType"].endswith("custom-4-8192")
+    assert [one.type for one in client.place.cloud.machines()] == ["custom-4-8192"]
+
+
+def test_what_is_protected_cannot_be_deleted(client: Client) -> None:
+    client.create("one", deletionProtection=True)
+    assert client.refused("DELETE Z/instances/one")[0] == 400
+    client.do("POST Z/instances/one/setDeletionProtection?deletionProtection=false")
+    client.do("DELETE Z/instances/one")
+
+
+# What the cloud does
+
+
+def test_a_maintenance_event_preempts_a_spot_machine_with_notice(client: Client) -> None:
+    client.place.cloud.set_zone("us-central1-a", grace_s=0.5)
+    ask = "curl -s -H Metadata-Flavor:Google http://metadata/computeMetadata/v1/instance/preempted"
+    script = f"echo waiting; until [ $({ask}) = TRUE ]; do sleep 0.02; done; echo noticed"
+    client.create("one", script=script, scheduling=SPOT)
+    client.prints("one", "waiting")
+    client.do("POST Z/instances/one/simulateMaintenanceEvent")
+    client.comes("one", "TERMINATED")
+    assert "startup-script: noticed" in client.serial("one")
+
+    def preemptions() -> list[str]:
+        query = 'operationType eq ".*\\bcompute\\.instances\\.preempted\\b.*"'
+        return client.names("Z/operations", filter=query)
+
+    eventually(lambda: len(preemptions()) == 1, what="the operation of the preemption")
+
+
+def test_a_spot_machine_that_shall_be_deleted_at_its_end_is(client: Client) -> None:
+    client.place.cloud.set_zone("us-central1-a", grace_s=0.1)
+    client.create("one", scheduling={**SPOT, "instanceTerminationAction": "DELETE"})
+    client.do("POST Z/instances/one/simulateMaintenanceEvent")
+    eventually(lambda: client.names("Z/instances") == [], what="the end of the machine")
+    eventually(lambda: client.names("Z/disks") == [], what="the end of its disk")
+
+
+@pytest.mark.parametrize("action", ["STOP", "DELETE"])
+def test_the_cloud_ends_a_machine_after_its_longest_life(client: Client, action: str) -> None:
+    rules = {**SPOT, "instanceTerminationAction": action, "maxRunDuration": {"seconds": "1"}}
+    client.do("POST Z/instances", machine("one", scheduling=rules))
+    if action == "STOP":
+        client.comes("one", "TERMINATED")
+    else:
+        eventually(lambda: client.names("Z/instances") == [], within_s=20, what="the end of the machine")
+
+
+def test_a_machine_may_do_what_its_scopes_allow(client: Client) -> None:
+    ask = "curl -s http://metadata/computeMetadata/v1/instance/service-accounts/default/token -H Metadata-Flavor:Google"
+    me = f"{client.place.endpoint.address}{client.path('Z/instances')}/$(hostname)"
+    script = f"""
+    token=$({ask} | sed 's/.*"access_token": "\\([^"]*\\)".*/\\1/')
+    curl -s -o /dev/null -w 'answer=%{{http_code}}\\n' -X DELETE -H "Authorization: Bearer $token" {me}
+    """
+    weak = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/devstorage.read_write"]}]
+    client.create("weak", script=script.replace("$(hostname)", "weak"), serviceAccounts=weak)
+    client.prints("weak", "answer=403")
+    strong = [{"email": "default", "scopes": [CLOUD_SCOPE]}]
+    client.do(
+        "POST Z/instances", machine("strong", script=script.replace("$(hostname)", "strong"), serviceAccounts=strong)
+    )
+    eventually(lambda: client.names("Z/instances") == ["weak"], within_s=20, what="the machine deleting itself")
+
+
+def test_a_server_that_begins_anew_knows_what_there_was(client: Client) -> None:
+    before = client.create("one", labels={"a": "b"})
+    client.place.reopen()
+    after = client.get("Z/instances/one")
+    same = ("id", "labels", "status", "creationTimestamp")
+    assert [after[name] for name in same] == [before[name] for name in same]
+    assert client.names("Z/disks") == ["one"]
+    client.do("DELETE Z/instances/one")
+
+
+@pytest.mark.parametrize("mark", ["_creating", "_deleting"])
+def test_a_server_that_was_killed_at_a_launch_or_a_delete_leaves_no_half_machine(client: Client, mark: str) -> None:
+    client.create("half")
+    client.create("whole")
+    [kept] = Path(client.place.endpoint.root, "compute", "instances").glob(f"{client.project}*/half.json")
+    record = json.loads(kept.read_text())
+    record["doc"][mark] = True
+    # As it is on disk while the operation goes on.
+    kept.write_text(json.dumps(record))
+    client.place.reopen()
+    assert client.names("Z/instances") == ["whole"]
+    assert client.names("Z/disks") == ["whole"]
+    assert len(client.place.cloud.machines()) == 1
+
+
+def test_whoever_knows_nothing_but_the_address_is_answered_too(client: Client) -> None:
+    """A client of Google's that was given it as its endpoint leaves `/compute/v1` out."""
+    found = client.place.call.json("GET", f"/projects/{client.project}/zones/us-central1-a")
+    assert found["selfLink"] == client.get("zones/us-central1-a")["selfLink"]
+    assert client.place.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
+
+
+def test_a_machine_that_cannot_boot_does_not_end_the_care_for_the_others(client: Client) -> None:
+    client.place.cloud.set_zone("us-central1-a", grace_s=1.0)
+    client.create("spot", scheduling=SPOT)
+    client.create("lost")
+    folder = client.place.cloud._folder("lost")
+    # What is no folder is no disk: it cannot boot from it.
+    os.rename(folder.disk_path, f"{folder.disk_path}.away")
+    Path(folder.disk_path).touch()
+    os.kill((folder.state() or {})["keeper_pid"], signal.SIGKILL)
+    told = "compute.instances.hostError"
+    eventually(
+        lambda: told in [one["operationType"] for one in client.get("Z/operations")["items"]], what="the end of `lost`"
+    )
+    client.do("POST Z/instances/spot/simulateMaintenanceEvent")
+    client.comes("spot", "TERMINATED")
+
+
+# Faults on the way
+
+
+def test_an_answer_that_was_lost_is_given_again_and_nothing_is_doubled(client: Client) -> None:
+    path = client.path("Z/instances?requestId=5f5c9f5e-0001-4c1e-9f43-3f4f1b1f9a11")
+    client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", after_work=True))
+    with pytest.raises(ConnectionError):
+        client.place.call("POST", path, machine("one"))
+    client.place.call = Caller(client.place.endpoint)
+    client.wait(client.place.call.json("POST", path, machine("one")))
+    assert client.names("Z/instances") == ["one"]
+    assert len(client.get("Z/operations", filter="operationType=insert")["items"]) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 429, 500, 503])
+def test_faults_look_as_googles_do_and_do_nothing(client: Client, status: int) -> None:
+    client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", status=status))
+    assert client.refused("POST Z/instances", machine("one"))[0] == status
+    assert client.names("Z/instances") == []

@@ -1,0 +1,146 @@
+"""Machines that are suspended and resumed, and machine images, over the Compute API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.emulator.compute import ZONE, Client, Place, place
+from tests.integration.emulator.discovery import Watching
+
+TICKS = "i=0; while true; do i=$((i+1)); echo tick $i.; sleep 0.02; done"
+# Of the machine, whatever its mode: /root is not its own everywhere.
+WRITE = 'cd "$HOME"; cat written 2>/dev/null; echo "by $(hostname)" >> written; echo wrote'
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
+    with place(tmp_path_factory.mktemp("rest"), watching) as opened:
+        yield opened
+
+
+def test_an_instance_is_suspended_and_resumed(here: Place) -> None:
+    client = Client(here, "sleeper")
+    client.create("vm", script=TICKS)
+    client.prints("vm", "tick 3.")
+    client.do("POST Z/instances/vm/suspend")
+    found = client.get("Z/instances/vm")
+    assert found["status"] == "SUSPENDED"
+    assert "natIP" not in found["networkInterfaces"][0]["accessConfigs"][0]
+    assert found["lastSuspendedTimestamp"] > found["creationTimestamp"]
+    assert client.names("Z/instances", filter="status=SUSPENDED") == ["vm"]
+    assert client.fails("POST Z/instances/vm/start") == "INVALID_USAGE"
+    client.do("POST Z/instances/vm/resume")
+    assert client.status("vm") == "RUNNING"
+    assert client.fails("POST Z/instances/vm/resume") == "INVALID_USAGE"
+    assert "boot 2" not in client.serial("vm")
+    client.do("POST Z/instances/vm/suspend")
+    client.do("POST Z/instances/vm/stop")
+    assert client.status("vm") == "TERMINATED"
+    assert client.fails("POST Z/instances/vm/suspend") == "INVALID_USAGE"
+    client.do("POST Z/instances/vm/start")
+    client.do("POST Z/instances/vm/suspend")
+    client.do("DELETE Z/instances/vm")
+
+
+def test_a_machine_image_makes_others_like_the_first_which_may_be_gone(here: Place) -> None:
+    client = Client(here, "cloner")
+    client.create("first", script=WRITE, labels={"team": "red"})
+    client.prints("first", "wrote")
+    source = f"projects/cloner/{ZONE}/instances/first"
+    client.do("POST global/machineImages", {"name": "like-first", "sourceInstance": source})
+    image = client.get("global/machineImages/like-first")
+    assert image["status"] == "READY"
+    assert image["instanceProperties"]["machineType"] == "n1-standard-1"
+    assert [one["sourceDisk"].rpartition("/")[2] for one in image["savedDisks"]] == ["first"]
+    assert client.names("global/machineImages") == ["like-first"]
+    assert client.names("global/snapshots") == []
+    client.do("DELETE Z/instances/first")
+    wanted = {"name": "second", "sourceMachineImage": "projects/cloner/global/machineImages/like-first"}
+    client.do("POST Z/instances", {**wanted, "machineType": f"{ZONE}/machineTypes/n1-standard-4"})
+    client.prints("second", "by first")
+    second = client.get("Z/instances/second")
+    assert second["labels"] == {"team": "red"}
+    assert second["machineType"].endswith("/n1-standard-4")
+    assert [one["source"].rpartition("/")[2] for one in second["disks"]] == ["second"]
+    client.do("DELETE global/machineImages/like-first")
+    client.do("DELETE Z/instances/second")
+    assert [image.name for image in here.cloud.images()] == ["base"]
+
+
+def test_a_machine_image_of_nothing_or_of_a_taken_name_is_refused(here: Place) -> None:
+    client = Client(here, "refused")
+    client.create("vm")
+    source = f"projects/refused/{ZONE}/instances/vm"
+    client.do("POST global/machineImages", {"name": "taken", "sourceInstance": source})
+    again = client.refused("POST global/machineImages", {"name": "taken", "sourceInstance": source})
+    assert again[:2] == (409, "alreadyExists")
+    nowhere = {"name": "none", "sourceInstance": f"{source}-2"}
+    assert client.refused("POST global/machineImages", nowhere)[:2] == (404, "notFound")
+    assert client.refused("POST global/machineImages", {"name": "none"})[0] == 400
+    wanted = {"name": "vm2", "sourceMachineImage": "global/machineImages/none"}
+    assert client.refused("POST Z/instances", wanted)[:2] == (404, "notFound")
+    client.do("DELETE global/machineImages/taken")
+    client.do("DELETE Z/instances/vm")
+
+
+def test_half_a_machine_image_of_a_killed_server_goes(tmp_path: Path, watching: Watching) -> None:
+    with place(tmp_path, watching) as other:
+        client = Client(other, "killed")
+        client.create("vm", script=WRITE)
+        client.prints("vm", "wrote")
+        for name in ("half", "whole"):
+            source = f"projects/killed/{ZONE}/instances/vm"
+            client.do("POST global/machineImages", {"name": name, "sourceInstance": source})
+        ledger = Path(other.endpoint.root, "compute")
+        [kept] = ledger.glob("machineImages/*/half.json")
+        record = json.loads(kept.read_text())
+        # As it is on disk while it is being made.
+        record["doc"]["status"] = "CREATING"
+        kept.write_text(json.dumps(record))
+        other.reopen()
+        assert client.names("global/machineImages") == ["whole"]
+        assert len(list(ledger.glob("savedDisks/*/*.json"))) == 1
+        assert len(other.cloud.images()) == 2
+
+
+def test_a_template_is_made_like_an_instance(here: Place) -> None:
+    client = Client(here, "templates")
+    client.create("vm", script="echo I am $(hostname)", labels={"team": "red"})
+    source = f"projects/templates/{ZONE}/instances/vm"
+    client.do("POST global/instanceTemplates", {"name": "like-vm", "sourceInstance": source})
+    properties = client.get("global/instanceTemplates/like-vm")["properties"]
+    assert properties["labels"] == {"team": "red"}
+    client.do("POST Z/instances?sourceInstanceTemplate=global/instanceTemplates/like-vm", {"name": "vm2"})
+    client.prints("vm2", "I am vm2")
+    for name in ("vm", "vm2"):
+        client.do(f"DELETE Z/instances/{name}")
+
+
+def test_what_changes_nothing_here_is_written_down(here: Place) -> None:
+    client = Client(here, "written")
+    client.create("vm")
+    client.do("POST Z/instances/vm/setMinCpuPlatform", {"minCpuPlatform": "Intel Haswell"})
+    client.do("PATCH Z/instances/vm/updateShieldedInstanceConfig", {"enableSecureBoot": True})
+    client.do("PATCH Z/instances/vm/setShieldedInstanceIntegrityPolicy", {"updateAutoLearnPolicy": True})
+    found = client.get("Z/instances/vm")
+    assert found["minCpuPlatform"] == "Intel Haswell"
+    assert found["shieldedInstanceConfig"] == {"enableSecureBoot": True}
+    binding = {"role": "roles/compute.admin", "members": ["user:a@example.com"]}
+    path = client.path("Z/instances/vm")
+    here.call.json("POST", f"{path}/setIamPolicy", {"policy": {"bindings": [binding]}})
+    assert here.call.json("GET", f"{path}/getIamPolicy")["bindings"] == [binding]
+    client.do("DELETE Z/instances/vm")
+
+
+def test_an_image_changes_its_family(here: Place) -> None:
+    client = Client(here, "families")
+    source = "projects/debian-cloud/global/images/family/debian-12"
+    client.do("POST global/images", {"name": "mine", "sourceImage": source, "family": "old"})
+    client.do("PATCH global/images/mine", {"family": "new"})
+    assert client.get("global/images/family/new")["name"] == "mine"
+    assert client.refused("GET global/images/family/old")[0] == 404
+    client.do("DELETE global/images/mine")

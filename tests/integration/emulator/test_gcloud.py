@@ -1,0 +1,157 @@
+"""The real gcloud and gsutil: what people's scripts do with buckets, unchanged. Skips where gcloud is not installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from outlast_gcp_emulator.endpoint import Endpoint
+from outlast_gcp_emulator.environment import variables
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
+    pytest.mark.timeout(300),
+]
+
+
+class Shell:
+    def __init__(self, endpoint: Endpoint, folder: Path) -> None:
+        self.folder = folder
+        self._url = endpoint.url
+        self._variables = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            **variables(endpoint.root, endpoint.url),
+        }
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-euc", script],
+            cwd=self.folder,
+            env=self._variables,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def put(self, path: str) -> None:
+        """A bucket or an empty object without gcloud, which takes its seconds."""
+        asked = urllib.request.Request(f"{self._url}/{path}", method="PUT")
+        urllib.request.urlopen(asked, timeout=10).close()
+
+    def well(self, script: str) -> str:
+        """What a script prints of which every line must succeed."""
+        answer = self.run(script)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        return answer.stdout
+
+
+@pytest.fixture
+def shell(served: Endpoint, tmp_path: Path) -> Shell:
+    return Shell(served, tmp_path)
+
+
+def make_tree(folder: Path) -> dict[str, bytes]:
+    files = {
+        "one.txt": b"one\n",
+        "empty": b"",
+        "sub/two ü.txt": b"two\r",
+        "sub/deep/big.bin": os.urandom(1 << 20) * 9,
+        "sub/deep/#odd %2F+name": b"odd",
+    }
+    for name, body in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(body)
+    return files
+
+
+def read_tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_trees_go_up_and_down_and_are_kept_alike(shell: Shell) -> None:
+    files = make_tree(shell.folder / "tree")
+    shell.well(
+        """
+        gcloud storage buckets create gs://trees --location=us-central1
+        gcloud storage cp -r tree gs://trees/
+        mkdir down && gcloud storage cp -r gs://trees/tree down/
+        """
+    )
+    assert read_tree(shell.folder / "down" / "tree") == files
+    (shell.folder / "tree" / "one.txt").unlink()
+    (shell.folder / "tree" / "new").write_bytes(b"new")
+    listed = shell.well(
+        """
+        gcloud storage rsync -r --delete-unmatched-destination-objects tree gs://trees/tree
+        mkdir again && gcloud storage rsync -r gs://trees/tree again
+        gcloud storage ls 'gs://trees/tree/**'
+        """
+    )
+    files = {name: body for name, body in files.items() if name != "one.txt"} | {"new": b"new"}
+    assert read_tree(shell.folder / "again") == files
+    assert sorted(listed.split("\n")[:-1]) == sorted(f"gs://trees/tree/{name}" for name in files)
+
+
+def test_a_bucket_is_made_told_of_and_deleted(shell: Shell) -> None:
+    shell.put("staying")  # gcloud calls an empty listing an error
+    told = shell.well(
+        """
+        gcloud storage buckets create gs://told-of --location=europe-west4 --default-storage-class=nearline
+        gcloud storage buckets update gs://told-of --update-labels=team=one
+        gcloud storage buckets describe gs://told-of --format='value(location,default_storage_class,labels.team)'
+        echo hello > file
+        gcloud storage cp file gs://told-of/a/b
+        gcloud storage cat gs://told-of/a/b
+        gcloud storage mv gs://told-of/a/b gs://told-of/c
+        gcloud storage objects update gs://told-of/c --custom-metadata=key=value
+        gcloud storage objects describe gs://told-of/c --format='value(custom_fields.key,size)'
+        gcloud storage du -s gs://told-of
+        gcloud storage rm gs://told-of/c
+        gcloud storage buckets delete gs://told-of
+        gcloud storage ls
+        """
+    )
+    lines = [line.split() for line in told.splitlines()]
+    assert lines[:4] == [["EUROPE-WEST4", "NEARLINE", "one"], ["hello"], ["value", "6"], ["6", "gs://told-of"]]
+    assert ["gs://staying/"] in lines
+    assert ["gs://told-of/"] not in lines
+
+
+def test_refusals_read_as_googles_do(shell: Shell) -> None:
+    (shell.folder / "file").write_bytes(b"x")
+    shell.put("refusing")
+    shell.put("refusing/f")
+    taken = shell.run("gcloud storage cp --if-generation-match=0 file gs://refusing/f")
+    assert taken.returncode == 1
+    assert "pre-conditions you specified did not hold" in taken.stderr
+    missing = shell.run("gcloud storage cat gs://refusing/nothing")
+    assert missing.returncode == 1
+    assert "matched no objects" in missing.stderr
+    full = shell.run("gcloud storage buckets delete gs://refusing")
+    assert full.returncode == 1
+    assert "not empty" in full.stderr
+
+
+@pytest.mark.soak
+def test_gsutil_copies_trees(shell: Shell) -> None:
+    if shutil.which("gsutil") is None:
+        pytest.skip("gsutil is not installed")
+    files = make_tree(shell.folder / "tree")
+    shell.put("by-gsutil")
+    listed = shell.well(
+        """
+        gsutil -m cp -r tree gs://by-gsutil/
+        mkdir down && gsutil -m rsync -r gs://by-gsutil/tree down
+        gsutil ls gs://by-gsutil/tree/
+        """
+    )
+    assert read_tree(shell.folder / "down") == files
+    assert "gs://by-gsutil/tree/sub/" in listed.split("\n")

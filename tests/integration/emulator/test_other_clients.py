@@ -1,0 +1,66 @@
+"""Requests as other clients send them, told by hand: what they need and Google's Python client does not."""
+
+from __future__ import annotations
+
+import json
+
+from outlast_gcp_emulator.endpoint import Endpoint
+from outlast_gcp_emulator.environment import machine_variables, variables
+from outlast_gcp_emulator.faults import Fault
+from outlast_gcp_emulator.storage.uploads import GRAIN_BYTES
+from tests.integration.emulator.conftest import Caller, content
+from tests.integration.emulator.test_protocol import OBJECTS, start
+
+
+def test_the_servers_address_alone_leads_to_the_buckets(endpoint: Endpoint, call: Caller) -> None:
+    """Google's client for Node takes STORAGE_EMULATOR_HOST for the whole of the API's address."""
+    assert call.json("POST", "/b?project=p", {"name": "short"})["name"] == "short"
+    call("POST", "/upload/storage/v1/b/short/o?uploadType=media&name=b/1", b"words")
+    assert content(call("GET", "/b/short/o/b%2F1?alt=media")) == b"words"
+    assert [each["name"] for each in call.json("GET", "/b/short/o?prefix=b/")["items"]] == ["b/1"]
+    assert call.json("PATCH", "/b/short", {"labels": {"a": "b"}})["labels"] == {"a": "b"}
+    assert call.json("GET", "/projects/p/serviceAccount")["kind"] == "storage#serviceAccount"
+    assert call.refused("GET", "/b/short/o/none") == (404, "notFound")
+    endpoint.faults.add(Fault(path="/storage/v1/b/short/o/*", status=503))
+    assert call("GET", "/b/short/o/b%2F1").status == 503
+    assert call("DELETE", "/b/short/o/b%2F1").status == 204
+    assert call("DELETE", "/b/short").status == 204
+
+
+def test_a_session_ends_with_a_body_of_unknown_length(call: Caller) -> None:
+    """As Google's client for Node sends a stream: `0-*/*`, and from where it was cut."""
+    body = b"x" * GRAIN_BYTES + b"end"
+    assert call.json("PUT", start(call), body, Content_Range="bytes 0-*/*")["size"] == str(len(body))
+    assert call.json("PUT", start(call), body, Content_Range=f"bytes 0-*/{len(body)}")["size"] == str(len(body))
+    path = start(call)
+    call("PUT", path, body[:GRAIN_BYTES], Content_Range=f"bytes 0-{GRAIN_BYTES - 1}/*")
+    # What begins too late is not the end, either.
+    late = call("PUT", path, b"late", Content_Range=f"bytes {GRAIN_BYTES * 2}-*/*")
+    assert (late.status, late.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
+    last = call("PUT", path, body[GRAIN_BYTES:], Content_Range=f"bytes {GRAIN_BYTES}-*/*")
+    assert (last.status, json.loads(content(last))["size"]) == (200, str(len(body)))
+    assert content(call("GET", f"{OBJECTS}/session?alt=media")) == body
+
+
+def test_every_library_is_told_where_the_buckets_are(endpoint: Endpoint) -> None:
+    """tensorstore (and with it Orbax) and pyarrow read variables of their own, and else call Google."""
+    told = variables(endpoint.root, endpoint.url)
+    assert told["TENSORSTORE_GCS_HTTP_URL"] == told["CLOUD_STORAGE_EMULATOR_ENDPOINT"] == endpoint.url
+    # Whatever the key says of its tokens: tensorstore asks Google for them, and waits.
+    assert told["GOOGLE_AUTH_TOKEN_FOR_TESTING"]
+    on_machines = machine_variables(endpoint.url)
+    assert on_machines["TENSORSTORE_GCS_HTTP_URL"] == on_machines["CLOUD_STORAGE_EMULATOR_ENDPOINT"] == endpoint.url
+    # A machine is who the metadata server says it is.
+    assert "GOOGLE_AUTH_TOKEN_FOR_TESTING" not in on_machines
+
+
+def test_what_amazons_clients_ask_of_parts_and_google_lacks_is_refused(call: Caller) -> None:
+    """boto3's `copy` of more than 8 MB: each part was taken, as an empty one. The list was one of objects."""
+    call("PUT", "/box-1/from", b"body")
+    started = content(call("POST", "/box-1/to?uploads")).decode()
+    path = "/box-1/to?partNumber=1&uploadId=" + started.partition("<UploadId>")[2].partition("<")[0]
+    signed = {"Authorization": "AWS4-HMAC-SHA256 x", "x_amz_copy_source": "/box-1/from"}
+    answer = call("PUT", path, **signed)
+    assert (answer.status, b"<Code>NotImplemented</Code>" in content(answer)) == (501, True)
+    assert b"<Part>" not in content(call("GET", path.replace("partNumber=1&", "")))
+    assert call("GET", "/box-1?uploads").status == 501

@@ -1,0 +1,28 @@
+"""A user's computer whose cloud is Google's and whose workspace is in a bucket there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.workspace import open_workspace
+from outlast_gcp_emulator.environment import PROJECT
+from tests.e2e.conftest import Home
+from tests.integration.gcp.conftest import Rehearsal
+
+
+@contextmanager
+def at_home(root: Path, rehearsal: Rehearsal, cloud: GcpCloud) -> Iterator[Home]:
+    """A home of its own, and afterwards no process and no machine of it."""
+    bucket = f"box-{secrets.token_hex(4)}"
+    cloud.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
+    own = Home(root)
+    own.environment |= {**rehearsal.variables, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
+    own.workspace = open_workspace(f"gs://{bucket}/ws")
+    yield own
+    own.clean()
+    for machine in cloud.machines():
+        cloud.delete(machine.name)

@@ -1,0 +1,41 @@
+"""The conformance suite of the cloud protocol, on Google's protocol, in front of machines that really boot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from outlast.clouds.cloud import Cloud, InteractiveCloud
+from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.clouds.local.ssh import find_sshd
+from outlast.testing.cloud_conformance import CloudConformance, MachineFactory
+from outlast.testing.interactive_conformance import InteractiveConformance
+from tests.integration.gcp.conftest import ZONE, Rehearsal
+
+
+class TestGoogle(CloudConformance):
+    patience_s = 40.0
+
+    @pytest.fixture
+    def cloud(self, gcp: GcpCloud, rehearsal: Rehearsal) -> Cloud:
+        # The suite takes the cheapest offer, and preempts there; half a minute of grace would be waited for.
+        rehearsal.local.set_zone(ZONE, grace_s=1.0)
+        return gcp
+
+
+@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+class TestGoogleByHand(InteractiveConformance):
+    patience_s = 40.0
+
+    @pytest.fixture
+    def cloud(self, gcp: GcpCloud) -> InteractiveCloud:
+        return gcp
+
+    def test_who_is_admitted_can_log_in_and_knows_the_machine(
+        self, cloud: InteractiveCloud, fleet: MachineFactory, key: Path
+    ) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root may listen on port 22, where Google's machines do; docs/serve.md tells of 2222")
+        super().test_who_is_admitted_can_log_in_and_knows_the_machine(cloud, fleet, key)

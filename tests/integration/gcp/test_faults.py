@@ -1,0 +1,225 @@
+"""Everything that can go wrong on the way to Google: nothing is doubled, nothing lost, and each is said in one line."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements
+from outlast.clouds.gcp.cloud import GcpCloud
+from outlast.clouds.gcp.errors import of_operation
+from outlast.errors import (
+    BadRequest,
+    CloudError,
+    CloudUnreachable,
+    Denied,
+    NoCapacity,
+    NotFound,
+    OverQuota,
+    Throttled,
+)
+from outlast_gcp_emulator.compute.refs import Ref
+from outlast_gcp_emulator.faults import Fault
+from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest
+from tests.integration.emulator.discovery import Watching
+from tests.integration.gcp.conftest import OTHER_ZONE, ZONE, Rehearsal
+from tests.support.waiting import eventually
+
+LABELS = {LABEL_WORKSPACE: "ab12cd34", LABEL_RUN: "census-7", "odd": "Ünter_Strich"}
+
+
+@pytest.fixture
+def offer(gcp: GcpCloud) -> Offer:
+    return gcp.offers(Requirements(type="e2-standard-2", zones=(ZONE,)))[0]
+
+
+@pytest.fixture(autouse=True)
+def _clean(gcp: GcpCloud, rehearsal: Rehearsal) -> Iterator[None]:
+    yield
+    rehearsal.endpoint.faults.clear()
+    for machine in gcp.machines():
+        gcp.delete(machine.name)
+
+
+def launch(gcp: GcpCloud, offer: Offer, name: str = "box") -> Machine:
+    return gcp.launch(offer, name, boot=Boot(script="sleep 1000", metadata={"colour": "green"}), labels=LABELS)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, Denied), (403, Denied), (429, Throttled), (500, CloudUnreachable), (503, CloudUnreachable)],
+)
+def test_a_refused_launch_makes_nothing_and_is_one_line(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer, status: int, kind: type[CloudError]
+) -> None:
+    # A 401 comes twice: the first is taken for a token that is too old.
+    fault = Fault(path="*/instances", method="POST", status=status, times=2 if status == 401 else 1)
+    rehearsal.endpoint.faults.add(fault)
+    with pytest.raises(kind) as refusal:
+        launch(gcp, offer)
+    assert "\n" not in refusal.value.message
+    assert refusal.value.hint
+    assert gcp.machines() == []
+    assert launch(gcp, offer).status in ("pending", "running")
+
+
+def test_a_token_that_is_too_old_is_renewed_once(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
+    rehearsal.endpoint.faults.add(Fault(path="*/instances", method="POST", status=401))
+    assert launch(gcp, offer).name == "box"
+
+
+@pytest.mark.parametrize("step", ["*/instances", "*/operations/*/wait", "*/instances/once-*"])
+def test_an_answer_lost_during_a_launch_doubles_nothing(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer, step: str
+) -> None:
+    # A name that no test had before: the server remembers requests.
+    name = f"once-{secrets.token_hex(4)}"
+    method = "GET" if "once" in step else "POST"
+    rehearsal.endpoint.faults.add(Fault(path=step, method=method, after_work=True))
+    with pytest.raises(CloudUnreachable):
+        launch(gcp, offer, name)
+    again = launch(gcp, offer, name)
+    assert [machine.name for machine in gcp.machines()] == [name]
+    eventually(lambda: gcp.machine(name).status == "running", within_s=20, what="the machine running")
+    assert [machine.name for machine in rehearsal.local.machines()] == [name]
+    assert again.labels == LABELS
+
+
+def test_answers_lost_while_deleting_and_stopping_are_made_good_by_repeating(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    launch(gcp, offer)
+    calls: list[tuple[str, Callable[[str], None]]] = [("POST", gcp.stop), ("POST", gcp.start), ("DELETE", gcp.delete)]
+    for method, call in calls:
+        rehearsal.endpoint.faults.add(Fault(path="*/instances/box*", method=method, after_work=True))
+        with pytest.raises(CloudUnreachable):
+            call("box")
+        call("box")
+    assert gcp.machines() == []
+    assert list(rehearsal.local.machines()) == []
+
+
+def test_a_stockout_after_the_insert_was_answered_counts_and_leaves_nothing(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    rehearsal.local.set_zone(ZONE, capacity=0)
+    with pytest.raises(NoCapacity):
+        launch(gcp, offer)
+    rehearsal.local.set_zone(ZONE, capacity=None, quota=0)
+    with pytest.raises(OverQuota):
+        launch(gcp, offer)
+    assert gcp.machines() == []
+    # What the server remembers of the failure does not stand in the way of the next try.
+    rehearsal.local.set_zone(ZONE, quota=None)
+    assert launch(gcp, offer).name == "box"
+
+
+def test_a_machine_of_that_name_in_another_zone_is_found_and_not_doubled(gcp: GcpCloud, offer: Offer) -> None:
+    launch(gcp, offer)
+    elsewhere = gcp.offers(Requirements(type="e2-standard-2", zones=(OTHER_ZONE,)))[0]
+    assert launch(GcpCloud(gcp.client.project), elsewhere).zone == ZONE
+    assert len(gcp.machines()) == 1
+
+
+def test_two_launches_in_two_zones_at_once_leave_one_machine(
+    gcp: GcpCloud, rehearsal: Rehearsal, watching: Watching, offer: Offer
+) -> None:
+    other, name = (
+        gcp.offers(Requirements(type="e2-standard-2", zones=(OTHER_ZONE,)))[0],
+        f"twice-{secrets.token_hex(3)}",
+    )
+
+    def meanwhile(request: HttpRequest, _: HttpAnswer) -> None:
+        """The first has looked for the machine, found none, and launches it next: the second is faster."""
+        if request.path.endswith("/aggregated/instances") and name in request.query.get("filter", ""):
+            watching.then = None
+            assert launch(rehearsal.cloud(), other, name).zone == OTHER_ZONE
+
+    watching.then = meanwhile
+    assert launch(gcp, offer, name).zone == OTHER_ZONE
+    assert watching.then is None
+    assert [machine.zone for machine in gcp.machines()] == [OTHER_ZONE]
+
+
+def test_somebody_elses_machine_of_that_name_is_left_alone(gcp: GcpCloud, offer: Offer) -> None:
+    launch(gcp, offer)
+    with pytest.raises(BadRequest, match="already"):
+        gcp.launch(offer, "box", boot=Boot(), labels={**LABELS, LABEL_WORKSPACE: "ff"})
+    assert gcp.machine("box").labels == LABELS
+
+
+def test_what_is_not_there_is_not_found_and_a_lost_page_is_no_short_list(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    launch(gcp, offer)
+    rehearsal.endpoint.faults.add(Fault(path="*/aggregated/instances*", status=503))
+    with pytest.raises(CloudUnreachable):
+        gcp.machines(LABELS)
+    assert [machine.name for machine in gcp.machines(LABELS)] == ["box"]
+    with pytest.raises(NotFound):
+        gcp.machine("other")
+
+
+def test_a_list_in_pages_is_whole_and_one_lost_page_makes_it_none(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    launch(gcp, offer)
+    store = rehearsal.endpoint._compute.context.store
+    model = store.get(Ref(gcp.client.project, f"zones/{ZONE}", "instances", "box"))
+    assert model is not None
+    # In the books only: what matters is how they are asked for.
+    many = [Ref(gcp.client.project, f"zones/{ZONE}", "instances", f"many-{number}") for number in range(600)]
+    for number, ref in enumerate(many):
+        store.put(ref, {**model, "name": ref.name, "id": str(10**15 + number), "_creating": True})
+    try:
+        before = gcp.client.sent
+        assert len(gcp.machines(LABELS)) == 601
+        assert gcp.client.sent - before == 2
+        rehearsal.endpoint.faults.add(Fault(path="*pageToken=*", status=500))
+        with pytest.raises(CloudUnreachable):
+            gcp.machines(LABELS)
+    finally:
+        for ref in many:
+            store.drop(ref)
+
+
+def test_metadata_that_somebody_else_changes_at_the_same_time_is_not_lost(
+    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
+) -> None:
+    launch(gcp, offer)
+    rehearsal.endpoint.faults.add(Fault(path="*/setMetadata", status=412, reason="conditionNotMet"))
+    gcp.set_metadata("box", {"shape": "round"})
+    assert gcp.metadata("box") | {"colour": "green", "shape": "round"} == gcp.metadata("box")
+
+
+def test_no_secret_is_in_metadata_labels_or_errors(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
+    gcp.put_secrets("outlast-ab-run-1", {"KEY": "hunter2-very-secret"})
+    launch(gcp, offer)
+    token = gcp.client.token()
+    shown = str(gcp.client.compute("GET", f"zones/{ZONE}/instances/box").doc)
+    rehearsal.endpoint.faults.add(Fault(path="*:addVersion", status=403))
+    with pytest.raises(Denied) as refusal:
+        gcp.put_secrets("outlast-ab-run-1", {"KEY": "hunter2-very-secret"})
+    told = str(refusal.value) + refusal.value.hint + shown
+    assert "hunter2" not in told
+    assert f"Bearer {token}" not in told
+    gcp.drop_secrets("outlast-ab-run-1")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity),
+        ("QUOTA_EXCEEDED", OverQuota),
+        ("RATE_LIMIT_EXCEEDED", Throttled),
+        ("PERMISSIONS_ERROR", Denied),
+        ("RESOURCE_NOT_FOUND", NotFound),
+        ("INTERNAL_ERROR", CloudUnreachable),
+        ("INVALID_USAGE", BadRequest),
+    ],
+)
+def test_an_operation_that_ends_in_error_is_sorted_by_its_code(code: str, kind: type[CloudError]) -> None:
+    operation = {"error": {"errors": [{"code": code, "message": "words"}]}, "httpErrorStatusCode": 400}
+    assert type(of_operation(operation, "launch")) is kind

@@ -1,0 +1,15 @@
+"""`outlast prices` over Google's protocol: the age of the catalogue, or the date of the table that is built in."""
+
+from __future__ import annotations
+
+from outlast.cli.prices import ask
+from outlast.clouds.cloud import Range, Requirements
+from outlast.clouds.gcp.cloud import GcpCloud
+
+
+def test_each_price_says_whether_it_is_from_the_catalogue_or_built_in(gcp: GcpCloud) -> None:
+    answer = ask(gcp, Requirements(cpus=Range(low=4, high=4)), [True, False])
+    assert not answer.problem
+    assert {offer.spot for offer in answer.offers} == {True, False}
+    for source in answer.sources.values():
+        assert "billing catalogue, fetched" in source or "built-in prices of" in source

@@ -1,0 +1,180 @@
+"""The scrub, by real bash on a real folder: what is found, what is kept, what is gone, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outlast.images import scrub
+from outlast.images.remote import paths
+from outlast.images.scrub import DiskMount, Find, doomed, kept, on_the_disk, parse_listing, parse_mounts, told
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A home as people leave it."""
+    home = tmp_path / "home"
+    for name, body in {
+        ".ssh/authorized_keys": "key",
+        ".ssh/id_ed25519": "key",
+        ".bash_history": "export TOKEN=1",
+        ".aws/credentials": "key",
+        ".config/gcloud/credentials.db": "key",
+        ".netrc": "password",
+        "project/.env": "TOKEN=1",
+        "project/.git/config": "url",
+        "project/train.py": "print()",
+        "project/service.json": '{"private_key": "-----BEGIN"}',
+        "project/config.json": '{"lr": 1}',
+        "certs/ca.pem": "-----BEGIN CERTIFICATE-----",
+        "certs/own.pem": "-----BEGIN RSA PRIVATE KEY-----",
+        "with\nnewline/.env": "TOKEN=1",
+        ".outlast/build/script.sh": "true",
+        ".outlast/env/bin/python": "",
+        ".cache/model.bin": "weights",
+    }.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(body)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp/left").write_text("x")
+    return tmp_path
+
+
+def bash(disk: Path, script: str, input: bytes = b"") -> bytes:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(disk / "home"), "TMPDIR": str(disk / "tmp")}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-c", script], env=environment, input=input, capture_output=True, check=True
+    ).stdout
+
+
+def scrubbed(disk: Path, *keep: str) -> list[Find]:
+    found = parse_listing(bash(disk, scrub.listing(own_root=False, build_folder=".outlast/build")))
+    mounts = parse_mounts(bash(disk, "cat /proc/self/mountinfo").decode())
+    finds = doomed(found, keep=keep, home=str(disk / "home"), mounts=mounts)
+    bash(disk, scrub.removal(), input=paths([find.path for find in finds]))
+    return finds
+
+
+def left(disk: Path) -> set[str]:
+    return {str(path.relative_to(disk / "home")) for path in (disk / "home").rglob("*") if path.is_file()}
+
+
+def test_keys_histories_credentials_and_repositories_go_and_the_rest_stays(disk: Path) -> None:
+    scrubbed(disk)
+    assert left(disk) == {
+        "project/train.py",
+        "project/config.json",
+        "certs/ca.pem",
+        ".outlast/env/bin/python",
+        ".cache/model.bin",
+    }
+    assert list((disk / "tmp").iterdir()) == []
+
+
+def test_each_has_its_reason(disk: Path) -> None:
+    reasons = {os.path.relpath(find.path, disk / "home"): find.why for find in scrubbed(disk)}
+    assert reasons[".ssh"] == "ssh keys"
+    assert reasons["project/.git"] == "repositories"
+    assert reasons["certs/own.pem"] == "private keys"
+    assert reasons["project/service.json"] == "private keys"
+    assert reasons[".aws"] == "cloud credentials"
+
+
+def test_what_is_to_be_kept_stays(disk: Path) -> None:
+    scrubbed(disk, "project/.git", "~/.aws")
+    assert {"project/.git/config", ".aws/credentials"} <= left(disk)
+    assert "project/.env" not in left(disk)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "stays"),
+    [
+        (".git", "/h/a/.git", True),
+        (".git", "/h/a/.git/config", True),
+        ("~/.aws", "/h/.aws", True),
+        ("~/.aws", "/other/.aws", False),
+        ("/h/a", "/h/a/.env", True),
+        ("*.pem", "/h/x.pem", True),
+        ("~/.ssh/config", "/h/.ssh", True),
+        ("git", "/h/a/.git", False),
+    ],
+)
+def test_patterns_name_paths(pattern: str, path: str, stays: bool) -> None:
+    assert kept(path, keep=[pattern], home="/h") is stays
+
+
+def test_what_is_inside_of_a_removed_folder_is_not_named_twice() -> None:
+    finds = [Find(path="/h/.ssh", why="a"), Find(path="/h/.ssh/id_rsa", why="b")]
+    assert doomed(finds, keep=[], home="/h", mounts=[DiskMount(point="/", whole=True)]) == finds[:1]
+
+
+def test_people_are_shown_the_list_by_reason_and_not_without_end() -> None:
+    finds = [Find(path=f"/h/{number:03d}/.env", why="environment files") for number in range(100)]
+    lines = told(finds, home="/h")
+    assert lines[0] == "  ~/000/.env  (environment files)"
+    assert lines[-1] == "  … and 40 more"
+
+
+def test_without_a_root_of_its_own_nothing_outside_of_the_home_is_looked_at(disk: Path) -> None:
+    outside = disk / "outside"
+    outside.mkdir()
+    (outside / ".env").write_text("TOKEN=1")
+    scrubbed(disk)
+    assert (outside / ".env").exists()
+    script = scrub.listing(own_root=False, build_folder="b")
+    for place in ("/etc", "/var", "/root", "/opt"):
+        assert place not in script
+
+
+def test_with_a_root_of_its_own_the_machines_identity_goes_too() -> None:
+    script = scrub.listing(own_root=True, build_folder="b")
+    for place in ("/etc/machine-id", "/etc/ssh/ssh_host_*", "/var/log", "/root"):
+        assert place in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_the_team_may_read_what_was_private(disk: Path) -> None:
+    (disk / "home/project").chmod(0o700)
+    (disk / "home/project/train.py").chmod(0o600)
+    bash(disk, scrub.opening(["data", "/opt/data"], own_root=False, place="/opt/outlast/env"))
+    assert stat.S_IMODE((disk / "home/project").stat().st_mode) & 0o075 == 0o075
+    assert stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o064 == 0o064
+    assert not stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o111
+
+
+MOUNTS = """\
+22 1 0:30 / / rw - overlay overlay rw
+23 22 0:31 / /tmp rw - tmpfs tmpfs rw
+24 23 8:1 /srv/team/workspace /tmp/workspace rw - ext4 /dev/sda1 rw
+25 23 8:1 /folder\\040with\\040blanks /tmp/a/b rw - ext4 /dev/sda1 rw
+26 22 8:2 / /team rw - ext4 /dev/sdb1 rw
+27 22 8:1 /people/me /home rw - ext4 /dev/sda1 rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "removed"),
+    [
+        ("/h/.ssh", True),
+        ("/var/log/dpkg.log", True),
+        ("/tmp/left", True),
+        # A folder of another computer or machine, what is in it, and what holds it.
+        ("/tmp/workspace", False),
+        ("/tmp/workspace/.env", False),
+        ("/tmp/a", False),
+        ("/tmp/a/b/.git", False),
+        ("/team/.env", False),
+        ("/home/.ssh", False),
+        ("/tmp/workspace-2", True),
+    ],
+)
+def test_only_what_is_on_the_machines_own_disk_is_removed(path: str, removed: bool) -> None:
+    assert on_the_disk(path, parse_mounts(MOUNTS), home="/h") is removed
+
+
+def test_a_home_on_a_part_of_a_file_system_is_scrubbed_all_the_same() -> None:
+    assert on_the_disk("/home/.ssh", parse_mounts(MOUNTS), home="/home/.disk")

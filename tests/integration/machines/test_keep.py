@@ -1,0 +1,349 @@
+"""Machines kept alive: real machines of the local cloud, a real sshd, real commands."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.errors import BadRequest, CloudUnreachable, Throttled, UsageError
+from outlast.machines import lifecycle
+from outlast.machines.keepalive import job, loop
+from outlast.machines.keepalive.loop import KeepaliveLoop
+from outlast.machines.keepalive.world import KeepaliveOptions, Memory
+from outlast.machines.ssh import Link
+from tests.integration.machines.conftest import Bench, needs_ssh
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _ssh_is_there() -> None:
+    needs_ssh()
+
+
+class Watch:
+    """A keeper in a thread of its own, and what it says."""
+
+    def __init__(self, bench: Bench, order: KeepaliveOptions, name: str = "box") -> None:
+        self.said: list[str] = []
+        self.stop = threading.Event()
+        self.memory: Memory | None = None
+        self.keeper = KeepaliveLoop(bench.cloud, bench.machine_records, name, report=self.said.append)
+        self.thread = threading.Thread(target=self._life, args=(order,))
+        self.thread.start()
+
+    def _life(self, order: KeepaliveOptions) -> None:
+        self.memory = self.keeper.keep(order, stop=self.stop)
+
+    def ended(self, within_s: float = 60.0) -> Memory:
+        self.thread.join(within_s)
+        assert not self.thread.is_alive(), "\n".join(self.said)
+        assert self.memory is not None
+        return self.memory
+
+    def says(self, text: str) -> None:
+        eventually(lambda: any(text in line for line in self.said), within_s=40, what=f"{text!r} in {self.said}")
+
+
+@pytest.fixture
+def watch(bench: Bench) -> Iterator[Callable[..., Watch]]:
+    watches: list[Watch] = []
+
+    def begin(**order: object) -> Watch:
+        watches.append(Watch(bench, KeepaliveOptions(**order)))  # type: ignore[arg-type]
+        return watches[-1]
+
+    yield begin
+    for each in watches:
+        each.stop.set()
+        each.thread.join(60)
+
+
+def log(bench: Bench) -> list[str]:
+    return Link(bench.cloud, "box").run("cat log 2>/dev/null; true").stdout.decode().splitlines()
+
+
+def running(bench: Bench) -> bool:
+    return bench.cloud.machine("box").status == "running"
+
+
+def test_a_preempted_machine_is_revived_with_its_disk_and_the_command_runs_again(
+    bench: Bench, watch: Callable[..., Watch]
+) -> None:
+    bench.machine()
+    # Odd quoting on purpose: it must arrive as it is.
+    command = """printf '%s\\n' "it's $((1 + 1)) \\"x\\"  y" >> log; [ $(wc -l < log) -ge 2 ] || sleep 600"""
+    keeper = watch(command=command, then="leave")
+    eventually(lambda: log(bench) == ['it\'s 2 "x"  y'], within_s=30)
+    bench.cloud.preempt("box", notice=False)
+    assert keeper.ended().ending == "finished"
+    assert log(bench) == ['it\'s 2 "x"  y'] * 2
+    assert any("starting the machine" in line for line in keeper.said)
+    assert running(bench)
+
+
+def test_an_end_with_zero_at_the_notice_is_no_success(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine()
+    command = "echo began >> log; [ $(wc -l < log) -ge 2 ] && exit 0; trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    keeper = watch(command=command, then="leave")
+    eventually(lambda: log(bench) == ["began"], within_s=30)
+    bench.cloud.preempt("box", notice=True, grace_s=1.0)
+    assert keeper.ended().ending == "finished"
+    assert log(bench) == ["began", "began"]
+    assert keeper.memory is not None
+    assert keeper.memory.crashes == 0
+
+
+def test_no_room_where_it_is_moves_machine_and_disk_elsewhere(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine(zones=("local1-a",))
+    bench.cloud.set_metadata("box", {"colour": "blue"})
+    keeper = watch(command="echo $(hostname) >> log; [ $(wc -l < log) -ge 2 ] || sleep 600", then="leave")
+    eventually(lambda: len(log(bench)) == 1, within_s=30)
+    bench.cloud.set_zone("local1-a", capacity=0)
+    bench.cloud.preempt("box", notice=False)
+    assert keeper.ended(90).ending == "finished"
+    moved = bench.cloud.machine("box")
+    assert moved.zone != "local1-a"
+    assert log(bench) == ["box", "box"], "the disk went with it"
+    assert bench.cloud.metadata("box")["colour"] == "blue"
+    assert [image.name for image in bench.cloud.images()] == ["base"], "the copy of the disk is left"
+    machine_record = bench.machine_records.find("box")
+    assert machine_record is not None
+    assert machine_record.extra_usd > 0
+    assert moved.labels["outlast-hand"] == machine_record.id
+
+
+def test_a_command_that_fails_is_tried_again_and_its_code_is_told(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine()
+    memory = watch(command="echo x >> log; exit 7", crashes=2, then="leave").ended()
+    assert (memory.ending, memory.exit_code, memory.crashes) == ("failed", 7, 2)
+    assert log(bench) == ["x", "x"]
+
+
+def test_a_command_that_does_nothing_is_ended_and_started_again(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine()
+    # A child in a session of its own must not survive it.
+    command = "echo began >> log; [ $(wc -l < log) -ge 2 ] && exit 0; setsid sleep 987 & sleep 600"
+    keeper = watch(command=command, halt_after_s=3.0, then="leave")
+    memory = keeper.ended(90)
+    assert (memory.ending, memory.crashes) == ("finished", 1)
+    assert any("no output, no changed file and no metric" in line for line in keeper.said)
+    left = Link(bench.cloud, "box").run("grep -l 987 /proc/[0-9]*/cmdline 2>/dev/null | grep -v self; true").stdout
+    names = [Path(line.decode()).read_bytes() for line in left.split() if Path(line.decode()).exists()]
+    assert not [name for name in names if b"sleep\x00987" in name]
+
+
+def test_output_metrics_and_changed_files_are_signs_of_life(bench: Bench) -> None:
+    bench.machine()
+    link = Link(bench.cloud, "box")
+    command = "while [ ! -e enough ]; do date +%s%N > data/file; sleep 0.2; done; sleep 600"
+    link.run("mkdir data")
+    assert job.start(link, "x1", 1, command, boots=0) == "started"
+    first = 0.0
+
+    def older() -> bool:
+        return float(link.run("echo $(($(date +%s) - $(stat -c %Y .outlast/keep/x1/run-1/pid)))").stdout) >= 5
+
+    eventually(older, within_s=30)
+    first = job.probe(link, "x1", boots=0, halt_after_s=4.0, watch=("data",)).idle_s
+    assert first < 4, "a file changed all the time"
+    assert job.probe(link, "x1", boots=0, halt_after_s=4.0).alive
+    link.run("touch enough")
+    eventually(lambda: job.probe(link, "x1", boots=0, halt_after_s=4.0, watch=("data",)).idle_s >= 4, within_s=30)
+    job.kill(link, "x1", 1, grace_s=1.0)
+    after = job.probe(link, "x1", boots=0)
+    assert (after.alive, after.halted) == (False, True)
+
+
+def test_a_start_that_is_repeated_starts_nothing_twice(bench: Bench) -> None:
+    """As when the start worked and ssh failed: whoever repeats it, with the same number or the next, is told."""
+    bench.machine()
+    link = Link(bench.cloud, "box")
+    assert job.start(link, "x1", 1, "echo x >> log; sleep 600", boots=0) == "started"
+    eventually(lambda: job.probe(link, "x1", boots=0).alive)
+    assert job.start(link, "x1", 1, "echo x >> log; sleep 600", boots=0) == "claimed"
+    assert job.start(link, "x1", 2, "echo x >> log; sleep 600", boots=0) == "alive"
+    assert log(bench) == ["x"]
+    assert job.probe(link, "x1", boots=0).number == 1
+
+
+def test_a_start_that_worked_while_ssh_failed_is_not_repeated(
+    bench: Bench, watch: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.machine()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    # The real ssh, whose first start of a command is carried out, and then said to have failed.
+    (programs / "ssh").write_text(
+        f"""#!/bin/sh
+case "$*" in *kill-server*) first=1;; esac
+{shutil.which("ssh")} "$@"
+code=$?
+if [ "$first" ] && mkdir {tmp_path}/failed 2>/dev/null; then echo the line broke >&2; exit 255; fi
+exit $code
+"""
+    )
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    keeper = watch(command="echo x >> log; while [ ! -e enough ]; do sleep 0.1; done", then="leave")
+    keeper.says("failed: ")
+    keeper.says("the command runs")
+    Link(bench.cloud, "box").run("touch enough")
+    assert keeper.ended().ending == "finished"
+    assert log(bench) == ["x"]
+
+
+def test_a_cloud_that_fails_every_now_and_then_is_asked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(loop._PACE_S, "local", 0.02)
+    bench.machine()
+    bench.cloud.preempt("box", notice=False)
+    eventually(lambda: bench.cloud.machine("box").status == "stopped")
+    dice = random.Random(7)
+
+    class Flaky:
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if dice.random() < 0.4:
+                    raise dice.choice([Throttled, CloudUnreachable])(f"no {name} now")
+                return getattr(bench.cloud, name)(*arguments, **options)
+
+            return getattr(bench.cloud, name) if name == "name" else call
+
+    cloud: Any = Flaky()
+    said: list[str] = []
+    KeepaliveLoop(cloud, bench.machine_records, "box", report=said.append).keep(
+        KeepaliveOptions(), stop=threading.Event(), once=True
+    )
+    assert running(bench)
+    assert any("cannot read its state: no machine now" in line for line in said), said
+
+
+def test_a_start_that_was_claimed_and_never_went_is_forbidden_by_the_next(bench: Bench) -> None:
+    bench.machine()
+    link = Link(bench.cloud, "box")
+    link.run("mkdir -p .outlast/keep/x1/run-1")
+    assert not job.probe(link, "x1", boots=0).went
+    assert job.start(link, "x1", 2, "echo x >> log", boots=0) == "started"
+    eventually(lambda: job.probe(link, "x1", boots=0).exit_code == 0)
+    # The first one comes after all, late: it must not run.
+    link.run("cp .outlast/keep/x1/command /dev/null; sh .outlast/keep/x1/run.sh 1")
+    assert log(bench) == ["x"]
+
+
+def test_a_second_keeper_is_refused_and_a_killed_one_is_replaced(bench: Bench) -> None:
+    bench.machine()
+    command = "echo x >> log; while [ ! -e enough ]; do sleep 0.1; done"
+    first = bench.start("machine", "keep", "box", "--command", command, "--then", "leave")
+    eventually(lambda: log(bench) == ["x"], within_s=30)
+    refused = bench.outlast("machine", "keep", "box", "--command", command)
+    assert refused.returncode == 5
+    assert f":{first.pid} already keeps box" in refused.stderr
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    second = bench.start("machine", "keep", "box", "--command", command, "--then", "leave")
+    Link(bench.cloud, "box").run("touch enough")
+    assert second.wait(60) == 0
+    assert log(bench) == ["x"], "the second found the command of the first, and waited for it"
+
+
+def test_another_command_is_refused_unless_anew(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine()
+    first = watch(command="echo one >> log; sleep 600")
+    eventually(lambda: log(bench) == ["one"], within_s=30)
+    first.stop.set()
+    first.thread.join(30)
+    keeper = KeepaliveLoop(bench.cloud, bench.machine_records, "box")
+    with pytest.raises(UsageError, match="kept for another command: echo one"):
+        keeper.keep(KeepaliveOptions(command="echo two"), stop=threading.Event())
+    memory = keeper.keep(KeepaliveOptions(command="echo two >> log", then="leave"), stop=threading.Event(), anew=True)
+    assert memory.ending == "finished"
+    assert log(bench) == ["one", "two"]
+
+
+def test_what_was_stopped_on_purpose_is_left_alone_and_what_was_deleted_is_given_up(
+    bench: Bench, watch: Callable[..., Watch]
+) -> None:
+    bench.machine()
+    keeper = watch()
+    keeper.says("it runs")
+    lifecycle.stop(bench.cloud, bench.machine_records, "box")
+    keeper.says("stopped by a user")
+    assert bench.cloud.machine("box").status == "stopped"
+    bench.cloud.delete("box")
+    assert keeper.ended().ending == "gone"
+
+
+def test_a_budget_stops_the_machine(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine()
+    assert watch(command="sleep 600", budget_usd=0.0000001, then="delete").ended().ending == "budget"
+    assert bench.cloud.machine("box").status == "stopped"
+
+
+def test_when_done_the_machine_is_deleted_if_that_was_asked(bench: Bench, watch: Callable[..., Watch]) -> None:
+    bench.machine()
+    assert watch(command="true", then="delete").ended().ending == "finished"
+    assert bench.cloud.machines() == []
+    assert bench.machine_records.all() == []
+
+
+def test_once_starts_what_is_due_and_leaves(bench: Bench) -> None:
+    bench.machine()
+    bench.cloud.preempt("box", notice=False)
+    eventually(lambda: bench.cloud.machine("box").status == "stopped")
+    answer = bench.outlast("machine", "keep", "box", "--once", "--command", "echo x >> log; sleep 600")
+    assert answer.returncode == 0, answer.stderr
+    assert running(bench)
+    assert log(bench) == ["x"]
+    again = bench.outlast("machine", "keep", "box", "--once", "--command", "echo x >> log; sleep 600")
+    assert again.returncode == 0, again.stderr
+    assert log(bench) == ["x"]
+
+
+def test_detached_it_goes_on_without_a_terminal(bench: Bench) -> None:
+    bench.machine()
+    answer = bench.outlast("machine", "keep", "box", "--detach", "--then", "leave", "-c", "echo x >> log; exit 0")
+    assert answer.returncode == 0, answer.stderr
+    pid = int(answer.stdout)
+    try:
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), within_s=30)
+        assert "finished" in (bench.home / ".outlast" / "keep-box.log").read_text()
+    finally:
+        if Path(f"/proc/{pid}").exists():
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_without_tmux_the_command_is_detached_all_the_same(bench: Bench) -> None:
+    bench.machine()
+    link = Link(bench.cloud, "box")
+    text = job._START.replace("command -v tmux", "false")
+    argv = ["sh", "-c", text, "sh", "x1", "1", "0", job._RUN]
+    assert link.run(argv, input=b"echo x; sleep 600").stdout == b"started\n"
+    link.close()
+    eventually(lambda: job.probe(link, "x1", boots=0).alive)
+    assert link.run("cat .outlast/keep/x1/run-1/output").stdout == b"x\n"
+
+
+def test_a_killed_machine_and_a_killed_command_are_told_apart(bench: Bench) -> None:
+    bench.machine()
+    link = Link(bench.cloud, "box")
+    job.start(link, "x1", 1, "sleep 600", boots=0)
+    eventually(lambda: job.probe(link, "x1", boots=0).alive)
+    link.run("kill -KILL -$(cat .outlast/keep/x1/run-1/pid)")
+    eventually(lambda: not job.probe(link, "x1", boots=0).alive)
+    assert job.probe(link, "x1", boots=0).this_boot
+    assert not job.probe(link, "x1", boots=1).this_boot
+
+
+def test_a_machine_of_nobody_is_not_kept(bench: Bench) -> None:
+    bench.machine()
+    bench.machine_records.remove("box")
+    answer = bench.outlast("machine", "keep", "box")
+    assert answer.returncode == BadRequest.exit_code
+    assert "was not made with `outlast machine create`" in answer.stderr

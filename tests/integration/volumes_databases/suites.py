@@ -1,0 +1,133 @@
+"""What every cloud's volumes and databases owe: one suite a protocol, run against each implementation."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from outlast.clouds.resources import Database, DatabaseRequest, Databases, Engine, Volumes
+from outlast.clouds.sql import Login, Session
+from outlast.errors import CloudError, DatabaseRefused, NotFound
+
+PASSWORD = "a-password-of-a-suite"
+OTHER_PASSWORD = "another-password-of-a-suite"
+LABELS = {"outlast-workspace": "ws123456"}
+
+
+class VolumeSuite:
+    """Subclasses say which volumes; `least_gb` is the smallest size that the cloud sells."""
+
+    least_gb = 1.0
+    grows = True
+
+    @pytest.fixture
+    def volumes(self) -> Volumes:
+        pytest.fail("a subclass says which")
+
+    def test_making_it_twice_makes_one(self, volumes: Volumes) -> None:
+        first = volumes.make("demos-1", size_gb=self.least_gb, labels=LABELS)
+        again = volumes.make("demos-1", size_gb=self.least_gb, labels=LABELS)
+        assert first.state == "ready"
+        assert (first.source, first.size_gb) == (again.source, again.size_gb)
+        assert first.source
+        assert [one.name for one in volumes.every(LABELS)] == ["demos-1"]
+        assert volumes.every({"outlast-workspace": "somebody-else"}) == []
+        volumes.delete("demos-1")
+
+    def test_it_is_gone_when_it_was_deleted_and_deleting_again_is_fine(self, volumes: Volumes) -> None:
+        volumes.make("demos-2", size_gb=self.least_gb, labels=LABELS)
+        volumes.delete("demos-2")
+        volumes.delete("demos-2")
+        with pytest.raises(NotFound):
+            volumes.find("demos-2")
+        assert volumes.every(LABELS) == []
+
+    def test_it_grows_and_what_it_costs_grows(self, volumes: Volumes) -> None:
+        before = volumes.make("demos-3", size_gb=self.least_gb, labels=LABELS)
+        if self.grows:
+            after = volumes.resize("demos-3", before.size_gb * 2)
+            assert after.size_gb == pytest.approx(before.size_gb * 2, rel=0.01)
+            assert after.usd_per_month == pytest.approx(before.usd_per_month * 2, rel=0.01)
+        volumes.delete("demos-3")
+
+    def test_unknown_ones_are_not_found(self, volumes: Volumes) -> None:
+        with pytest.raises(NotFound):
+            volumes.find("nowhere")
+        with pytest.raises(NotFound):
+            volumes.resize("nowhere", 5000.0)
+
+
+class DatabaseSuite:
+    """Subclasses say which databases, and whether a real server answers."""
+
+    answers = True
+
+    @pytest.fixture
+    def databases(self) -> Databases:
+        pytest.fail("a subclass says which")
+
+    @pytest.fixture(params=["mysql", "postgres"])
+    def engine(self, request: pytest.FixtureRequest) -> Engine:
+        found: Engine = request.param
+        if self.answers:
+            from tests.integration.volumes_databases.conftest import needs_engine
+
+            needs_engine(found)
+        return found
+
+    def login(self, database: Database, password: str = PASSWORD) -> Login:
+        return Login(
+            engine=database.engine,
+            host=database.host,
+            port=database.port,
+            user="genes",
+            password=password,
+            database="genes",
+            ca=database.ca,
+            server_name=database.server_name,
+        )
+
+    def test_a_database_from_its_birth_to_its_end(self, databases: Databases, engine: Engine) -> None:
+        name = f"genes-{engine}"
+        request = DatabaseRequest(engine=engine, database="genes", user="genes", labels=LABELS)
+        made = databases.make(name, request, password=PASSWORD)
+        try:
+            assert (made.engine, made.state) == (engine, "ready")
+            assert databases.make(name, request, password=OTHER_PASSWORD).port == made.port
+            assert [one.name for one in databases.every(LABELS)] == [name]
+            assert databases.every({"outlast-workspace": "somebody-else"}) == []
+            databases.allow(name, ["203.0.113.7"])
+            assert databases.find(name).allowed == ("203.0.113.7",)
+            databases.allow(name, [])
+            assert databases.wake(name).allowed == ()
+            backup = databases.back_up(name)
+            assert backup.id in [one.id for one in databases.backups(name)]
+            if self.answers:
+                self.use(databases, databases.find(name))
+        finally:
+            databases.delete(name)
+        databases.delete(name)
+        with pytest.raises(NotFound):
+            databases.find(name)
+
+    def use(self, databases: Databases, database: Database) -> None:
+        login = self.login(database, OTHER_PASSWORD)
+        with Session(login) as session:
+            session.ask("CREATE TABLE kept (value INTEGER)")
+            session.ask("INSERT INTO kept VALUES (1)")
+        backup = databases.back_up(database.name)
+        with Session(login) as session:
+            session.ask("DROP TABLE kept")
+        databases.restore(database.name, backup.id)
+        with Session(login) as session:
+            assert session.ask("SELECT value FROM kept")[0][0] == 1
+        with pytest.raises(DatabaseRefused, match="password"):
+            Session(msgspec.structs.replace(login, password=PASSWORD))
+
+    def test_unknown_ones_are_not_found(self, databases: Databases) -> None:
+        with pytest.raises(NotFound):
+            databases.find("nowhere")
+        with pytest.raises(CloudError):
+            databases.allow("nowhere", [])
+        with pytest.raises(NotFound):
+            databases.secret("nowhere")

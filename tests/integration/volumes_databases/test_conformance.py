@@ -1,0 +1,23 @@
+"""The local cloud's volumes and databases keep the protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.clouds.resources import Databases, Volumes
+from tests.integration.volumes_databases.conftest import Team
+from tests.integration.volumes_databases.suites import DatabaseSuite, VolumeSuite
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class TestLocalVolumes(VolumeSuite):
+    @pytest.fixture
+    def volumes(self, team: Team) -> Volumes:
+        return team.cloud.volumes
+
+
+class TestLocalDatabases(DatabaseSuite):
+    @pytest.fixture
+    def databases(self, team: Team) -> Databases:
+        return team.cloud.databases

@@ -1,0 +1,225 @@
+"""The conductor's order of effects, driven by scripted answers: no machine, no store, no clock that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from outlast.agent.attempt import Ending, Verdict, how_it_ended
+from outlast.agent.conductor import Conductor
+from outlast.agent.effects import (
+    AgentEvent,
+    AttemptAborted,
+    CommandExited,
+    CommandHung,
+    Effect,
+    ExclusiveLost,
+    NoticeReceived,
+    OutputsReport,
+    RunOver,
+    TurnReport,
+)
+from outlast.agent.instance import Notice
+from outlast.code.record import CodeRecord
+from outlast.errors import OutlastError, StoreUnreachable
+from outlast.runs.state import Checkpoint
+from outlast.spec.spec import LimitSpec, Spec
+from outlast.workspace import RunRequest
+
+NOTICE = NoticeReceived(Notice(why="preempted", grace_s=30.0))
+OLD = Checkpoint(id="0001-00001", attempt=1, at=0.0, step=1, bytes=1)
+NEW = Checkpoint(id="0001-00002", attempt=1, at=0.0, step=2, bytes=1)
+REQUEST = RunRequest(
+    run="run-1", spec=Spec(name="run", command="true", limits=LimitSpec(keep_on_failure_s=60.0)), code=CodeRecord()
+)
+USUAL: Mapping[str, object] = {
+    "read_request": REQUEST,
+    "read_turn": TurnReport(turn="mine"),
+    "prepare": "code",
+    "predecessor_deadline_passed": False,
+    "try_exclusive": True,
+    "append_started": "",
+    "start_command": "",
+    "ask_to_leave": True,
+    "declared_done": False,
+    "commit_last": "",
+    "failure_context": "",
+    "send_outputs": OutputsReport(sent=1),
+}
+
+
+class Play:
+    """Plays one attempt with the given answers, and records the effects. `events` come once the command runs."""
+
+    def __init__(self, *events: AgentEvent | None, **answers: object) -> None:
+        self.now = 100.0
+        self.events = list(events)
+        self.answers = {**USUAL, **answers}
+        self.effects: list[Effect] = []
+        self.conductor = Conductor(number=2, now=lambda: self.now, poll_s=1.0)
+        script, answer, failure = self.conductor.conduct(), None, None
+        while True:
+            try:
+                effect = script.send(answer) if failure is None else script.throw(failure)
+            except StopIteration:
+                return
+            answer, failure = None, None
+            self.effects.append(effect)
+            try:
+                answer = self._answer(effect)
+            except (OutlastError, OSError, AttemptAborted) as problem:
+                failure = problem
+
+    def _answer(self, effect: Effect) -> Any:
+        if effect.name == "next_event":
+            running = any(done.name == "start_command" for done in self.effects)
+            return self.events.pop(0) if running or self.answers.get("early") else None
+        answer = self.answers.get(effect.name)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def names(self) -> list[str]:
+        return [effect.name for effect in self.effects if effect.name not in ("next_event", "log")]
+
+    def arguments(self, name: str) -> tuple[object, ...]:
+        return next(effect.arguments for effect in self.effects if effect.name == name)
+
+    @property
+    def end(self) -> tuple[Verdict, int | None, int, float, str]:
+        verdict, exit_code, outputs, keep_s, unsaved = self.arguments("append_end")
+        return verdict, exit_code, outputs, keep_s, unsaved  # type: ignore[return-value]
+
+
+def test_an_undisturbed_attempt_performs_its_effects_in_this_order() -> None:
+    play = Play(CommandExited(0, 5.0))
+    assert play.names == [
+        *("read_request", "read_turn", "prepare", "restore", "read_turn", "restore", "read_secrets", "try_exclusive"),
+        *("append_started", "restore", "start_command", "stop_following", "declared_done", "commit_last"),
+        *("send_outputs", "flush_logs", "append_end"),
+    ]
+    assert play.end == (Verdict(finished=True), 0, 1, 0.0, "")
+
+
+def test_the_command_starts_from_the_checkpoint_that_was_committed_just_before_started() -> None:
+    play = Play(CommandExited(0, 5.0), restore=[OLD, OLD, NEW])
+    assert play.arguments("append_started") == (OLD, "code")
+    assert play.arguments("start_command") == (NEW,)
+
+
+def test_a_successor_waits_for_the_last_event_of_its_predecessor() -> None:
+    waits = [TurnReport(turn="wait")] * 3 + [TurnReport(turn="mine")]
+    play = Play(CommandExited(0, 5.0), read_turn=waits)
+    before_start = play.names[: play.names.index("append_started")]
+    assert before_start.count("predecessor_deadline_passed") == 2, "the first look at the turn only checks the boot"
+    assert before_start.count("restore") == 4, "it fetches along while it waits, and once more at its turn"
+
+
+def test_a_successor_does_not_wait_longer_than_its_predecessors_grace() -> None:
+    play = Play(CommandExited(0, 5.0), read_turn=[TurnReport(turn="wait")], predecessor_deadline_passed=[False, True])
+    assert play.names.count("predecessor_deadline_passed") == 2
+    assert "append_started" in play.names
+
+
+def test_a_notice_reaches_the_command_before_the_story() -> None:
+    play = Play(NOTICE, CommandExited(143, 5.0))
+    first = play.names.index("write_notice_file")
+    assert play.names[first : first + 4] == ["write_notice_file", "commit_quickly", "ask_to_leave", "append_noticed"]
+    assert play.arguments("commit_last")[0] == "handled"
+    assert (play.end[0].outcome, play.end[1]) == ("preempted", 143)
+
+
+def test_a_command_that_does_not_leave_within_its_grace_is_killed() -> None:
+    play = Play(NOTICE, None, CommandExited(137, 5.0), ask_to_leave=False)
+    deadlines = [effect.arguments[0] for effect in play.effects if effect.name == "next_event"][-3:]
+    assert deadlines == [None, 128.0, None], "two seconds before the power goes"
+    assert "kill_command" in play.names
+    assert play.arguments("commit_last")[0] == "cut"
+
+
+def test_a_notice_before_the_start_ends_the_attempt_at_once() -> None:
+    play = Play(NOTICE, early=True)
+    assert "append_started" not in play.names
+    assert play.names[-4:] == ["append_noticed", "stop_following", "flush_logs", "append_end"]
+    assert play.end[0].outcome == "preempted"
+
+
+def test_an_attempt_that_is_not_wanted_says_nothing() -> None:
+    play = Play(read_turn=TurnReport(turn="over", why="the run is cancelled"))
+    assert play.names == ["read_request", "read_turn", "stop_following"]
+
+
+def test_a_machine_that_was_restarted_ends_the_attempt_that_ran_on_it() -> None:
+    play = Play(read_turn=TurnReport(turn="over", restarted=True))
+    assert play.end[0].outcome == "killed"
+
+
+def test_an_attempt_that_was_fenced_before_started_runs_no_command() -> None:
+    play = Play(append_started="attempt 2 was given up")
+    assert "start_command" not in play.names
+    assert "append_end" not in play.names
+
+
+def test_a_run_that_is_over_kills_its_command_and_writes_no_end() -> None:
+    play = Play(RunOver("the run is cancelled"), None, CommandExited(137, 5.0))
+    assert play.names[-4:] == ["ask_to_leave", "kill_command", "stop_following", "flush_logs"]
+
+
+def test_outputs_that_could_not_be_copied_are_no_success() -> None:
+    play = Play(CommandExited(0, 5.0), send_outputs=OutputsReport(missing="the store is full"))
+    assert play.end[0] == Verdict(finished=False, outcome="broken", why="the store is full")
+
+
+def test_a_failed_attempt_says_what_is_wrong_with_its_machine_and_keeps_it() -> None:
+    play = Play(CommandExited(1, 5.0), failure_context="; its disk is full", commit_last="it was writing")
+    verdict, exit_code, _, keep_s, unsaved = play.end
+    assert verdict.why == "the command exited with 1; its disk is full"
+    assert (exit_code, keep_s, unsaved) == (1, 60.0, "it was writing")
+    assert play.arguments("keep_machine") == (60.0,)
+
+
+def test_a_hang_and_a_lost_lock_name_their_reason() -> None:
+    assert Play(CommandHung("no output for 60 s"), CommandExited(143, 5.0)).end[0].why == "it hung: no output for 60 s"
+    lost = Play(ExclusiveLost("`db` was taken over"), CommandExited(137, 5.0)).end[0]
+    assert lost == Verdict(finished=False, outcome="preempted", why="`db` was taken over")
+
+
+@pytest.mark.parametrize("failing", ["prepare", "restore", "read_secrets"])
+def test_a_machine_that_cannot_be_prepared_is_broken_with_the_reason(failing: str) -> None:
+    play = Play(**{failing: OSError("no space left")})
+    assert play.end[0] == Verdict(finished=False, outcome="broken", why="no space left")
+
+
+def test_a_failure_that_every_machine_would_meet_ends_the_run() -> None:
+    hopeless = Verdict(finished=False, outcome="broken", why="no such image", hopeless=True)
+    assert Play(prepare=AttemptAborted("no such image", hopeless)).end[0] == hopeless
+
+
+def test_a_story_that_cannot_be_reached_any_more_gets_no_last_event() -> None:
+    with pytest.raises(StoreUnreachable):
+        Play(CommandExited(0, 5.0), append_end=StoreUnreachable("the store is away"))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "noticed", "handles", "ending"),
+    [
+        (0, False, False, "orderly"),
+        (0, True, False, "orderly"),
+        (1, False, True, "cut"),
+        (1, True, False, "orderly"),
+        (143, True, True, "handled"),
+        (143, True, False, "cut"),
+        (143, False, True, "cut"),
+        (130, True, True, "handled"),
+        (137, True, True, "cut"),
+        (139, True, True, "cut"),
+        (200, True, False, "orderly"),
+    ],
+)
+def test_how_a_command_ended(exit_code: int, noticed: bool, handles: bool, ending: Ending) -> None:
+    assert how_it_ended(exit_code, noticed=noticed, handles_sigterm=handles) == ending

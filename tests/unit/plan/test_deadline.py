@@ -1,0 +1,207 @@
+"""Runs with a deadline and a known amount of work: where they wait, where they go, and when they move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.plan.worlds import NOW, machine, offer, placed, spec, view, world
+
+from outlast.runs import events as ev
+from outlast.runs.events import Event
+from outlast.spec.spec import Spec
+from outlast.supervisor.deadline import WAITS, done_s, gap_s, policy_view, work_left_s
+from outlast.supervisor.plan import plan
+from outlast.supervisor.world import Move, PlaceAttempt, RunView, Wait
+
+# Submitted at 890, and it is 1000 now.
+HOUR = 3600.0
+
+
+def due(deadline_s: float, *, work_s: float = HOUR, **table: Any) -> Spec:
+    return spec(limits={"deadline": deadline_s, "work": work_s}, checkpoint={"path": "c"}, **table)
+
+
+def run(*events: Event, deadline_s: float, work_s: float = HOUR) -> RunView:
+    return view(*events, spec=due(deadline_s, work_s=work_s))
+
+
+def refused(attempt: int, zone: str) -> tuple[Event, Event]:
+    key = f"local/{zone}/small/spot"
+    return placed(attempt, zone), ev.LaunchRefused(attempt=attempt, why="none", until=NOW + 60, offers=(key,), at=950.0)
+
+
+NO_SPOT = [event for number, zone in enumerate(("here-a", "here-b", "there-a"), 1) for event in refused(number, zone)]
+
+
+def test_takes_the_cheapest_spot_while_there_is_time() -> None:
+    (step,) = plan(world(run(deadline_s=3 * HOUR)))
+    assert isinstance(step, PlaceAttempt)
+    assert (step.offer.zone, step.offer.spot) == ("here-a", True)
+
+
+def test_waits_without_spot_while_there_is_time_to_spare_and_says_so_once() -> None:
+    (step,) = plan(world(run(*NO_SPOT, deadline_s=3 * HOUR)))
+    assert isinstance(step, Wait)
+    assert step.why == WAITS
+    assert plan(world(run(*NO_SPOT, ev.Waiting(why=WAITS), deadline_s=3 * HOUR))) == ()
+
+
+def test_goes_on_demand_when_waiting_would_use_up_the_reserve() -> None:
+    (step,) = plan(world(run(*NO_SPOT, deadline_s=HOUR + 300)))
+    assert isinstance(step, PlaceAttempt)
+    assert (step.offer.spot, step.offer.price_usd_per_hour) == (False, 4.0)
+
+
+def test_a_deadline_without_an_amount_of_work_decides_nothing() -> None:
+    seen = view(*NO_SPOT, spec=spec(limits={"deadline": HOUR}))
+    (step,) = plan(world(seen))
+    assert isinstance(step, Wait)
+    assert step.why != WAITS
+
+
+def on_spot(saved_at: float = 990.0) -> list[Event]:
+    return [placed(1), ev.Started(attempt=1, at=902.0), ev.Saved(attempt=1, checkpoint="c1", step=1, at=saved_at)]
+
+
+def test_stays_on_spot_while_its_loss_could_be_made_good() -> None:
+    assert plan(world(run(*on_spot(), deadline_s=HOUR + 120), machines=[machine(1)])) == ()
+
+
+def test_leaves_spot_for_on_demand_when_its_loss_could_not_be_made_good() -> None:
+    (step,) = plan(world(run(*on_spot(), deadline_s=HOUR + 15), machines=[machine(1)]))
+    assert isinstance(step, Move)
+    assert step.attempt == 1
+    assert "on demand" in step.why
+
+
+def test_work_that_was_not_saved_counts_as_lost_with_the_machine() -> None:
+    (step,) = plan(world(run(*on_spot(saved_at=905.0), deadline_s=HOUR + 120 - 80), machines=[machine(1)]))
+    assert isinstance(step, Move)
+
+
+def test_who_moves_is_followed_by_a_successor_at_once() -> None:
+    moved = ev.Noticed(attempt=1, why="moves to on demand, to be in time", grace_s=20.0, moves=True, at=NOW)
+    (step,) = plan(world(run(*on_spot(), moved, deadline_s=HOUR + 15), machines=[machine(1)]))
+    assert isinstance(step, PlaceAttempt)
+    assert (step.attempt, step.offer.spot) == (2, False)
+
+
+def on_demand(started_at: float, attempt: int = 1) -> list[Event]:
+    return [
+        placed(attempt, at=started_at - 2, spot=False),
+        ev.Started(attempt=attempt, at=started_at),
+        ev.Saved(attempt=attempt, checkpoint="c1", step=1, at=995.0),
+    ]
+
+
+def test_leaves_on_demand_for_spot_that_pays_but_not_as_soon_as_it_has_come() -> None:
+    (step,) = plan(world(run(*on_demand(895.0), deadline_s=3 * HOUR), machines=[machine(1)]))
+    assert isinstance(step, Move)
+    assert "spot in here-a" in step.why
+    assert plan(world(run(*on_demand(999.0), deadline_s=3 * HOUR), machines=[machine(1)])) == ()
+
+
+def test_does_not_leave_on_demand_for_a_place_that_had_no_machine_lately() -> None:
+    one = view(
+        *refused(1, "here-a"),
+        *on_demand(895.0, attempt=2),
+        spec=due(9 * HOUR, work_s=3 * HOUR),
+        spot_offers=(offer("here-a"),),
+    )
+    seen = world(one, machines=[machine(2)], cooldowns={"local/here-a/small/spot": NOW - 1})
+    assert plan(seen) == ()
+    later = msgspec.structs.replace(seen, now=NOW + 1.2 * HOUR)
+    assert [type(step) for step in plan(later)] == [Move]
+
+
+def test_does_not_move_when_it_is_nearly_done() -> None:
+    assert plan(world(run(*on_spot(), deadline_s=150.0, work_s=99.0), machines=[machine(1)])) == ()
+
+
+def test_starts_are_measured_and_the_worst_is_what_the_deadline_is_guarded_with() -> None:
+    lost: list[Event] = [ev.Stopped(attempt=1, outcome="preempted", at=950.0)]
+    again: list[Event] = [placed(2, at=951.0), ev.Started(attempt=2, at=991.0)]
+    seen = run(*on_spot(saved_at=940.0), *lost, *again, deadline_s=3 * HOUR)
+    told = policy_view(world(seen), seen)
+    assert told is not None
+    assert told.on_demand.start_s == 40.0
+    assert told.spots[0].start_s == pytest.approx(21.0)
+    assert told.held == "here-a"
+
+
+def test_only_saved_work_survives_a_loss() -> None:
+    lost: list[Event] = [ev.Stopped(attempt=1, outcome="preempted", at=950.0)]
+    assert done_s(run(*on_spot(saved_at=940.0), *lost, deadline_s=HOUR).state, NOW) == (38.0, 0.0)
+    assert done_s(run(*on_spot(saved_at=940.0), deadline_s=HOUR).state, NOW) == (98.0, 60.0)
+
+
+def test_a_deadline_may_be_a_moment() -> None:
+    moment = msgspec.structs.replace(due(HOUR).limits, deadline_s=0.0, deadline_at=NOW + HOUR + 200)
+    seen = view(*NO_SPOT, spec=msgspec.structs.replace(due(HOUR), limits=moment))
+    (step,) = plan(world(seen))
+    assert isinstance(step, PlaceAttempt)
+    assert not step.offer.spot
+
+
+def test_steps_of_checkpoints_tell_how_much_is_left_better_than_what_was_thought() -> None:
+    saved = [ev.Saved(attempt=1, checkpoint=f"c{step}", step=step, at=910.0 + step) for step in (10, 30, 50)]
+    state = view(placed(1), ev.Started(attempt=1, at=902.0), *saved).state
+    told = spec(limits={"deadline": HOUR, "work": 5 * HOUR, "steps": 250}, checkpoint={"path": "c"})
+    # 200 steps at one a second, and the 40 s since the last checkpoint are done.
+    assert work_left_s(told, state, NOW) == pytest.approx(160.0)
+
+
+def test_without_work_the_first_steps_are_waited_for() -> None:
+    told = spec(limits={"deadline": HOUR, "steps": 250}, checkpoint={"path": "c"})
+    assert work_left_s(told, view().state, NOW) is None
+    (step,) = plan(world(view(spec=told)))
+    assert isinstance(step, PlaceAttempt)
+    assert step.offer.spot
+
+
+def test_without_a_deadline_the_cheapest_progress_is_taken_not_the_cheapest_hour() -> None:
+    """Machines of `here-a` take long to start and die young: what is dearer by the hour is cheaper in the end."""
+    deaths: list[Event] = []
+    for number in range(1, 6):
+        at = 890.0 - 5000.0 * (6 - number)
+        deaths += [
+            placed(number, "here-a", at=at),
+            ev.Started(attempt=number, at=at + 600.0),
+            ev.Saved(attempt=number, checkpoint=f"c{number}", at=at + 700.0),
+            ev.Lost(attempt=number, why="gone", at=at + 800.0),
+        ]
+    (step, *_) = [step for step in plan(world(view(*deaths))) if isinstance(step, PlaceAttempt)]
+    assert step.offer.zone == "here-b"
+
+
+def test_does_not_go_back_to_spot_if_it_would_have_as_much_to_lose_as_before() -> None:
+    left: list[Event] = [
+        placed(1, at=200.0),
+        ev.Started(attempt=1, at=202.0),
+        ev.Noticed(attempt=1, why="moves to on demand, to be in time", grace_s=20.0, moves=True, at=700.0),
+        ev.Saved(attempt=1, checkpoint="c0", step=1, at=701.0),
+        ev.Stopped(attempt=1, outcome="preempted", at=702.0),
+    ]
+    seen = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR - 300)
+    assert gap_s(seen.state) == 498.0
+    assert not any(isinstance(step, Move) for step in plan(world(seen, machines=[machine(2)])))
+    roomy = run(*left, *on_demand(705.0, attempt=2), deadline_s=HOUR + 300)
+    assert any(isinstance(step, Move) for step in plan(world(roomy, machines=[machine(2)])))
+
+
+def test_what_it_costs_to_carry_the_data_to_another_cloud_is_told_to_the_policy() -> None:
+    saved = (
+        placed(1),
+        ev.Started(attempt=1, at=905.0),
+        ev.Saved(attempt=1, checkpoint="c1", bytes=50_000_000_000, at=940.0),
+    )
+    at_amazon = msgspec.structs.replace(offer("us-east-1a"), cloud="aws")
+    seen = msgspec.structs.replace(
+        run(*saved, ev.Lost(attempt=1, why="gone", at=950.0), deadline_s=9 * HOUR), spot_offers=(at_amazon,)
+    )
+    for url, usd in [("gs://bucket/ws", 6.0), ("s3://bucket/ws", 0.0), ("/a/folder", 0.0)]:
+        told = policy_view(world(seen, workspace_url=url), seen)
+        assert told is not None
+        assert told.spots[0].move_usd == pytest.approx(usd)

@@ -1,0 +1,105 @@
+"""Single decisions, each by the reason that it has; and the sentence that tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from outlast.policy import OnDemand, PolicyView, Spot, decide, explain
+
+HOUR = 3600.0
+UP = Spot(name="here", price=1.0, up=True, age_s=HOUR, start_s=60.0, ups=1, up_s=HOUR, seen_s=HOUR)
+DOWN = replace(UP, up=False)
+JOB = PolicyView(
+    work_left_s=10 * HOUR,
+    time_left_s=14 * HOUR,
+    on_demand=OnDemand(price=3.0, start_s=60.0),
+    spots=(UP,),
+)
+
+
+def chosen(view: PolicyView) -> str:
+    choice = decide(view)
+    told = explain(view)
+    assert told.choice == choice
+    assert sum(option.chosen for option in told.options) == 1
+    assert told.sentence
+    return choice.place or choice.kind
+
+
+def test_takes_spot_where_it_is() -> None:
+    assert chosen(JOB) == "here"
+
+
+def test_waits_while_there_is_time_to_spare() -> None:
+    assert chosen(replace(JOB, spots=(DOWN,))) == "wait"
+
+
+def test_goes_on_demand_before_the_reserve_is_touched() -> None:
+    assert chosen(replace(JOB, spots=(DOWN,), time_left_s=10.5 * HOUR)) == "on demand"
+
+
+def test_goes_on_demand_when_a_spot_machine_that_is_lost_could_not_be_made_good() -> None:
+    assert chosen(replace(JOB, time_left_s=10 * HOUR + 100.0)) == "on demand"
+
+
+def test_stays_on_spot_with_no_more_slack_than_a_start_on_demand_needs() -> None:
+    assert chosen(replace(JOB, held="here", time_left_s=10 * HOUR + 60.0)) == "here"
+
+
+def test_leaves_on_demand_for_a_spot_that_will_pay_for_the_move_and_for_no_other() -> None:
+    old = replace(JOB, held="on demand")
+    assert chosen(old) == "here"
+    blip = replace(UP, age_s=0.0, ups=500, start_s=600.0)
+    assert chosen(replace(old, spots=(blip,))) == "on demand"
+
+
+def test_of_two_spots_takes_the_one_that_has_lived_longer() -> None:
+    young = replace(UP, name="young", age_s=0.0)
+    assert chosen(replace(JOB, spots=(young, UP))) == "here"
+
+
+def test_data_that_must_be_carried_there_can_make_the_cheaper_place_the_dearer_one() -> None:
+    far = replace(UP, name="far", price=0.9, move_usd=50.0)
+    assert chosen(replace(JOB, spots=(far, UP))) == "here"
+    assert chosen(replace(JOB, spots=(replace(far, move_usd=0.0), UP))) == "far"
+
+
+def test_does_not_flap_between_places_whose_prices_differ_little() -> None:
+    rival = replace(UP, name="rival", price=0.95, age_s=100 * HOUR)
+    assert chosen(replace(JOB, spots=(UP, rival), held="here")) == "here"
+    bargain = replace(rival, price=0.1)
+    assert chosen(replace(JOB, spots=(UP, bargain), held="here")) == "rival"
+
+
+def test_unsaved_work_counts_as_lost_with_the_machine() -> None:
+    tight = replace(JOB, time_left_s=11 * HOUR)
+    assert chosen(tight) == "here"
+    assert chosen(replace(tight, unsaved_s=1.5 * HOUR)) == "on demand"
+
+
+def test_spot_that_is_dearer_than_on_demand_is_not_waited_for() -> None:
+    assert chosen(replace(JOB, spots=(replace(DOWN, price=3.5),))) == "on demand"
+
+
+def test_without_a_deadline_it_waits_for_the_cheapest_progress() -> None:
+    free = replace(JOB, time_left_s=None)
+    assert chosen(replace(free, spots=(DOWN,))) == "wait"
+    assert chosen(free) == "here"
+
+
+def test_without_a_deadline_machines_that_die_before_they_work_are_no_bargain() -> None:
+    hopeless = replace(UP, up=False, ups=1000, up_s=1000 * 30.0, start_s=600.0)
+    assert chosen(replace(JOB, time_left_s=None, spots=(hopeless,))) == "on demand"
+
+
+@pytest.mark.parametrize("left", [-5.0, 0.0, 10.0])
+def test_a_deadline_that_cannot_be_met_is_missed_by_as_little_as_can_be(left: float) -> None:
+    late = replace(JOB, time_left_s=left)
+    assert chosen(late) == "on demand"
+    assert "cannot be met" in explain(late).sentence
+
+
+def test_work_that_is_done_needs_no_machine() -> None:
+    assert chosen(replace(JOB, work_left_s=0.0)) == "wait"

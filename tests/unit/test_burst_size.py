@@ -1,0 +1,34 @@
+"""The largest sensible machine for the money."""
+
+from __future__ import annotations
+
+from outlast.cli.burst import largest_offer
+from outlast.clouds.cloud import Offer
+
+
+def offer(type: str, cpus: float, usd: float, gpus: int = 0) -> Offer:
+    return Offer(
+        cloud="c", region="r", zone="z", type=type, cpus=cpus, memory_gb=1, spot=True, price_usd_per_hour=usd, gpus=gpus
+    )
+
+
+SMALL, BIG, MEMORY, GPU = offer("s", 4, 0.1), offer("b", 64, 1.7), offer("m", 96, 9.0), offer("g", 96, 2.4, gpus=8)
+
+
+def test_the_most_cores_win_unless_a_core_is_much_dearer() -> None:
+    assert largest_offer([SMALL, BIG, MEMORY], usd_per_hour_max=20) == BIG
+
+
+def test_what_costs_too_much_an_hour_is_not_taken() -> None:
+    assert largest_offer([SMALL, BIG], usd_per_hour_max=1) == SMALL
+    assert largest_offer([SMALL, BIG], usd_per_hour_max=0.01) is None
+
+
+def test_gpus_only_for_who_asks_for_them() -> None:
+    assert largest_offer([BIG, GPU], usd_per_hour_max=5) == BIG
+    assert largest_offer([BIG, GPU], usd_per_hour_max=5, gpu=True) == GPU
+
+
+def test_of_equals_the_cheapest() -> None:
+    cheaper = offer("c", 64, 1.6)
+    assert largest_offer([BIG, cheaper], usd_per_hour_max=5) == cheaper
