@@ -61,7 +61,7 @@ class Journey:
         folder = f"{self.home.cloud.root}/machines/{machine}"
         with open(f"{folder}/machine.json", encoding="utf-8") as file:
             stamps["launch called"] = json.load(file)["created_at"]
-        stamps["keeper runs"] = _booted(f"{folder}/serial.log")
+        stamps["shim runs"] = _booted(f"{folder}/serial.log")
         # Where machines have a root of their own, and where they have not.
         stamps["init runs"] = _written(f"{folder}/disk/*/local/sbin/shutdown", f"{folder}/bin/shutdown")
         stamps["agent has the code"] = _written(f"{folder}/disk/top/root/**/work", f"{folder}/disk/home/work")
@@ -76,7 +76,7 @@ class Journey:
 
 
 def _booted(serial: str) -> float:
-    """When the keeper wrote its first word: files that it made before may be made again."""
+    """When the shim wrote its first word: files that it made before may be made again."""
     with open(serial, encoding="utf-8", errors="replace") as file:
         line = next(line for line in file if " outlast: boot " in line)
     return datetime.datetime.fromisoformat(line.split()[0]).timestamp()

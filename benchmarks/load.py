@@ -70,7 +70,7 @@ class World:
             ]  # fmt: skip
             for index, event in enumerate(story, 1):
                 self.store.put(event_key(run, index), ev.encode(event))
-            self.store.put(f"pulse/{run}", msgspec.json.encode(Heartbeat(attempt=1)))
+            self.store.put(f"heartbeats/{run}", msgspec.json.encode(Heartbeat(attempt=1)))
             self.cloud.create(offer, machine, Boot(), labels(self.workspace, run, 1))
 
 
@@ -88,7 +88,7 @@ def measure(count: int) -> dict[str, float]:
         tracemalloc.stop()
         _round(world, observer, "quiet", found)
         for number in range(0, count, 100):
-            world.store.put(f"bell/run-{number + 1}/x", b"")
+            world.store.put(f"wakeups/run-{number + 1}/x", b"")
         _round(world, observer, "busy", found)
 
     world.hub.spawn(world.actor, life)

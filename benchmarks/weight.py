@@ -102,7 +102,7 @@ def memory(times: int) -> Table:
         pids = {
             "supervisor": supervisor.pid,
             "agent": process_of(where, "outlast.agent"),
-            "keeper of a local machine": process_of(where, "outlast.clouds.local.shim"),
+            "shim of a local machine": process_of(where, "outlast.clouds.local.shim"),
         }
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in pids}
         for _ in range(times):
@@ -140,7 +140,7 @@ def quiet(runs: int, for_s: float) -> Table:
         shares = {
             "supervisor": _share(supervisor.pid),
             "one agent": _share(process_of(where, "outlast.agent")),
-            "one keeper": _share(process_of(where, "outlast.clouds.local.shim")),
+            "one shim": _share(process_of(where, "outlast.clouds.local.shim")),
         }
         time.sleep(for_s)
         rows = [once(f"{name}, share of a core", share(), "%") for name, share in shares.items()]

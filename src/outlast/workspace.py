@@ -231,32 +231,32 @@ class Workspace:
             raise NoSuchRun(f"there is no run in {self.url} yet", hint="start one with `outlast run`")
         return max(heads, key=lambda e: (e.modified_at, natural(e.key))).key.split("/")[1]
 
-    # Pulses and bells
+    # Heartbeats and wakeups
 
-    def write_heartbeat(self, run: str, pulse: Heartbeat, *, durable: bool = False) -> Entry:
-        """Overwrite the pulse of a run; the answer carries the store's time. The first one must be durable: a power cut
+    def write_heartbeat(self, run: str, heartbeat: Heartbeat, *, durable: bool = False) -> Entry:
+        """Overwrite the heartbeat of a run; the answer carries the store's time. The first one must be durable: a power cut
         that took it would take the run off the list of live runs."""
-        return self.bucket.put(f"pulse/{run}", msgspec.json.encode(pulse), durable=durable)
+        return self.bucket.put(f"heartbeats/{run}", msgspec.json.encode(heartbeat), durable=durable)
 
     def heartbeat(self, run: str) -> Heartbeat | None:
         try:
-            return decoded(self.bucket.get(f"pulse/{run}"), Heartbeat, f"pulse/{run}")
+            return decoded(self.bucket.get(f"heartbeats/{run}"), Heartbeat, f"heartbeats/{run}")
         except (Missing, Damaged):
             return None  # a hint that cannot be read is no hint
 
     def heartbeats(self) -> dict[str, Entry]:
         """One listing: when each live run was last heard of, by the store's clock."""
-        return {entry.key.removeprefix("pulse/"): entry for entry in self.bucket.list("pulse/")}
+        return {entry.key.removeprefix("heartbeats/"): entry for entry in self.bucket.list("heartbeats/")}
 
     def wake(self, run: str, *, durable: bool = False) -> None:
         """Ask whoever supervises to look at this run now. Each ring is an object of its own: none can be lost to the
         removal of an earlier one. A run that no supervisor has seen needs a durable one: nothing else leads to it."""
-        self.bucket.put(f"bell/{run}/{self.ids()}", b"", durable=durable)
+        self.bucket.put(f"wakeups/{run}/{self.ids()}", b"", durable=durable)
 
     def wakeups(self) -> dict[str, list[Entry]]:
         """One listing: the rings that nobody has answered yet, by run."""
         rung: dict[str, list[Entry]] = {}
-        for entry in self.bucket.list("bell/"):
+        for entry in self.bucket.list("wakeups/"):
             rung.setdefault(entry.key.split("/")[1], []).append(entry)
         return rung
 

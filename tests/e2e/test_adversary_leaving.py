@@ -103,10 +103,10 @@ def test_damaged_hints_stop_no_command(home: Home) -> None:
     lease = home.workspace.bucket.children("leases/supervisor/")
     for name in lease:
         home.workspace.bucket.put(f"leases/supervisor/{name}", b"{")
-    home.workspace.bucket.put(f"bell/{home.only_run()}/odd", b"{")
+    home.workspace.bucket.put(f"wakeups/{home.only_run()}/odd", b"{")
     assert Lease(home.workspace.bucket, "supervisor", who="", ttl_s=6.0).holder() is None
     for argv in (["ps"], ["show", "last"], ["plan"], ["reap"]):
-        home.workspace.bucket.put(f"pulse/{home.only_run()}", b"\xff{")
+        home.workspace.bucket.put(f"heartbeats/{home.only_run()}", b"\xff{")
         answer = home.outlast(*argv)
         assert answer.returncode == 0, answer.stderr
     assert home.outlast("cancel", "last").returncode == 0

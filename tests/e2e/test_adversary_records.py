@@ -21,7 +21,7 @@ def forge(home: Home, run: str, *, inside: str = "", **spec: object) -> None:
     for key, value in (
         (f"runs/{run}/spec.json", request),
         (STORY.format(run), {"event": "submitted"}),
-        (f"pulse/{run}", {}),
+        (f"heartbeats/{run}", {}),
     ):
         path = workspace(home) / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def test_made_up_runs_launch_nothing_and_keep_no_other_from_its_machine(home: Ho
         forge(home, run)
     forge(home, "other-1", inside="../../x")
     forge(home, "cloud-1", machine={"cloud": "no-such"})
-    for folder, name in (("pulse", b"/\xff\xfe"), ("bell", b"/lonely")):
+    for folder, name in (("heartbeats", b"/\xff\xfe"), ("wakeups", b"/lonely")):
         os.makedirs(workspace(home) / folder, exist_ok=True)
         with open(os.fsencode(workspace(home) / folder) + name, "w") as file:
             file.write("{}")

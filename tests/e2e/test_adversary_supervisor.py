@@ -58,12 +58,12 @@ def test_a_machine_that_another_supervisor_launched_is_never_taken_for_an_orphan
     assert [m.labels["outlast-attempt"] for m in home.machines()] == ["2"]
 
 
-def test_reap_leaves_the_machine_of_a_run_alone_whose_pulse_is_missing(home: Home) -> None:
+def test_reap_leaves_the_machine_of_a_run_alone_whose_heartbeat_is_missing(home: Home) -> None:
     home.write("wait.py", "import time\ntime.sleep(600)\n")
     run = home.run("python3", "wait.py")
     supervisor = supervisor_of(home)
     home.until(lambda: supervisor.round() == () and home.state(run).current, "start")
-    home.workspace.bucket.delete(f"pulse/{run}")
+    home.workspace.bucket.delete(f"heartbeats/{run}")
     answer = home.outlast("reap")
     assert answer.returncode == 0, answer.stderr
     assert len(home.machines()) == 1
@@ -86,13 +86,13 @@ def test_a_run_that_waited_long_for_capacity_gives_its_machine_the_time_to_boot(
     assert not [step for step in supervisor.round() if isinstance(step, MarkLost)]
 
 
-def test_a_live_run_whose_pulse_was_lost_gets_a_new_one(home: Home) -> None:
+def test_a_live_run_whose_heartbeat_was_lost_gets_a_new_one(home: Home) -> None:
     run = home.run("true")
     for zone in ZONES:
         home.cloud.set_zone(zone, capacity=0)
     supervisor = supervisor_of(home)
     home.until(lambda: supervisor.round() == () and home.state(run).held, "hold")
-    home.workspace.bucket.delete(f"pulse/{run}")
+    home.workspace.bucket.delete(f"heartbeats/{run}")
     supervisor.round()
     assert run in home.workspace.heartbeats()
 

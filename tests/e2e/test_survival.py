@@ -25,7 +25,7 @@ def start_counter(home: Home, *options: str, total: int = TOTAL, pause: float = 
 
 def assert_nothing_left(home: Home) -> None:
     assert home.machines() == []
-    assert not list(home.workspace.bucket.list("pulse/"))
+    assert not list(home.workspace.bucket.list("heartbeats/"))
     home.until(lambda: not processes_mentioning(str(home.root / "cloud")), "end of every process")
 
 
@@ -126,9 +126,9 @@ def test_survives_kill_9_of_run_and_a_preemption_that_nobody_saw(home: Home) -> 
 def pids_of(home: Home, module: str) -> list[int]:
     """The processes of this home's cloud that run a module of ours (not the shells that mention it)."""
     found = []
-    keepers = processes_mentioning(str(home.root / "cloud"))
-    # A machine with a root of its own mentions nothing of its host; it descends from a keeper that does.
-    for pid in {*keepers, *descendants(keepers)}:
+    shims = processes_mentioning(str(home.root / "cloud"))
+    # A machine with a root of its own mentions nothing of its host; it descends from a shim that does.
+    for pid in {*shims, *descendants(shims)}:
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if module.encode() in argv:
             found.append(pid)
@@ -149,12 +149,12 @@ def test_survives_kill_9_of_the_agent(home: Home) -> None:
     assert_nothing_left(home)
 
 
-def test_survives_kill_9_of_the_machines_keeper(home: Home) -> None:
+def test_survives_kill_9_of_the_shim(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
-    keepers = pids_of(home, "outlast.clouds.local.shim")
-    assert keepers
-    for pid in keepers:
+    shims = pids_of(home, "outlast.clouds.local.shim")
+    assert shims
+    for pid in shims:
         kill_9(pid)
     output, _ = process.communicate(timeout=90)
     assert process.returncode == 0, output

@@ -212,7 +212,7 @@ class NeverForgets(Applier):
         pass
 
 
-class NoBell(Workspace):
+class NoWakeup(Workspace):
     """A submit that nobody hears of."""
 
     def wake(self, run: str, *, durable: bool = False) -> None:
@@ -263,7 +263,7 @@ class NeverCollects(Applier):
     def _forget(self, step: Finalize, watched: Watched) -> None:
         EndedRuns(self.workspace).add(record_of(step.run, watched.story.state, url=self.workspace.url))
         self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
-        self.workspace.bucket.delete(f"pulse/{step.run}")
+        self.workspace.bucket.delete(f"heartbeats/{step.run}")
 
 
 def with_parts(**parts: type) -> type[Simulation]:
@@ -314,7 +314,7 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
         with_parts(applier_type=NeverForgets),
         {"nothing_is_remembered_of_the_dead", "a_world_at_rest_plans_nothing"},
     ),
-    "a submit does not ring": (with_parts(workspace_type=NoBell), {"every_run_ended"}),
+    "a submit does not ring": (with_parts(workspace_type=NoWakeup), {"every_run_ended"}),
     "a run that cannot move says nothing": (with_parts(supervisor_type=WaitsInSilence), {"whoever_waits_says_why"}),
     "what still runs is not counted as spent": (
         with_parts(supervisor_type=CountsBillsAlone),
@@ -331,7 +331,7 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
             *("no_living_machine_is_deleted", "a_living_attempt_is_not_released", "no_machine_is_wasted"),
         },
     ),
-    "an ended run is indexed after its pulse is gone": (
+    "an ended run is indexed after its heartbeat is gone": (
         with_parts(applier_type=IndexesLast),
         {"ended_runs_are_listed", "nothing_is_remembered_of_the_dead"},
     ),

@@ -59,8 +59,8 @@ class TrustingAgent(SimAgent):
 
 
 class IndexesLast(Applier):
-    """Removes the pulse of a run that is over, and stores its record afterwards."""
+    """Removes the heartbeat of a run that is over, and stores its record afterwards."""
 
     def _forget(self, step: Finalize, watched: Watched) -> None:
-        self.workspace.bucket.delete(f"pulse/{step.run}")
+        self.workspace.bucket.delete(f"heartbeats/{step.run}")
         super()._forget(step, watched)

@@ -75,7 +75,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 def readers(body: bytes) -> dict[str, Callable[[], object]]:
     bucket = open_bucket("memory://")
-    for key in (event_key("r", 1), "pulse/r", "runs/r/spec.json", "workspace.json"):
+    for key in (event_key("r", 1), "heartbeats/r", "runs/r/spec.json", "workspace.json"):
         bucket.put(key, body)
     # With a checksum that holds: the decoder must stand what a writer with bad intent seals.
     bucket.put(manifest_key("r", "c"), sealed(body))
@@ -84,7 +84,7 @@ def readers(body: bytes) -> dict[str, Callable[[], object]]:
     workspace = Workspace(bucket)
     return {
         "story": Story(bucket, "r").refresh,
-        "pulse": lambda: workspace.heartbeat("r"),
+        "heartbeat": lambda: workspace.heartbeat("r"),
         "manifest": lambda: read_manifest(bucket, "r", "c"),
         "request": lambda: workspace.request("r"),
         "identity": lambda: workspace.id,

@@ -207,7 +207,7 @@ class AttemptWriter:
         try:
             self.workspace.wake(self.run)
         except WorkspaceError:
-            pass  # what was said is in the story; a supervisor that hears no pulse looks there by itself
+            pass  # what was said is in the story; a supervisor that hears no heartbeat looks there by itself
 
     def _say(self, event: Event) -> bool:
         event = msgspec.structs.replace(event, at=self.clock(), by=f"attempt {self.number}")

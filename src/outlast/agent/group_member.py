@@ -198,7 +198,7 @@ class GroupMember:
                     looked_at = now_s()
                     self._write_peers(self._peers())
             except OutlastError:
-                pass  # the pulse says it if the workspace stays away
+                pass  # the heartbeat says it if the workspace stays away
             if watch.pause(min(1.0, self.beat_s)):
                 return
 

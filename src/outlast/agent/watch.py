@@ -48,7 +48,7 @@ class AgentWatch:
         return self._stop.wait(seconds)
 
     def _beat(self) -> None:
-        """The pulse, and with it the question whether this attempt is still wanted: the dead man's switch."""
+        """The heartbeat, and with it the question whether this attempt is still wanted: the dead man's switch."""
         heard_at, limited = time.monotonic(), False
         while True:
             try:
@@ -56,8 +56,8 @@ class AgentWatch:
                 if not limited and not why and (limit := self.attempt.limit()) is not None:
                     limited = True
                     self.events.put(NoticeReceived(limit))
-                if not why:  # a pulse would bring a run that is over back among the live ones
-                    self.attempt.workspace.write_heartbeat(self.attempt.run, self._pulse())
+                if not why:  # a heartbeat would bring a run that is over back among the live ones
+                    self.attempt.workspace.write_heartbeat(self.attempt.run, self._heartbeat())
                 heard_at = time.monotonic()
             except OutlastError as problem:
                 why = ""
@@ -69,7 +69,7 @@ class AgentWatch:
             if self._stop.wait(self.beat_s):
                 return
 
-    def _pulse(self) -> Heartbeat:
+    def _heartbeat(self) -> Heartbeat:
         return Heartbeat(
             attempt=self.attempt.number,
             phase=self.phase(),

@@ -135,7 +135,7 @@ class Follower:
         while (left := _left(self.story.refresh())) and time.monotonic() < deadline:
             time.sleep(0.05)
         state = self.story.state
-        # Its secrets and its pulse go last; whoever looks right after us should find neither.
+        # Its secrets and its heartbeat go last; whoever looks right after us should find neither.
         while state.closed and self.workspace.heartbeat(self.run) and time.monotonic() < deadline:
             time.sleep(0.02)
         if left:

@@ -129,10 +129,10 @@ def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
         state = workspace.story(run).refresh()
         if not state.exists:
             return None
-        pulse = workspace.heartbeat(run) if state.alive else None
+        heartbeat = workspace.heartbeat(run) if state.alive else None
     except WorkspaceError as problem:
         return _unread(run, problem)
-    return run_row(run, state, pulse, url=workspace.url, now=time.time())
+    return run_row(run, state, heartbeat, url=workspace.url, now=time.time())
 
 
 def _cells(told: dict[str, object]) -> list[str]:

@@ -36,8 +36,8 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     # The newest pieces: a story is told at once, however much was logged.
     curves = stitched(workspace.bucket, run, story.state, newest=_PIECES)
     newest = {name: points[-1] for name, points in curves.series.items()}
-    pulse = workspace.heartbeat(run) if story.state.alive else None
-    unsaved = pulse.unsaved if pulse else ""
+    heartbeat = workspace.heartbeat(run) if story.state.alive else None
+    unsaved = heartbeat.unsaved if heartbeat else ""
     if as_json:
         click.echo(_as_json(request, story, newest, unsaved))
         return 0

@@ -150,7 +150,7 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     )
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds(workspace))
-        supervisor.observer.read_only = True  # the bells are for somebody who does more than reap
+        supervisor.observer.read_only = True  # the wakeups are for somebody who does more than reap
         supervisor.observer.observe(time.time())
         code = _carry_out(supervisor, doomed) or code
     if left and not dry_run:

@@ -21,10 +21,10 @@ def unread(problem: OutlastError) -> str:
     return DAMAGED if isinstance(problem, Damaged | NoSuchRun) else UNREADABLE
 
 
-def run_row(run: str, state: RunState, pulse: Heartbeat | None, *, url: str, now: float) -> dict[str, object]:
+def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str, now: float) -> dict[str, object]:
     """One run as data; the same for people, for `--json` and for the page."""
     last = state.last
-    step = newest_step(state, pulse)
+    step = newest_step(state, heartbeat)
     return {
         "run": run,
         "user": state.who,
@@ -45,9 +45,9 @@ def run_row(run: str, state: RunState, pulse: Heartbeat | None, *, url: str, now
         "why": why(state),
         "warnings": list(state.near.values()),
         "limit": state.limit.name if state.limit else "",
-        "note": pulse.note if pulse and pulse.phase in ("fetching", "waiting") else "",
-        "holds": pulse.holds if pulse else "",
-        "unsaved": pulse.unsaved if pulse else "",
+        "note": heartbeat.note if heartbeat and heartbeat.phase in ("fetching", "waiting") else "",
+        "holds": heartbeat.holds if heartbeat else "",
+        "unsaved": heartbeat.unsaved if heartbeat else "",
     }
 
 
@@ -72,9 +72,9 @@ def why(state: RunState) -> str:
     return state.held or "; ".join(state.near.values())
 
 
-def newest_step(state: RunState, pulse: Heartbeat | None) -> int | None:
-    if pulse is not None and pulse.step is not None:
-        return pulse.step
+def newest_step(state: RunState, heartbeat: Heartbeat | None) -> int | None:
+    if heartbeat is not None and heartbeat.step is not None:
+        return heartbeat.step
     return state.checkpoints[-1].step if state.checkpoints else None
 
 

@@ -1,11 +1,11 @@
 """The index of ended runs: a small record for each, newest first, packed into pages of a hundred.
 
-    ended/loose/ENDED-SUBMITTED-RUN.json    one record; written before the run's pulse is removed
+    ended/loose/ENDED-SUBMITTED-RUN.json    one record; written before the run's heartbeat is removed
     ended/pages/ENDED-SUBMITTED-….json      a hundred records; the loose ones are deleted after it is stored
     ended/complete                          every run that ended before it was written has a record
 
 `ENDED` is the time of the end, counted backwards, so that a listing begins with the newest. A record may be in several
-places after a crash; readers drop the copies. A run is listed by its pulse or bell until its record is stored.
+places after a crash; readers drop the copies. A run is listed by its heartbeat or wakeup until its record is stored.
 Without `ended/complete`, readers look through all runs: the index is then at most a part of them.
 """
 

@@ -1,6 +1,6 @@
 """Groups: runs that were asked for together. Who belongs to one, where they are, and whether they are ready.
 
-A group decides nothing: each of its runs has a story of its own. What a member says of itself is a hint, like a pulse.
+A group decides nothing: each of its runs has a story of its own. What a member says of itself is a hint, like a heartbeat.
 """
 
 from __future__ import annotations

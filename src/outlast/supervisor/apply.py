@@ -146,13 +146,13 @@ class Applier:
             case Wait():
                 return ev.Waiting(why=step.why, until=step.until, at=self.clock())
             case Move():
-                # The agent reads it with its next pulse, and treats it as a notice.
+                # The agent reads it with its next heartbeat, and treats it as a notice.
                 notice = ev.Noticed(attempt=step.attempt, why=step.why, grace_s=step.grace_s, moves=True)
                 return msgspec.structs.replace(notice, at=self.clock())
             case Warn():
                 return ev.LimitNear(limit=step.limit, why=step.why, at=self.clock())
             case StopAtLimit():
-                # The agent reads it with its next pulse, and treats it as a notice.
+                # The agent reads it with its next heartbeat, and treats it as a notice.
                 return ev.LimitReached(
                     limit=step.limit, why=step.why, hint=step.hint, grace_s=step.grace_s, at=self.clock()
                 )
@@ -227,17 +227,17 @@ class Applier:
         return max(0.0, over - started)
 
     def _forget(self, step: Finalize, watched: Watched) -> None:
-        # While the pulse is there, a collection that was cut short is taken up again.
+        # While the heartbeat is there, a collection that was cut short is taken up again.
         state = watched.story.state
         collect(self.workspace.bucket, step.run, state)
-        # The record before the pulse goes: a run is found by one or the other.
+        # The record before the heartbeat goes: a run is found by one or the other.
         record = record_of(step.run, state, url=self.workspace.url, steps=watched.spec.limits.steps)
         EndedRuns(self.workspace, each=self.workspace.each).add(record)
         for name in watched.spec.machine.clouds:
             # One that this outlast does not know was given none by it.
             if (cloud := self.clouds.get(name)) is not None:
                 drop_secrets(self.workspace, cloud, step.run)
-        self.workspace.bucket.delete(f"pulse/{step.run}")
+        self.workspace.bucket.delete(f"heartbeats/{step.run}")
 
     # Records, on the thread of the rounds
 

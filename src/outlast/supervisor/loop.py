@@ -202,7 +202,7 @@ class Supervisor:
                 act()
 
     def _rest(self, stop: threading.Event, wait_s: float) -> None:
-        """Wait until the next round is due, a slow effect has succeeded, or a bell rings: where looking for bells costs
+        """Wait until the next round is due, a slow effect has succeeded, or a wakeup rings: where looking for wakeups costs
         one small listing, a notice need not wait for the round."""
         until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else _LOOK_S
         hanging = self._bells()
@@ -212,7 +212,7 @@ class Supervisor:
 
     def _bells(self) -> Sequence[str]:
         try:
-            return self.workspace.bucket.children("bell/") if self._local else ()
+            return self.workspace.bucket.children("wakeups/") if self._local else ()
         except OutlastError:
             return ()  # the round will say it
 

@@ -1,7 +1,7 @@
 """All the reading: workspace and clouds into a World. Decides nothing; what cannot be read is said to be unknown.
 
-One listing of pulses, one of bells and one of each cloud a round, however many runs there are; a story is read again
-only when somebody rang, when its pulse fell silent, or when this supervisor wrote to it.
+One listing of heartbeats, one of wakeups and one of each cloud a round, however many runs there are; a story is read again
+only when somebody rang, when its heartbeat fell silent, or when this supervisor wrote to it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from outlast.supervisor.group_reader import GroupReader
 from outlast.supervisor.world import RunView, World
 from outlast.workspace import Heartbeat, Workspace
 
-# A bell for a run that has no story yet is from a submit that is still writing, or that died; it is kept this long.
-_STRAY_BELL_S = 600.0
+# A wakeup for a run that has no story yet is from a submit that is still writing, or that died; it is kept this long.
+_STRAY_WAKEUP_S = 600.0
 _WORRY_S = 3.0
 
 Minds = Callable[[str], bool]
@@ -52,7 +52,7 @@ class Watched(msgspec.Struct, kw_only=True):
     spec: Spec
     # Where its submitter finds programs.
     path: str = ""
-    pulse_at: float = 0.0
+    heartbeat_at: float = 0.0
     since: float = 0.0
     read_at: float = 0.0
     # How many attempts there are, and whether the last one has started.
@@ -76,7 +76,7 @@ class Observer:
         self.workspace = workspace
         self.machine_records = MachineRecords(workspace)
         self.roster = GroupReader(workspace)
-        # Only look: leave bells hanging and pulses as they are, for `plan` and `ps`.
+        # Only look: leave wakeups hanging and heartbeats as they are, for `plan` and `ps`.
         self.read_only = read_only
         self.clouds = clouds
         self.station = station
@@ -87,7 +87,7 @@ class Observer:
         self.others: set[str] = set()
         self.monotonic = monotonic
         self.each = each
-        # When the pulses were last listed. Silence is what lies between two looks, not what a slow round adds to it.
+        # When the heartbeats were last listed. Silence is what lies between two looks, not what a slow round adds to it.
         self.looked_at = monotonic()
         self.watched: dict[str, Watched] = {}
         self.damaged: dict[str, str] = {}
@@ -95,9 +95,9 @@ class Observer:
 
     def observe(self, now: float) -> World:
         self.looked_at = self.monotonic()
-        pulses = self.workspace.heartbeats()
-        bells = self.workspace.wakeups()
-        self._listen(pulses, bells)
+        heartbeats = self.workspace.heartbeats()
+        wakeups = self.workspace.wakeups()
+        self._listen(heartbeats, wakeups)
         unreachable: dict[str, str] = {}
         machines: dict[str, Machine] = {}
         for name, cloud in self.clouds.items():
@@ -145,42 +145,42 @@ class Observer:
         self.watched.pop(run, None)
         self.purse.forgot()
 
-    def _listen(self, pulses: Mapping[str, Entry], bells: Mapping[str, list[Entry]]) -> None:
+    def _listen(self, heartbeats: Mapping[str, Entry], wakeups: Mapping[str, list[Entry]]) -> None:
         """Refresh the stories of the runs that are new, that rang, or that fell silent."""
-        for run in [run for run in self.watched if run not in pulses and run not in bells]:
+        for run in [run for run in self.watched if run not in heartbeats and run not in wakeups]:
             if self._read(run) and self.watched[run].story.state.closed:
                 self.forget(run)  # another supervisor saw it to its end
-        self.others &= pulses.keys() | bells.keys()
-        everyone = [run for run in {**dict.fromkeys(self.watched), **pulses, **bells} if run not in self.others]
+        self.others &= heartbeats.keys() | wakeups.keys()
+        everyone = [run for run in {**dict.fromkeys(self.watched), **heartbeats, **wakeups} if run not in self.others]
         self.each(self._meet, [run for run in everyone if run not in self.watched])
         for run in everyone:
             if (watched := self.watched.get(run)) is not None:
-                self._feel(watched, pulses[run].modified_at if run in pulses else 0.0)
-        due = [run for run in everyone if run in self.watched and (run in bells or self._worried(self.watched[run]))]
+                self._feel(watched, heartbeats[run].modified_at if run in heartbeats else 0.0)
+        due = [run for run in everyone if run in self.watched and (run in wakeups or self._worried(self.watched[run]))]
         unread = {run for run, read in zip(due, self.each(self._read, due), strict=True) if not read}
         for run in everyone:
             watched = self.watched.get(run)
             if watched is None:
-                # The bell of one that cannot be read stays, for a supervisor that can.
+                # The wakeup of one that cannot be read stays, for a supervisor that can.
                 if run not in self.others and run not in unread:
-                    self._forget_stray(run, bells.get(run, []))
+                    self._forget_stray(run, wakeups.get(run, []))
             elif not self.read_only:
-                self._answer(run, watched, pulses, bells.get(run, []))
+                self._answer(run, watched, heartbeats, wakeups.get(run, []))
 
-    def _feel(self, watched: Watched, pulse_at: float) -> None:
-        """Since when the pulse stands still. The silence of a new attempt begins with it, and that of its command with
-        `Started`: the pulses may have been listed just before the agent's first one."""
+    def _feel(self, watched: Watched, heartbeat_at: float) -> None:
+        """Since when the heartbeat stands still. The silence of a new attempt begins with it, and that of its command with
+        `Started`: the heartbeats may have been listed just before the agent's first one."""
         state = watched.story.state
         phase = (len(state.attempts), state.last is not None and state.last.phase != "placed")
-        if (watched.pulse_at, watched.phase) != (pulse_at, phase):
-            watched.pulse_at, watched.phase, watched.since = pulse_at, phase, self.looked_at
+        if (watched.heartbeat_at, watched.phase) != (heartbeat_at, phase):
+            watched.heartbeat_at, watched.phase, watched.since = heartbeat_at, phase, self.looked_at
 
-    def _answer(self, run: str, watched: Watched, pulses: Mapping[str, Entry], bells: list[Entry]) -> None:
-        if run not in pulses and (bells or watched.story.state.alive):
-            # Pulses are the list of runs that need care: it must name this one before its bell is taken down. One that
+    def _answer(self, run: str, watched: Watched, heartbeats: Mapping[str, Entry], wakeups: list[Entry]) -> None:
+        if run not in heartbeats and (wakeups or watched.story.state.alive):
+            # Heartbeats are the list of runs that need care: it must name this one before its wakeup is taken down. One that
             # was cancelled before any supervisor saw it has secrets and a bill to close, too.
             self.workspace.write_heartbeat(run, Heartbeat(length=watched.story.state.length), durable=True)
-        for entry in bells:
+        for entry in wakeups:
             self.workspace.bucket.delete(entry.key)
 
     def _read(self, run: str) -> bool:
@@ -193,7 +193,7 @@ class Observer:
             self.damaged[run] = problem.message
             self.forget(run)
             return False
-        self._feel(self.watched[run], self.watched[run].pulse_at)
+        self._feel(self.watched[run], self.watched[run].heartbeat_at)
         return True
 
     def _ask_whose(self, machines: Mapping[str, Machine]) -> None:
@@ -294,20 +294,20 @@ class Observer:
         self.watched[run] = watched
         return watched
 
-    def _forget_stray(self, run: str, bells: list[Entry]) -> None:
-        if run in self.damaged or not bells or self.read_only:
+    def _forget_stray(self, run: str, wakeups: list[Entry]) -> None:
+        if run in self.damaged or not wakeups or self.read_only:
             return
         now = self.workspace.bucket.put("clock", b"").modified_at
-        if all(now - entry.modified_at < _STRAY_BELL_S for entry in bells):
+        if all(now - entry.modified_at < _STRAY_WAKEUP_S for entry in wakeups):
             return
         for cloud in self.clouds.values():
             drop_secrets(self.workspace, cloud, run)
-        for entry in bells:
+        for entry in wakeups:
             self.workspace.bucket.delete(entry.key)
 
     def _read_before_launch(self, name: str, machines: Mapping[str, Machine]) -> None:
         """Read the stories of attempts that would be launched now. Such an attempt may have started since, and its
-        machine be gone: then it is lost, or the run is finished. The bell that would tell may have failed to ring."""
+        machine be gone: then it is lost, or the run is finished. The wakeup that would tell may have failed to ring."""
         for run, watched in list(self.watched.items()):
             last = watched.story.state.last
             if last is not None and last.cloud == name and last.phase == "placed" and last.machine not in machines:

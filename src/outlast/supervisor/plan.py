@@ -26,10 +26,10 @@ from outlast.supervisor.world import (
     World,
 )
 
-# No pulse for so long: nobody is at home. The local cloud beats every second, the others every ten.
+# No heartbeat for so long: nobody is at home. The local cloud beats every second, the others every ten.
 SILENCE_S = {"local": 15.0}
 SILENCE_ELSEWHERE_S = 90.0
-# From the launch to the agent's first pulse.
+# From the launch to the agent's first heartbeat.
 BOOT_S = {"local": 60.0}
 BOOT_ELSEWHERE_S = 900.0
 # A machine that supervises until the last run's end waits for the first one so long.
@@ -104,7 +104,7 @@ def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool]
         preempted = attempt.preempted or "preempted" in machine.why
         return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
     if attempt.number != view.state.attempts[-1].number:
-        return None  # the pulse is the successor's
+        return None  # the heartbeat is the successor's
     if attempt.phase == "placed":
         # From the launch on, which may come long after the decision: a cloud does not always answer at once.
         booting_s = min(view.silent_s, machine.ran_s)

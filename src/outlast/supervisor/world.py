@@ -32,7 +32,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     spec: Spec
     state: RunState
-    # How long this supervisor has itself watched the pulse stand still; a laptop that slept has watched nothing.
+    # How long this supervisor has itself watched the heartbeat stand still; a laptop that slept has watched nothing.
     silent_s: float = 0.0
     spot_offers: tuple[Offer, ...] = ()
     on_demand_offers: tuple[Offer, ...] = ()
@@ -180,7 +180,7 @@ class ReleaseMember(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Finalize(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run is over and costs nothing: drop its pulse, its secrets, and parts that no checkpoint names."""
+    """A run is over and costs nothing: drop its heartbeat, its secrets, and parts that no checkpoint names."""
 
     run: str
     cloud: str
@@ -229,4 +229,4 @@ def describe(step: Step) -> str:
         case ReleaseMember():
             return f"end {step.run}, which is not needed any more: {step.why}"
         case Finalize():
-            return f"forget the pulse and the secrets of {step.run}: it is over"
+            return f"forget the heartbeat and the secrets of {step.run}: it is over"

@@ -1,7 +1,4 @@
-"""The terminal of a run or a machine, here: entered, left, and entered again after the connection broke.
-
-Refuses to end anything by leaving: whatever runs there goes on.
-"""
+"""`outlast attach`: the terminal of a run or a machine. Reconnects after a lost connection, and never ends the command."""
 
 from __future__ import annotations
 
@@ -14,36 +11,36 @@ import time
 
 from outlast.errors import CloudUnreachable, OutlastError, UsageError
 from outlast.machines.ssh import Link
-from outlast.sync.target import Over, Report, RunTarget, Target
+from outlast.sync.target import TargetEnded, Report, RunTarget, Target
 
 _SSH_LOST = 255
-# A connection that could be made, and ended at once so many times on end, is one that opens no terminal.
-_REFUSALS, _REFUSED_S = 8, 3.0
+# After this many consecutive sessions that ended within seconds, the machine is taken to refuse terminals.
+_SHORT_SESSIONS, _SHORT_SESSION_S = 8, 3.0
 _NO_TERMINAL, _NO_TMUX, _LEFT = 103, 104, 10
-_FIND = 'd=$(readlink -f "$HOME/.outlast/terminal" 2>/dev/null)\n[ -n "$d" ] && [ -d "$d" ] || d=\n'
-# The session of the run's command. Without tmux the relay shows it by itself.
-_OF_RUN = (
-    _FIND
+_FIND_TERMINAL = 'd=$(readlink -f "$HOME/.outlast/terminal" 2>/dev/null)\n[ -n "$d" ] && [ -d "$d" ] || d=\n'
+# Without tmux, the relay shows the command's terminal directly.
+_ATTACH_RUN = (
+    _FIND_TERMINAL
     + f"""[ -n "$d" ] || exit {_NO_TERMINAL}
 if command -v tmux >/dev/null && [ -S "$d/tmux" ]; then exec tmux -u -S "$d/tmux" attach-session -t outlast; fi
 command -v python3 >/dev/null || exit {_NO_TMUX}
-echo "outlast: there is no tmux on this machine; Ctrl-] leaves, and the command goes on"
+echo "outlast: no tmux on this machine; Ctrl-] detaches, the command continues"
 exec python3 -IS -c "$relay" "$d/relay" direct
 """
 )
-# What `outlast machine keep` started is in a tmux of its own; the newest first.
-_KEPT = """kept=
+# `outlast machine keep` starts each command in a separate tmux server; prefer the newest.
+_FIND_KEPT = """kept=
 for k in $(ls -t "$HOME/.outlast/keep" 2>/dev/null); do
   if tmux -L "outlast-$k" has-session -t keep 2>/dev/null; then kept="outlast-$k"; break; fi
 done
 """
-# A machine's own session, made when it is first entered. Its socket is in a folder of ours: machines of the local cloud
-# may share the default one with this computer. The path of a socket must be short.
-_OF_MACHINE = (
+# The machine's own session is created on first use. Its socket is in our folder, because machines of the local cloud
+# may share tmux's default socket with this computer. The path of a socket must be short.
+_ATTACH_MACHINE = (
     f"command -v tmux >/dev/null || exit {_NO_TMUX}\n"
-    + _KEPT
+    + _FIND_KEPT
     + '[ -z "$kept" ] || exec tmux -u -L "$kept" attach-session -t keep\n'
-    + _FIND
+    + _FIND_TERMINAL
     + """if [ -z "$d" ]; then
   near="$HOME/.outlast"
   mkdir -p "$near" && if [ ${#near} -lt 80 ]; then d="$near/t"; mkdir -p "$d"; else d=$(TMPDIR=/tmp mktemp -d); fi
@@ -52,11 +49,11 @@ fi
 cd "$HOME" && exec tmux -u -S "$d/tmux" new-session -A -s outlast
 """
 )
-_STILL = _KEPT + _FIND + '[ -n "$kept" ] || { [ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast; }'
+_SESSION_EXISTS = _FIND_KEPT + _FIND_TERMINAL + '[ -n "$kept" ] || { [ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast; }'
 
 
 def attach(target: Target, *, report: Report) -> int:
-    """Enter and stay until the user leaves or it ends. Follows a run to its next machine."""
+    """Attach until the user detaches or the command ends. Follow a run to its next machine."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "`outlast attach` needs a terminal", hint="`outlast logs -f` shows the output of a run without one"
@@ -65,18 +62,18 @@ def attach(target: Target, *, report: Report) -> int:
     while True:
         try:
             link = target.connect(report=report, patient=entered)
-        except Over as over:
+        except TargetEnded as ended:
             if not entered:
-                raise UsageError(over.message, hint=over.hint) from over
-            report(over.message)
+                raise UsageError(ended.message, hint=ended.hint) from ended
+            report(ended.message)
             return 0
         began_at = time.monotonic()
         code = _enter(target, link)
-        refused = refused + 1 if code == _SSH_LOST and time.monotonic() - began_at < _REFUSED_S else 0
-        if refused >= _REFUSALS:
+        refused = refused + 1 if code == _SSH_LOST and time.monotonic() - began_at < _SHORT_SESSION_S else 0
+        if refused >= _SHORT_SESSIONS:
             raise CloudUnreachable(
-                f"{link.name} lets us in, and ends every terminal at once",
-                hint=f"a command without a terminal may work: `outlast machine ssh {link.name} -- CMD`",
+                f"{link.name} accepts the connection but closes every terminal at once",
+                hint=f"try a command without a terminal: `outlast machine ssh {link.name} -- CMD`",
             )
         if code == _SSH_LOST:
             report(f"the connection to {link.name} was lost; connecting again")
@@ -84,10 +81,10 @@ def attach(target: Target, *, report: Report) -> int:
             time.sleep(0.5)
         elif code in (_NO_TERMINAL, _NO_TMUX):
             if not entered:
-                raise _refused(target, link, code)
-            time.sleep(0.5)  # its command has ended; the story will say how it goes on
-        elif code == _LEFT or _goes_on(link):
-            report(f"left; it goes on. Back to it: `outlast attach {target.name}`")
+                raise _no_terminal_error(target, link, code)
+            time.sleep(0.5)  # the command has ended; the story will show whether another attempt follows
+        elif code == _LEFT or _session_exists(link):
+            report(f"detached; the command continues. Attach again: `outlast attach {target.name}`")
             return 0
         elif not isinstance(target, RunTarget):
             return 0
@@ -96,13 +93,13 @@ def attach(target: Target, *, report: Report) -> int:
 
 
 def _enter(target: Target, link: Link) -> int:
-    """One visit; the exit code of ssh. The terminal is as it was afterwards, whatever broke."""
+    """Open one session and return ssh's exit code. Always restore the local terminal's settings."""
     before = termios.tcgetattr(0)
-    script = _OF_MACHINE
+    script = _ATTACH_MACHINE
     if isinstance(target, RunTarget):
-        script = f"relay={shlex.quote(_relay())}\n" + _OF_RUN
+        script = f"relay={shlex.quote(_relay())}\n" + _ATTACH_RUN
     term = os.environ.get("TERM", "")
-    # A machine need not know the newest terminals.
+    # The machine's terminfo may lack this terminal.
     known = f"infocmp {shlex.quote(term)} >/dev/null 2>&1 || export TERM=xterm-256color\n" if term else ""
     argv = [*link.argv(tty=True, options=("-o", "ControlPath=none")), "--", f"sh -c {shlex.quote(known + script)}"]
     try:
@@ -117,20 +114,20 @@ def _relay() -> str:
         return file.read()
 
 
-def _goes_on(link: Link) -> bool:
+def _session_exists(link: Link) -> bool:
     try:
-        return link.run(["sh", "-c", _STILL], check=False, timeout_s=20.0).returncode == 0
+        return link.run(["sh", "-c", _SESSION_EXISTS], check=False, timeout_s=20.0).returncode == 0
     except OutlastError:
         return False
 
 
-def _refused(target: Target, link: Link, code: int) -> OutlastError:
+def _no_terminal_error(target: Target, link: Link, code: int) -> OutlastError:
     if code == _NO_TMUX:
         return OutlastError(
             f"there is no `tmux` on {link.name}",
-            hint=f"install it there, or go without: `outlast machine ssh {link.name}`",
+            hint=f"install it there, or use `outlast machine ssh {link.name}`",
         )
     return UsageError(
         f"the command of {target.name} has no terminal: it was not started with `--interactive`",
-        hint=f"`outlast logs -f {target.name}` shows its output; a shell beside it: `outlast machine ssh {link.name}`",
+        hint=f"`outlast logs -f {target.name}` shows its output; `outlast machine ssh {link.name}` opens a shell",
     )

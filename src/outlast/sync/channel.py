@@ -1,4 +1,4 @@
-"""One open connection to the receiver on the machine: frames there, answers back. Refuses to hide that it broke."""
+"""One connection to the receiver on a machine: sends frames, receives answers, and raises LinkLost when it breaks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from outlast.errors import OutlastError, UsageError
 from outlast.sync import receiver
 
 _ANSWER_S = 60.0
-_LEAVE_S = 3.0
+_EXIT_S = 3.0
 _NO_PYTHON = 127
-# Reads the program and not a byte more: what follows is for the program.
-_FIRST = """\
+# Reads exactly the program's bytes: the rest of stdin is for the program.
+_LOADER = """\
 import os
 size, got = %d, b""
 while len(got) < size:
@@ -30,17 +30,17 @@ exec(got)
 
 
 class LinkLost(OutlastError):
-    """The connection is gone; the machine may be, too, or may come back elsewhere."""
+    """The connection broke. The machine may be gone, or may return at another address."""
 
 
 class Channel:
     """The receiver, started by ssh. One thread reads its answers; one caller at a time sends."""
 
-    def __init__(self, argv: Sequence[str], *, heard: Callable[[dict[str, Any]], None]) -> None:
-        """`heard` is called in a thread with every answer that nobody waits for, and with `{}` when it broke."""
+    def __init__(self, argv: Sequence[str], *, on_message: Callable[[dict[str, Any]], None]) -> None:
+        """Start the receiver. A thread calls `on_message` with answers to `send`, and with `{}` when the connection breaks."""
         with open(receiver.__file__, "rb") as file:
             program = file.read()
-        remote = f"command -v python3 >/dev/null || exit 127; exec python3 -IS -c {shlex.quote(_FIRST % len(program))}"
+        remote = f"command -v python3 >/dev/null || exit 127; exec python3 -IS -c {shlex.quote(_LOADER % len(program))}"
         self._process = subprocess.Popen(
             [*argv, "--", remote],
             stdin=subprocess.PIPE,
@@ -48,30 +48,30 @@ class Channel:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        self._heard = heard
+        self._on_message = on_message
         self._number = 0
         self._awaited: dict[int, _Answer] = {}
-        self._said = b""
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._listen, self._overhear)]
+        self._stderr = b""
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read_answers, self._read_stderr)]
         for thread in self._threads:
             thread.start()
         self._write(program)
 
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Send and wait for the answer. Raises LinkLost; UsageError for what the receiver refuses."""
+    def request(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Send a request and return the answer. Raises LinkLost, and UsageError if the receiver refuses."""
         answer = _Answer()
         number = self._number + 1
         self._awaited[number] = answer
         self.send(do, **fields)
-        if not answer.there.wait(_ANSWER_S) or not answer.told:
+        if not answer.arrived.wait(_ANSWER_S) or not answer.fields:
             raise LinkLost(self.why())
-        if "refused" in answer.told:
-            raise UsageError(answer.told["refused"], hint=answer.told["hint"])
-        return answer.told
+        if "refused" in answer.fields:
+            raise UsageError(answer.fields["refused"], hint=answer.fields["hint"])
+        return answer.fields
 
     def send(self, do: str, body: bytes = b"", **fields: Any) -> int:
-        """Send and go on; the answer is heard later, under the number that is returned."""
+        """Send and go on; the answer is on_message later, under the number that is returned."""
         self._number += 1
         header = json.dumps({"n": self._number, "do": do, "size": len(body), **fields}).encode("ascii")
         self._write(struct.pack(">I", len(header)) + header + body)
@@ -85,48 +85,48 @@ class Channel:
         except (OSError, ValueError) as problem:
             raise LinkLost(self.why()) from problem
 
-    def _listen(self) -> None:
+    def _read_answers(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                told = json.loads(line)
+                message = json.loads(line)
             except ValueError:
-                continue  # a login script that prints
-            answer = self._awaited.pop(told.get("n", 0), None)
+                continue  # output of a login script
+            answer = self._awaited.pop(message.get("n", 0), None)
             if answer is None:
-                self._heard(told)
+                self._on_message(message)
             else:
-                answer.tell(told)
+                answer.set(message)
         self._process.wait()
-        self._over.set()
+        self._ended.set()
         for answer in list(self._awaited.values()):
-            answer.tell({})
-        self._heard({})
+            answer.set({})
+        self._on_message({})
 
-    def _overhear(self) -> None:
+    def _read_stderr(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._said = (self._said + line)[-2000:]
+            self._stderr = (self._stderr + line)[-2000:]
 
     def why(self) -> str:
-        """Why it broke, as far as anybody said."""
-        self._over.wait(1.0)
+        """Return why the connection broke: ssh's error output, if any."""
+        self._ended.wait(1.0)
         self._threads[1].join(1.0)
-        return self._said.decode(errors="replace").strip() or "the connection was lost"
+        return self._stderr.decode(errors="replace").strip() or "the connection was lost"
 
     @property
     def lacks_python(self) -> bool:
         return self._process.poll() == _NO_PYTHON
 
     def close(self) -> None:
-        """The receiver leaves when nothing more can come; nothing of it stays."""
+        """Close stdin, on which the receiver exits, and wait for the process."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
         except OSError:
             pass
         try:
-            self._process.wait(_LEAVE_S)
+            self._process.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -136,9 +136,9 @@ class Channel:
 
 class _Answer:
     def __init__(self) -> None:
-        self.there = threading.Event()
-        self.told: dict[str, Any] = {}
+        self.arrived = threading.Event()
+        self.fields: dict[str, Any] = {}
 
-    def tell(self, told: dict[str, Any]) -> None:
-        self.told = told
-        self.there.set()
+    def set(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+        self.arrived.set()

@@ -1,34 +1,34 @@
-"""What a sync tells of itself: values, one a happening. They are the lines of `--json`; how they look is the CLI's."""
+"""The events of a sync, which `outlast sync --json` prints one per line."""
 
 from collections.abc import Callable
 
 import msgspec
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+class _SyncEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     pass
 
 
-class WaitingForMachine(_Told, frozen=True, kw_only=True, tag="waiting"):
-    """There is no machine to talk to now."""
+class WaitingForMachine(_SyncEvent, frozen=True, kw_only=True, tag="waiting"):
+    """No machine is reachable now."""
 
     why: str
 
 
-class Connected(_Told, frozen=True, kw_only=True, tag="connected"):
+class Connected(_SyncEvent, frozen=True, kw_only=True, tag="connected"):
     machine: str
     folder: str
 
 
-class Watching(_Told, frozen=True, kw_only=True, tag="watching"):
-    """How changes are noticed from now on: `events` of the system, or `polling`, and then why."""
+class Watching(_SyncEvent, frozen=True, kw_only=True, tag="watching"):
+    """How changes are detected: `events` of the file system, or `polling` and the reason for it."""
 
     how: str
     why: str = ""
 
 
-class Copied(_Told, frozen=True, kw_only=True, tag="copied"):
-    """A whole copy by rsync: of so many files, of which so many were sent."""
+class Copied(_SyncEvent, frozen=True, kw_only=True, tag="copied"):
+    """A copy by rsync: the number of compared files, and how many of them were sent."""
 
     files: int
     sent: int
@@ -36,35 +36,35 @@ class Copied(_Told, frozen=True, kw_only=True, tag="copied"):
     seconds: float
 
 
-class Arrived(_Told, frozen=True, kw_only=True, tag="arrived"):
-    """A file is on the other side. `ms` is the time from its last change here, 0 where that was not seen."""
+class Arrived(_SyncEvent, frozen=True, kw_only=True, tag="arrived"):
+    """A file has arrived. `ms` is the time since its last change, or 0 if that is unknown."""
 
     path: str
     bytes: int
     ms: float
 
 
-class Deleted(_Told, frozen=True, kw_only=True, tag="deleted"):
+class Deleted(_SyncEvent, frozen=True, kw_only=True, tag="deleted"):
     path: str
 
 
-class FileSkipped(_Told, frozen=True, kw_only=True, tag="left_out"):
-    path: str
-    why: str
-
-
-class Problem(_Told, frozen=True, kw_only=True, tag="problem"):
-    """A file that is not on the other side as it is here."""
-
+class FileSkipped(_SyncEvent, frozen=True, kw_only=True, tag="skipped"):
     path: str
     why: str
 
 
-class ConnectionLost(_Told, frozen=True, kw_only=True, tag="lost"):
+class Problem(_SyncEvent, frozen=True, kw_only=True, tag="problem"):
+    """A file that could not be synced."""
+
+    path: str
+    why: str
+
+
+class ConnectionLost(_SyncEvent, frozen=True, kw_only=True, tag="lost"):
     why: str
 
 
 SyncEvent = (
     WaitingForMachine | Connected | Watching | Copied | Arrived | Deleted | FileSkipped | Problem | ConnectionLost
 )
-Tell = Callable[[SyncEvent], None]
+Emit = Callable[[SyncEvent], None]

@@ -1,6 +1,6 @@
-"""Connections to a port of a machine whose ssh server forwards none: each one through a session of its own.
+"""Port forwarding for machines whose ssh server forwards no ports: one ssh session per connection.
 
-Refuses to listen anywhere but on this computer itself.
+Listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import subprocess
 
 from outlast.machines.ssh import Link
 
-# Between its own input and output and a port there; ends when the program at the port has closed.
+# Copies between stdio and a port of the machine; ends when the port's program closes the connection.
 _RELAY = """
 import os, socket, sys, threading
-line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 def send():
     while data := os.read(0, 65536):
-        line.sendall(data)
-    line.shutdown(socket.SHUT_WR)
+        connection.sendall(data)
+    connection.shutdown(socket.SHUT_WR)
 threading.Thread(target=send, daemon=True).start()
-while data := line.recv(65536):
+while data := connection.recv(65536):
     while data:
         data = data[os.write(1, data):]
 """
@@ -31,24 +31,24 @@ _PROBE = 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.arg
 
 
 class Relays:
-    """A port here; whoever connects gets a session that connects there."""
+    """A local port. Each connection to it starts an ssh session that connects to the machine's port."""
 
     def __init__(self, link: Link, there: int, here: int) -> None:
-        self._words = [*link.argv(), "--", f"exec python3 -IS -c {shlex.quote(_RELAY)} {there}"]
+        self._argv = [*link.argv(), "--", f"exec python3 -IS -c {shlex.quote(_RELAY)} {there}"]
         self._listener = socket.create_server(("127.0.0.1", here))
         self._sessions: list[subprocess.Popen[bytes]] = []
 
     def serve(self, for_s: float) -> None:
-        """Take who comes within this time."""
+        """Accept at most one connection within this time."""
         self._listener.settimeout(for_s)
         with contextlib.suppress(TimeoutError):
-            line, _ = self._listener.accept()
-            with line:
-                # In a group of its own: Ctrl-C is for us, and we end it.
+            connection, _ = self._listener.accept()
+            with connection:
+                # A separate process group: Ctrl-C reaches this process only, which then ends the session.
                 session = subprocess.Popen(
-                    self._words,
-                    stdin=line.fileno(),
-                    stdout=line.fileno(),
+                    self._argv,
+                    stdin=connection.fileno(),
+                    stdout=connection.fileno(),
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
                 )
@@ -64,5 +64,5 @@ class Relays:
 
 
 def listens(link: Link, there: int) -> bool:
-    """Whether a connection to the port gets through, tried by the machine itself."""
+    """Return whether a program listens on the machine's port, tested from the machine itself."""
     return link.run(["python3", "-IS", "-c", _PROBE, str(there)], check=False, timeout_s=20.0).returncode == 0

@@ -1,4 +1,4 @@
-"""The folder on the machine that a sync is about, and the first words with the receiver there."""
+"""The folder on the machine that a sync reads or writes, and the handshake with the receiver there."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from outlast.sync.channel import Channel, LinkLost
 
 
 class RemoteDir(msgspec.Struct, frozen=True, kw_only=True):
-    """Where on the machine, and what may be done there."""
+    """A folder on the machine, and the permitted operations on it."""
 
     folder: str
-    # Whose files these are: another computer or folder that syncs to the same place keeps its own account.
+    # Whose files these are: another computer or folder that syncs to the same remote keeps its own account.
     origin: str
-    # What a relative folder is relative to; itself relative to the home of whom we log in as.
+    # A relative `folder` starts here; itself relative to the home of the ssh user.
     base: str = ""
     delete: bool = False
-    # We read there and write here.
-    reading: bool = False
+    # Copy from the machine to this computer.
+    pull: bool = False
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """What the receiver told of its side."""
+    """The receiver's description of its side."""
 
     root: str
     home: str
-    made: bool
+    created: bool
     scratch: str
     owned: tuple[str, ...]
     rsync: bool
 
 
 def origin_of(*parts: str) -> str:
-    """The same for the same user, computer and folder."""
+    """Return an id of this user, computer and `parts`, which is stable over syncs."""
     whole = "\0".join([getpass.getuser(), os.uname().nodename, *parts])
     return hashlib.sha256(os.fsencode(whole)).hexdigest()[:16]
 
 
-def greet(pipe: Channel, place: RemoteDir, *, name: str) -> Greeting:
-    """Raises UsageError for a folder that is refused, OutlastError for a machine that lacks something."""
+def greet(channel: Channel, remote: RemoteDir, *, name: str) -> Greeting:
+    """Open the folder. Raises UsageError if the receiver refuses it, OutlastError if the machine lacks a program."""
     try:
-        answer = pipe.ask(
+        answer = channel.request(
             "hello",
-            path=place.folder or ".",
-            base=place.base,
-            origin=place.origin,
-            delete=place.delete,
-            reading=place.reading,
+            path=remote.folder or ".",
+            base=remote.base,
+            origin=remote.origin,
+            delete=remote.delete,
+            pull=remote.pull,
         )
     except LinkLost as problem:
-        if pipe.lacks_python:
+        if channel.lacks_python:
             raise OutlastError(
                 f"there is no `python3` on {name}", hint=f"install it there: `outlast machine ssh {name}`"
             ) from problem
@@ -67,7 +67,7 @@ def greet(pipe: Channel, place: RemoteDir, *, name: str) -> Greeting:
     return Greeting(
         root=answer["root"],
         home=answer["home"],
-        made=answer["made"],
+        created=answer["created"],
         scratch=answer["scratch"],
         owned=tuple(answer["owned"]),
         rsync=tools["rsync"],

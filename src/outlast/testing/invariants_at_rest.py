@@ -14,7 +14,9 @@ from outlast.testing.simcloud import SimCloud, SimMachine
 def is_listed(store: SimStore, run: str) -> bool:
     """Return whether a supervisor can find the run. One whose heartbeat the store lost while no agent and no supervisor
     was there to write it again is in no list; it has no machine either, since a machine leads to its run."""
-    return f"pulse/{run}" not in store.lost or bool(store.keys(f"pulse/{run}") or store.keys(f"bell/{run}/"))
+    return f"heartbeats/{run}" not in store.lost or bool(
+        store.keys(f"heartbeats/{run}") or store.keys(f"wakeups/{run}/")
+    )
 
 
 def every_run_ended(witness: Witness) -> None:
@@ -31,15 +33,15 @@ def every_machine_is_gone(cloud: SimCloud) -> None:
 
 
 def nothing_is_remembered_of_the_dead(store: SimStore, cloud: SimCloud) -> None:
-    """A run that is over has no pulse, no bell, and no secrets. One that nobody can read may not be over."""
-    left = [key for key in store.keys("pulse/") + store.keys("bell/") if is_readable(store, key.split("/")[1])]
+    """A run that is over has no heartbeat, no wakeup, and no secrets. One that nobody can read may not be over."""
+    left = [key for key in store.keys("heartbeats/") + store.keys("wakeups/") if is_readable(store, key.split("/")[1])]
     left += [name for name in cloud.secrets if not _is_out_of_reach(store, name.split("-", 2)[2])]
     demand(not left, "nothing_is_remembered_of_the_dead", f"left: {left}")
 
 
 def _is_out_of_reach(store: SimStore, run: str) -> bool:
     """Return whether the run cannot be read, or the store lost an object that led to it: nothing tidies up after it."""
-    led = any(key == f"pulse/{run}" or key.startswith(f"bell/{run}/") for key in store.lost)
+    led = any(key == f"heartbeats/{run}" or key.startswith(f"wakeups/{run}/") for key in store.lost)
     return led or not is_readable(store, run)
 
 

@@ -318,7 +318,9 @@ class Simulation:
                 record.ended or not is_readable(run) or not invariants_at_rest.is_listed(store, run)
                 for run, record in self.witness.runs.items()
             )
-            and not any(is_readable(key.split("/")[1]) for prefix in ("pulse/", "bell/") for key in store.keys(prefix))
+            and not any(
+                is_readable(key.split("/")[1]) for prefix in ("heartbeats/", "wakeups/") for key in store.keys(prefix)
+            )
         )
 
     def _check_the_end(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from outlast.testing.simulate import Simulation
 
 # What breaks, by where it is. Outputs, code and the ledger are left alone: no second copy of them exists.
-_BREAKABLE = ("pulse/", "leases/", "runs/")
+_BREAKABLE = ("heartbeats/", "leases/", "runs/")
 _OF_RUNS = ("checkpoints", "parts", "ran")
 _STORIES = ("story", "spec.json")
 

@@ -1,6 +1,6 @@
 """The runs of a workspace, read again and again by one reader for all viewers; only what may have changed is read.
 
-Pulses and bells are one listing each. In a folder the next event of each live story is looked for every time, which
+Heartbeats and wakeups are one listing each. In a folder the next event of each live story is looked for every time, which
 costs a failed open; in a bucket only that of runs that were heard of, and of the others in turn. Ended runs come from
 their index, the newest few hundred; more when a viewer asks for them.
 """
@@ -36,7 +36,7 @@ class _Live(msgspec.Struct, kw_only=True):
     story: Story
     spec: Spec | None = None
     heartbeat: Heartbeat | None = None
-    pulse_entry: Entry | None = None
+    heartbeat_entry: Entry | None = None
 
 
 class RunReader:
@@ -63,11 +63,11 @@ class RunReader:
         """One round; whether anything changed. Raises WorkspaceError if the workspace cannot be read."""
         self.round += 1
         before, rows = self.rows, dict(self.rows)
-        pulses, bells = self.workspace.heartbeats(), self.workspace.wakeups()
+        heartbeats, wakeups = self.workspace.heartbeats(), self.workspace.wakeups()
         each = self.workspace.each
-        each(lambda run: self._read(run, pulses.get(run), rows), self._to_read(pulses, bells))
-        self._meet([run for run in {**pulses, **bells} if run not in self._live], rows, pulses)
-        live = {**pulses, **bells}
+        each(lambda run: self._read(run, heartbeats.get(run), rows), self._to_read(heartbeats, wakeups))
+        self._meet([run for run in {**heartbeats, **wakeups} if run not in self._live], rows, heartbeats)
+        live = {**heartbeats, **wakeups}
         for run in [run for run, one in self._live.items() if run not in live and one.story.state.closed]:
             del self._live[run]  # its row is final, and the index has it
         self._read_ended(rows, live)
@@ -89,14 +89,14 @@ class RunReader:
             for run, one in list(self._live.items())
         ]
 
-    def _to_read(self, pulses: dict[str, Entry], bells: dict[str, list[Entry]]) -> list[str]:
+    def _to_read(self, heartbeats: dict[str, Entry], wakeups: dict[str, list[Entry]]) -> list[str]:
         if not self.far:
             return list(self._live)
         turn = next(self._turn)
         return [
             run
             for number, (run, one) in enumerate(self._live.items())
-            if run in bells or pulses.get(run) != one.pulse_entry or number % _TURN_FAR == turn % _TURN_FAR
+            if run in wakeups or heartbeats.get(run) != one.heartbeat_entry or number % _TURN_FAR == turn % _TURN_FAR
         ]
 
     def _read(self, run: str, entry: Entry | None, rows: dict[str, RunRow]) -> None:
@@ -104,8 +104,8 @@ class RunReader:
         length = one.story.state.length
         try:
             state = one.story.refresh()
-            if entry != one.pulse_entry:
-                one.heartbeat, one.pulse_entry = self.workspace.heartbeat(run) if entry else None, entry
+            if entry != one.heartbeat_entry:
+                one.heartbeat, one.heartbeat_entry = self.workspace.heartbeat(run) if entry else None, entry
         except StoreUnreachable:
             raise
         except WorkspaceError as problem:
@@ -132,9 +132,11 @@ class RunReader:
         rows.update({run: unread_row(run, problem) for run, problem in self._index.unread.items()})
         self.complete = True
 
-    def _meet(self, runs: Iterable[str], rows: dict[str, RunRow], pulses: dict[str, Entry]) -> None:
+    def _meet(self, runs: Iterable[str], rows: dict[str, RunRow], heartbeats: dict[str, Entry]) -> None:
         wanted = list(runs)
-        for run, row in zip(wanted, in_parallel(lambda run: self._first(run, pulses.get(run)), wanted), strict=True):
+        for run, row in zip(
+            wanted, in_parallel(lambda run: self._first(run, heartbeats.get(run)), wanted), strict=True
+        ):
             if row is not None:
                 rows[run] = row
 
@@ -150,6 +152,6 @@ class RunReader:
             raise
         except (WorkspaceError, NoSuchRun) as problem:
             return unread_row(run, problem)
-        pulse = self.workspace.heartbeat(run) if entry and state.alive else None
-        self._live[run] = _Live(story=story, spec=spec, heartbeat=pulse, pulse_entry=entry)
-        return row_of(run, state, pulse, spec)
+        heartbeat = self.workspace.heartbeat(run) if entry and state.alive else None
+        self._live[run] = _Live(story=story, spec=spec, heartbeat=heartbeat, heartbeat_entry=entry)
+        return row_of(run, state, heartbeat, spec)

@@ -84,7 +84,7 @@ def _limit_life(context: Context, ref: Ref, doc: Doc, machine: Machine) -> None:
 
 
 def _revive(context: Context, ref: Ref, doc: Doc) -> None:
-    """A machine that nobody stopped and whose host failed: here, whose keeper was killed. It boots from its disk."""
+    """A machine that nobody stopped and whose host failed: here, whose shim was killed. It boots from its disk."""
     context.operations.done(ref, "compute.instances.hostError", target_id=doc["id"])
     try:
         instance_backend.reset(context, ref)

@@ -43,7 +43,7 @@ def submit(console: Console, word: str, *, run: str = "evil-1", number: str = "1
     for at, event in enumerate(story, 1):
         text = json.dumps({**event, "at": "NUMBER"}).replace('"NUMBER"', number).replace('"WHOLE"', whole)
         write(console, f"runs/{run}/story/{at:08d}.json", text.encode())
-    write(console, f"pulse/{run}", {"attempt": 1, "phase": "fetching", "note": word})
+    write(console, f"heartbeats/{run}", {"attempt": 1, "phase": "fetching", "note": word})
 
 
 @pytest.fixture

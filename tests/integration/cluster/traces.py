@@ -24,11 +24,11 @@ class Traces:
         self.ids: set[str] = set()
 
     def remember(self) -> None:
-        """What there is now: keepers by their words, and everything below them."""
+        """What there is now: shims by their argv, and everything below them."""
         mark = str(self.cloud).encode()
-        keepers = [pid for pid in _pids() if mark in _words(pid)]
+        shims = [pid for pid in _pids() if mark in _words(pid)]
         below = _children()
-        todo, own = list(keepers), {_space(os.getpid(), kind) for kind in _KINDS}
+        todo, own = list(shims), {_space(os.getpid(), kind) for kind in _KINDS}
         while todo:
             pid = todo.pop()
             self.pids[pid] = _started(pid)

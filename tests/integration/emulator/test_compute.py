@@ -357,7 +357,7 @@ def test_a_machine_that_cannot_boot_does_not_end_the_care_for_the_others(client:
     # What is no folder is no disk: it cannot boot from it.
     os.rename(folder.disk_path, f"{folder.disk_path}.away")
     Path(folder.disk_path).touch()
-    os.kill((folder.state() or {})["keeper_pid"], signal.SIGKILL)
+    os.kill((folder.state() or {})["shim_pid"], signal.SIGKILL)
     told = "compute.instances.hostError"
     eventually(
         lambda: told in [one["operationType"] for one in client.get("Z/operations")["items"]], what="the end of `lost`"

@@ -201,14 +201,14 @@ def test_a_local_disk_is_empty_after_the_machine_was_stopped(here: Place) -> Non
     assert client.names("Z/disks") == []
 
 
-def test_nothing_is_left_of_a_keeper_that_was_killed(here: Place) -> None:
+def test_nothing_is_left_of_a_shim_that_was_killed(here: Place) -> None:
     client = Client(here, "killed")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.do("POST Z/instances", with_data("doomed", scheduling={"automaticRestart": False}))
     client.prints("doomed", "boots=1")
     assert is_held(client)
     state = here.cloud._folder("doomed").state() or {}
-    os.kill(state["keeper_pid"], signal.SIGKILL)
+    os.kill(state["shim_pid"], signal.SIGKILL)
     eventually(lambda: not is_held(client), within_s=20, what="the device being given back")
 
 

@@ -90,8 +90,8 @@ def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_ca
     eventually(lambda: "another one starts" in gcp.serial(name), within_s=30, what="the boot script noticing")
     eventually(lambda: holder(home).startswith(name), within_s=60, what="the next supervisor")
     # Its host fails: the cloud boots it again.
-    keeper = (Folder(f"{rehearsal.local.root}/machines/{name}").state() or {})["keeper_pid"]
-    kill_9(keeper)
+    shim = (Folder(f"{rehearsal.local.root}/machines/{name}").state() or {})["shim_pid"]
+    kill_9(shim)
     log = 'operationType="compute.instances.automaticRestart"'
     eventually(
         lambda: any(gcp.client.compute("GET", "zones/us-central1-b/operations", query={"filter": log}).doc["items"]),

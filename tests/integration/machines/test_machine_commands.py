@@ -287,7 +287,7 @@ def test_a_machine_that_died_with_this_computer_is_started_again_with_its_files(
     assert bench.outlast("machine", "create", "box").returncode == 0
     assert bench.outlast("machine", "ssh", "box", "echo precious > ~/work; sync").returncode == 0
     state = Path(bench.cloud.root) / "machines" / "box" / "state.json"
-    os.kill(json.loads(state.read_text())["keeper_pid"], signal.SIGKILL)
+    os.kill(json.loads(state.read_text())["shim_pid"], signal.SIGKILL)
     eventually(lambda: listed(bench)["box"]["status"] == "broken", what="its death")
     told = bench.outlast("machine", "ssh", "box", "true")
     assert (told.returncode, "`outlast machine start box`" in told.stderr) == (5, True)

@@ -58,7 +58,7 @@ def launch_escapers(fleet: MachineFactory, tmp_path: Path, seconds: str) -> str:
     # Within the script: a machine with a root of its own sees no file of the test.
     name = fleet.launch(script=f"exec {shlex.quote(sys.executable)} -c {shlex.quote(_ESCAPERS)} {seconds}").name
     eventually("all of them run", lambda: len(sleepers(seconds)) == _COUNT)
-    # Its keeper says so a moment after it is true.
+    # Its shim says so a moment after it is true.
     fleet.wait(name, "running")
     return name
 
@@ -76,29 +76,29 @@ def test_no_process_outlives_its_machine(
     assert sleepers(seconds) == []
 
 
-def test_a_machine_whose_keeper_was_killed_is_broken_and_its_deletion_leaves_nothing(
+def test_a_machine_whose_shim_was_killed_is_broken_and_its_deletion_leaves_nothing(
     cloud: LocalCloud, fleet: MachineFactory, tmp_path: Path, seconds: str
 ) -> None:
     name = launch_escapers(fleet, tmp_path, seconds)
-    kill_keeper(cloud, name)
+    kill_shim(cloud, name)
     machine = fleet.wait(name, "broken")
-    assert machine.why == "its keeper was killed"
+    assert machine.why == "its shim was killed"
     assert [listed.status for listed in cloud.machines(fleet.labels)] == ["broken"]
     cloud.delete(name)
     eventually("no process is left", lambda: sleepers(seconds) == [])
     assert cloud.machines() == []
 
 
-def test_a_broken_plain_machine_without_keeper_and_init_is_found_by_its_marker(
+def test_a_broken_plain_machine_without_shim_and_init_is_found_by_its_marker(
     plain_cloud: LocalCloud, plain_fleet: MachineFactory, seconds: str
 ) -> None:
     name = plain_fleet.launch(script=f"setsid sleep {seconds} & sleep {seconds}").name
     eventually("both run", lambda: len(sleepers(seconds)) == 2)
-    keeper_pid = keeper_of(plain_cloud, name)
-    init_pid = int(Path(f"/proc/{keeper_pid}/task/{keeper_pid}/children").read_text().split()[0])
-    # Stopped, so that init cannot see that its keeper dies.
+    shim_pid = shim_of(plain_cloud, name)
+    init_pid = int(Path(f"/proc/{shim_pid}/task/{shim_pid}/children").read_text().split()[0])
+    # Stopped, so that init cannot see that its shim dies.
     os.kill(init_pid, signal.SIGSTOP)
-    os.kill(keeper_pid, signal.SIGKILL)
+    os.kill(shim_pid, signal.SIGKILL)
     os.kill(init_pid, signal.SIGKILL)
     plain_fleet.wait(name, "broken")
     assert len(sleepers(seconds)) == 2
@@ -106,12 +106,12 @@ def test_a_broken_plain_machine_without_keeper_and_init_is_found_by_its_marker(
     assert sleepers(seconds) == []
 
 
-def test_a_stuck_keeper_does_not_keep_its_machine_alive(
+def test_a_stuck_shim_does_not_keep_its_machine_alive(
     cloud: LocalCloud, fleet: MachineFactory, tmp_path: Path, seconds: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outlast.clouds.local.power._PATIENCE_S", 0.3)
     name = launch_escapers(fleet, tmp_path, seconds)
-    os.kill(keeper_of(cloud, name), signal.SIGSTOP)
+    os.kill(shim_of(cloud, name), signal.SIGSTOP)
     cloud.delete(name)
     eventually("no process is left", lambda: sleepers(seconds) == [])
 
@@ -119,7 +119,7 @@ def test_a_stuck_keeper_does_not_keep_its_machine_alive(
 def test_a_broken_machine_cannot_be_started_but_stopped(cloud: LocalCloud, fleet: MachineFactory) -> None:
     name = fleet.launch(script="sleep 1000").name
     fleet.wait(name, "running")
-    kill_keeper(cloud, name)
+    kill_shim(cloud, name)
     fleet.wait(name, "broken")
     cloud.stop(name)
     assert cloud.machine(name).status == "stopped"
@@ -132,12 +132,12 @@ def test_processes_see_only_their_own_machine(fleet: MachineFactory, mode: str) 
         assert f"pid 2 host {name} end" in serial
 
 
-def keeper_of(cloud: LocalCloud, name: str) -> int:
+def shim_of(cloud: LocalCloud, name: str) -> int:
     eventually("the machine runs", lambda: cloud.machine(name).status == "running")
-    pid = (cloud._folder(name).state() or {})["keeper_pid"]
+    pid = (cloud._folder(name).state() or {})["shim_pid"]
     assert isinstance(pid, int)
     return pid
 
 
-def kill_keeper(cloud: LocalCloud, name: str) -> None:
-    os.kill(keeper_of(cloud, name), signal.SIGKILL)
+def kill_shim(cloud: LocalCloud, name: str) -> None:
+    os.kill(shim_of(cloud, name), signal.SIGKILL)

@@ -156,7 +156,7 @@ def traces(cloud: LocalCloud, ids: list[int]) -> list[str]:
     return found + [str(path) for number in ids for path in Path("/sys/fs/cgroup").glob(f"**/outlast-{number}")]
 
 
-@pytest.mark.parametrize("blow", ["none", "one keeper", "all keepers"])
+@pytest.mark.parametrize("blow", ["none", "one shim", "all shims"])
 def test_nothing_is_left_when_the_last_machine_is_gone(
     fleet: MachineFactory, cloud: LocalCloud, mode: str, tmp_path: Path, blow: str
 ) -> None:
@@ -168,8 +168,8 @@ def test_nothing_is_left_when_the_last_machine_is_gone(
     folders = [tmp_path / "cloud" / "machines" / name for name in names]
     ids = [json.loads((folder / "machine.json").read_text())["id"] for folder in folders]
     assert bool(traces(cloud, ids)) == (mode == "root")
-    for name, folder in list(zip(names, folders, strict=True))[: {"none": 0, "one keeper": 1, "all keepers": 3}[blow]]:
-        os.kill(json.loads((folder / "state.json").read_text())["keeper_pid"], signal.SIGKILL)
+    for name, folder in list(zip(names, folders, strict=True))[: {"none": 0, "one shim": 1, "all shims": 3}[blow]]:
+        os.kill(json.loads((folder / "state.json").read_text())["shim_pid"], signal.SIGKILL)
         fleet.wait(name, "broken")
     for name in names:
         cloud.delete(name)

@@ -52,12 +52,12 @@ class Victim:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        keeper = int((self.folder.state() or {})["keeper_pid"])
-        os.kill(keeper, signal.SIGSTOP)
+        shim = int((self.folder.state() or {})["shim_pid"])
+        os.kill(shim, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(keeper, signal.SIGCONT)
+            os.kill(shim, signal.SIGCONT)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_a_world_at_rest_plans_nothing() -> None:
         ([], 0.0, "its machine vanished", True),
         ([machine(1, "stopped", why="preempted")], 0.0, "its machine is stopped: preempted", True),
         ([machine(1, "stopped", why="powered off by itself")], 0.0, "powered off by itself", False),
-        ([machine(1, "broken", why="its keeper was killed")], 0.0, "its keeper was killed", False),
+        ([machine(1, "broken", why="its shim was killed")], 0.0, "its shim was killed", False),
         ([machine(1)], 16.0, "gave no sign of life for 16 s", False),
     ],
 )

@@ -1,6 +1,6 @@
 """The local cloud: machines out of this computer's own processes, behind the same protocol as the real clouds.
 
-There is no daemon. All state is files below the root, and each running machine has one keeper process.
+There is no daemon. All state is files below the root, and each running machine has one shim process.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ class LocalCloud(Shared):
                 self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
                 if (lock := folder.hold()) is not None:
                     folder.forget_requests()
-                    folder.set_state(phase="starting", why="", stopped_at=0.0, keeper_pid=None, **_billed(machine))
+                    folder.set_state(phase="starting", why="", stopped_at=0.0, shim_pid=None, **_billed(machine))
             if lock is not None:
                 self._switch_on(folder, lock)
                 return
-            # Its keeper is about to go; the cloud's lock is not for waiting.
+            # Its shim is about to go; the cloud's lock is not for waiting.
             if time.monotonic() > give_up_at:
                 raise BadRequest(f"machine `{name}` is not stopped yet", hint="try again in a moment")
             time.sleep(0.01)

@@ -1,7 +1,7 @@
 """Disks beside a machine's boot disk: files of this computer, which the machine sees as /dev/sdb and so on.
 
-In mode `root` alone: it takes loop devices, and the right to make nodes. The keeper holds each device open, and the
-kernel lets go of it with the last one who does, a mount of the machine included: nothing is left of a keeper that was
+In mode `root` alone: it takes loop devices, and the right to make nodes. The shim holds each device open, and the
+kernel lets go of it with the last one who does, a mount of the machine included: nothing is left of a shim that was
 killed.
 """
 
@@ -43,7 +43,7 @@ class Plugged(NamedTuple):
 
 
 class Drives:
-    """What is plugged into one machine, for one boot. Its keeper's; init has a copy."""
+    """What is plugged into one machine, for one boot. Its shim's; init has a copy."""
 
     def __init__(self, folder: Folder, mode: str) -> None:
         self._folder = folder

@@ -1,6 +1,6 @@
 """Files as memory: atomic JSON, locks that die with their holder, removal of stubborn folders. Knows no machine.
 
-The keeper imports this before anything else, so it stays with the cheapest modules there are.
+The shim imports this before anything else, so it stays with the cheapest modules there are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The folder of one machine: its facts, its state, its lock. Decides what the files mean; starts and kills nothing.
 
-    machine.json     facts, hardly changed        state.json   phase, why, boots, the keeper's pid, the address
-    metadata.json    attributes, may change       keeper.lock  held by the launcher, then by the keeper, while it lives
-    disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the keeper is asked to do
+    machine.json     facts, hardly changed        state.json   phase, why, boots, the shim's pid, the address
+    metadata.json    attributes, may change       shim.lock  held by the launcher, then by the shim, while it lives
+    disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the shim is asked to do
     guest.json       guest attributes, if any     suspend.request   it is to stand still, for as long as this is there
 
-The state has one writer at a time, whoever holds the lock. Whether a keeper lives is told by the lock alone, never
+The state has one writer at a time, whoever holds the lock. Whether a shim lives is told by the lock alone, never
 by a pid, which may belong to somebody else by now.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from outlast.clouds.local.files import is_locked, read_json, try_lock, write_json
 
-# Phases are statuses, but for those before a keeper's first word: pending while it lives, broken once it does not.
+# Phases are statuses, but for those before a shim's first word: pending while it lives, broken once it does not.
 _ALIVE = {"created": "pending", "starting": "pending"}
 _WHY_BROKEN = {
     "created": "half created",
@@ -34,7 +34,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.lock_path = f"{path}/keeper.lock"
+        self.lock_path = f"{path}/shim.lock"
         self.disk_path = f"{path}/disk"
         self.serial_path = f"{path}/serial.log"
         self.metadata_path = f"{path}/metadata.json"
@@ -86,11 +86,11 @@ class Folder:
             phase = str(state.get("phase", "damaged"))
             if self.is_held():
                 return _ALIVE.get(phase, phase), state
-            # The keeper may have ended, or a new one begun, between the two looks.
+            # The shim may have ended, or a new one begun, between the two looks.
             if self.state() == state:
                 if phase in ("stopped", "broken"):
                     return phase, state
-                return "broken", {**state, "why": _WHY_BROKEN.get(phase, "its keeper was killed")}
+                return "broken", {**state, "why": _WHY_BROKEN.get(phase, "its shim was killed")}
 
     def hold(self, *, patience_s: float = 0.0) -> int | None:
         """The lock, waiting for its holder to go. None when it stays, or the machine is gone."""
@@ -104,7 +104,7 @@ class Folder:
         return descriptor
 
     def request(self, what: str, **details: Any) -> None:
-        """Leave a wish for the keeper; `wake` makes it look at once, else it looks within a second."""
+        """Leave a wish for the shim; `wake` makes it look at once, else it looks within a second."""
         try:
             write_json(f"{self.path}/{what}.request", details)
         except FileNotFoundError:
@@ -116,7 +116,7 @@ class Folder:
                 why = f"machine `{self.name}`: {problem.strerror}"
                 raise CloudError(why, hint="make room on the disk") from problem
             # The disk is full. A stop needs no words.
-            self.signal_keeper(signal.SIGTERM)
+            self.signal_shim(signal.SIGTERM)
             return
         self.wake()
 
@@ -134,12 +134,12 @@ class Folder:
             pass
 
     def wake(self) -> None:
-        """Tell the keeper to look at its folder now."""
-        self.signal_keeper(signal.SIGUSR1)
+        """Tell the shim to look at its folder now."""
+        self.signal_shim(signal.SIGUSR1)
 
-    def signal_keeper(self, number: int) -> None:
-        """Signal the keeper if it lives, and never another process that got its pid meanwhile."""
-        pid = (self.state() or {}).get("keeper_pid")
+    def signal_shim(self, number: int) -> None:
+        """Signal the shim if it lives, and never another process that got its pid meanwhile."""
+        pid = (self.state() or {}).get("shim_pid")
         if not isinstance(pid, int):
             return
         try:
@@ -153,8 +153,8 @@ class Folder:
     def _signal_surely(self, pid: int, number: int) -> None:
         descriptor = os.pidfd_open(pid)
         try:
-            # The lock still held, by the boot that wrote this pid, means that the descriptor is the keeper's.
-            if self.is_held() and (self.state() or {}).get("keeper_pid") == pid:
+            # The lock still held, by the boot that wrote this pid, means that the descriptor is the shim's.
+            if self.is_held() and (self.state() or {}).get("shim_pid") == pid:
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)

@@ -1,6 +1,6 @@
 """What the programs of a machine write for those outside: GCE's guest attributes. A file beside the machine's disk.
 
-Its keeper alone writes, and it outlives a boot, so that whoever asks reads it without the machine.
+Its shim alone writes, and it outlives a boot, so that whoever asks reads it without the machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A web server of one thread that can leave an answer open until something changes. Knows HTTP, not what is served.
 
-One thread, because then a change and those who wait for it cannot miss each other, and because the keeper may have
+One thread, because then a change and those who wait for it cannot miss each other, and because the shim may have
 no threads when it forks. No request, however odd, may end it.
 """
 

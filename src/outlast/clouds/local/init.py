@@ -1,6 +1,6 @@
 """The first process of a machine: runs the startup script, buries the dead, ends when told. Isolates nothing.
 
-It is forked from the keeper, not executed, because an interpreter of its own would double the time to boot. It hears:
+It is forked from the shim, not executed, because an interpreter of its own would double the time to boot. It hears:
 
     SIGUSR1   switch off      SIGUSR2   somebody may log in: see to the accounts, start sshd
     SIGPWR    the power goes soon: run the shutdown script, then switch off
@@ -17,7 +17,7 @@ from typing import NoReturn
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.isolation import Inside
 
-# How init tells the keeper that the machine switched itself off.
+# How init tells the shim that the machine switched itself off.
 EXIT_POWERED_OFF = 64
 
 BASIC_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,15 +47,15 @@ class Init:
         self.scripts: dict[int, str] = {}
         self.sshd = 0
 
-    def run(self, *, keeper_died: Callable[[], bool], at_the_end: Callable[[], object]) -> NoReturn:
-        """Be the machine's init until it is switched off or loses its keeper."""
+    def run(self, *, shim_died: Callable[[], bool], at_the_end: Callable[[], object]) -> NoReturn:
+        """Be the machine's init until it is switched off or loses its shim."""
         watched = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, SIGPWR, signal.SIGTERM}
         # Blocked before anybody can send one, then taken one by one: none is lost, and no handler interrupts us.
         signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         _write_switches(self.inside)
         self.start_script("startup-script")
         self.open_door()
-        while not keeper_died():
+        while not shim_died():
             number = signal.sigwait(watched)
             if number == signal.SIGUSR1:
                 power_off()

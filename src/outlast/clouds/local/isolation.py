@@ -32,12 +32,12 @@ class Running(NamedTuple):
     private: bool = False
 
 
-# What init does once it is isolated: `run(inside, keeper_died, at_the_end)`.
+# What init does once it is isolated: `run(inside, shim_died, at_the_end)`.
 InitProgram = Callable[[Inside, Callable[[], bool], Callable[[], object]], NoReturn]
 
 
 class Isolation(Protocol):
-    """The processes of one machine, seen by its keeper. Used by one thread, for one boot."""
+    """The processes of one machine, seen by its shim. Used by one thread, for one boot."""
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         """Fork init, the ancestor of everything on the machine. The disk is there, and the box is filled.
@@ -57,7 +57,7 @@ MODES = ("root", "userns", "pidns", "plain")
 
 
 def isolation(mode: str) -> Isolation:
-    """The one place that knows the modes by name. Imports only the one that is used: the keeper must boot fast."""
+    """The one place that knows the modes by name. Imports only the one that is used: the shim must boot fast."""
     if mode in ("root", "userns"):
         from outlast.clouds.local.namespaces import NamespaceIsolation
 

@@ -2,9 +2,9 @@
 
 The same in both; an ordinary user does it as root of a user namespace, in which nobody else exists. In order:
 
-    keeper   joins the cloud's network, makes one for the machine, plugs the cable in, forks   (network.py)
+    shim   joins the cloud's network, makes one for the machine, plugs the cable in, forks   (network.py)
     child    leaves all namespaces, waits
-    keeper   sets limits
+    shim   sets limits
     child    builds its root file system, moves into it, is init   (rootfs.py)
 """
 
@@ -26,7 +26,7 @@ _SSH_PORT = 22
 
 
 class _Ends(NamedTuple):
-    """A pipe each way between keeper and child."""
+    """A pipe each way between shim and child."""
 
     reader: int
     writer: int
@@ -62,7 +62,7 @@ class NamespaceIsolation:
         os.close(theirs.writer)
         self._init_pid = pid
         if not self._rootless:
-            # What the keeper starts from here on is its own again: a dead machine's space takes nobody in.
+            # What the shim starts from here on is its own again: a dead machine's space takes nobody in.
             linux.setns(own_space, linux.CLONE_NEWPID, "this computer's process space")
         os.close(own_space)
         _expect(ours.reader, b"apart", "it could not leave the namespaces of this computer")
@@ -102,7 +102,7 @@ def _expect(reader: int, word: bytes, otherwise: str) -> None:
 
 
 def _own_groups() -> None:
-    """The control group that the keeper has put us into is the root of all that the machine sees of them."""
+    """The control group that the shim has put us into is the root of all that the machine sees of them."""
     with suppress(
         OSError
     ):  # a kernel without them: then no container runtime works on the machine, and nothing else fails
@@ -110,7 +110,7 @@ def _own_groups() -> None:
 
 
 def _become_machine(folder: Folder, cable: network.Cable, line: int, ends: _Ends, program: InitProgram) -> None:
-    """In the child, to the end. What fails is told to the keeper, which is the one that can say it."""
+    """In the child, to the end. What fails is told to the shim, which is the one that can say it."""
     rootless = not cable.leads_out
     try:
         linux.die_with_parent(signal.SIGKILL)

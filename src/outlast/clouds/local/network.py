@@ -1,6 +1,6 @@
 """The network of the realistic modes: a switch of the cloud's own, an address for each machine, and 169.254.169.254.
 
-There is no daemon. The switch lives in a network namespace in which every keeper lives: the first one makes it, the
+There is no daemon. The switch lives in a network namespace in which every shim lives: the first one makes it, the
 others join through one that is there, and with the last one it is gone. Never is 169.254.169.254 put on an interface of
 this computer: if it is a machine of a cloud itself, that would take its own metadata server away.
 """
@@ -27,7 +27,7 @@ _NFT_PLACES = ("/usr/sbin/nft", "/sbin/nft")
 
 
 class Cable:
-    """One machine's line to the switch. Used by its keeper, which lives where the switch is, and by the machine."""
+    """One machine's line to the switch. Used by its shim, which lives where the switch is, and by the machine."""
 
     def __init__(self, *, number: int, block: int, leads_out: bool, host: int) -> None:
         self._port = f"ol{number}"
@@ -37,7 +37,7 @@ class Cable:
         # With a leg in this computer's own network machines have somebody to ask for the rest of the world.
         self._gateway = _address(block, _HOST_LEG if leads_out else _SWITCH_LEG)
         self.leads_out = leads_out
-        # The network that the keeper came from.
+        # The network that the shim came from.
         self.host = host
 
     def plug(self, network: int) -> None:
@@ -76,7 +76,7 @@ class Socket(NamedTuple):
 def furnish(ports: list[int]) -> Socket:
     """A network for a machine, with a socket at 169.254.169.254 that this machine reaches, and no other.
 
-    With sockets on these ports of the machine's loopback. By a thread, whose namespaces are its own: another keeper may
+    With sockets on these ports of the machine's loopback. By a thread, whose namespaces are its own: another shim may
     follow us into ours at any time.
     """
     made: list[Socket | OSError] = []
@@ -134,7 +134,7 @@ def join(folder: Folder, *, rootless: bool) -> Cable:
         host = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         block = 0
         for _, state in others:
-            if _follow(int(state.get("keeper_pid") or 0), rootless=rootless):
+            if _follow(int(state.get("shim_pid") or 0), rootless=rootless):
                 block = int(state["net_block"])
                 leads_out = bool(state.get("net_out"))
                 break
@@ -142,7 +142,7 @@ def join(folder: Folder, *, rootless: bool) -> Cable:
             block, leads_out = _make(folder, host, rootless=rootless)
         taken = {int(state.get("net_number") or 0) for _, state in others}
         number = next(n for n in range(_FIRST, _LAST) if n not in taken)
-        folder.set_state(keeper_pid=os.getpid(), net_block=block, net_number=number, net_out=leads_out)
+        folder.set_state(shim_pid=os.getpid(), net_block=block, net_number=number, net_out=leads_out)
     finally:
         os.close(lock)
     return Cable(number=number, block=block, leads_out=leads_out, host=host)
@@ -163,7 +163,7 @@ def leave(folder: Folder, cable: Cable) -> None:
 
 
 def sweep(folder: Folder) -> None:
-    """What `leave` does, from this computer's own network, for a keeper that was killed."""
+    """What `leave` does, from this computer's own network, for a shim that was killed."""
     if os.geteuid() != 0 or not (nft := _find(_NFT_PLACES)):
         return
     lock = wait_lock(f"{folder.root}/network.lock")
@@ -188,15 +188,15 @@ def _present(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _follow(keeper_pid: int, *, rootless: bool) -> bool:
-    """Go where another keeper is; False when it is gone. Once its namespaces are open they stay."""
+def _follow(shim_pid: int, *, rootless: bool) -> bool:
+    """Go where another shim is; False when it is gone. Once its namespaces are open they stay."""
     try:
-        opened = [(linux.CLONE_NEWNET, os.open(f"/proc/{keeper_pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))]
+        opened = [(linux.CLONE_NEWNET, os.open(f"/proc/{shim_pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))]
         if rootless:
-            user = os.open(f"/proc/{keeper_pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+            user = os.open(f"/proc/{shim_pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
             opened.insert(0, (linux.CLONE_NEWUSER, user))
-        # A keeper that was started a moment ago, or one whose pid is somebody else's by now, is still at home.
-        if os.stat(f"/proc/{keeper_pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
+        # A shim that was started a moment ago, or one whose pid is somebody else's by now, is still at home.
+        if os.stat(f"/proc/{shim_pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
             return False
         for kind, descriptor in opened:
             linux.setns(descriptor, kind, "the cloud's network")

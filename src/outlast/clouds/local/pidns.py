@@ -32,7 +32,7 @@ class PidNamespace:
         loopback.prepare(folder)
         inside = loopback.inside(folder, f"{address}:{port}")
         enter()
-        # The keeper alone keeps the writing end, so that init reads its end if the keeper is dead already.
+        # The shim alone keeps the writing end, so that init reads its end if the shim is dead already.
         alive_reader, alive_writer = os.pipe()
         pid = os.fork()
         if pid == 0:

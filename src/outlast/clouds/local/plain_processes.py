@@ -1,6 +1,6 @@
 """Mode `plain`: ordinary processes, for macOS and for Linux that allows no namespaces.
 
-On Linux keeper and init both adopt orphans, so no ordinary program escapes, whatever it does to its session, signals
+On Linux shim and init both adopt orphans, so no ordinary program escapes, whatever it does to its session, signals
 or environment; one that forks faster than it is killed might. Elsewhere: its process group, and the marker.
 """
 
@@ -25,7 +25,7 @@ class PlainProcesses:
         address, port = listener.getsockname()[:2]
         loopback.prepare(folder)
         inside = loopback.inside(folder, f"{address}:{port}")
-        keeper_pid = os.getpid()
+        shim_pid = os.getpid()
         if linux.IS_LINUX:
             linux.adopt_orphans()
         self._init_pid = os.fork()
@@ -35,7 +35,7 @@ class PlainProcesses:
             if linux.IS_LINUX:
                 linux.adopt_orphans()
                 linux.die_with_parent(signal.SIGTERM)
-            program(inside, lambda: os.getppid() != keeper_pid, _kill_all)
+            program(inside, lambda: os.getppid() != shim_pid, _kill_all)
         return Running(init_pid=self._init_pid, address=address, listener=listener)
 
     def cut(self) -> None:

@@ -1,6 +1,6 @@
-"""Making machines and switching them on and off, from outside: creates folders, starts keepers, ends them.
+"""Making machines and switching them on and off, from outside: creates folders, starts shims, ends them.
 
-The keeper inherits the machine's lock from whoever starts it, so that a machine is never seen without one between
+The shim inherits the machine's lock from whoever starts it, so that a machine is never seen without one between
 its creation and its end, and so that two launchers cannot both start one.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 from outlast.clouds.local.files import remove_tree, try_lock, write_json
 from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.init import marker
-from outlast.clouds.local.probe import keeper_environment
+from outlast.clouds.local.probe import shim_environment
 from outlast.clouds.local.processes import MARKER, kill_marked
 from outlast.errors import BadRequest, CloudError
 
-# A keeper that is asked to stop does so in milliseconds; one that is stuck is killed, and its machine with it.
+# A shim that is asked to stop does so in milliseconds; one that is stuck is killed, and its machine with it.
 _PATIENCE_S = 10.0
 _DYING_S = 2.0
 
@@ -45,12 +45,12 @@ def create(folder: Folder, facts: dict[str, Any], attributes: dict[str, str]) ->
 
 
 def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
-    """Start the keeper and hand it the lock. Raises CloudError when the keeper cannot be started."""
-    keeper = [sys.executable, "-m", "outlast.clouds.local.shim", folder.path, str(lock), mode]
-    # The shell starts the keeper in the background and ends, so that the keeper is nobody's child: it outlives us, and
+    """Start the shim and hand it the lock. Raises CloudError when the shim cannot be started."""
+    shim = [sys.executable, "-m", "outlast.clouds.local.shim", folder.path, str(lock), mode]
+    # The shell starts the shim in the background and ends, so that the shim is nobody's child: it outlives us, and
     # leaves us no zombie.
-    command = ["/bin/sh", "-c", '"$@" &', "sh", *keeper]
-    variables = {**keeper_environment(), MARKER: marker(folder)}
+    command = ["/bin/sh", "-c", '"$@" &', "sh", *shim]
+    variables = {**shim_environment(), MARKER: marker(folder)}
     with open(folder.serial_path, "ab") as serial:
         try:
             subprocess.run(
@@ -65,14 +65,14 @@ def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
                 check=True,
             )
         except (OSError, subprocess.CalledProcessError) as error:
-            raise CloudError(f"could not start the keeper of `{folder.name}`: {error}") from error
+            raise CloudError(f"could not start the shim of `{folder.name}`: {error}") from error
 
 
 def switch_off(folder: Folder) -> int | None:
     """End the machine and all its processes; answers with its lock, held. None when it is gone altogether."""
     lock = _ask_to_stop(folder)
     if lock is None and folder.exists():
-        folder.signal_keeper(signal.SIGKILL)
+        folder.signal_shim(signal.SIGKILL)
         lock = folder.hold(patience_s=_PATIENCE_S)
         if lock is None and folder.exists():
             raise CloudError(f"machine `{folder.name}` does not end", hint="is its disk hanging?")
@@ -94,7 +94,7 @@ def _ask_to_stop(folder: Folder) -> int | None:
 
 
 def _bury_leftovers(folder: Folder, lock: int) -> None:
-    """The keeper did not end in peace, so what it kept may still run."""
+    """The shim did not end in peace, so what it kept may still run."""
     if not kill_marked(marker(folder)):
         os.close(lock)
         raise CloudError(f"machine `{folder.name}` has processes that cannot be killed", hint="do they belong to you?")
@@ -126,7 +126,7 @@ def _wait_for_rest(folder: Folder, *, resting: bool) -> None:
         if (looked[1].get("why") == SUSPENDED) == resting:
             return
         if time.monotonic() > give_up_at:
-            raise CloudError(f"the keeper of `{folder.name}` does not answer", hint="stop the machine, and start it")
+            raise CloudError(f"the shim of `{folder.name}` does not answer", hint="stop the machine, and start it")
         time.sleep(0.01)
     raise BadRequest(f"machine `{folder.name}` ended meanwhile")
 

@@ -1,4 +1,4 @@
-"""When a machine must end of itself: its life is over, or its zone takes it back. Judges; the keeper carries it out."""
+"""When a machine must end of itself: its life is over, or its zone takes it back. Judges; the shim carries it out."""
 
 from __future__ import annotations
 

@@ -72,9 +72,7 @@ def _try_apart(mode: str) -> str:
         return "root has a mode of its own"
     command = [sys.executable, "-m", "outlast.clouds.local.probe", mode]
     try:
-        tried = subprocess.run(
-            command, env=keeper_environment(), capture_output=True, text=True, timeout=20, check=False
-        )
+        tried = subprocess.run(command, env=shim_environment(), capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the trial itself failed: {error}"
     if tried.returncode == 0:
@@ -82,7 +80,7 @@ def _try_apart(mode: str) -> str:
     return (tried.stdout + tried.stderr).strip() or f"the trial ended with {tried.returncode}"
 
 
-def keeper_environment() -> dict[str, str]:
+def shim_environment() -> dict[str, str]:
     """The environment of processes that we start with our own interpreter: none of the user's secrets is in it."""
     kept = {name: os.environ[name] for name in ("LANG", "PATH", "PYTHONPATH") if name in os.environ}
     # A source tree is not on the path of a new interpreter, as an installed package is.

@@ -156,7 +156,7 @@ def _marked_in_proc(wanted: bytes) -> list[int]:
 
 
 def _marked_in_ps(wanted: str) -> list[int]:
-    import subprocess  # costs 20 ms, which the keeper does not have
+    import subprocess  # costs 20 ms, which the shim does not have
 
     listing = subprocess.run(["ps", "-E", "-ax", "-o", "pid=,command="], capture_output=True, text=True, check=False)
     lines = (line.split() for line in listing.stdout.splitlines())

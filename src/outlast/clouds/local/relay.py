@@ -21,12 +21,12 @@ _BYTES = 256 * 1024
 
 def start() -> socket.socket:
     """Start the relay, while we are still in this computer's network; it ends with us. Answers with the line to it."""
-    from outlast.clouds.local.probe import keeper_environment
+    from outlast.clouds.local.probe import shim_environment
 
     ours, theirs = socket.socketpair()
     argv = [sys.executable, "-m", "outlast.clouds.local.relay", "0"]
     actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
-    os.posix_spawn(argv[0], argv, keeper_environment(), file_actions=actions, setsid=True)
+    os.posix_spawn(argv[0], argv, shim_environment(), file_actions=actions, setsid=True)
     theirs.close()
     return ours
 
@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
     for port, number in zip(ports.decode().split(","), descriptors, strict=True):
         listener = socket.socket(fileno=number)
         threading.Thread(target=_serve, args=(listener, int(port)), daemon=True).start()
-    # Until the keeper is gone: nobody ever writes here again.
+    # Until the shim is gone: nobody ever writes here again.
     line.recv(1)
 
 

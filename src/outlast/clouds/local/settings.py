@@ -1,4 +1,4 @@
-"""Changing the weather of the zones, and refusing launches by it. The keepers read the same file through `zones.py`."""
+"""Changing the weather of the zones, and refusing launches by it. The shims read the same file through `zones.py`."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Shim:
         _listen_to_signals(wake_writer)
         if not os.path.isdir(self.folder.disk_path):
             # It may take long, and whoever cannot wait must be able to find us.
-            self.folder.set_state(keeper_pid=os.getpid())
+            self.folder.set_state(shim_pid=os.getpid())
             # Where layers are seen through, there is nothing to copy.
             seen_through = str(self.facts.get("mode")) in ("root", "userns")
             _copy_image(self.folder, [] if seen_through else list(self.facts.get("layers", [])))
@@ -80,7 +80,7 @@ class Shim:
             phase="running",
             why="",
             boots=boots,
-            keeper_pid=os.getpid(),
+            shim_pid=os.getpid(),
             address=self.running.address,
             ssh_port=self.running.ssh_port,
             metadata=self.running.listener.getsockname()[:2],
@@ -94,7 +94,7 @@ class Shim:
                 init.mount_all(inside.variables)
             except OSError as problem:
                 init.report(f"its disks cannot be seen: {problem}")
-        init.Init(inside).run(keeper_died=died, at_the_end=end)
+        init.Init(inside).run(shim_died=died, at_the_end=end)
 
     def _tell_sessions(self, init_pid: str) -> None:
         """Where whoever logs in finds the machine; nowhere once it is off."""
@@ -142,7 +142,7 @@ class Shim:
         """See what was asked for, what the zone is up to, and whether init still lives."""
         self.reap()
         if _told_to_end:
-            self.ending = Ending("its keeper was told to end")
+            self.ending = Ending("its shim was told to end")
         if self.folder.requested("stop") is not None and not self._has_last_words(_STOP_S_MAX):
             self.ending = Ending("stopped")
         # Nobody takes back what nobody has: a machine that is suspended is on no computer.
@@ -265,7 +265,7 @@ _told_to_end = False
 
 
 def _listen_to_signals(wake_writer: int) -> None:
-    """Every signal that concerns us makes the keeper look around; none interrupts what it does."""
+    """Every signal that concerns us makes the shim look around; none interrupts what it does."""
 
     def remember(number: int, _frame: object) -> None:
         global _told_to_end
@@ -304,13 +304,13 @@ def main(arguments: list[str]) -> NoReturn:
     # The machine's processes must not hold the lock: they would keep a dead machine looking alive.
     os.set_inheritable(int(arguments[1]), False)
     try:
-        keeper = Shim(folder, arguments[2])
-        keeper.boot()
+        shim = Shim(folder, arguments[2])
+        shim.boot()
     except OSError as error:
         folder.print_serial(f"boot failed: {error}")
         folder.set_state(phase="broken", why=f"boot failed: {error}")
         os._exit(1)
-    keeper.end(keeper.run())
+    shim.end(shim.run())
     # Nothing is left to tidy up, and a quick end is a quick `stop`.
     os._exit(0)
 

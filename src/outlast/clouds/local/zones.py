@@ -23,7 +23,7 @@ def read_settings(root: str) -> dict[str, dict[str, Any]]:
 
 
 class ZoneConditions:
-    """The settings of one zone, as the keeper of a machine asks for them."""
+    """The settings of one zone, as the shim of a machine asks for them."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings

@@ -39,21 +39,21 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def _from_the_machine(pulse: Heartbeat | None) -> str:
+def _from_the_machine(heartbeat: Heartbeat | None) -> str:
     """What the agent reports of itself."""
-    if pulse is None:
+    if heartbeat is None:
         return ""
-    if pulse.unsaved:
-        return f"no checkpoint: {pulse.unsaved}"
-    return f"has {pulse.holds}" if pulse.holds else ""
+    if heartbeat.unsaved:
+        return f"no checkpoint: {heartbeat.unsaved}"
+    return f"has {heartbeat.holds}" if heartbeat.holds else ""
 
 
-def row_of(run: str, state: RunState, pulse: Heartbeat | None, spec: Spec | None) -> RunRow:
+def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | None) -> RunRow:
     last = state.last
     billing = [attempt for attempt in state.attempts if not attempt.released]
     since = max((attempt.placed_at for attempt in billing), default=0.0)
     told = status_text(state)
-    note = pulse.note if pulse and pulse.phase in ("fetching", "waiting") else ""
+    note = heartbeat.note if heartbeat and heartbeat.phase in ("fetching", "waiting") else ""
     return RunRow(
         run=run,
         state=told,
@@ -66,7 +66,7 @@ def row_of(run: str, state: RunState, pulse: Heartbeat | None, spec: Spec | None
         cloud=last.cloud if last else "",
         spot=last.spot if last else True,
         price=last.price_usd_per_hour if last and last.phase != "over" else 0.0,
-        step=newest_step(state, pulse),
+        step=newest_step(state, heartbeat),
         steps=spec.limits.steps if spec else 0,
         checkpoints=len(state.checkpoints),
         preemptions=sum(attempt.preempted for attempt in state.attempts),
@@ -75,7 +75,7 @@ def row_of(run: str, state: RunState, pulse: Heartbeat | None, spec: Spec | None
         spent_usd=spent_usd(state, since),
         spent_at=since,
         usd_per_hour=sum(attempt.price_usd_per_hour for attempt in billing),
-        why=why(state) or note or _from_the_machine(pulse),
+        why=why(state) or note or _from_the_machine(heartbeat),
     )
 
 
