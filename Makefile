@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Without compiled files every process of ours compiles itself anew, and the suite starts thousands.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integration/frameworks
+# The suite starts thousands of processes; without compiled files each would compile outlast again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test frameworks check format lock simulate soak clusters bench release pythons clean
+.PHONY: setup demo docs test test-all frameworks check format lock simulate soak clusters bench release pythons clean
 
 setup: $(READY)
 
 $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "outlast needs Python 3.11 or newer; say which with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+		{ echo "outlast needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@tools/packages.sh
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
@@ -20,23 +21,27 @@ $(READY): requirements-dev.lock pyproject.toml tools/packages.sh
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-# The core on every other Python that is here.
+# Install the core on every other Python of this computer and run the demo.
 pythons:
 	VENV=$(VENV) tools/pythons.sh
 
 demo: $(READY)
 	@$(BIN)/outlast demo
 
-# The documents as a site, in site/. Strict: a link that leads nowhere ends it.
+# Build the documentation in site/. A broken link is an error.
 docs: $(READY)
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
 	@echo "site/index.html"
 
+# Every capability, in about four minutes on two cores. Tests that are marked `full` run in `make test-all` only.
 test: $(READY) check
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/integration/frameworks
+	$(PYTEST) -m "not full and not soak and not cluster"
 
-# The integrations against the real frameworks: about 2 GB. PyTorch comes first, by itself, so that a CPU build is taken
-# where the index offers one.
+test-all: $(READY) check
+	$(PYTEST)
+
+# Test the integrations against the real frameworks (about 2 GB). PyTorch is installed first and alone, so that pip
+# takes a CPU build if the index offers one.
 frameworks: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-frameworks.lock
@@ -56,7 +61,7 @@ lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url \
 		--no-emit-find-links --extra dev pyproject.toml --output-file requirements-dev.lock
 
-# 2,000 worlds from their seeds: about two minutes on 2 cores.
+# 2,000 simulated worlds: about two minutes on 2 cores.
 simulate: $(READY)
 	$(BIN)/python -m outlast.testing --seeds $(or $(SEEDS),0:2000)
 
@@ -64,22 +69,22 @@ simulate: $(READY)
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak -n 0 -s
 
-# Everything about clusters with real Ray, which is in the development set-up: about six minutes on 2 cores.
+# All cluster tests with real Ray: about six minutes on 2 cores.
 clusters: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--requirement examples/ray-tune/requirements.txt --requirement examples/ray-train/requirements.txt
 	$(BIN)/python -m pytest -m "cluster or not cluster" -n 0 tests/integration/cluster tests/dashboard/test_clusters_page.py
 
-# The tables of benchmarks/README.md anew, and which goals fall short; BENCH=--quick for a look.
 .PHONY: pictures
-# Pictures of every page of `outlast ui`, for docs/pictures; PICTURES="cost sweep" for some.
+# Render every page of the dashboard to docs/pictures; PICTURES="cost sweep" for some of them.
 pictures: $(READY)
 	$(BIN)/python tools/pictures.py $(PICTURES)
 
+# Print the tables of benchmarks/README.md and the goals that are missed; BENCH=--quick for a shorter run.
 bench: $(READY)
 	$(BIN)/python benchmarks/whole.py $(BENCH)
 
-# Wheel and sdist, installed as users do: each extra alone. A few minutes, and a package index.
+# Build wheel and sdist and install them as users do, each extra alone. Takes minutes and needs a package index.
 release: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python tools/release.py

@@ -1,4 +1,4 @@
-"""What the house style says in numbers and what it forbids by name."""
+"""The house style: limits on size, and constructs that are forbidden."""
 
 from __future__ import annotations
 
