@@ -1,4 +1,4 @@
-"""The order of the whole suite: what takes long comes first, in random order, and the many short ones fill the gaps."""
+"""Order of the whole suite: long files first, in random order; the many short ones fill the gaps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import signal
 
 import pytest
 
-# A shell that puts us into the background has us ignore Ctrl-C, and so would all that the tests start.
+# Show the values of assertions that fail in helpers, too.
+pytest.register_assert_rewrite("tests.support")
+
+# A shell that starts pytest in the background makes it ignore Ctrl-C, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# What `nohup` starts ignores the end of its terminal, and so would they. A handler is not inherited and does as little.
+# `nohup` makes it ignore SIGHUP. Child processes inherit an ignored signal, but not a handler.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-# Folders by how long the longest of their files takes; the rest takes seconds.
+# Folders by the duration of their longest file; all others take seconds.
 LONG = (
     "volumes_databases",
     "emulator",
@@ -34,14 +37,14 @@ LONG = (
 )
 
 
-# Simulated worlds are bounded by their own time and steps (`outlast.testing.scheduler`). The real time that they take
-# depends on how busy the computer is.
+# Simulated worlds are bounded by simulated time and steps (`outlast.testing.scheduler`). Their real duration depends on
+# the load of the computer.
 STEPWISE = ("simulation", "crash")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After the shuffle. A long file that is handed out last keeps one process busy while the others have nothing."""
+    """Sort after the shuffle: a long file that is distributed last would keep one worker busy while the others idle."""
     for item in items:
         if item.path.parent.name in STEPWISE:
             item.add_marker(pytest.mark.timeout(0))

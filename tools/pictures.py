@@ -19,9 +19,9 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.dashboard.conftest import Browser, Lived, Served, Visit, chromium  # noqa: E402
 from tests.dashboard.lived import Life, Names  # noqa: E402
-from tests.integration.cluster.conftest import Bench  # noqa: E402
+from tests.support.cluster import Bench  # noqa: E402
+from tests.support.dashboard import Browser, Lived, Served, Visit, chromium  # noqa: E402
 
 from outlast.clouds.local.probe import why_not  # noqa: E402
 

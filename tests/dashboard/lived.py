@@ -11,7 +11,7 @@ from outlast.clouds.local.engines import SERVERS
 from outlast.cluster.record import Cluster, ClusterJob, Clusters, Ended, Past
 from outlast.errors import DrillFailed
 from outlast.spec.cluster import parse_cluster
-from tests.e2e.conftest import OUTLAST, Home
+from tests.support.home import OUTLAST, Home
 
 # What tries to be more than text, wherever words of users are shown. It would leave a mark on the page if obeyed.
 ATTACK = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.dashboard.conftest import Lived, Served, Visit
 from tests.dashboard.lived import ATTACK
-from tests.e2e.conftest import Home
-from tests.integration.cluster.conftest import Bench
-from tests.integration.cluster.conftest import bench as bench
+from tests.support.cluster import Bench
+from tests.support.cluster import bench as bench
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -9,8 +9,8 @@ import pytest
 
 from outlast.drill.records import read
 from outlast.ui.views.drills import chart, one_drill
-from tests.dashboard.conftest import Lived, Served, Visit
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.dashboard.conftest import Lived, Served, Visit
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.dashboard.conftest import Browser, Lived, Served, Visit
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Browser, Lived, Served, Visit
+from tests.support.home import Home
 
 # Everything that the server has: pages, the library's own files, ours, data, and the door of the websocket.
 ADDRESSES = [

@@ -8,9 +8,9 @@ import pytest
 
 from outlast.images.records import BuildFailure, ImageRecords
 from outlast.ui.views.images import ImageReader
-from tests.dashboard.conftest import Lived, Served, Visit
 from tests.dashboard.lived import ATTACK
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 

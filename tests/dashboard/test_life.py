@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.drill.records import drills, read
-from tests.dashboard.conftest import Lived
+from tests.support.dashboard import Lived
 
 
 def test_the_workspace_of_these_tests_has_really_lived(lived: Lived) -> None:

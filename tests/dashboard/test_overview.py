@@ -13,9 +13,9 @@ from outlast.runs.events import Cancelled, Submitted
 from outlast.runs.state import fold
 from outlast.spec.parse import parse
 from outlast.ui.reader import ENDED_SHOWN
-from tests.dashboard.conftest import Lived, Served, Visit
 from tests.dashboard.lived import ATTACK
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 
 def row(page: Any, run: str) -> Any:

@@ -10,9 +10,9 @@ import pytest
 
 from outlast.runs import metrics
 from outlast.runs.logs import write_piece
-from tests.dashboard.conftest import Lived, Served, Visit
 from tests.dashboard.lived import ATTACK
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import COUNTER, Home
 
 
 def tab(page: Any, name: str) -> Any:

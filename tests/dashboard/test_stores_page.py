@@ -8,8 +8,8 @@ import pytest
 
 from outlast.records.resources import ResourceRecords
 from outlast.ui.views.stores import StoreReader
-from tests.dashboard.conftest import Lived, Served, Visit
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 

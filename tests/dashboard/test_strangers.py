@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboard.conftest import Served
 from tests.dashboard.test_guard import ADDRESSES, Asker
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Served
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 NOBODY = 65534

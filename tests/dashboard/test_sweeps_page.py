@@ -10,8 +10,8 @@ import pytest
 
 from outlast.sweep.record import SweepStory
 from outlast.sweep.state import best
-from tests.dashboard.conftest import Lived, Served, Visit
-from tests.e2e.conftest import Home
+from tests.support.dashboard import Lived, Served, Visit
+from tests.support.home import Home
 
 pytest.importorskip("optuna", reason="sweeps are chosen by Optuna")
 pytestmark = pytest.mark.timeout(300)

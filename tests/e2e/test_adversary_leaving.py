@@ -14,8 +14,8 @@ import pytest
 
 from outlast.cli.run import looked_after, supervised_here
 from outlast.store.lease import Lease
-from tests.e2e.conftest import COUNTER, OUTLAST, Home, processes_mentioning
 from tests.e2e.test_adversary_programs import STUCK
+from tests.support.home import COUNTER, OUTLAST, Home, processes_mentioning
 
 
 def shell(home: Home, text: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.home import COUNTER, Home
 
 # The first attempt never gets beyond 10, so there is all the time in the world to take its machine away.
 COUNTED = 'print("count", count, flush=True)'

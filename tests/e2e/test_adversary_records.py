@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 STORY = "runs/{}/story/00000001.json"
 

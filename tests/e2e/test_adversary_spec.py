@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 REFUSED = {
     "a number that is none": ('command = "echo {x}"\n[params]\nx = nan\n', [], "nan"),

@@ -12,7 +12,7 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.runs.story import event_key
 from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.world import MarkLost
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.home import COUNTER, Home
 
 
 class Watch:

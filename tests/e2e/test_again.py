@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 PROGRAM = """
 import json, os, sys

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import COUNTER, Home, processes_mentioning
+from tests.support.home import COUNTER, Home, processes_mentioning
 
 
 def assert_clean_error(answer: subprocess.CompletedProcess[str], code: int, *argv: str) -> None:

@@ -14,7 +14,7 @@ from outlast.cli.bars import per_day
 from outlast.clouds.local.catalog import DISK_USD_PER_GB_HOUR, TYPES, ZONES
 from outlast.records.machines import MachineRecords
 from outlast.runs import events as ev
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.home import COUNTER, Home
 
 
 def cost(home: Home, *argv: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 
 from outlast.clouds.local import images
 from outlast.errors import BadRequest
-from tests.e2e.conftest import Home
-from tests.integration.machines.conftest import needs_ssh
+from tests.support.home import Home
+from tests.support.machines import needs_ssh
 
 LISTINGS = {
     ("volume", "list", "--json"): "volumes/bad.json",

@@ -10,7 +10,7 @@ import pytest
 from outlast.clouds.local.zones import read_settings
 from outlast.policy import OnDemand, decide
 from outlast.policy.replay import ReplayJob, ReplayZone, replay
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.home import COUNTER, Home
 
 TYPE, ZONE = "local-8-v100", "local1-a"
 # Twenty-one seconds of capacity, and then none: ticks of ten minutes, two hundred times as fast.

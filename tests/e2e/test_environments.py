@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlast.supervisor.boot import environments
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 
 def test_a_virtual_environment_that_is_activated_is_the_one_that_is_used(home: Home) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -144,7 +144,9 @@ def test_there_is_one_master_although_others_are_started(home: Home, book: Path)
     others = [submit_master(home, book, 0.5, "second") for _ in range(3)]
     for other in others:
         home.until(lambda other=other: home.state(other).held, "it is told what it waits for")
-    home.until(lambda: any(row["holds"] == "db:genomes" for row in home.ps()), "it says with its heartbeat that it has it")
+    home.until(
+        lambda: any(row["holds"] == "db:genomes" for row in home.ps()), "it says with its heartbeat that it has it"
+    )
     told = {str(row["run"]): row for row in home.ps()}
     assert told[first]["holds"] == "db:genomes"
     for other in others:

@@ -11,7 +11,7 @@ from outlast.runs.ended import EndedRuns
 from outlast.spec.parse import parse
 from outlast.submit.prepare import prepare
 from outlast.submit.write import write_run
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.home import COUNTER, Home
 
 # Saves only when it is asked to leave: what is committed after the limit was saved because of it.
 PATIENT = """

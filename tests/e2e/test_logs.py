@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 
 def test_nothing_commands_a_terminal_where_there_is_none(home: Home) -> None:

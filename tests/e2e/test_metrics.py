@@ -6,7 +6,7 @@ import json
 import subprocess
 
 from outlast.runs.metrics import Curves, stitched, unstitched, write_piece
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 # Logs each step and saves every fifth. The first attempt waits at a step for its machine to be taken.
 LOGGER = """

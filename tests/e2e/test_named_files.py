@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 # As scripts of examples do: a file in the working folder, written anew each time, and a log that stays open.
 PLAIN = """

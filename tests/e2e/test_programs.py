@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import COUNTER, Home, processes_mentioning
+from tests.support.home import COUNTER, Home, processes_mentioning
 
 
 def test_one_that_ignores_sigterm_is_killed_before_the_deadline_and_resumes(home: Home) -> None:

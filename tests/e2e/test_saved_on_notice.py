@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 # Saves nothing before its notice; then two files in place, and leaves at once. Resumed, it is done.
 TRAINER = """

@@ -16,7 +16,7 @@ from outlast.clouds.cloud import Boot, Machine, Offer
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.store.lease import supervisors
 from outlast.supervisor.loop import Supervisor
-from tests.e2e.conftest import COUNTER, UNHURRIED, Home
+from tests.support.home import COUNTER, UNHURRIED, Home
 
 
 class SlowCloud(LocalCloud):

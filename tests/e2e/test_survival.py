@@ -13,7 +13,7 @@ import pytest
 
 from outlast.clouds.local.processes import descendants
 from outlast.errors import BadRequest, NotFound
-from tests.e2e.conftest import COUNTER, Home, kill_9, processes_mentioning
+from tests.support.home import COUNTER, Home, kill_9, processes_mentioning
 
 TOTAL = 60
 

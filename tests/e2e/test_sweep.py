@@ -17,7 +17,7 @@ from outlast.errors import OutlastError
 from outlast.sweep.events import ResultRecorded
 from outlast.sweep.record import SweepStory, find
 from outlast.sweep.state import SweepState, best
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 pytest.importorskip("optuna", reason="sweeps are chosen by Optuna")
 

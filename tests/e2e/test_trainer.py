@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from outlast.runs.logs import LogReader
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 TRAINER = """
 import time, outlast

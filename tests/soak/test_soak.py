@@ -21,7 +21,7 @@ import pytest
 
 from outlast.errors import OutlastError
 from outlast.runs.logs import LogReader
-from tests.e2e.conftest import COUNTER, OUTLAST, Home, kill_9, processes_mentioning
+from tests.support.home import COUNTER, OUTLAST, Home, kill_9, processes_mentioning
 from tests.support.waiting import eventually
 
 SOAK_S = float(os.environ.get("SOAK_S", "3600"))

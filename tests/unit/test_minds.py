@@ -1,11 +1,11 @@
-"""A supervisor that minds some clouds only: what is not its business it leaves alone, machines included."""
+"""A supervisor that scope some clouds only: what is not its business it leaves alone, machines included."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
@@ -28,14 +28,14 @@ def test_machines_of_runs_that_are_not_its_business_are_not_reaped(tmp_path: Pat
         assert any("a7" in str(step) for step in plan(supervisor.observer.observe(time.time())))
         seen: list[str] = []
 
-        def minds(name: str) -> bool:
+        def scope(name: str) -> bool:
             seen.append(name)
             return len(seen) == 1  # asked for the listing first, then about the run
 
         other = Supervisor(workspace, {"local": cloud})
         other.observer.read_only = True
         other.observer.others.add(run)
-        other.observer.minds = minds
+        other.observer.scope = scope
         assert plan(other.observer.observe(time.time())) == ()
     finally:
         home.clean()

@@ -11,8 +11,8 @@ from typing import Any
 from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.workspace import open_workspace
-from tests.e2e.conftest import COUNTER, Home
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
+from tests.support.home import COUNTER, Home
 
 RUN = ("run", "--cloud", "aws", "--type", "c6i.large", "--name", "count", "--checkpoint", "ckpt")
 

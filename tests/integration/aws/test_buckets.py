@@ -10,7 +10,7 @@ from outlast.clouds.aws.client import AwsClient
 from outlast.errors import Exists, Missing, StoreUnreachable
 from outlast.store.bucket import Bucket, open_bucket
 from outlast.testing.bucket_conformance import BucketConformance
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
 
 
 class TestS3(BucketConformance):

@@ -12,7 +12,7 @@ from outlast.clouds.aws.client import AwsClient
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.errors import BadRequest
 from tests.conventions.sources import PACKAGE, ROOT
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
 
 SOURCES = [*PACKAGE.rglob("*.py")]
 # A service that we speak to, and a call of it with a parameter that it does not have.

@@ -9,7 +9,7 @@ from outlast.clouds.cloud import Cloud
 from outlast.clouds.local.ssh import find_sshd
 from outlast.testing.cloud_conformance import CloudConformance
 from outlast.testing.interactive_conformance import InteractiveConformance
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
 
 
 class TestCloud(CloudConformance):

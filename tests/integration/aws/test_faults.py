@@ -12,7 +12,7 @@ from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.aws.errors import first, sort
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
 
 
 class Run:

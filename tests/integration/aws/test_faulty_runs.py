@@ -10,8 +10,8 @@ import pytest
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.cloud import LABEL_RUN, Requirements
 from outlast.runs.state import RunState
-from tests.integration.aws.conftest import Bridge
 from tests.integration.aws.home import RUN, AwsHome, at_home, left
+from tests.support.aws import Bridge
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)

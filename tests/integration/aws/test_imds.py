@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.testing.cloud_conformance import MachineFactory, eventually
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
 
 _ASK = """
 base="$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest"

@@ -12,8 +12,8 @@ from outlast.clouds.local.probe import why_not
 from outlast.errors import SpecError
 from outlast.spec.parse import parse
 from outlast.submit.validate import validate
-from tests.integration.aws.conftest import Bridge
 from tests.integration.aws.home import AwsHome
+from tests.support.aws import Bridge
 
 RUN = ("run", "--cloud", "local", "--name", "count", "--checkpoint", "ckpt", "--", "python3", "count.py", "3", "0.05")
 

@@ -11,8 +11,8 @@ import pytest
 
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.aws.setup import FIS, MACHINE, SUPERVISOR, AwsSetup, missing, tight
-from tests.e2e.conftest import Home
-from tests.integration.aws.conftest import Bridge
+from tests.support.aws import Bridge
+from tests.support.home import Home
 
 
 @pytest.fixture

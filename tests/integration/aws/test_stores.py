@@ -10,8 +10,8 @@ from outlast.clouds.aws import databases, volumes
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.resources import DatabaseRequest, Databases, Volumes
 from outlast.errors import BadRequest
-from tests.integration.aws.conftest import Bridge
 from tests.integration.volumes_databases.suites import LABELS, DatabaseSuite, VolumeSuite
+from tests.support.aws import Bridge
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from outlast.clouds.aws.cloud import SUPERVISOR, AwsCloud
 from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.store.lease import Lease
-from tests.e2e.conftest import UNHURRIED, kill_9, processes_mentioning
-from tests.integration.aws.conftest import Bridge
 from tests.integration.aws.home import AwsHome, left
+from tests.support.aws import Bridge
+from tests.support.home import UNHURRIED, kill_9, processes_mentioning
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)

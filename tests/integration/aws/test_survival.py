@@ -10,9 +10,9 @@ import pytest
 
 from outlast.clouds.aws.cloud import AwsCloud
 from outlast.workspace import Workspace
-from tests.e2e.conftest import UNHURRIED
-from tests.integration.aws.conftest import Bridge
 from tests.integration.aws.home import RUN, AwsHome, at_home, left
+from tests.support.aws import Bridge
+from tests.support.home import UNHURRIED
 from tests.support.waiting import eventually
 
 SECRET = "hunter2-very-secret"

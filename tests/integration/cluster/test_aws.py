@@ -18,7 +18,7 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster.record import Clusters, NodeState
 from outlast.workspace import open_workspace
 from tests.integration.aws.home import left
-from tests.integration.cluster.conftest import Bench
+from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
 pytest.importorskip("boto3")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.integration.cluster.conftest import FILE, Bench
+from tests.support.cluster import FILE, Bench
 
 SET_UP = FILE.replace("[cluster]\n", '[cluster]\nsetup = ["cat greeting > ~/seen-by-the-set-up"]\n', 1)
 

@@ -14,7 +14,7 @@ from outlast.agent.container import Engine
 from outlast.cluster.container import NodeContainer
 from outlast.cluster.paths import NodePaths
 from outlast.spec.cluster import ContainerSpec
-from tests.integration.cluster.conftest import Bench
+from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
 RUNC = shutil.which("runc") or shutil.which("/usr/sbin/runc")

@@ -22,9 +22,9 @@ from outlast.cluster.up import ClusterOptions, Up
 from outlast.errors import UsageError
 from outlast.spec.cluster import parse_cluster
 from outlast.workspace import Workspace
-from tests.integration.cluster.conftest import Bench, benched
 from tests.integration.cluster.traces import Traces
 from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.support.cluster import Bench, benched
 from tests.support.waiting import eventually
 
 SPEC = parse_cluster(

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.cluster.conftest import TICKS, Bench, benched, free_port, read_until
 from tests.integration.sync.keyboard import Keyboard
+from tests.support.cluster import TICKS, Bench, benched, free_port, read_until
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -13,7 +13,7 @@ from outlast.cluster.record import Clusters, NodeState
 from outlast.workspace import open_workspace
 from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.environment import PROJECT, variables, write_files
-from tests.integration.cluster.conftest import Bench
+from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
 pytest.importorskip("google.auth", reason="google-auth is not installed")

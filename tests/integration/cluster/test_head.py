@@ -7,8 +7,8 @@ import json
 import pytest
 
 from outlast.cluster.record import Ended, NodeState
-from tests.integration.cluster.conftest import FILE, TICKS, Bench, free_port, read_until
 from tests.integration.sync.keyboard import Keyboard
+from tests.support.cluster import FILE, TICKS, Bench, free_port, read_until
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from outlast.cluster.record import NodeState
-from tests.integration.cluster.conftest import Bench
+from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.integration.cluster.conftest import Bench
 from tests.integration.cluster.traces import Traces
+from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
 # Three tasks that must be on three nodes at once; then each waits until a file says that the blows have fallen.

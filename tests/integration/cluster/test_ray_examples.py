@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.conventions.sources import ROOT
-from tests.integration.cluster.conftest import Bench
+from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

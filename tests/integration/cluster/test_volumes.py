@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster.conftest import FILE, Bench
+from tests.support.cluster import FILE, Bench
 
 # A task on a worker, as the head has no processor to give.
 JOB = """

@@ -1,3 +1,3 @@
 """The same home as for the stories of runs."""
 
-from tests.e2e.conftest import home as home
+from tests.support.home import home as home

@@ -10,7 +10,7 @@ import pytest
 from outlast.cli.json_schema import IN_WORDS, SHAPES
 from outlast.clouds.local.ssh import find_sshd
 from tests.conventions.test_documented import ALL_COMMANDS
-from tests.e2e.conftest import COUNTER, Home
+from tests.support.home import COUNTER, Home
 
 # What is asked of a workspace that has lived. Clusters, drills, databases and sweeps have tests of their own.
 ASKED = [

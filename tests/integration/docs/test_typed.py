@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conventions.sources import ROOT, shown
-from tests.e2e.conftest import Home
 from tests.integration.docs.blocks import PAGES, Block, blocks
+from tests.support.home import Home
 
 TYPED = [page for page in PAGES if any(block.is_run for block in blocks(page))]
 

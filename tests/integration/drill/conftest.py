@@ -1,3 +1,3 @@
 """The same home as the tests that run whole commands have."""
 
-from tests.e2e.conftest import home as home
+from tests.support.home import home as home

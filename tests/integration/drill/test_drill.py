@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 # What all trainers here share. Each is made of a way to begin, a step and a way to save.
 GOOD = """

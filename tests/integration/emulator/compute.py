@@ -12,8 +12,8 @@ from urllib.parse import quote
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
 from outlast_gcp_emulator.endpoint import Endpoint
-from tests.integration.emulator.conftest import Caller, content
 from tests.integration.emulator.discovery import Watching
+from tests.support.emulator import Caller, content
 from tests.support.waiting import eventually
 
 ZONE = "zones/us-central1-a"

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.emulator.conftest import stored_files
 from tests.integration.emulator.serving import Serving
 from tests.support import stranger
+from tests.support.emulator import stored_files
 from tests.support.stranger import ATTACKS, HIT_AND_RUN, Attack, needs_root
 from tests.support.waiting import eventually
 

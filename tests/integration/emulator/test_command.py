@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from outlast_gcp_emulator.storage.uploads import GRAIN_BYTES
-from tests.integration.emulator.conftest import stored_files
 from tests.integration.emulator.serving import OUTLAST, Serving
+from tests.support.emulator import stored_files
 from tests.support.waiting import eventually
 
 

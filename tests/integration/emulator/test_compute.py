@@ -14,8 +14,8 @@ import pytest
 
 from outlast_gcp_emulator.faults import Fault
 from tests.integration.emulator.compute import SPOT, ZONE, Client, Place, machine, place
-from tests.integration.emulator.conftest import Caller
 from tests.integration.emulator.discovery import Watching
+from tests.support.emulator import Caller
 from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)

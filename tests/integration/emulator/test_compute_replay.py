@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.integration.emulator.compute import Place, place
-from tests.integration.emulator.conftest import content
 from tests.integration.emulator.discovery import Watching
+from tests.support.emulator import content
 
 # A file of lines {"m": method, "p": path below compute/v1, "q": query, "b": body, "code": what was answered}.
 RECORD = Path(

@@ -12,7 +12,7 @@ import pytest
 
 from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.environment import variables, write_files
-from tests.integration.emulator.conftest import Caller
+from tests.support.emulator import Caller
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from tests.integration.emulator.conftest import Caller
+from tests.support.emulator import Caller
 
 ACCOUNTS = "/iam/v1/projects/proj/serviceAccounts"
 EMAIL = "trainer@proj.iam.gserviceaccount.com"

@@ -8,8 +8,8 @@ from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.environment import machine_variables, variables
 from outlast_gcp_emulator.faults import Fault
 from outlast_gcp_emulator.storage.uploads import GRAIN_BYTES
-from tests.integration.emulator.conftest import Caller, content
 from tests.integration.emulator.test_protocol import OBJECTS, start
+from tests.support.emulator import Caller, content
 
 
 def test_the_servers_address_alone_leads_to_the_buckets(endpoint: Endpoint, call: Caller) -> None:

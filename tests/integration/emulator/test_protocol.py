@@ -15,7 +15,7 @@ import pytest
 from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.faults import Fault
 from outlast_gcp_emulator.storage.uploads import GRAIN_BYTES
-from tests.integration.emulator.conftest import Caller, content, stored_files
+from tests.support.emulator import Caller, content, stored_files
 from tests.support.waiting import eventually
 
 UPLOAD = "/upload/storage/v1/b/box-1/o"

@@ -11,7 +11,7 @@ import pytest
 
 from outlast.clouds.local.peer_credentials import is_page
 from outlast_gcp_emulator.endpoint import Endpoint
-from tests.integration.emulator.conftest import Caller, content
+from tests.support.emulator import Caller, content
 
 # A page can send this without asking first: to a browser it is a form.
 AS_A_FORM = {"Content_Type": "text/plain"}

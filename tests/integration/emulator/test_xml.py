@@ -14,7 +14,7 @@ import pytest
 
 from outlast_gcp_emulator.endpoint import Endpoint
 from outlast_gcp_emulator.storage.uploads import GRAIN_BYTES
-from tests.integration.emulator.conftest import Caller, content
+from tests.support.emulator import Caller, content
 
 
 def texts(tag: str, body: bytes) -> list[str]:

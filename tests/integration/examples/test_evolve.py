@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.conventions.sources import ROOT
-from tests.e2e.conftest import kill_9, processes_mentioning
-from tests.integration.volumes_databases.conftest import Team, needs_engine
+from tests.support.home import kill_9, processes_mentioning
+from tests.support.team import Team, needs_engine
 
 MISSING = [name for name in ("optuna", "pymysql", "matplotlib") if importlib.util.find_spec(name) is None]
 pytestmark = [

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conventions.sources import ROOT
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 REAL_DATA = ROOT.parent / "shared" / "data" / "census"
 TORCH = importlib.util.find_spec("torch") is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 pytest.importorskip("torch", reason="torch is not installed: make frameworks")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.workspace import open_workspace
 from outlast_gcp_emulator.environment import PROJECT
-from tests.e2e.conftest import Home
-from tests.integration.gcp.conftest import Rehearsal
+from tests.support.gcp import Rehearsal
+from tests.support.home import Home
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from outlast.clouds.cloud import Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast_gcp_emulator.faults import Fault
-from tests.integration.gcp.conftest import Rehearsal
+from tests.support.gcp import Rehearsal
 
 NEEDS = Requirements(type="e2-standard-2", zones=("us-central1", "europe-west4"))
 ADVICE = "*/advice/capacity"

@@ -11,7 +11,7 @@ from outlast.errors import Exists
 from outlast.store.bucket import Bucket, open_bucket
 from outlast_gcp_emulator.environment import PROJECT
 from outlast_gcp_emulator.faults import Fault
-from tests.integration.gcp.conftest import Rehearsal
+from tests.support.gcp import Rehearsal
 
 
 @pytest.fixture

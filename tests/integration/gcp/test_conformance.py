@@ -12,7 +12,7 @@ from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.local.ssh import find_sshd
 from outlast.testing.cloud_conformance import CloudConformance, MachineFactory
 from outlast.testing.interactive_conformance import InteractiveConformance
-from tests.integration.gcp.conftest import ZONE, Rehearsal
+from tests.support.gcp import ZONE, Rehearsal
 
 
 class TestGoogle(CloudConformance):

@@ -24,7 +24,7 @@ from outlast_gcp_emulator.compute.refs import Ref
 from outlast_gcp_emulator.faults import Fault
 from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest
 from tests.integration.emulator.discovery import Watching
-from tests.integration.gcp.conftest import OTHER_ZONE, ZONE, Rehearsal
+from tests.support.gcp import OTHER_ZONE, ZONE, Rehearsal
 from tests.support.waiting import eventually
 
 LABELS = {LABEL_WORKSPACE: "ab12cd34", LABEL_RUN: "census-7", "odd": "Ünter_Strich"}

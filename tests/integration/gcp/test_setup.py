@@ -9,8 +9,8 @@ from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.gcp.quota import _tight
 from outlast.clouds.gcp.setup import APIS, MACHINE, OPTIONAL, SUPERVISOR, GcpSetup, missing
 from outlast.workspace import open_workspace
-from tests.e2e.conftest import Home
-from tests.integration.gcp.conftest import Rehearsal
+from tests.support.gcp import Rehearsal
+from tests.support.home import Home
 
 
 def test_setup_prints_commands_and_changes_nothing_until_it_is_told_to(

@@ -12,10 +12,10 @@ import pytest
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.clouds.resources import Databases, Volumes
 from outlast.errors import BadRequest
-from tests.e2e.conftest import OUTLAST
-from tests.integration.gcp.conftest import Rehearsal
-from tests.integration.volumes_databases.conftest import needs_engine
 from tests.integration.volumes_databases.suites import LABELS, DatabaseSuite, VolumeSuite
+from tests.support.gcp import Rehearsal
+from tests.support.home import OUTLAST
+from tests.support.team import needs_engine
 
 pytestmark = pytest.mark.timeout(240)
 

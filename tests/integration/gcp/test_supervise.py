@@ -16,9 +16,9 @@ from outlast.records.machines import MachineRecords, supervisor_name
 from outlast.runs.story import event_key
 from outlast.store.lease import Lease, host_name
 from outlast_gcp_emulator.environment import PROJECT
-from tests.e2e.conftest import Home, kill_9, processes_mentioning
-from tests.integration.gcp.conftest import Rehearsal
 from tests.integration.gcp.home import at_home
+from tests.support.gcp import Rehearsal
+from tests.support.home import Home, kill_9, processes_mentioning
 from tests.support.programs import WAITS
 from tests.support.waiting import eventually
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.gcp.cloud import GcpCloud
-from tests.e2e.conftest import UNHURRIED, Home
-from tests.integration.gcp.conftest import Rehearsal
 from tests.integration.gcp.home import at_home
+from tests.support.gcp import Rehearsal
+from tests.support.home import UNHURRIED, Home
 from tests.support.waiting import eventually
 
 ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")

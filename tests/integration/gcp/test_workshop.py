@@ -15,8 +15,8 @@ from outlast.clouds.local.ssh import find_sshd
 from outlast.errors import BadRequest, CloudUnreachable, NotFound
 from outlast_gcp_emulator.environment import PROJECT
 from outlast_gcp_emulator.faults import Fault
-from tests.e2e.conftest import Home
-from tests.integration.gcp.conftest import ZONE, Rehearsal
+from tests.support.gcp import ZONE, Rehearsal
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 LABELS = {"kind": "workshop"}

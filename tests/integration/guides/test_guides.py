@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.local.ssh import find_sshd
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 pytestmark = [

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from outlast.records.machines import MachineRecords
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 RECIPE = """

@@ -23,7 +23,7 @@ from outlast.supervisor.observe import Observer
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap
 from outlast.workspace import Workspace, open_workspace
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 NEVER = 10**9
 EFFECTS = {"create", "put", "write", "delete", "launch", "stop", "snapshot", "admit", "delete_image"}

@@ -10,7 +10,7 @@ import pytest
 from outlast.cli.project import Project, spec_of
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.submit.run import submit
-from tests.e2e.conftest import Home
+from tests.support.home import Home
 
 
 def make(home: Home, name: str, family: str) -> None:

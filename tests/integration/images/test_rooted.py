@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Home
 from tests.integration.images.test_build import nothing_left
+from tests.support.home import Home
 
 RECIPE = """
 name = "census"

@@ -11,7 +11,7 @@ import pytest
 
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
-from tests.e2e.conftest import Home, processes_mentioning
+from tests.support.home import Home, processes_mentioning
 
 BUSYBOX = shutil.which("busybox")
 RUNC = shutil.which("runc") or shutil.which("/usr/sbin/runc")

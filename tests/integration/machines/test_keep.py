@@ -19,7 +19,7 @@ from outlast.machines.keepalive import job, loop
 from outlast.machines.keepalive.loop import KeepaliveLoop
 from outlast.machines.keepalive.world import KeepaliveOptions, Memory
 from outlast.machines.ssh import Link
-from tests.integration.machines.conftest import Bench, needs_ssh
+from tests.support.machines import Bench, needs_ssh
 from tests.support.waiting import eventually
 
 

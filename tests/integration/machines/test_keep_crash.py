@@ -17,8 +17,8 @@ from outlast.machines.keepalive.world import KeepaliveOptions
 from outlast.records.machines import MachineRecords
 from outlast.supervisor.loop import Supervisor
 from outlast.workspace import Workspace
-from tests.integration.machines.conftest import Bench
 from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.support.machines import Bench
 
 ZONE = "local1-a"
 EFFECTS = {"launch", "start", "stop", "delete", "snapshot", "delete_image", "set_metadata", "admit"}

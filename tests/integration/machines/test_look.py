@@ -11,7 +11,7 @@ from outlast.errors import CloudUnreachable
 from outlast.machines.packages import changes
 from outlast.machines.status import collect_status, cost_usd, drift
 from outlast.records.machines import Facts, MachineRecord
-from tests.integration.machines.conftest import Bench
+from tests.support.machines import Bench
 
 BORN = Facts(type="small", disk_gb=10.0, image="env-1", labels={"team": "ada"}, metadata={"colour": "blue"})
 

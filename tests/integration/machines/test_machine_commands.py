@@ -16,7 +16,7 @@ from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Requirements
 from outlast.machines.create import MachineRequest, create_machine
 from outlast.records.machines import MachineRecord
 from outlast.store.lease import host_name
-from tests.integration.machines.conftest import Bench, needs_ssh
+from tests.support.machines import Bench, needs_ssh
 from tests.support.waiting import eventually
 
 

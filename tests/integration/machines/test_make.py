@@ -17,8 +17,8 @@ from outlast.machines.create import MachineRequest, create_machine, finish
 from outlast.records.machines import MachineRecord, MachineRecords, MachineRecordView
 from outlast.supervisor.loop import Supervisor
 from outlast.workspace import Workspace, open_workspace
-from tests.integration.machines.conftest import Bench
 from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.support.machines import Bench
 
 
 def request(name: str = "box", **needs: Any) -> MachineRequest:

@@ -14,7 +14,7 @@ import pytest
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound, OutlastError, UsageError
 from outlast.machines import sshfiles
 from outlast.machines.ssh import Link
-from tests.integration.machines.conftest import Door
+from tests.support.machines import Door
 from tests.support.waiting import eventually
 
 ODD = ["printf", "%s|", "a b", "c'd", 'e"f', "$HOME", "`id`", "*", "\\n", "", "ümläut"]

@@ -13,10 +13,10 @@ from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.workspace import open_workspace
 from outlast_gcp_emulator.environment import PROJECT
-from tests.e2e.conftest import UNHURRIED, Home
-from tests.integration.aws.conftest import Bridge
 from tests.integration.aws.home import left
-from tests.integration.gcp.conftest import Rehearsal
+from tests.support.aws import Bridge
+from tests.support.gcp import Rehearsal
+from tests.support.home import UNHURRIED, Home
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)

@@ -1,33 +1,5 @@
-"""A home of its own, with the keys of ssh in it; and one machine."""
+"""Fixtures of this folder; `tests/support/sync.py` defines them."""
 
-from __future__ import annotations
+from tests.support.sync import far, home
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from outlast.clouds.local.ssh import find_sshd
-from tests.e2e.conftest import Home
-from tests.integration.sync.far import Far
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    for program in ("ssh", "rsync", "git"):
-        if shutil.which(program) is None:
-            pytest.skip(f"there is no `{program}` here")
-    if not find_sshd():
-        pytest.skip("there is no `sshd` here")
-    home = Home(tmp_path)
-    keys = str(tmp_path / "home" / "ssh")
-    home.environment["OUTLAST_SSH_DIR"] = keys
-    monkeypatch.setenv("OUTLAST_SSH_DIR", keys)
-    yield home
-    home.clean()
-
-
-@pytest.fixture
-def far(home: Home) -> Far:
-    return Far(home, "dev")
+__all__ = ["far", "home"]

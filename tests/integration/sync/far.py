@@ -14,7 +14,7 @@ from typing import Any
 
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.machines.ssh import Link
-from tests.e2e.conftest import OUTLAST, Home
+from tests.support.home import OUTLAST, Home
 from tests.support.waiting import eventually
 
 SLEEPS = "#!/bin/sh\nexec sleep 1000\n"

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.e2e.conftest import OUTLAST
+from tests.support.home import OUTLAST
 
 
 class Desk(Protocol):

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from outlast.machines.ssh import Link
-from tests.e2e.conftest import Home
 from tests.integration.sync.far import Far, Syncing, left_behind
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 

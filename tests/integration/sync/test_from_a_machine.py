@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from outlast.machines.ssh import Link
-from tests.e2e.conftest import Home
 from tests.integration.sync.far import Far, Syncing, left_behind
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 

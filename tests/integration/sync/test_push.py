@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 
-from tests.e2e.conftest import Home
 from tests.integration.sync.far import Far, Syncing, left_behind
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 

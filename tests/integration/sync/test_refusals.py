@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from outlast.sync.receiver import FileReceiver, WriteRefused, forbidden, resolve
-from tests.e2e.conftest import Home
 from tests.integration.sync.far import Far, left_behind
+from tests.support.home import Home
 
 
 def test_a_sync_into_what_is_not_ours_is_refused(home: Home, far: Far) -> None:

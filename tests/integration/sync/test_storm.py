@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Home
 from tests.integration.sync.far import Far, Syncing
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 LISTING = """

@@ -11,9 +11,9 @@ import urllib.request
 import pytest
 
 from outlast.machines.keepalive import job
-from tests.e2e.conftest import Home
 from tests.integration.sync.far import Far
 from tests.integration.sync.keyboard import Keyboard
+from tests.support.home import Home
 from tests.support.waiting import eventually
 
 LEAVE = "\x02d"

@@ -70,7 +70,7 @@ class DatabaseSuite:
     def engine(self, request: pytest.FixtureRequest) -> Engine:
         found: Engine = request.param
         if self.answers:
-            from tests.integration.volumes_databases.conftest import needs_engine
+            from tests.support.team import needs_engine
 
             needs_engine(found)
         return found

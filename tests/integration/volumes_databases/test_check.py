@@ -15,7 +15,7 @@ from outlast.clouds.resources import DatabaseRequest, Engine
 from outlast.clouds.sql import Login
 from outlast.databases.check import CheckStep, check, failure
 from outlast.errors import DatabaseRefused, DatabaseUnreachable
-from tests.integration.volumes_databases.conftest import ENGINES, Team, needs_engine
+from tests.support.team import ENGINES, Team, needs_engine
 
 _PASSWORD = "a-password-of-a-test"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlast.clouds.resources import Databases, Volumes
-from tests.integration.volumes_databases.conftest import Team
 from tests.integration.volumes_databases.suites import DatabaseSuite, VolumeSuite
+from tests.support.team import Team
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -16,8 +16,8 @@ import pytest
 from outlast.clouds.local.databases import LocalDatabases
 from outlast.clouds.resources import Engine
 from outlast.clouds.sql import Login, Session
-from tests.e2e.conftest import processes_mentioning
-from tests.integration.volumes_databases.conftest import ENGINES, Team, needs_engine
+from tests.support.home import processes_mentioning
+from tests.support.team import ENGINES, Team, needs_engine
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)

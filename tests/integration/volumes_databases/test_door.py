@@ -15,8 +15,8 @@ from outlast.records.mounts import nfs_script
 from outlast.records.resources import ResourceRecord, ResourceRecords
 from outlast.volumes import gateway, lifecycle, upload
 from outlast.volumes.gateway import Gateway
-from tests.integration.machines.conftest import needs_ssh
-from tests.integration.volumes_databases.conftest import Team
+from tests.support.machines import needs_ssh
+from tests.support.team import Team
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -19,7 +19,7 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.volumes import LocalVolumes
 from outlast.errors import NotFound, OutlastError
 from outlast.volumes.populate import populate
-from tests.integration.volumes_databases.conftest import Team
+from tests.support.team import Team
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
