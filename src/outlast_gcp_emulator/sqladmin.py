@@ -93,7 +93,7 @@ class SqlAdmin:
         with self._lock:
             if os.path.exists(self._path(name)):
                 raise ApiError(409, "instanceAlreadyExists", "The Cloud SQL instance already exists.")
-            _tried(lambda: self._servers.begin(name, engine, settings.get("userLabels") or {}))
+            _tried(lambda: self._servers.create_server(name, engine, settings.get("userLabels") or {}))
             os.makedirs(f"{self._folder}/instances", exist_ok=True)
             kept = {
                 "name": name,
@@ -146,7 +146,7 @@ class SqlAdmin:
             if not kept.get("_database") or kept.get("_user", user) != user:
                 raise invalid("an instance on this computer holds one database, made first, and one user")
             password = str(body.get("password", ""))
-            _tried(lambda: self._servers.furnish(kept["name"], kept["_database"], user, password=password))
+            _tried(lambda: self._servers.create_database(kept["name"], kept["_database"], user, password=password))
             write_json(self._path(kept["name"]), {**kept, "_user": user})
         return self._done(request, kept["name"], "CREATE_USER")
 

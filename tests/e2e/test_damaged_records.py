@@ -57,8 +57,8 @@ def test_a_machine_whose_record_is_damaged_is_left_by_the_reaper_and_can_be_dele
 def test_a_damaged_image_is_listed_as_such_and_boots_nothing(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "env-1.json").write_text("{")
-    assert [image.description[:7] for image in images.every(str(tmp_path)) if image.name == "env-1"] == ["damaged"]
+    assert [image.description[:7] for image in images.list_all(str(tmp_path)) if image.name == "env-1"] == ["damaged"]
     with pytest.raises(BadRequest, match="damaged"):
         images.layers_for(str(tmp_path), "env-1", mode="plain")
     images.delete(str(tmp_path), "env-1")
-    assert [image.name for image in images.every(str(tmp_path))] == ["base"]
+    assert [image.name for image in images.list_all(str(tmp_path))] == ["base"]

@@ -256,7 +256,7 @@ class Lived(Home):
         self.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), self.environment["PATH"]])
 
     def clean(self) -> None:
-        for database in self.cloud.databases.every():
+        for database in self.cloud.databases.list_all():
             self.cloud.databases.delete(database.name)
         super().clean()
 

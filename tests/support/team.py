@@ -41,7 +41,7 @@ class Team(Home):
         for mount in Path("/proc/self/mounts").read_text().splitlines():
             if (place := mount.split()[1]).startswith(str(self.root)):
                 subprocess.run(["umount", "-l", place], check=False)
-        for database in self.cloud.databases.every():
+        for database in self.cloud.databases.list_all():
             self.cloud.databases.delete(database.name)
         super().clean()
 

@@ -77,7 +77,7 @@ def to_be_deleted(clouds: Mapping[str, Cloud], records: ResourceRecords, name: s
         damaged = problem
     beginning, labels = records.name_there(name, ""), {LABEL_WORKSPACE: records.workspace.id}
     stores = [getattr(cloud, f"{records.kind}s", None) for cloud in clouds.values()]
-    every: list[Volume | Database] = [one for store in stores if store is not None for one in store.every(labels)]
+    every: list[Volume | Database] = [one for store in stores if store is not None for one in store.list_all(labels)]
     there = [one for one in every if one.name.startswith(beginning)]
     if len(there) > 1:
         raise damaged

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from outlast.clouds.traits import CloudTraits
 from outlast.spec.requirements import Range as Range
 from outlast.spec.requirements import Requirements as Requirements
 
@@ -49,6 +50,19 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.cloud}/{self.zone}/{self.type}/{'spot' if self.spot else 'on-demand'}"
 
 
+class HostAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of this computer that a machine of the local cloud can use."""
+
+    # Paths that the machine reads and writes, reads only, and gets a private copy of; each under the same path.
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    software: tuple[str, ...] = ()
+    # Ports of this computer's loopback that the machine finds on its own, such as an emulator's.
+    ports: tuple[int, ...] = ()
+    # Databases of the cloud, by the cloud's names, to start for the machine and to reach on its loopback.
+    databases: tuple[str, ...] = ()
+
+
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine is born with. Nothing in here may be a secret."""
 
@@ -58,16 +72,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float = 10.0
     # Lines as in `authorized_keys` whose holders may log in, each to the account `Access.user` names.
     ssh_keys: tuple[str, ...] = ()
-    # What a machine made out of this computer sees of it, under the same path: folders that it may write to, as a
-    # workspace is, and what it may only read. On every other cloud there is no such thing, and this is ignored.
-    shares: tuple[str, ...] = ()
-    shows: tuple[str, ...] = ()
-    # And its software, which such a machine may change for itself.
-    software: tuple[str, ...] = ()
-    # Ports of this computer's loopback that such a machine finds on its own: an endpoint that stands for a cloud's.
-    forwards: tuple[int, ...] = ()
-    # Databases of such a cloud, by the cloud's names, that are woken for the machine and found on its loopback, too.
-    databases: tuple[str, ...] = ()
+    # Access to this computer, on a cloud with `traits.shares_host_files`. Other clouds ignore it.
+    host: HostAccess | None = None
     # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
     life_max_s: float = 0.0
     # Who the machine is to its cloud: one that may end itself and no more, or one that makes and ends the others.
@@ -152,6 +158,7 @@ class Cloud(Protocol):
     """A place that has machines. Calls may be repeated and may be made from many threads at once."""
 
     name: str
+    traits: CloudTraits
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
         """Every offer that fits, cheapest first. Empty when nothing fits: that is no error.

@@ -11,7 +11,7 @@ from outlast.clouds.cloud import Image
 class ImageApi(Protocol):
     """The cloud's own images, by name. Each raises NotFound for one that is not there."""
 
-    def every(self) -> list[Image]: ...
+    def list_all(self) -> list[Image]: ...
 
     def image(self, name: str) -> Image: ...
 
@@ -28,7 +28,7 @@ class ImageStore:
     pictures: ImageApi
 
     def images(self) -> Sequence[Image]:
-        return self.pictures.every()
+        return self.pictures.list_all()
 
     def image(self, name: str) -> Image:
         return self.pictures.image(name)

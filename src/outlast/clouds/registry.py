@@ -1,59 +1,73 @@
-"""The clouds by name, made when they are first asked for. Knows which there are, and nothing about any of them."""
+"""The clouds of this installation by name: which exist, and which are enabled. Constructs each at its first use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
+
+from outlast.clouds.traits import DEFAULT_CLOUD, is_known, plugin
 
 if TYPE_CHECKING:
     from outlast.clouds.cloud import Cloud, InteractiveCloud
     from outlast.workspace import Workspace
 
+_CLASSES = {
+    "local": ("outlast.clouds.local.cloud", "LocalCloud"),
+    "gcp": ("outlast.clouds.gcp.cloud", "GcpCloud"),
+    "aws": ("outlast.clouds.aws.cloud", "AwsCloud"),
+}
+
 
 class Clouds(Mapping[str, "Cloud"]):
-    """The clouds by name. Who goes through all of them meets only those that were named: others are not asked."""
+    """The clouds by name.
 
-    def __init__(self, names: Iterable[str] = (), *, own: bool = True) -> None:
-        """`own`: this computer's, too."""
+    A lookup finds every cloud of this installation and enables none. Iteration covers the enabled clouds only, so a
+    command contacts no cloud that its workspace does not use.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """Enable these clouds. Names that this installation does not have are ignored."""
         self._made: dict[str, Cloud] = {}
-        for name in ("local", *names) if own else names:
-            self.get(name)
+        self._enabled: dict[str, None] = {}
+        for name in names:
+            self.enable(name)
+
+    def enable(self, name: str) -> None:
+        """Include a cloud in the iteration; may be repeated. Ignores a cloud that this installation does not have."""
+        if is_known(name):
+            self[name]  # an account that is not set up is reported here, and not in the middle of the work
+            self._enabled[name] = None
 
     def __getitem__(self, name: str) -> Cloud:
         if name not in self._made:
             self._made[name] = _make(name)
         return self._made[name]
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and is_known(name)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._made))
+        return iter(list(self._enabled))
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._enabled)
 
 
 def _make(name: str) -> Cloud:
-    """Raises KeyError."""
-    if name == "local":
-        from outlast.clouds.local.cloud import LocalCloud
-
-        return LocalCloud()
-    if name == "gcp":
-        from outlast.clouds.gcp.cloud import GcpCloud
-
-        return GcpCloud()
-    if name == "aws":
-        from outlast.clouds.aws.cloud import AwsCloud
-
-        return AwsCloud()
-    raise KeyError(name)
+    """Construct a cloud. Raises KeyError for an unknown name, and CloudError if a plugin cannot be imported."""
+    if name in _CLASSES:
+        module, kind = _CLASSES[name]
+        return cast("Cloud", getattr(import_module(module), kind)())
+    return cast("Cloud", plugin(name)())
 
 
-def clouds(workspace: Workspace | None = None) -> Mapping[str, Cloud]:
-    """Every cloud that this installation can talk to; the workspace remembers which of them it has to do with."""
-    return Clouds(workspace.clouds() if workspace is not None else ())
+def clouds(workspace: Workspace | None = None) -> Clouds:
+    """Return the clouds, with this computer's own and those that the workspace uses enabled."""
+    return Clouds((DEFAULT_CLOUD, *(workspace.clouds() if workspace is not None else ())))
 
 
 def interactive_clouds(workspace: Workspace | None = None) -> Mapping[str, InteractiveCloud]:
-    """The clouds on which people can work by hand, and do so in this workspace."""
+    """Return the enabled clouds on which users can log in to machines."""
     known = clouds(workspace)
     return {name: cast("InteractiveCloud", cloud) for name, cloud in known.items() if hasattr(cloud, "access")}

@@ -70,10 +70,10 @@ class DatabaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Databases(Protocol):
     """The databases of one cloud."""
 
-    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
+    def create(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         """Make it, or find it; it answers when this returns. Raises BadRequest, OverQuota, Denied and passing ones."""
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         """Every database that carries these labels, in every state."""
 
     def find(self, name: str) -> Database:
@@ -129,10 +129,10 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 class Volumes(Protocol):
     """The volumes of one cloud."""
 
-    def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
+    def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         """Make it, or find it; it can be mounted when this returns. Raises BadRequest, OverQuota, Denied."""
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
         """Every volume that carries these labels, in every state."""
 
     def find(self, name: str) -> Volume:

@@ -70,7 +70,7 @@ def create(
         undo.callback(_roll_back, cloud, records, record)
         password = _password(cloud, secret_name(records, name))
         report(f"creating database {name} on {cloud.name}: {engine}")
-        database = cloud.databases.make(record.there, request, password=password)
+        database = cloud.databases.create(record.there, request, password=password)
         price = database.usd_per_hour * HOURS_PER_MONTH
         ready = msgspec.structs.replace(record, phase="ready", usd_per_month=price, zone=database.zone)
         record = records.write(ready)

@@ -46,7 +46,7 @@ def create(
         undo.callback(_roll_back, cloud, records, record)
         report(f"creating volume {name} on {cloud.name}: {size_gb:g} GB")
         labels = {LABEL_WORKSPACE: records.workspace.id}
-        volume = cloud.volumes.make(record.there, size_gb=size_gb, zone=zone, labels=labels)
+        volume = cloud.volumes.create(record.there, size_gb=size_gb, zone=zone, labels=labels)
         record = records.write(_as_it_is(record, volume))
         undo.pop_all()
     return record, volume

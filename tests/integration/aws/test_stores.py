@@ -28,14 +28,14 @@ class TestEfs(VolumeSuite):
         return aws.volumes
 
     def test_machines_reach_it_from_the_zones_that_have_a_mount_target(self, aws: AwsCloud) -> None:
-        everywhere = aws.volumes.make("wide", size_gb=100.0, labels=LABELS)
+        everywhere = aws.volumes.create("wide", size_gb=100.0, labels=LABELS)
         assert len(everywhere.zones) > 1
-        here = aws.volumes.make("narrow", size_gb=100.0, zone="us-east-1b", labels=LABELS)
+        here = aws.volumes.create("narrow", size_gb=100.0, zone="us-east-1b", labels=LABELS)
         assert (here.zone, here.zones) == ("us-east-1b", ("us-east-1b",))
         assert here.usd_per_month == pytest.approx(30.0)
         assert here.source.endswith(".efs.us-east-1.amazonaws.com:/")
         with pytest.raises(BadRequest, match="there is no zone `mars-1a`"):
-            aws.volumes.make("lost", size_gb=1.0, zone="mars-1a", labels=LABELS)
+            aws.volumes.create("lost", size_gb=1.0, zone="mars-1a", labels=LABELS)
         for name in ("wide", "narrow"):
             aws.volumes.delete(name)
 
@@ -49,15 +49,15 @@ class TestRds(DatabaseSuite):
 
     def test_a_restore_takes_the_place_of_the_old_one(self, aws: AwsCloud) -> None:
         request = DatabaseRequest(engine="postgres", database="genes", user="genes", labels=LABELS)
-        aws.databases.make("genes", request, password="a-password-of-a-test")
+        aws.databases.create("genes", request, password="a-password-of-a-test")
         backup = aws.databases.back_up("genes")
         aws.databases.restore("genes", backup.id)
-        assert [one.name for one in aws.databases.every(LABELS)] == ["genes"]
+        assert [one.name for one in aws.databases.list_all(LABELS)] == ["genes"]
         aws.databases.delete("genes")
         assert aws.databases.backups("genes") == []
 
     def test_a_type_whose_price_nobody_knows_is_refused(self, aws: AwsCloud) -> None:
         request = DatabaseRequest(engine="postgres", database="genes", user="genes", type="db.x9.huge")
         with pytest.raises(BadRequest, match="costs is not known"):
-            aws.databases.make("dear", request, password="a-password-of-a-test")
-        assert aws.databases.every() == []
+            aws.databases.create("dear", request, password="a-password-of-a-test")
+        assert aws.databases.list_all() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.cli.prices import ask
+from outlast.cli.cost.prices import ask
 from outlast.clouds.cloud import Range, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 

@@ -28,7 +28,7 @@ class TestFilestore(VolumeSuite):
         return gcp.volumes
 
     def test_the_least_that_is_sold_is_what_is_paid_for(self, gcp: GcpCloud) -> None:
-        made = gcp.volumes.make("small", size_gb=10.0, zone="europe-west1-b", labels=LABELS)
+        made = gcp.volumes.create("small", size_gb=10.0, zone="europe-west1-b", labels=LABELS)
         assert made.size_gb == pytest.approx(1099.5, abs=0.1)
         assert made.usd_per_month == pytest.approx(163.84)
         assert (made.zone, made.zones) == ("europe-west1-b", ("europe-west1",))
@@ -47,8 +47,8 @@ class TestCloudSql(DatabaseSuite):
 
         request = DatabaseRequest(engine="postgres", database="genes", user="genes", type="db-perf-optimized-N-2")
         with pytest.raises(BadRequest, match="costs is not known"):
-            gcp.databases.make("dear", request, password="a-password-of-a-test")
-        assert gcp.databases.every() == []
+            gcp.databases.create("dear", request, password="a-password-of-a-test")
+        assert gcp.databases.list_all() == []
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_cloud_sql_database_by_the_command_line(shell: dict[str, str], gcp: Gc
     assert outlast(shell, "db", "revoke", "genomes", "ann").returncode == 0
     assert outlast(shell, "db", "check", "genomes", "--from", "127.0.0.9").returncode == 24
     assert outlast(shell, "db", "delete", "genomes", "--yes").returncode == 0
-    assert gcp.databases.every() == []
+    assert gcp.databases.list_all() == []
 
 
 def test_a_filestore_volume_by_the_command_line(shell: dict[str, str], gcp: GcpCloud) -> None:
@@ -85,6 +85,6 @@ def test_a_filestore_volume_by_the_command_line(shell: dict[str, str], gcp: GcpC
     assert (listed[0]["name"], listed[0]["state"], listed[0]["zones"]) == ("demos", "ready", ["us-central1"])
     again = outlast(shell, "volume", "create", "demos", "--size", "1TB", "--cloud", "gcp")
     assert again.returncode == 21
-    assert len(gcp.volumes.every()) == 1, "the second one was refused before it cost"
+    assert len(gcp.volumes.list_all()) == 1, "the second one was refused before it cost"
     assert outlast(shell, "volume", "delete", "demos", "--yes").returncode == 0
-    assert gcp.volumes.every() == []
+    assert gcp.volumes.list_all() == []

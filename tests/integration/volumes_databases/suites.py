@@ -25,25 +25,25 @@ class VolumeSuite:
         pytest.fail("a subclass says which")
 
     def test_making_it_twice_makes_one(self, volumes: Volumes) -> None:
-        first = volumes.make("demos-1", size_gb=self.least_gb, labels=LABELS)
-        again = volumes.make("demos-1", size_gb=self.least_gb, labels=LABELS)
+        first = volumes.create("demos-1", size_gb=self.least_gb, labels=LABELS)
+        again = volumes.create("demos-1", size_gb=self.least_gb, labels=LABELS)
         assert first.state == "ready"
         assert (first.source, first.size_gb) == (again.source, again.size_gb)
         assert first.source
-        assert [one.name for one in volumes.every(LABELS)] == ["demos-1"]
-        assert volumes.every({"outlast-workspace": "somebody-else"}) == []
+        assert [one.name for one in volumes.list_all(LABELS)] == ["demos-1"]
+        assert volumes.list_all({"outlast-workspace": "somebody-else"}) == []
         volumes.delete("demos-1")
 
     def test_it_is_gone_when_it_was_deleted_and_deleting_again_is_fine(self, volumes: Volumes) -> None:
-        volumes.make("demos-2", size_gb=self.least_gb, labels=LABELS)
+        volumes.create("demos-2", size_gb=self.least_gb, labels=LABELS)
         volumes.delete("demos-2")
         volumes.delete("demos-2")
         with pytest.raises(NotFound):
             volumes.find("demos-2")
-        assert volumes.every(LABELS) == []
+        assert volumes.list_all(LABELS) == []
 
     def test_it_grows_and_what_it_costs_grows(self, volumes: Volumes) -> None:
-        before = volumes.make("demos-3", size_gb=self.least_gb, labels=LABELS)
+        before = volumes.create("demos-3", size_gb=self.least_gb, labels=LABELS)
         if self.grows:
             after = volumes.resize("demos-3", before.size_gb * 2)
             assert after.size_gb == pytest.approx(before.size_gb * 2, rel=0.01)
@@ -90,12 +90,12 @@ class DatabaseSuite:
     def test_a_database_from_its_birth_to_its_end(self, databases: Databases, engine: Engine) -> None:
         name = f"genes-{engine}"
         request = DatabaseRequest(engine=engine, database="genes", user="genes", labels=LABELS)
-        made = databases.make(name, request, password=PASSWORD)
+        made = databases.create(name, request, password=PASSWORD)
         try:
             assert (made.engine, made.state) == (engine, "ready")
-            assert databases.make(name, request, password=OTHER_PASSWORD).port == made.port
-            assert [one.name for one in databases.every(LABELS)] == [name]
-            assert databases.every({"outlast-workspace": "somebody-else"}) == []
+            assert databases.create(name, request, password=OTHER_PASSWORD).port == made.port
+            assert [one.name for one in databases.list_all(LABELS)] == [name]
+            assert databases.list_all({"outlast-workspace": "somebody-else"}) == []
             databases.allow(name, ["203.0.113.7"])
             assert databases.find(name).allowed == ("203.0.113.7",)
             databases.allow(name, [])

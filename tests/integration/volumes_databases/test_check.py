@@ -102,8 +102,8 @@ def test_a_certificate_of_another_server_and_a_user_who_may_little(team: Team, e
     needs_engine(engine)
     cloud: LocalCloud = team.cloud
     request = DatabaseRequest(engine=engine, database="genes", user="genes")
-    one = cloud.databases.make("one", request, password=_PASSWORD)
-    other = cloud.databases.make("other", request, password=_PASSWORD)
+    one = cloud.databases.create("one", request, password=_PASSWORD)
+    other = cloud.databases.create("other", request, password=_PASSWORD)
     right = msgspec.structs.replace(login(engine, one.port), ca=one.ca, server_name=one.server_name)
     assert failure(list(check(right))) is None
     found = last(msgspec.structs.replace(right, ca=other.ca))

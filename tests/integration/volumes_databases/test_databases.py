@@ -189,7 +189,7 @@ def test_a_database_whose_record_is_damaged_can_be_deleted(team: Team, engine: E
     assert answer.returncode == 0, answer.stderr
     assert "on local it is `genomes-" in answer.stderr
     assert listed(team) == {}
-    assert LocalDatabases(str(team.root / "cloud")).every() == []
+    assert LocalDatabases(str(team.root / "cloud")).list_all() == []
 
 
 def test_a_second_database_of_the_same_name_is_refused(team: Team, engine: Engine) -> None:

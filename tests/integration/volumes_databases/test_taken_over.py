@@ -36,7 +36,7 @@ class Sleepy:
         return self
 
     def make(self, there: str, **request: Any) -> Volume:
-        self.real.volumes.make(there, **request)
+        self.real.volumes.create(there, **request)
         found = self.records.get("demos")
         taken = msgspec.structs.replace(found, phase="ready", by="elsewhere:7")
         self.records.bucket.put("volumes/demos.json", msgspec.json.encode(taken))

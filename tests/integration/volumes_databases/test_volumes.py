@@ -80,7 +80,7 @@ def test_of_many_who_make_the_same_at_once_one_does(team: Team) -> None:
     racers = [team.start("volume", "create", "demos", "--size", "1GB") for _ in range(5)]
     codes = sorted(racer.wait(60) for racer in racers)
     assert codes == [0, 21, 21, 21, 21]
-    assert len(team.cloud.volumes.every()) == 1
+    assert len(team.cloud.volumes.list_all()) == 1
 
 
 def test_what_does_not_fit_is_refused_before_the_first_byte(team: Team) -> None:
@@ -165,7 +165,7 @@ def test_two_copies_at_once_do_each_other_no_harm(tmp_path: Path) -> None:
 def test_a_copy_into_a_volume_that_is_deleted_meanwhile_makes_nothing_anew(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", files=1000)
     volumes = LocalVolumes(str(tmp_path / "cloud"))
-    target = volumes.make("demos", size_gb=1.0).source
+    target = volumes.create("demos", size_gb=1.0).source
 
     def report(text: str) -> None:
         if "MB/s" in text:  # the first files are there

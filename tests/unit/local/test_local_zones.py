@@ -1,4 +1,4 @@
-"""Zones have capacity, weather and prices."""
+"""Zones have capacity, conditions and prices."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
 
 def test_a_trace_knows_its_next_outage() -> None:
     trace = {"ticks": "0010", "gap_s": 10.0, "speed_up": 2.0, "started_at": 100.0}
-    weather = ZoneConditions({"trace": trace})
-    assert weather.outage_at(100.0) == 110.0
-    assert weather.outage_at(112.0) == 112.0
-    assert weather.outage_at(115.0) == 130.0
-    assert weather.is_out(112.0)
-    assert not weather.is_out(116.0)
+    conditions = ZoneConditions({"trace": trace})
+    assert conditions.outage_at(100.0) == 110.0
+    assert conditions.outage_at(112.0) == 112.0
+    assert conditions.outage_at(115.0) == 130.0
+    assert conditions.is_out(112.0)
+    assert not conditions.is_out(116.0)
     assert ZoneConditions({"trace": {**trace, "ticks": "000"}}).outage_at(0.0) is None
 
 

@@ -15,6 +15,7 @@ from outlast.clouds.aws.offers import CLOUD, AwsOffers
 from outlast.clouds.aws.prices import AwsPrices
 from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SshAccess
 from outlast.clouds.image_store import ImageStore
+from outlast.clouds.traits import BUILT_IN
 from outlast.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class AwsCloud(ImageStore):
     """One region of one account. Any number of processes may use it at once."""
 
     name = CLOUD
+    traits = BUILT_IN[CLOUD]
     pictures: AwsImages
 
     def __init__(self, region: str = "", *, client: AwsClient | None = None) -> None:

@@ -59,7 +59,7 @@ class AwsDatabases:
     def __init__(self, client: AwsClient) -> None:
         self.client = client
 
-    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
+    def create(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         check_name(name)
         kind, size_gb = request.type or _TYPE, max(_LEAST_DISK_GB, round(request.size_gb))
         _price(kind, size_gb)
@@ -106,7 +106,7 @@ class AwsDatabases:
         self.client.call("rds", "modify_db_parameter_group", DBParameterGroupName=_PARAMETERS, Parameters=[setting])
         return _PARAMETERS
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         wanted = set((labels or {}).items())
         found, marker = [], ""
         while True:

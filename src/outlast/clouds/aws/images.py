@@ -61,7 +61,7 @@ class AwsImages:
             raise NotFound(f"AWS has no image and no family `{name}` here", hint=hint)
         return max(members, key=lambda doc: read(doc).created_at)
 
-    def every(self) -> list[Image]:
+    def list_all(self) -> list[Image]:
         return [read(doc) for doc in self._own()]
 
     def image(self, name: str) -> Image:

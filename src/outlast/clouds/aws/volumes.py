@@ -32,7 +32,7 @@ class AwsVolumes:
     def __init__(self, client: AwsClient) -> None:
         self.client = client
 
-    def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
+    def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         check_name(name)
         subnets = self._subnets(zone)
         tags = {"Name": name, **(labels or {}), _SIZE_TAG: f"{size_gb:g}"}
@@ -49,7 +49,7 @@ class AwsVolumes:
         self._wait(lambda: all(one["LifeCycleState"] == "available" for one in self._targets(id)), name)
         return self.find(name)
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
         wanted = set((labels or {}).items())
         found, marker = [], ""
         while True:
@@ -78,7 +78,7 @@ class AwsVolumes:
                     self.client.call("efs", "delete_mount_target", MountTargetId=target["MountTargetId"])
             self._wait(lambda: not self._targets(id), name)
             self.client.call("efs", "delete_file_system", FileSystemId=id)
-        if not any(volume.name != name for volume in self.every()):
+        if not any(volume.name != name for volume in self.list_all()):
             with suppress(BadRequest):  # somebody else's mount target is still at it
                 security_groups.remove(self.client, _GROUP)
 

@@ -17,6 +17,7 @@ from outlast.clouds.gcp.instances import Instances
 from outlast.clouds.gcp.offers import CLOUD, GcpOffers
 from outlast.clouds.gcp.prices import PriceBook
 from outlast.clouds.image_store import ImageStore
+from outlast.clouds.traits import BUILT_IN
 from outlast.errors import BadRequest, NoCapacity, NotFound
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class GcpCloud(ImageStore):
     """One project. Any number of processes may use it at once."""
 
     name = CLOUD
+    traits = BUILT_IN[CLOUD]
     pictures: GcpImages
 
     def __init__(self, project: str = "", *, client: GcpClient | None = None, prices: PriceBook | None = None) -> None:

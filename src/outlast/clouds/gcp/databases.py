@@ -45,7 +45,7 @@ class GcpDatabases:
     def __init__(self, client: GcpClient) -> None:
         self.client = client
 
-    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
+    def create(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         check_name(name, "database")
         with suppress(AlreadyExists, Stale):  # an answer was lost, or its maker was cut short
             self._do("POST", "", name, body=self._body(name, request))
@@ -85,7 +85,7 @@ class GcpDatabases:
         }
         return {"name": name, "region": region, "databaseVersion": _VERSIONS[request.engine], "settings": settings}
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         wanted = label.encode_all(labels or {})
         query = {"filter": " AND ".join(f"settings.userLabels.{k}:{v}" for k, v in wanted.items())} if wanted else None
         found, token = [], ""

@@ -26,7 +26,7 @@ class GcpImages:
     def __init__(self, client: GcpClient) -> None:
         self._client = client
 
-    def every(self) -> list[Image]:
+    def list_all(self) -> list[Image]:
         """Those of the project, and the families of Google's own that every project has."""
         found = [self._image(doc) for doc in self._listed(self._client.project) if doc.get("status") == "READY"]
         for project in PUBLIC:

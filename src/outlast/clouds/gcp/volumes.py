@@ -35,7 +35,7 @@ class GcpVolumes:
     def __init__(self, client: GcpClient) -> None:
         self.client = client
 
-    def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
+    def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         check_name(name, "volume")
         body = {
             "tier": _TIER,
@@ -49,7 +49,7 @@ class GcpVolumes:
             file_done(self.client, operation, f"the volume {name}")
         return self.find(name)
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
         wanted = set(label.encode_all(labels or {}).items())
         return [_read(doc) for doc in self._docs() if wanted <= set(doc.get("labels", {}).items())]
 

@@ -21,12 +21,12 @@ _BYTES = 1 << 20
 _DRAFT = ".draft"
 
 
-def make(folder: str, facts: dict[str, Any], admin: str, lock: int) -> Backup:
+def create(folder: str, facts: dict[str, Any], admin: str, lock: int) -> Backup:
     """A dump, whole or not there at all. Under the database's lock, awake."""
-    return keep(draw(folder, facts, admin, lock))
+    return publish(dump_draft(folder, facts, admin, lock))
 
 
-def draw(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
+def dump_draft(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
     """A dump that is whole, and no backup before it is kept: its path. What a killed one has left goes."""
     os.makedirs(f"{folder}/backups", mode=0o700, exist_ok=True)
     for name in os.listdir(f"{folder}/backups"):
@@ -36,7 +36,7 @@ def draw(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
     taken = sum(name.startswith(stamp) for name in os.listdir(f"{folder}/backups"))
     path = f"{folder}/backups/{stamp}{f'-{taken}' if taken else ''}"
     server = SERVERS[facts["engine"]]
-    argv = server.dump(folder, port=int(facts["port"]), database=facts["database"])
+    argv = server.dump_command(folder, port=int(facts["port"]), database=facts["database"])
     pack = zlib.compressobj(6)
     with _client(folder, facts, admin) as environment, open(f"{path}{_DRAFT}", "wb") as file:
         process = subprocess.Popen(
@@ -47,16 +47,16 @@ def draw(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
         while piece := process.stdout.read(_BYTES):
             file.write(pack.compress(piece))
         file.write(pack.flush())
-        said = process.stderr.read().decode("utf-8", "replace")
+        errors = process.stderr.read().decode("utf-8", "replace")
         if process.wait() != 0:
             os.unlink(f"{path}{_DRAFT}")
-            raise CloudError(f"the backup failed: {_last(said)}")
+            raise CloudError(f"the backup failed: {_last_line(errors)}")
         file.flush()
         os.fsync(file.fileno())
     return f"{path}{_DRAFT}"
 
 
-def keep(draft: str) -> Backup:
+def publish(draft: str) -> Backup:
     """Make a backup of a draft."""
     os.rename(draft, path := draft.removesuffix(_DRAFT))
     return _describe(path)
@@ -67,7 +67,7 @@ def id_of(draft: str) -> str:
     return os.path.basename(draft.removesuffix(_DRAFT))
 
 
-def every(folder: str) -> list[Backup]:
+def list_all(folder: str) -> list[Backup]:
     try:
         names = sorted(name for name in os.listdir(f"{folder}/backups") if _ID.fullmatch(name))
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -
     given, and whoever restores once more must not begin before it has ended.
     """
     server = SERVERS[facts["engine"]]
-    argv = server.load(folder, port=int(facts["port"]), database=facts["database"])
+    argv = server.load_command(folder, port=int(facts["port"]), database=facts["database"])
     unpack = zlib.decompressobj()
     with _client(folder, facts, admin) as environment, open(path, "rb") as file:
         process = subprocess.Popen(
@@ -109,9 +109,9 @@ def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -
             process.stdin.close()
         except BrokenPipeError:
             pass  # it ended before its input did, and says why
-        said = process.stderr.read().decode("utf-8", "replace")
+        errors = process.stderr.read().decode("utf-8", "replace")
         if process.wait() != 0:
-            why = f"the restore failed: {_last(said)}"
+            why = f"the restore failed: {_last_line(errors)}"
             raise CloudError(why, hint="how it was before is the newest backup: `outlast db restore NAME` takes it")
 
 
@@ -119,7 +119,7 @@ def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -
 def _client(folder: str, facts: dict[str, Any], admin: str) -> Iterator[dict[str, str]]:
     """The environment of a client of the engine; its password is in a private file, for as long as it runs."""
     server = SERVERS[facts["engine"]]
-    text, variables = server.private(folder, admin)
+    text, variables = server.client_login(folder, admin)
     dbprocess.write_private(folder, "run/client", text, "root" if os.geteuid() == 0 else "")
     try:
         yield {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "HOME": folder, **variables}
@@ -132,5 +132,5 @@ def _describe(path: str) -> Backup:
     return Backup(id=os.path.basename(path), created_at=status.st_mtime, bytes=status.st_size)
 
 
-def _last(said: str) -> str:
-    return said.strip().splitlines()[-1] if said.strip() else "it did not say why"
+def _last_line(errors: str) -> str:
+    return errors.strip().splitlines()[-1] if errors.strip() else "it did not say why"

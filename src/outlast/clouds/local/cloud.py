@@ -37,6 +37,7 @@ class LocalCloud(Shared):
     """A cloud in a folder. Any number of processes may use the same folder at once."""
 
     name = catalog.CLOUD
+    traits = BUILT_IN[catalog.CLOUD]
 
     def __init__(self, root: str | None = None, *, mode: str | None = None) -> None:
         chosen = root or os.environ.get("OUTLAST_LOCAL_CLOUD") or "~/.outlast/local"
@@ -76,8 +77,7 @@ class LocalCloud(Shared):
     @with_os_errors
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
-        if boot.databases:
-            boot = msgspec.structs.replace(boot, forwards=(*boot.forwards, *self.databases.ports(boot.databases)))
+        boot = self.with_database_ports(boot)
         # A second try for the case that the machine found was deleted before it could be described.
         for _ in range(3):
             folder = self._folder(name)
@@ -118,8 +118,8 @@ class LocalCloud(Shared):
                 raise BadRequest(f"machine `{name}` is broken: {machine.why}", hint="delete it and launch another")
             with self._locked():
                 self._zones.check_capacity(machine.zone, self._counts(machine.zone), spot=machine.spot)
-                if (lock := folder.hold()) is not None:
-                    folder.forget_requests()
+                if (lock := folder.take_lock()) is not None:
+                    folder.clear_requests()
                     folder.set_state(phase="starting", why="", stopped_at=0.0, shim_pid=None, **_billed(machine))
             if lock is not None:
                 self._switch_on(folder, lock)
@@ -186,7 +186,7 @@ class LocalCloud(Shared):
 
     @with_os_errors
     def images(self) -> Sequence[Image]:
-        return images.every(self.root)
+        return images.list_all(self.root)
 
     @with_os_errors
     def image(self, name: str) -> Image:
@@ -211,7 +211,7 @@ class LocalCloud(Shared):
         if described.status != "stopped":
             raise BadRequest(f"machine `{machine}` is {described.status}", hint=f"stop it first: {STOP} {machine}")
         folder = self._folder(machine)
-        if (lock := folder.hold(patience_s=_ENDING_S_MAX)) is None:
+        if (lock := folder.take_lock(timeout_s=_ENDING_S_MAX)) is None:
             raise BadRequest(f"machine `{machine}` is being started or deleted", hint="try again in a moment")
         try:
             return images.snapshot(self.root, folder, draft)
@@ -258,10 +258,10 @@ class LocalCloud(Shared):
         return {key: value for key, value in self._folder(name).attributes().items() if key not in hidden}
 
     @with_os_errors
-    def guest_attributes(self, name: str) -> guest_attributes.Pages:
+    def guest_attributes(self, name: str) -> guest_attributes.GuestAttributes:
         """What the machine's programs have written for those outside."""
         self.machine(name)
-        return guest_attributes.pages(self._folder(name))
+        return guest_attributes.read(self._folder(name))
 
     @with_os_errors
     def admit(self, name: str, ssh_key: str) -> None:
@@ -343,7 +343,7 @@ class LocalCloud(Shared):
         """The lock of a machine that is ours to boot: a new one, or one that its launcher left half made."""
         if folder.exists():
             half_made = (folder.state() or {}).get("phase") == "created"
-            return folder.hold() if half_made else None
+            return folder.take_lock() if half_made else None
         self._zones.check_allowed(offer.zone)
         self._zones.check_capacity(offer.zone, self._counts(offer.zone), spot=offer.spot)
         attributes = {ATTRIBUTE_TOKEN: random.token_urlsafe(24), **boot.metadata}

@@ -31,7 +31,7 @@ from outlast.errors import BadRequest, NotFound
 CLOUD = "local"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,128}")
-_WORD = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class LocalDatabases:
@@ -40,13 +40,13 @@ class LocalDatabases:
     def __init__(self, root: str) -> None:
         self.root = root
 
-    def make(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
+    def create(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         _check(request.database, request.user, password)
-        self.begin(name, request.engine, request.labels)
-        return self.furnish(name, request.database, request.user, password=password)
+        self.create_server(name, request.engine, request.labels)
+        return self.create_database(name, request.database, request.user, password=password)
 
     @with_os_errors
-    def begin(self, name: str, engine: Engine, labels: Mapping[str, str]) -> Database:
+    def create_server(self, name: str, engine: Engine, labels: Mapping[str, str]) -> Database:
         """A server that runs and has nothing in it yet. May be repeated."""
         folder = self._folder(name)
         _check_engine(engine)
@@ -64,23 +64,23 @@ class LocalDatabases:
                 }
                 write_json(f"{folder}/admin.json", {"password": random.token_urlsafe(24)}, permissions=0o600)
                 write_json(f"{folder}/database.json", facts, permissions=0o600)
-            self._serve(folder)
+            self._ensure_running(folder)
         return self.find(name)
 
     @with_os_errors
-    def furnish(self, name: str, database: str, user: str, *, password: str) -> Database:
+    def create_database(self, name: str, database: str, user: str, *, password: str) -> Database:
         """Its one database, and the user whose it is. May be repeated: then the user has this password."""
         _check(database, user, password)
-        folder = self._there(name)
+        folder = self._existing_folder(name)
         with _locked(folder):
             facts = {**_facts(folder), "database": database, "user": user}
             write_json(f"{folder}/database.json", facts, permissions=0o600)
-            self._serve(folder)
-            self._furnish(folder, password)
+            self._ensure_running(folder)
+            self._create_database_and_user(folder, password)
         return self.find(name)
 
     @with_os_errors
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
         wanted = set((labels or {}).items())
         names = sorted(os.listdir(f"{self.root}/databases")) if os.path.isdir(f"{self.root}/databases") else []
         found = [self._describe(name) for name in names if _NAME.fullmatch(name)]
@@ -94,55 +94,55 @@ class LocalDatabases:
 
     @with_os_errors
     def wake(self, name: str) -> Database:
-        folder = self._there(name)
+        folder = self._existing_folder(name)
         with _locked(folder):
-            self._serve(folder)
+            self._ensure_running(folder)
         return self.find(name)
 
     @with_os_errors
     def allow(self, name: str, addresses: Sequence[str]) -> None:
-        folder = self._there(name)
+        folder = self._existing_folder(name)
         wanted = sorted({_address(address) for address in addresses})
         with _locked(folder):
             facts = _facts(folder)
             before, facts["allowed"] = list(facts["allowed"]), wanted
             write_json(f"{folder}/database.json", facts, permissions=0o600)
-            if _beyond(before) != _beyond(wanted):
+            if _is_remote(before) != _is_remote(wanted):
                 # Where it listens is decided at the start.
-                dbprocess.stop(folder, SERVERS[facts["engine"]].ending)
-            self._serve(folder)
+                dbprocess.stop(folder, SERVERS[facts["engine"]].stop_signal)
+            self._ensure_running(folder)
             self._admit(folder, before)
 
     @with_os_errors
     def back_up(self, name: str) -> Backup:
-        folder = self._there(name)
+        folder = self._existing_folder(name)
         with _locked(folder) as lock:
-            if _cut_short(folder):
+            if _restore_interrupted(folder):
                 hint = "restore it once more first: `outlast db restore NAME`"
                 raise BadRequest("a restore was cut short, and half of a backup is no backup", hint=hint)
-            self._serve(folder)
-            return backups.make(folder, _facts(folder), _admin(folder), lock)
+            self._ensure_running(folder)
+            return backups.create(folder, _facts(folder), _admin(folder), lock)
 
     def backups(self, name: str) -> Sequence[Backup]:
-        return backups.every(self._there(name))
+        return backups.list_all(self._existing_folder(name))
 
     @with_os_errors
     def restore(self, name: str, backup: str) -> None:
-        folder = self._there(name)
+        folder = self._existing_folder(name)
         path = backups.find(folder, backup)
         with _locked(folder) as lock:
-            self._serve(folder)
+            self._ensure_running(folder)
             facts = {**_facts(folder), "restoring": backup}
-            if not _cut_short(folder):
+            if not _restore_interrupted(folder):
                 # As it is now is kept, for the case that the backup was the wrong one; half of a backup is not.
-                draft = backups.draw(folder, facts, _admin(folder), lock)
+                draft = backups.dump_draft(folder, facts, _admin(folder), lock)
                 facts["before"] = backups.id_of(draft)
                 # Said before it is the newest backup: who repeats this after a kill means the same one as before.
                 write_json(f"{folder}/database.json", facts, permissions=0o600)
-                backups.keep(draft)
+                backups.publish(draft)
             # Said first: who is killed from here on leaves a database that is empty, or half full.
             write_json(f"{folder}/database.json", facts, permissions=0o600)
-            self._empty(folder)
+            self._recreate_database(folder)
             backups.load(folder, facts, _admin(folder), path, lock)
             del facts["restoring"]
             facts.pop("before", None)
@@ -156,7 +156,7 @@ class LocalDatabases:
         with _locked(folder):
             facts = read_json(f"{folder}/database.json") or {}
             if engine := facts.get("engine"):
-                dbprocess.stop(folder, SERVERS[engine].ending)
+                dbprocess.stop(folder, SERVERS[engine].stop_signal)
             remove_tree(folder)
 
     def secret(self, name: str) -> Mapping[str, str]:
@@ -177,7 +177,7 @@ class LocalDatabases:
             raise BadRequest(f"`{name}` cannot name a database", hint="lower-case letters, digits and `-`, at most 63")
         return f"{self.root}/databases/{name}"
 
-    def _there(self, name: str) -> str:
+    def _existing_folder(self, name: str) -> str:
         self.find(name)
         return self._folder(name)
 
@@ -217,7 +217,7 @@ class LocalDatabases:
             labels=facts["labels"],
         )
 
-    def _serve(self, folder: str) -> None:
+    def _ensure_running(self, folder: str) -> None:
         """Have the server run. Under the database's lock."""
         facts = _facts(folder)
         server = SERVERS[facts["engine"]]
@@ -227,7 +227,7 @@ class LocalDatabases:
             )
             dbprocess.write_private(folder, "run/hosts", hosts, server.account)
         dbprocess.start(
-            folder, server, port=int(facts["port"]), admin=_admin(folder), everywhere=_beyond(facts["allowed"])
+            folder, server, port=int(facts["port"]), admin=_admin(folder), all_interfaces=_is_remote(facts["allowed"])
         )
 
     def _session(self, folder: str, database: str = "") -> Session:
@@ -246,7 +246,7 @@ class LocalDatabases:
         )
         return Session(login)
 
-    def _furnish(self, folder: str, password: str) -> None:
+    def _create_database_and_user(self, folder: str, password: str) -> None:
         """The database and its user. May be repeated: then the user has this password."""
         facts = _facts(folder)
         database, user = facts["database"], facts["user"]
@@ -285,7 +285,7 @@ class LocalDatabases:
             for address in facts["allowed"]:
                 _mysql_user(session, database, user, _mysql_host(address), f"IDENTIFIED BY PASSWORD '{mark}'")
 
-    def _empty(self, folder: str) -> None:
+    def _recreate_database(self, folder: str) -> None:
         facts = _facts(folder)
         database, user = facts["database"], facts["user"]
         with self._session(folder) as session:
@@ -303,7 +303,7 @@ def _check(database: str, user: str, password: str) -> None:
     if not _PASSWORD.fullmatch(password):
         raise BadRequest("a password is 16 to 128 letters, digits, `-` and `_`")
     for word in (database, user):
-        if not _WORD.fullmatch(word) or word == ADMIN:
+        if not _IDENTIFIER.fullmatch(word) or word == ADMIN:
             raise BadRequest(f"`{word}` cannot name a database or a user", hint="lower-case letters, digits and `_`")
 
 
@@ -339,16 +339,16 @@ def _address(text: str) -> str:
     return str(parsed) if parsed.num_addresses > 1 else str(parsed.network_address)
 
 
-def _beyond(addresses: Sequence[str]) -> bool:
+def _is_remote(addresses: Sequence[str]) -> bool:
     """Whether somebody may connect who is not this computer."""
     return any(not ipaddress.ip_network(network(address)).is_loopback for address in addresses)
 
 
-def _cut_short(folder: str) -> bool:
+def _restore_interrupted(folder: str) -> bool:
     """Whether a restore was killed after it had begun to empty the database: how it was before is a backup by then."""
     facts = _facts(folder)
     before = facts.get("before", "")
-    return "restoring" in facts and (not before or any(one.id == before for one in backups.every(folder)))
+    return "restoring" in facts and (not before or any(one.id == before for one in backups.list_all(folder)))
 
 
 def _facts(folder: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
-from outlast.clouds.local.drop_privileges import SEEN_AT
+from outlast.clouds.local.drop_privileges import MOUNT_POINT
 from outlast.clouds.local.engines import DatabaseServer
 from outlast.clouds.local.files import is_locked, read_json, remove_tree, try_lock, write_json
 from outlast.errors import CloudError
@@ -49,13 +49,13 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def start(folder: str, server: DatabaseServer, *, port: int, admin: str, everywhere: bool) -> None:
+def start(folder: str, server: DatabaseServer, *, port: int, admin: str, all_interfaces: bool) -> None:
     """Have it run and answer. Only under the database's own lock. Raises CloudError with the server's last words."""
     if is_running(folder):
         return
     first = not os.path.exists(f"{folder}/data.whole")
     if first:
-        _lay_out(folder, server, admin)
+        _initialize(folder, server, admin)
     if not _is_free(port):
         why = f"port {port}, which the database `{os.path.basename(folder)}` has, is taken by another program"
         raise CloudError(why, hint=f"see who has it: ss -ltnp 'sport = :{port}'")
@@ -63,12 +63,12 @@ def start(folder: str, server: DatabaseServer, *, port: int, admin: str, everywh
     for left in (f"{folder}/data/postmaster.pid", *glob.glob(f"{glob.escape(folder)}/run/.s.PGSQL.*")):
         with suppress(FileNotFoundError):
             os.unlink(left)
-    argv = server.serve(_seen(folder), port=port, everywhere=everywhere, first=first)
+    argv = server.server_command(_path_for_server(folder), port=port, all_interfaces=all_interfaces, first=first)
     lock = _lock(folder)
     try:
         with open(f"{folder}/server.log", "ab") as log:
             process = subprocess.Popen(
-                _words(folder, server, argv),
+                _as_account(folder, server, argv),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -80,7 +80,7 @@ def start(folder: str, server: DatabaseServer, *, port: int, admin: str, everywh
     finally:
         os.close(lock)
     write_json(f"{folder}/server.json", {"pid": process.pid})
-    _await(folder, server, process, port)
+    _wait_until_up(folder, server, process, port)
     if first:
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/run/first")
@@ -88,7 +88,7 @@ def start(folder: str, server: DatabaseServer, *, port: int, admin: str, everywh
             os.fsync(file.fileno())
 
 
-def _await(folder: str, server: DatabaseServer, process: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_up(folder: str, server: DatabaseServer, process: subprocess.Popen[bytes], port: int) -> None:
     give_up_at = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < give_up_at:
         try:
@@ -99,32 +99,32 @@ def _await(folder: str, server: DatabaseServer, process: subprocess.Popen[bytes]
             pass
         time.sleep(0.02)
     stop(folder, signal.SIGKILL)
-    said = "; ".join(_tail(f"{folder}/server.log"))
-    raise CloudError(f"the database server did not start: {said}", hint=f"its log is {folder}/server.log")
+    log_tail = "; ".join(_tail(f"{folder}/server.log"))
+    raise CloudError(f"the database server did not start: {log_tail}", hint=f"its log is {folder}/server.log")
 
 
 def _is_up(server: DatabaseServer, port: int) -> bool:
     """Whether MariaDB greets us, or PostgreSQL has a reason other than its own recovery to refuse a stranger who does
     not encrypt. Raises OSError when nobody is there."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5.0) as asked:
+    with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
         if server.engine == "mysql":
-            return len(asked.recv(5)) == 5
+            return len(connection.recv(5)) == 5
         body = b"\x00\x03\x00\x00user\0nobody\0\0"
-        asked.sendall((len(body) + 4).to_bytes(4, "big") + body)
-        answer = asked.recv(4096)
+        connection.sendall((len(body) + 4).to_bytes(4, "big") + body)
+        answer = connection.recv(4096)
         return answer[:1] == b"E" and _STARTING not in answer
 
 
-def stop(folder: str, ending: signal.Signals) -> None:
+def stop(folder: str, stop_signal: signal.Signals) -> None:
     """Ends it in order, by force if need be; it is gone when this returns."""
     pid = int((read_json(f"{folder}/server.json") or {}).get("pid", 0))
-    for number, patience_s in ((ending, _STOP_S), (signal.SIGKILL, 10.0)):
+    for number, timeout_s in ((stop_signal, _STOP_S), (signal.SIGKILL, 10.0)):
         if not is_running(folder):
             return
         with suppress(ProcessLookupError):
             # A lock that is held and the pid that its holder wrote: so this is nobody else's.
             os.kill(pid, number)
-        give_up_at = time.monotonic() + patience_s
+        give_up_at = time.monotonic() + timeout_s
         while is_running(folder) and time.monotonic() < give_up_at:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # ours, if it was started a moment ago
@@ -140,24 +140,24 @@ def write_private(folder: str, name: str, text: str, account: str) -> None:
     descriptor = os.open(f"{path}.draft", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-    _give(f"{path}.draft", account)
+    _chown(f"{path}.draft", account)
     os.replace(f"{path}.draft", path)
 
 
-def _lay_out(folder: str, server: DatabaseServer, admin: str) -> None:
+def _initialize(folder: str, server: DatabaseServer, admin: str) -> None:
     """The data folder and the certificate, from scratch: what a start that was cut short left is thrown away."""
     for name in ("data", "tls"):
         remove_tree(f"{folder}/{name}")
     for name in ("data", "tls", "run"):
         os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
-        _give(f"{folder}/{name}", server.account)
+        _chown(f"{folder}/{name}", server.account)
     if os.geteuid() == 0:
         # Its account looks through this folder, but the way here stays closed to it.
         os.chmod(folder, 0o711)
-    _certify(folder, server)
-    write_private(folder, "run/first", server.first(admin), server.account)
+    _create_certificate(folder, server)
+    write_private(folder, "run/first", server.first_start_input(admin), server.account)
     done = subprocess.run(
-        _words(folder, server, server.prepare(_seen(folder))),
+        _as_account(folder, server, server.init_command(_path_for_server(folder))),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -166,11 +166,11 @@ def _lay_out(folder: str, server: DatabaseServer, admin: str) -> None:
         check=False,
     )
     if done.returncode != 0:
-        said = "; ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-        raise CloudError(f"the data folder of the database could not be made: {said}")
+        log_tail = "; ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        raise CloudError(f"the data folder of the database could not be made: {log_tail}")
 
 
-def _certify(folder: str, server: DatabaseServer) -> None:
+def _create_certificate(folder: str, server: DatabaseServer) -> None:
     """A certificate that is its own authority: whoever has it knows this server, and trusts nothing else by it."""
     names = f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{socket.gethostname()}"
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -184,20 +184,20 @@ def _certify(folder: str, server: DatabaseServer) -> None:
         raise CloudError(f"openssl made no certificate: {done.stderr.strip().splitlines()[-1:]}")
     os.chmod(f"{folder}/tls/server.key", 0o600)
     for name in ("server.key", "server.pem"):
-        _give(f"{folder}/tls/{name}", server.account)
+        _chown(f"{folder}/tls/{name}", server.account)
 
 
-def _give(path: str, account: str) -> None:
+def _chown(path: str, account: str) -> None:
     if os.geteuid() == 0:
         entry = pwd.getpwnam(account)
         os.chown(path, entry.pw_uid, entry.pw_gid)
 
 
-def _seen(folder: str) -> str:
-    return SEEN_AT if os.geteuid() == 0 else folder
+def _path_for_server(folder: str) -> str:
+    return MOUNT_POINT if os.geteuid() == 0 else folder
 
 
-def _words(folder: str, server: DatabaseServer, argv: list[str]) -> list[str]:
+def _as_account(folder: str, server: DatabaseServer, argv: list[str]) -> list[str]:
     if os.geteuid() != 0:
         return argv
     return [sys.executable, "-P", "-m", "outlast.clouds.local.drop_privileges", server.account, folder, *argv]
@@ -222,4 +222,4 @@ def _tail(path: str) -> list[str]:
         with open(path, encoding="utf-8", errors="replace") as file:
             return [line.strip() for line in file.read().splitlines()[-3:]]
     except OSError:
-        return ["it said nothing"]
+        return ["it log_tail nothing"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from outlast.clouds.cloud import Boot, Machine, Offer, Status
+from outlast.clouds.cloud import Boot, HostAccess, Machine, Offer, Status
 from outlast.clouds.local import catalog
 from outlast.clouds.local.folder import Folder
 
@@ -16,6 +16,7 @@ def facts_of(
     name: str, offer: Offer, boot: Boot, labels: Mapping[str, str], *, mode: str, layers: list[str]
 ) -> dict[str, Any]:
     """What a new machine is. The mode is for life: a disk of one mode means nothing to another."""
+    host = boot.host or HostAccess()
     return {
         "name": name,
         "id": random.randbits(62),
@@ -31,10 +32,10 @@ def facts_of(
         "layers": layers,
         "disk_gb": boot.disk_gb,
         "ssh_keys": list(boot.ssh_keys),
-        "shares": list(boot.shares),
-        "shows": list(boot.shows),
-        "software": list(boot.software),
-        "forwards": list(boot.forwards),
+        "writable": list(host.writable),
+        "readable": list(host.readable),
+        "software": list(host.software),
+        "ports": list(host.ports),
         "mode": mode,
         "life_max_s": boot.life_max_s,
     }
@@ -42,7 +43,7 @@ def facts_of(
 
 def describe(folder: Folder) -> Machine | None:
     """The machine as it is now; None when it is gone, also when it goes while we read."""
-    looked, facts = folder.look_at(), folder.facts()
+    looked, facts = folder.status(), folder.facts()
     if looked is None or facts is None:
         return None
     status, state = looked

@@ -28,13 +28,13 @@ _READ_ONLY, _AUTOCLEAR = 1, 4
 # `struct loop_config`: descriptor and block size, a `struct loop_info64`, and what is reserved.
 _CONFIG = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
 # How the names of a bus end. The first letter is the boot disk's.
-_ENDS = {"sd": list("bcdefghijklmnopqrstuvwxyz"), "nvme0n": [str(number) for number in range(1, 33)]}
+_SUFFIXES = {"sd": list("bcdefghijklmnopqrstuvwxyz"), "nvme0n": [str(number) for number in range(1, 33)]}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 DriveRequest = dict[str, Any]
 
 
-class Plugged(NamedTuple):
+class AttachedDrive(NamedTuple):
     descriptor: int
     device: int
     node: str
@@ -43,57 +43,59 @@ class Plugged(NamedTuple):
 
 
 class Drives:
-    """What is plugged into one machine, for one boot. Its shim's; init has a copy."""
+    """What is attached into one machine, for one boot. Its shim's; init has a copy."""
 
     def __init__(self, folder: Folder, mode: str) -> None:
         self._folder = folder
         self._mode = mode
-        self._plugged: dict[str, Plugged] = {}
-        self._told: set[str] = set()
+        self._attached: dict[str, AttachedDrive] = {}
+        self._reported: set[str] = set()
         # By path below /dev, a device's number or where a link leads: what shall be there, and what is.
-        self.seen: dict[str, str | int] = {}
-        self._made: dict[str, str | int] = {}
+        self.nodes: dict[str, str | int] = {}
+        self._created: dict[str, str | int] = {}
         # Something is wanted that cannot be had yet.
-        self.lacking = False
+        self.incomplete = False
 
-    def fetch(self, *, patience_s: float = 0.0) -> None:
+    def attach_requested(self, *, timeout_s: float = 0.0) -> None:
         """Plug in what is wanted by now, and pull out what is not."""
-        wanted = {str(request["file"]): request for request in _wishes(self._folder)}
-        for file, plugged in list(self._plugged.items()):
-            if file not in wanted or plugged.read_only != bool(wanted[file].get("read_only")):
-                os.close(self._plugged.pop(file).descriptor)
-        give_up_at = time.monotonic() + patience_s
+        wanted = {str(request["file"]): request for request in _requests(self._folder)}
+        for file, attached in list(self._attached.items()):
+            if file not in wanted or attached.read_only != bool(wanted[file].get("read_only")):
+                os.close(self._attached.pop(file).descriptor)
+        give_up_at = time.monotonic() + timeout_s
         for file, request in wanted.items():
             try:
-                self._plugged[file] = self._grown(file) if file in self._plugged else self._plug(request, give_up_at)
+                self._attached[file] = (
+                    self._with_new_size(file) if file in self._attached else self._attach(request, give_up_at)
+                )
             except OSError as problem:
-                self._complain(request, problem)
-        self.lacking = self._mode == "root" and len(self._plugged) < len(wanted)
-        self.seen = {}
-        for file, plugged in self._plugged.items():
-            self.seen[plugged.node] = plugged.device
+                self._report_failure(request, problem)
+        self.incomplete = self._mode == "root" and len(self._attached) < len(wanted)
+        self.nodes = {}
+        for file, attached in self._attached.items():
+            self.nodes[attached.node] = attached.device
             # By the kernel's own name, too: `blkid` and `mount UUID=…` find it by that.
-            self.seen[f"loop{os.minor(plugged.device)}"] = plugged.device
-            self.seen |= {f"disk/by-id/{alias}": f"../../{plugged.node}" for alias in wanted[file].get("aliases", [])}
+            self.nodes[f"loop{os.minor(attached.device)}"] = attached.device
+            self.nodes |= {f"disk/by-id/{alias}": f"../../{attached.node}" for alias in wanted[file].get("aliases", [])}
 
-    def made_by_init(self) -> None:
+    def mark_created(self) -> None:
         """From here on init has done what its copy was told to."""
-        self._made = dict(self.seen)
+        self._created = dict(self.nodes)
 
-    def make(self, dev: str) -> None:
+    def create_nodes(self, dev: str) -> None:
         """Make nodes and links in the machine's /dev, and remove those of what is gone. Raises OSError."""
-        changed = {path for path in {**self._made, **self.seen} if self._made.get(path) != self.seen.get(path)}
+        changed = {path for path in {**self._created, **self.nodes} if self._created.get(path) != self.nodes.get(path)}
         if not changed:
             return
-        self._made = dict(self.seen)
+        self._created = dict(self.nodes)
         folder = os.open(dev, _FOLDER)
         try:
             for path in sorted(changed):
-                _put(folder, path, self.seen.get(path))
+                _put(folder, path, self.nodes.get(path))
         finally:
             os.close(folder)
 
-    def _plug(self, request: DriveRequest, give_up_at: float) -> Plugged:
+    def _attach(self, request: DriveRequest, give_up_at: float) -> AttachedDrive:
         if self._mode != "root":
             raise OSError("only machines of mode `root` have disks beside their boot disk")
         file, read_only = str(request["file"]), bool(request.get("read_only"))
@@ -104,30 +106,30 @@ class Drives:
         node = self._free_node(str(request.get("bus")))
         descriptor = _loop(file, read_only=read_only)
         device, size = os.fstat(descriptor).st_rdev, os.stat(file).st_size
-        return Plugged(descriptor=descriptor, device=device, node=node, bytes=size, read_only=read_only)
+        return AttachedDrive(descriptor=descriptor, device=device, node=node, bytes=size, read_only=read_only)
 
-    def _grown(self, file: str) -> Plugged:
-        plugged, size = self._plugged[file], os.stat(file).st_size
-        if size != plugged.bytes:
-            fcntl.ioctl(plugged.descriptor, _SET_CAPACITY)
-        return plugged._replace(bytes=size)
+    def _with_new_size(self, file: str) -> AttachedDrive:
+        attached, size = self._attached[file], os.stat(file).st_size
+        if size != attached.bytes:
+            fcntl.ioctl(attached.descriptor, _SET_CAPACITY)
+        return attached._replace(bytes=size)
 
     def _free_node(self, bus: str) -> str:
-        taken = {plugged.node for plugged in self._plugged.values()}
-        free = [bus + end for end in _ENDS.get(bus, []) if bus + end not in taken]
+        taken = {attached.node for attached in self._attached.values()}
+        free = [bus + end for end in _SUFFIXES.get(bus, []) if bus + end not in taken]
         if not free:
             raise OSError(f"there is no room for it on the bus `{bus}`")
         return free[0]
 
-    def _complain(self, request: DriveRequest, problem: OSError) -> None:
+    def _report_failure(self, request: DriveRequest, problem: OSError) -> None:
         """On the serial console, and once: it is tried again every second."""
         name = (request.get("aliases") or [request["file"]])[0]
-        if (line := f"disk {name} cannot be seen on this machine: {problem}") not in self._told:
-            self._told.add(line)
+        if (line := f"disk {name} cannot be seen on this machine: {problem}") not in self._reported:
+            self._reported.add(line)
             self._folder.print_serial(line)
 
 
-def _wishes(folder: Folder) -> list[DriveRequest]:
+def _requests(folder: Folder) -> list[DriveRequest]:
     try:
         value = json.loads(folder.attributes().get(ATTRIBUTE, "[]"))
     except ValueError:

@@ -15,18 +15,18 @@ import sys
 from outlast.clouds.local import linux
 
 # Everywhere there, and empty nearly everywhere; covered for this one program only.
-SEEN_AT = "/mnt"
+MOUNT_POINT = "/mnt"
 
 
 def main(account: str, folder: str, argv: list[str]) -> None:
     entry = pwd.getpwnam(account)
     linux.unshare(linux.CLONE_NEWNS, "mount namespace")
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    linux.mount(folder, SEEN_AT, None, linux.MS_BIND)
+    linux.mount(folder, MOUNT_POINT, None, linux.MS_BIND)
     os.initgroups(account, entry.pw_gid)
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
-    os.chdir(SEEN_AT)
+    os.chdir(MOUNT_POINT)
     os.execv(argv[0], argv)
 
 

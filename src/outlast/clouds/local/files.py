@@ -100,9 +100,9 @@ def wait_lock(path: str) -> int:
         os.close(descriptor)
 
 
-def remove_tree(path: str, *, patience_s: float = 10.0) -> None:
+def remove_tree(path: str, *, timeout_s: float = 10.0) -> None:
     """Remove a folder whatever is in it: read-only folders, and files that appear meanwhile. Absent is fine."""
-    give_up_at = time.monotonic() + patience_s
+    give_up_at = time.monotonic() + timeout_s
     while True:
         try:
             _remove_once(path)

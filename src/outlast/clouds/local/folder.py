@@ -77,7 +77,7 @@ class Folder:
     def is_held(self) -> bool:
         return is_locked(self.lock_path)
 
-    def look_at(self) -> tuple[str, dict[str, Any]] | None:
+    def status(self) -> tuple[str, dict[str, Any]] | None:
         """Status and state that belong together. None when there is no such machine (any more)."""
         while True:
             state = self.state()
@@ -92,9 +92,9 @@ class Folder:
                     return phase, state
                 return "broken", {**state, "why": _WHY_BROKEN.get(phase, "its shim was killed")}
 
-    def hold(self, *, patience_s: float = 0.0) -> int | None:
+    def take_lock(self, *, timeout_s: float = 0.0) -> int | None:
         """The lock, waiting for its holder to go. None when it stays, or the machine is gone."""
-        give_up_at = time.monotonic() + patience_s
+        give_up_at = time.monotonic() + timeout_s
         pause_s = 0.001
         while (descriptor := try_lock(self.lock_path)) is None:
             if time.monotonic() >= give_up_at or not os.path.exists(self.lock_path):
@@ -123,7 +123,7 @@ class Folder:
     def requested(self, what: str) -> dict[str, Any] | None:
         return read_json(f"{self.path}/{what}.request")
 
-    def forget_requests(self) -> None:
+    def clear_requests(self) -> None:
         for what in ("stop", "preempt", "suspend"):
             self.withdraw(what)
 
@@ -144,13 +144,13 @@ class Folder:
             return
         try:
             if hasattr(os, "pidfd_open"):
-                self._signal_surely(pid, number)
+                self._signal_by_pidfd(pid, number)
             elif self.is_held():
                 os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             pass
 
-    def _signal_surely(self, pid: int, number: int) -> None:
+    def _signal_by_pidfd(self, pid: int, number: int) -> None:
         descriptor = os.pidfd_open(pid)
         try:
             # The lock still held, by the boot that wrote this pid, means that the descriptor is the shim's.

@@ -10,48 +10,48 @@ import re
 from outlast.clouds.local.files import read_json, write_json
 from outlast.clouds.local.folder import Folder
 
-Pages = dict[str, dict[str, str]]
+GuestAttributes = dict[str, dict[str, str]]
 
-_WORD = r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}"
-_PLACE = re.compile(f"{_WORD}/{_WORD}")
+_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}"
+_KEY_PATH = re.compile(f"{_NAME}/{_NAME}")
 _BYTES_MAX = 256 * 1024
 
 
-class CannotWrite(ValueError):
-    """No place for it: `status` says which of HTTP's reasons, the words say why."""
+class WriteRefused(ValueError):
+    """No path for it: `status` says which of HTTP's reasons, the words say why."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
 
 
-def pages(folder: Folder) -> Pages:
+def read(folder: Folder) -> GuestAttributes:
     """What was written, by namespace and key."""
     return read_json(_path(folder)) or {}
 
 
-def write(folder: Folder, place: str, value: str | None) -> None:
-    """Put a value at `namespace/key`, or take it away. Raises CannotWrite."""
-    if not _PLACE.fullmatch(place):
-        raise CannotWrite(400, f"`{place}` is not a namespace and a key, each of at most 128 letters, digits, `_.-`")
-    namespace, _, key = place.partition("/")
-    written = pages(folder)
-    page = {name: old for name, old in written.get(namespace, {}).items() if name != key}
+def write(folder: Folder, path: str, value: str | None) -> None:
+    """Put a value at `namespace/key`, or take it away. Raises WriteRefused."""
+    if not _KEY_PATH.fullmatch(path):
+        raise WriteRefused(400, f"`{path}` is not a namespace and a key, each of at most 128 letters, digits, `_.-`")
+    namespace, _, key = path.partition("/")
+    written = read(folder)
+    values = {name: old for name, old in written.get(namespace, {}).items() if name != key}
     if value is not None:
-        page[key] = value
-    written = {**written, namespace: page}
+        values[key] = value
+    written = {**written, namespace: values}
     changed = {name: one for name, one in written.items() if one}
     if _size(changed) > _BYTES_MAX:
-        raise CannotWrite(413, f"all guest attributes together take more than {_BYTES_MAX} bytes")
+        raise WriteRefused(413, f"all guest attributes together take more than {_BYTES_MAX} bytes")
     try:
         write_json(_path(folder), changed)
     except OSError as problem:
-        raise CannotWrite(503, f"{problem.strerror}") from problem
+        raise WriteRefused(503, f"{problem.strerror}") from problem
 
 
 def _path(folder: Folder) -> str:
     return f"{folder.path}/guest.json"
 
 
-def _size(written: Pages) -> int:
-    return sum(len(f"{name}{key}{value}".encode()) for name, page in written.items() for key, value in page.items())
+def _size(written: GuestAttributes) -> int:
+    return sum(len(f"{name}{key}{value}".encode()) for name, values in written.items() for key, value in values.items())

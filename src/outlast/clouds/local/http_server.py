@@ -99,10 +99,10 @@ class WebServer:
         self._refusals = RefusalLog(log)
         self._connections: dict[int, _Connection] = {}
 
-    def serve(self, patience_s: float) -> list[object]:
+    def serve(self, timeout_s: float) -> list[object]:
         """Handle what comes in that time; answers with the ready files that are not ours."""
         others: list[object] = []
-        for key, events in self.selector.select(patience_s):
+        for key, events in self.selector.select(timeout_s):
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.data, _Connection):

@@ -40,7 +40,7 @@ class Draft(NamedTuple):
     note: str
 
 
-def every(root: str) -> list[Image]:
+def list_all(root: str) -> list[Image]:
     """All images, by name; `base` is always among them."""
     base = Image(name=catalog.BASE_IMAGE, cloud=catalog.CLOUD, description="the software of this computer")
     found = [image for name in _names(root) if (image := _read(root, name)) is not None]
@@ -49,7 +49,7 @@ def every(root: str) -> list[Image]:
 
 def find(root: str, name: str) -> Image:
     """The image of that name, else the newest of that family that is not retired."""
-    known = every(root)
+    known = list_all(root)
     for image in known:
         if image.name == name:
             return image
@@ -94,9 +94,9 @@ def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> 
         if there.get("origin") != origin:
             raise BadRequest(f"there is an image `{draft.name}` already", hint="delete it, or choose another name")
         return find(root, draft.name)
-    if draft.name == catalog.BASE_IMAGE or any(image.family == draft.name for image in every(root)):
+    if draft.name == catalog.BASE_IMAGE or any(image.family == draft.name for image in list_all(root)):
         raise BadRequest(f"`{draft.name}` is the name of a family or of the image that everybody has")
-    if any(image.name == draft.family for image in every(root)):
+    if any(image.name == draft.family for image in list_all(root)):
         # An image goes before a family: nobody would ever boot from this one by it.
         raise BadRequest(
             f"`{draft.family}` is the name of an image, and cannot be a family", hint="choose another name"
@@ -107,7 +107,7 @@ def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> 
     os.makedirs(f"{root}/images", exist_ok=True)
     # Until the image names its layer this does: nobody may collect it meanwhile.
     write_json(pending := f"{root}/images/{draft.name}.{layer}{_PENDING}", {"layers": [layer]})
-    layers = _freeze(root, folder, facts, layer, live=live)
+    layers = _make_layer(root, folder, facts, layer, live=live)
     record = {
         "family": draft.family,
         "created_at": time.time(),
@@ -123,7 +123,7 @@ def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> 
     return find(root, draft.name)
 
 
-def _freeze(root: str, folder: Folder, facts: dict[str, Any], layer: str, *, live: bool) -> list[str]:
+def _make_layer(root: str, folder: Folder, facts: dict[str, Any], layer: str, *, live: bool) -> list[str]:
     """Make the machine's disk a layer; the layers of the image, lowest first."""
     os.makedirs(f"{root}/layers", exist_ok=True)
     if FORMATS[str(facts.get("mode"))] == "folder":
@@ -162,13 +162,13 @@ def copy_disk(source: str, target: str) -> None:
 
 
 def change(root: str, name: str, **changes: Any) -> None:
-    record = read_json(_path(root, _known(root, name)))
+    record = read_json(_path(root, _require(root, name)))
     write_json(_path(root, name), {**(record or {}), **changes})
 
 
 def share(root: str, name: str, who: str) -> None:
     """Remember with whom it is shared; on one computer there is nobody to open it to."""
-    record = read_json(_path(root, _known(root, name))) or {}
+    record = read_json(_path(root, _require(root, name))) or {}
     change(root, name, shared=sorted({*record.get("shared", []), who}))
 
 
@@ -209,7 +209,7 @@ def _records(root: str) -> list[str]:
     return found
 
 
-def _known(root: str, name: str) -> str:
+def _require(root: str, name: str) -> str:
     if name == catalog.BASE_IMAGE:
         raise BadRequest(f"the image `{name}` is this computer's own software")
     if read_json(_path(root, name)) is None:

@@ -22,7 +22,7 @@ EXIT_POWERED_OFF = 64
 
 BASIC_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELLS = ("/bin/bash", "/bin/sh")
-_SWITCHES = ("shutdown", "poweroff", "halt")
+_POWER_COMMANDS = ("shutdown", "poweroff", "halt")
 # macOS has no such signal; there nobody sends it.
 SIGPWR = getattr(signal, "SIGPWR", signal.SIGUSR2)
 
@@ -32,11 +32,11 @@ def marker(folder: Folder) -> str:
     return f"{folder.name}.{(folder.facts() or {}).get('id')}"
 
 
-def fill_box(folder: Folder, attributes: dict[str, str]) -> None:
+def write_scripts(folder: Folder, attributes: dict[str, str]) -> None:
     """Lay out what init runs, before it is forked, and again whenever the attributes change."""
-    os.makedirs(f"{folder.path}/box", exist_ok=True)
+    os.makedirs(f"{folder.path}/scripts", exist_ok=True)
     for name in ("startup-script", "shutdown-script"):
-        write_program(f"{folder.path}/box/{name}", attributes.get(name, ""))
+        write_program(f"{folder.path}/scripts/{name}", attributes.get(name, ""))
 
 
 class Init:
@@ -47,14 +47,14 @@ class Init:
         self.scripts: dict[int, str] = {}
         self.sshd = 0
 
-    def run(self, *, shim_died: Callable[[], bool], at_the_end: Callable[[], object]) -> NoReturn:
+    def run(self, *, shim_died: Callable[[], bool], on_exit: Callable[[], object]) -> NoReturn:
         """Be the machine's init until it is switched off or loses its shim."""
         watched = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, SIGPWR, signal.SIGTERM}
         # Blocked before anybody can send one, then taken one by one: none is lost, and no handler interrupts us.
         signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-        _write_switches(self.inside)
+        _write_power_commands(self.inside)
         self.start_script("startup-script")
-        self.open_door()
+        self.start_sshd()
         while not shim_died():
             number = signal.sigwait(watched)
             if number == signal.SIGUSR1:
@@ -62,14 +62,14 @@ class Init:
             elif number == SIGPWR:
                 self.shut_down()
             elif number == signal.SIGUSR2:
-                self.open_door()
+                self.start_sshd()
             elif number == signal.SIGCHLD:
-                self.bury()
-        at_the_end()
+                self.reap()
+        on_exit()
         os._exit(1)
 
     def start_script(self, name: str) -> bool:
-        path = f"{self.inside.box}/{name}"
+        path = f"{self.inside.scripts_dir}/{name}"
         if not os.path.exists(path) or os.path.getsize(path) == 0:
             return False
         if (pid := os.fork()) != 0:
@@ -78,7 +78,7 @@ class Init:
         try:
             os.setsid()
             os.chdir(self.inside.home)
-            forget_signals()
+            reset_signals()
             _execute(path, self.inside.variables)
         except OSError as error:
             report(f"{name} cannot be run: {error}")
@@ -89,27 +89,27 @@ class Init:
         if "shutdown-script" not in self.scripts.values() and not self.start_script("shutdown-script"):
             power_off()
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         try:
-            while (buried := os.waitpid(-1, os.WNOHANG))[0]:
-                if (name := self.scripts.pop(buried[0], "")) != "":
-                    report(f"{name} exit status {os.waitstatus_to_exitcode(buried[1])}")
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if (name := self.scripts.pop(reaped[0], "")) != "":
+                    report(f"{name} exit status {os.waitstatus_to_exitcode(reaped[1])}")
                     if name == "shutdown-script":
                         power_off()
-                elif buried[0] == self.sshd:
+                elif reaped[0] == self.sshd:
                     self.sshd = 0
         except ChildProcessError:
             pass
 
-    def open_door(self) -> None:
+    def start_sshd(self) -> None:
         """Start the machine's own sshd once there is anybody who may come in."""
         if not self.inside.ssh:
             return
         from outlast.clouds.local import sshd
 
-        sshd.welcome_all(self.inside)
+        sshd.create_accounts(self.inside)
         if not self.sshd:
-            self.sshd = sshd.open_door(self.inside)
+            self.sshd = sshd.start(self.inside)
 
 
 def power_off() -> NoReturn:
@@ -127,7 +127,7 @@ def report(line: str) -> None:
         pass  # a full disk is no reason for a machine to end
 
 
-def forget_signals() -> None:
+def reset_signals() -> None:
     # Python ignores SIGPIPE, and a shell ignores SIGINT for what it starts in the background; programs expect neither.
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -157,11 +157,11 @@ def mount_all(variables: dict[str, str]) -> None:
         report(f"/etc/fstab: {problem}")
 
 
-def _write_switches(inside: Inside) -> None:
+def _write_power_commands(inside: Inside) -> None:
     """Commands that switch off the machine, where the real ones would switch off the user's computer."""
     refusal = "#!/bin/sh\necho 'reboot: a local machine cannot reboot itself; power it off and start it' >&2\nexit 1\n"
-    for folder in inside.switches:
-        for name in _SWITCHES:
+    for folder in inside.power_dirs:
+        for name in _POWER_COMMANDS:
             write_program(f"{folder}/{name}", f"#!/bin/sh\nkill -s USR1 {os.getpid()}\n")
         write_program(f"{folder}/reboot", refusal)
 

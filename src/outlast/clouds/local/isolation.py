@@ -13,8 +13,8 @@ class Inside(NamedTuple):
     """A machine as its init sees it."""
 
     # The folder with the startup script, and the one for commands that switch the machine off.
-    box: str
-    switches: tuple[str, ...]
+    scripts_dir: str
+    power_dirs: tuple[str, ...]
     home: str
     variables: dict[str, str]
     # Where the machine's own sshd finds its keys. Empty: it has none, and a session steps in from outside.
@@ -32,7 +32,7 @@ class Running(NamedTuple):
     private: bool = False
 
 
-# What init does once it is isolated: `run(inside, shim_died, at_the_end)`.
+# What init does once it is isolated: `run(inside, shim_died, on_exit)`.
 InitProgram = Callable[[Inside, Callable[[], bool], Callable[[], object]], NoReturn]
 
 
@@ -46,7 +46,7 @@ class Isolation(Protocol):
         """
 
     def cut(self) -> None:
-        """Pull the cable: from here on nobody hears from the machine, as if it had vanished. Nothing is killed."""
+        """Pull the uplink: from here on nobody hears from the machine, as if it had vanished. Nothing is killed."""
 
     def kill(self) -> bool:
         """Kill everything that the machine ever started; True when all of it is dead. May be repeated."""

@@ -16,7 +16,7 @@ _HYBRID = "/sys/fs/cgroup/unified"
 _PERIOD_US = 100_000
 
 
-def put(folder: Folder, pid: int) -> None:
+def apply(folder: Folder, pid: int) -> None:
     """Bind this process and what it will start to the limits of the machine's type. What cannot be had is left out."""
     if os.path.exists(f"{_HYBRID}/cgroup.procs"):
         _bind(f"{_HYBRID}/{_name(folder)}", pid, {})
@@ -33,10 +33,10 @@ def put(folder: Folder, pid: int) -> None:
         _bind(f"{_V1.format(controller='cpu')}/{_name(folder)}", pid, {"cpu.cfs_quota_us": quota})
 
 
-def lift(folder: Folder, *, patience_s: float = 0.0) -> None:
+def remove(folder: Folder, *, timeout_s: float = 0.0) -> None:
     """Remove the groups; the machine's processes are dead, or die in a moment."""
-    give_up_at = time.monotonic() + patience_s
-    for place in (inner for group in _places(folder) for inner in _with_inner(group)):
+    give_up_at = time.monotonic() + timeout_s
+    for place in (inner for group in _groups(folder) for inner in _with_children(group)):
         while True:
             try:
                 os.rmdir(place)
@@ -47,12 +47,12 @@ def lift(folder: Folder, *, patience_s: float = 0.0) -> None:
             break
 
 
-def _with_inner(group: str) -> list[str]:
+def _with_children(group: str) -> list[str]:
     """The group and those that a container runtime of the machine has made below it, the innermost first."""
     return [place for place, _, _ in os.walk(group, topdown=False)]
 
 
-def _places(folder: Folder) -> list[str]:
+def _groups(folder: Folder) -> list[str]:
     roots = [_V2, _HYBRID, *(_V1.format(controller=controller) for controller in ("memory", "cpu"))]
     return [f"{root}/{_name(folder)}" for root in roots]
 

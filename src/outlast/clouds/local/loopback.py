@@ -31,8 +31,8 @@ def listen(folder: Folder) -> socket.socket:
 def inside(folder: Folder, metadata_host: str) -> Inside:
     """The machine's disk is a folder of this computer, and it sees all others."""
     return Inside(
-        box=f"{folder.path}/box",
-        switches=(f"{folder.path}/bin",),
+        scripts_dir=f"{folder.path}/scripts",
+        power_dirs=(f"{folder.path}/bin",),
         home=f"{folder.disk_path}/home",
         variables=environment(folder, metadata_host),
     )

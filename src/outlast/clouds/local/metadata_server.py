@@ -90,7 +90,7 @@ class MetadataService:
 
     def _public(self, request: MetadataRequest, path: str) -> Reply:
         values = self._tree()
-        if path.startswith(_GUEST) and not _has_guestbook(values):
+        if path.startswith(_GUEST) and not _guest_attributes_enabled(values):
             return Reply(403, "Guest attributes endpoint access is disabled.\n")
         if path.startswith(_GUEST) and request.method in ("PUT", "DELETE"):
             return self._write(request, path.removeprefix(_GUEST))
@@ -116,7 +116,7 @@ class MetadataService:
         value = request.body.decode("utf-8", "replace") if request.method == "PUT" else None
         try:
             guest_attributes.write(self._folder, place, value)
-        except guest_attributes.CannotWrite as refusal:
+        except guest_attributes.WriteRefused as refusal:
             return Reply(refusal.status, f"{refusal}\n")
         return Reply(200)
 
@@ -124,7 +124,7 @@ class MetadataService:
         # GCE's grace is known; ours is a setting, so the machine is told.
         attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
         facts = self._folder.facts() or {}
-        guest = guest_attributes.pages(self._folder)
+        guest = guest_attributes.read(self._folder)
         values = metadata.tree(facts, attributes, guest=guest, address=self._address, preempted=self.preempted)
         return metadata.overlay(values, self._overlay)
 
@@ -175,7 +175,7 @@ class MetadataService:
         return Reply(404) if values is None else Reply(200, json.dumps(values), "application/json")
 
 
-def _has_guestbook(values: dict[str, Any]) -> bool:
+def _guest_attributes_enabled(values: dict[str, Any]) -> bool:
     """Whether the machine's owner, or the project's, lets its programs write."""
     places = (values["instance"], values["project"])
     return any(str(place["attributes"].get(_ATTRIBUTE_GUEST, "")).upper() == "TRUE" for place in places)

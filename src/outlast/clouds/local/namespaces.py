@@ -2,7 +2,7 @@
 
 The same in both; an ordinary user does it as root of a user namespace, in which nobody else exists. In order:
 
-    shim   joins the cloud's network, makes one for the machine, plugs the cable in, forks   (network.py)
+    shim   joins the cloud's network, makes one for the machine, plugs the uplink in, forks   (network.py)
     child    leaves all namespaces, waits
     shim   sets limits
     child    builds its root file system, moves into it, is init   (rootfs.py)
@@ -37,19 +37,19 @@ class NamespaceIsolation:
         self._rootless = rootless
         self._init_pid = 0
         self._folder: Folder | None = None
-        self._cable: network.Cable | None = None
+        self._uplink: network.Uplink | None = None
         self._relay: socket.socket | None = None
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         self._folder = folder
-        forwards = [int(port) for port in (folder.facts() or {}).get("forwards", [])]
+        forwards = [int(port) for port in (folder.facts() or {}).get("ports", [])]
         # In this computer's network, which we are about to leave.
         self._relay = relay.start() if forwards else None
-        self._cable = network.join(folder, rootless=self._rootless)
-        line = network.furnish(forwards)
+        self._uplink = network.join(folder, rootless=self._rootless)
+        machine_network = network.create_machine_network(forwards)
         if self._relay is not None:
-            relay.hand_over(self._relay, line.forwards)
-        self._cable.plug(line.namespace)
+            relay.hand_over(self._relay, machine_network.forwards)
+        self._uplink.attach(machine_network.namespace)
         own_space = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         linux.unshare(linux.CLONE_NEWPID, "pid namespace")
         theirs, ours = _pipes()
@@ -57,7 +57,7 @@ class NamespaceIsolation:
         if pid == 0:
             os.close(ours.reader)
             os.close(ours.writer)
-            _become_machine(folder, self._cable, line.namespace, theirs, program)
+            _run_machine(folder, self._uplink, machine_network.namespace, theirs, program)
         os.close(theirs.reader)
         os.close(theirs.writer)
         self._init_pid = pid
@@ -66,26 +66,28 @@ class NamespaceIsolation:
             linux.setns(own_space, linux.CLONE_NEWPID, "this computer's process space")
         os.close(own_space)
         _expect(ours.reader, b"apart", "it could not leave the namespaces of this computer")
-        os.close(line.namespace)
-        limits.put(folder, pid)
+        os.close(machine_network.namespace)
+        limits.apply(folder, pid)
         os.write(ours.writer, b"ready")
         _expect(ours.reader, b"moved", "its root file system could not be built")
         os.close(ours.reader)
         os.close(ours.writer)
         # A single user's namespace has no sshd of its own: it could not become anybody else.
         port = 0 if self._rootless else _SSH_PORT
-        return Running(init_pid=pid, address=self._cable.address, listener=line.listener, ssh_port=port, private=True)
+        return Running(
+            init_pid=pid, address=self._uplink.address, listener=machine_network.listener, ssh_port=port, private=True
+        )
 
     def cut(self) -> None:
-        if self._cable is not None:
-            self._cable.cut()
+        if self._uplink is not None:
+            self._uplink.cut()
 
     def kill(self) -> bool:
         kill_init(self._init_pid)
         self._init_pid = 0
-        if self._folder is not None and self._cable is not None:
-            limits.lift(self._folder)
-            network.leave(self._folder, self._cable)
+        if self._folder is not None and self._uplink is not None:
+            limits.remove(self._folder)
+            network.leave(self._folder, self._uplink)
         return True
 
 
@@ -95,13 +97,13 @@ def _pipes() -> tuple[_Ends, _Ends]:
     return _Ends(down_reader, up_writer), _Ends(up_reader, down_writer)
 
 
-def _expect(reader: int, word: bytes, otherwise: str) -> None:
-    said = os.read(reader, 4096)
-    if said != word:
-        raise OSError(said.decode("utf-8", "replace") or otherwise)
+def _expect(reader: int, expected: bytes, otherwise: str) -> None:
+    received = os.read(reader, 4096)
+    if received != expected:
+        raise OSError(received.decode("utf-8", "replace") or otherwise)
 
 
-def _own_groups() -> None:
+def _unshare_cgroups() -> None:
     """The control group that the shim has put us into is the root of all that the machine sees of them."""
     with suppress(
         OSError
@@ -109,20 +111,22 @@ def _own_groups() -> None:
         linux.unshare(linux.CLONE_NEWCGROUP, "control group namespace")
 
 
-def _become_machine(folder: Folder, cable: network.Cable, line: int, ends: _Ends, program: InitProgram) -> None:
+def _run_machine(
+    folder: Folder, uplink: network.Uplink, machine_network: int, ends: _Ends, program: InitProgram
+) -> None:
     """In the child, to the end. What fails is told to the shim, which is the one that can say it."""
-    rootless = not cable.leads_out
+    rootless = not uplink.routes_out
     try:
         linux.die_with_parent(signal.SIGKILL)
         linux.unshare(_NAMESPACES, "mount, uts and ipc namespaces")
-        linux.setns(line, linux.CLONE_NEWNET, "the machine's network")
+        linux.setns(machine_network, linux.CLONE_NEWNET, "the machine's network")
         os.write(ends.writer, b"apart")
         if os.read(ends.reader, 16) != b"ready":
             os._exit(1)
-        _own_groups()
+        _unshare_cgroups()
         socket.sethostname(folder.name)
-        rootfs.build(folder, cable, rootless=rootless)
-        cable.configure()
+        rootfs.build(folder, uplink, rootless=rootless)
+        uplink.configure()
         linux.change_root(f"{folder.path}/root")
         os.write(ends.writer, b"moved")
     except OSError as error:

@@ -22,27 +22,27 @@ METADATA = "169.254.169.254"
 _SWITCH = "outlast0"
 # A fixed address: otherwise the switch takes that of a port, and changes it whenever a machine comes or goes.
 _SWITCH_MAC = "02:6f:6c:00:00:01"
-_IP_PLACES = ("/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip")
-_NFT_PLACES = ("/usr/sbin/nft", "/sbin/nft")
+_IP_PATHS = ("/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip")
+_NFT_PATHS = ("/usr/sbin/nft", "/sbin/nft")
 
 
-class Cable:
+class Uplink:
     """One machine's line to the switch. Used by its shim, which lives where the switch is, and by the machine."""
 
-    def __init__(self, *, number: int, block: int, leads_out: bool, host: int) -> None:
+    def __init__(self, *, number: int, block: int, routes_out: bool, host: int) -> None:
         self._port = f"ol{number}"
         # Of the address: whoever spoke with the machine that had it before would send to that one's for half a minute.
         self._mac = f"02:6f:6c:01:{number // 256:02x}:{number % 256:02x}"
         self.address = _address(block, number)
         # With a leg in this computer's own network machines have somebody to ask for the rest of the world.
-        self._gateway = _address(block, _HOST_LEG if leads_out else _SWITCH_LEG)
-        self.leads_out = leads_out
+        self._gateway = _address(block, _HOST_NUMBER if routes_out else _SWITCH_NUMBER)
+        self.routes_out = routes_out
         # The network that the shim came from.
         self.host = host
 
-    def plug(self, network: int) -> None:
+    def attach(self, network: int) -> None:
         """Put the other end into the machine's network."""
-        _unplug(self._port)
+        _remove_interface(self._port)
         ip_batch(
             f"link add {self._port} type veth peer name eth0 address {self._mac} "
             f"netns /proc/{os.getpid()}/fd/{network}\n"
@@ -65,7 +65,7 @@ class Cable:
             ip_batch(f"link set {self._port} down\n")
 
 
-class Socket(NamedTuple):
+class MachineNetwork(NamedTuple):
     """A machine's network, with nothing in it but the way to its metadata server, and that server's socket."""
 
     namespace: int
@@ -73,19 +73,19 @@ class Socket(NamedTuple):
     forwards: list[socket.socket]
 
 
-def furnish(ports: list[int]) -> Socket:
+def create_machine_network(ports: list[int]) -> MachineNetwork:
     """A network for a machine, with a socket at 169.254.169.254 that this machine reaches, and no other.
 
     With sockets on these ports of the machine's loopback. By a thread, whose namespaces are its own: another shim may
     follow us into ours at any time.
     """
-    made: list[Socket | OSError] = []
+    made: list[MachineNetwork | OSError] = []
     done = _thread.allocate_lock()
     done.acquire()
 
     def make() -> None:
         try:
-            made.append(_furnish(ports))
+            made.append(_create_machine_network(ports))
         except OSError as problem:
             made.append(problem)
         finally:
@@ -98,7 +98,7 @@ def furnish(ports: list[int]) -> Socket:
     return made[0]
 
 
-def _furnish(ports: list[int]) -> Socket:
+def _create_machine_network(ports: list[int]) -> MachineNetwork:
     linux.unshare(linux.CLONE_NEWNET, "network namespace")
     machine = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     forwards = []
@@ -115,67 +115,67 @@ def _furnish(ports: list[int]) -> Socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind((METADATA, 80))
     listener.listen(socket.SOMAXCONN)
-    return Socket(machine, listener, forwards)
+    return MachineNetwork(machine, listener, forwards)
 
 
 # In a block of 65,536 addresses: the switch, this computer, and between them the machines.
-_SWITCH_LEG, _FIRST, _LAST, _HOST_LEG = 1, 10, 65_000, 65_534
+_SWITCH_NUMBER, _FIRST, _LAST, _HOST_NUMBER = 1, 10, 65_000, 65_534
 
 
 def _address(block: int, number: int) -> str:
     return f"10.{block}.{number // 256}.{number % 256}"
 
 
-def join(folder: Folder, *, rootless: bool) -> Cable:
+def join(folder: Folder, *, rootless: bool) -> Uplink:
     """Enter the cloud's network, making it if nobody is there, and take an address. Changes this process for good."""
     lock = wait_lock(f"{folder.root}/network.lock")
     try:
-        others = _present(folder)
+        others = _others_on_network(folder)
         host = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         block = 0
         for _, state in others:
-            if _follow(int(state.get("shim_pid") or 0), rootless=rootless):
+            if _join_namespaces_of(int(state.get("shim_pid") or 0), rootless=rootless):
                 block = int(state["net_block"])
-                leads_out = bool(state.get("net_out"))
+                routes_out = bool(state.get("net_out"))
                 break
         else:
-            block, leads_out = _make(folder, host, rootless=rootless)
+            block, routes_out = _create_switch(folder, host, rootless=rootless)
         taken = {int(state.get("net_number") or 0) for _, state in others}
         number = next(n for n in range(_FIRST, _LAST) if n not in taken)
-        folder.set_state(shim_pid=os.getpid(), net_block=block, net_number=number, net_out=leads_out)
+        folder.set_state(shim_pid=os.getpid(), net_block=block, net_number=number, net_out=routes_out)
     finally:
         os.close(lock)
-    return Cable(number=number, block=block, leads_out=leads_out, host=host)
+    return Uplink(number=number, block=block, routes_out=routes_out, host=host)
 
 
-def leave(folder: Folder, cable: Cable) -> None:
+def leave(folder: Folder, uplink: Uplink) -> None:
     """The last one takes away what is not in the namespace that ends with it."""
-    if not cable.leads_out or not (nft := _find(_NFT_PLACES)):
+    if not uplink.routes_out or not (nft := _find(_NFT_PATHS)):
         return
     lock = wait_lock(f"{folder.root}/network.lock")
     try:
-        if not _present(folder):
-            linux.setns(cable.host, linux.CLONE_NEWNET, "this computer's network")
+        if not _others_on_network(folder):
+            linux.setns(uplink.host, linux.CLONE_NEWNET, "this computer's network")
             with suppress(OSError):
                 _run([nft, f"delete table ip {_table(folder.root)}"])
     finally:
         os.close(lock)
 
 
-def sweep(folder: Folder) -> None:
+def remove_nat(folder: Folder) -> None:
     """What `leave` does, from this computer's own network, for a shim that was killed."""
-    if os.geteuid() != 0 or not (nft := _find(_NFT_PLACES)):
+    if os.geteuid() != 0 or not (nft := _find(_NFT_PATHS)):
         return
     lock = wait_lock(f"{folder.root}/network.lock")
     try:
-        if not _present(folder):
+        if not _others_on_network(folder):
             with suppress(OSError):
                 _run([nft, f"delete table ip {_table(folder.root)}"])
     finally:
         os.close(lock)
 
 
-def _present(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
+def _others_on_network(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
     """The machines of this cloud that are on the network, but for this one."""
     found = []
     for name in os.listdir(f"{folder.root}/machines"):
@@ -188,7 +188,7 @@ def _present(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _follow(shim_pid: int, *, rootless: bool) -> bool:
+def _join_namespaces_of(shim_pid: int, *, rootless: bool) -> bool:
     """Go where another shim is; False when it is gone. Once its namespaces are open they stay."""
     try:
         opened = [(linux.CLONE_NEWNET, os.open(f"/proc/{shim_pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))]
@@ -206,18 +206,18 @@ def _follow(shim_pid: int, *, rootless: bool) -> bool:
     return True
 
 
-def _unplug(name: str) -> None:
+def _remove_interface(name: str) -> None:
     """Remove what a dead network still has here: the kernel takes its time, and the name is ours by now."""
     if any(known == name for _, known in socket.if_nameindex()):
         with suppress(OSError):  # it went by itself meanwhile
             ip_batch(f"link del {name}\n")
 
 
-def _make(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
+def _create_switch(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
     """A new switch in a namespace of its own, with a leg in this computer's network if we may."""
     leg = f"ol{_digest(folder.root):08x}"
     if not rootless:
-        _unplug(leg)
+        _remove_interface(leg)
     block = _free_block(folder.root, rootless=rootless)
     if rootless:
         linux.new_user_namespace(linux.CLONE_NEWNET, "user and network namespaces", seen_as=0)
@@ -225,7 +225,7 @@ def _make(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
         linux.unshare(linux.CLONE_NEWNET, "network namespace")
     ip_batch(
         f"link set lo up\nlink add {_SWITCH} type bridge\nlink set {_SWITCH} address {_SWITCH_MAC}\n"
-        f"addr add {_address(block, _SWITCH_LEG)}/16 dev {_SWITCH}\nlink set {_SWITCH} up\n"
+        f"addr add {_address(block, _SWITCH_NUMBER)}/16 dev {_SWITCH}\nlink set {_SWITCH} up\n"
     )
     if rootless:
         return block, False
@@ -237,17 +237,17 @@ def _make(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
     home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     linux.setns(host, linux.CLONE_NEWNET, "this computer's network")
     try:
-        ip_batch(f"addr add {_address(block, _HOST_LEG)}/16 dev {leg}\nlink set {leg} up\n")
-        _lead_out(folder.root, block)
+        ip_batch(f"addr add {_address(block, _HOST_NUMBER)}/16 dev {leg}\nlink set {leg} up\n")
+        _enable_nat(folder.root, block)
     finally:
         linux.setns(home, linux.CLONE_NEWNET, "the cloud's network")
         os.close(home)
     return block, True
 
 
-def _lead_out(root: str, block: int) -> None:
+def _enable_nat(root: str, block: int) -> None:
     """Let machines reach what this computer reaches. Without nft, or the right to, they reach this computer only."""
-    nft = _find(_NFT_PLACES)
+    nft = _find(_NFT_PATHS)
     if not nft:
         return
     table = _table(root)
@@ -287,40 +287,40 @@ def _free_block(root: str, *, rootless: bool) -> int:
 
 
 def ip_batch(commands: str) -> None:
-    """Run commands of `ip`, all in one go. Raises OSError with what it said."""
-    program = _find(_IP_PLACES)
+    """Run commands of `ip`, all in one go. Raises OSError with what it output."""
+    program = _find(_IP_PATHS)
     if not program:
         raise OSError("the command `ip` is missing: apt install iproute2")
     _run([program, "-batch", "-"], commands)
 
 
-def _find(places: tuple[str, ...]) -> str:
-    return next((path for path in places if os.path.exists(path)), "")
+def _find(paths: tuple[str, ...]) -> str:
+    return next((path for path in paths if os.path.exists(path)), "")
 
 
 def _run(argv: list[str], text: str = "") -> None:
     """A program with this input. Not by `subprocess`, whose import costs as much as the whole network."""
     reader, writer = os.pipe()
-    said_reader, said_writer = os.pipe()
+    output_reader, output_writer = os.pipe()
     redirections = [
         (os.POSIX_SPAWN_DUP2, reader, 0),
-        (os.POSIX_SPAWN_DUP2, said_writer, 1),
-        (os.POSIX_SPAWN_DUP2, said_writer, 2),
+        (os.POSIX_SPAWN_DUP2, output_writer, 1),
+        (os.POSIX_SPAWN_DUP2, output_writer, 2),
     ]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
     try:
         pid = os.posix_spawn(argv[0], argv, environment, file_actions=redirections)
         os.close(reader)
         reader = -1
-        os.close(said_writer)
-        said_writer = -1
+        os.close(output_writer)
+        output_writer = -1
         os.write(writer, text.encode())
         os.close(writer)
         writer = -1
-        said = os.read(said_reader, 65536).decode("utf-8", "replace").strip()
+        output = os.read(output_reader, 65536).decode("utf-8", "replace").strip()
         if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
-            raise OSError(f"{os.path.basename(argv[0])}: {said}")
+            raise OSError(f"{os.path.basename(argv[0])}: {output}")
     finally:
-        for descriptor in (reader, writer, said_reader, said_writer):
+        for descriptor in (reader, writer, output_reader, output_writer):
             if descriptor >= 0:
                 os.close(descriptor)

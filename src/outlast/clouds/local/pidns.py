@@ -18,7 +18,12 @@ from outlast.clouds.local.isolation import InitProgram, Inside, Running
 
 # Through these a program could switch off the computer instead of its machine: scripts for real machines end with
 # `sudo shutdown -h now`, and sudo does not look at our PATH.
-_HOST_SWITCHES = ("/run/systemd/private", "/run/dbus/system_bus_socket", "/run/initctl", "/run/systemd/initctl/fifo")
+_HOST_POWER_SOCKETS = (
+    "/run/systemd/private",
+    "/run/dbus/system_bus_socket",
+    "/run/initctl",
+    "/run/systemd/initctl/fifo",
+)
 
 
 class PidNamespace:
@@ -43,7 +48,7 @@ class PidNamespace:
         return Running(init_pid=pid, address=address, listener=listener)
 
     def cut(self) -> None:
-        """There is no cable: loopback is everybody's."""
+        """There is no uplink: loopback is everybody's."""
 
     def kill(self) -> bool:
         kill_init(self._init_pid)
@@ -81,7 +86,7 @@ def _become_init(hostname: str, inside: Inside, program: InitProgram, alive_read
         linux.die_with_parent(signal.SIGKILL)
         if is_closed(alive_reader):
             os._exit(1)
-        furnish(hostname)
+        set_up_namespaces(hostname)
         os.closerange(3, 4096)
         if os.geteuid() != 0:
             linux.drop_capabilities()
@@ -91,13 +96,13 @@ def _become_init(hostname: str, inside: Inside, program: InitProgram, alive_read
     os._exit(1)
 
 
-def furnish(hostname: str) -> None:
+def set_up_namespaces(hostname: str) -> None:
     """Give pid 1 what is its own. Nothing is bound over /tmp: workspaces and environments may live there."""
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS, "mount, ipc and uts namespaces")
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     linux.mount("tmpfs", "/dev/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777")
-    for path in _HOST_SWITCHES:
+    for path in _HOST_POWER_SOCKETS:
         if os.path.exists(path):
             with suppress(OSError):  # not ours to mask, in some containers; then it is not ours to reach either
                 linux.mount("/dev/null", path, None, linux.MS_BIND)

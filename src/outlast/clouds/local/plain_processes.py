@@ -39,7 +39,7 @@ class PlainProcesses:
         return Running(init_pid=self._init_pid, address=address, listener=listener)
 
     def cut(self) -> None:
-        """There is no cable: loopback is everybody's."""
+        """There is no uplink: loopback is everybody's."""
 
     def kill(self) -> bool:
         if not linux.IS_LINUX and self._init_pid:

@@ -70,30 +70,30 @@ def switch_on(folder: Folder, lock: int, *, mode: str) -> None:
 
 def switch_off(folder: Folder) -> int | None:
     """End the machine and all its processes; answers with its lock, held. None when it is gone altogether."""
-    lock = _ask_to_stop(folder)
+    lock = _request_stop(folder)
     if lock is None and folder.exists():
         folder.signal_shim(signal.SIGKILL)
-        lock = folder.hold(patience_s=_PATIENCE_S)
+        lock = folder.take_lock(timeout_s=_PATIENCE_S)
         if lock is None and folder.exists():
             raise CloudError(f"machine `{folder.name}` does not end", hint="is its disk hanging?")
     if lock is None:
         return None
     if (folder.state() or {}).get("phase") != "stopped":
-        _bury_leftovers(folder, lock)
+        _kill_leftovers(folder, lock)
     return lock
 
 
-def _ask_to_stop(folder: Folder) -> int | None:
+def _request_stop(folder: Folder) -> int | None:
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         # Again and again, because a start at the same time may have swept the first request away.
         folder.request("stop")
-        lock = folder.hold(patience_s=min(0.25, _PATIENCE_S))
+        lock = folder.take_lock(timeout_s=min(0.25, _PATIENCE_S))
         if lock is not None or not folder.exists() or time.monotonic() > give_up_at:
             return lock
 
 
-def _bury_leftovers(folder: Folder, lock: int) -> None:
+def _kill_leftovers(folder: Folder, lock: int) -> None:
     """The shim did not end in peace, so what it kept may still run."""
     if not kill_marked(marker(folder)):
         os.close(lock)
@@ -101,8 +101,8 @@ def _bury_leftovers(folder: Folder, lock: int) -> None:
     if str((folder.facts() or {}).get("mode")) == "root":
         from outlast.clouds.local import limits, network
 
-        limits.lift(folder, patience_s=_DYING_S)
-        network.sweep(folder)
+        limits.remove(folder, timeout_s=_DYING_S)
+        network.remove_nat(folder)
     with suppress(OSError):  # a full disk: then it is shown as broken, which is true as well
         folder.set_state(phase="stopped", why="stopped", stopped_at=time.time())
 
@@ -110,20 +110,20 @@ def _bury_leftovers(folder: Folder, lock: int) -> None:
 def suspend(folder: Folder) -> None:
     """Let a running machine stand still with all that is in its memory, which stays this computer's."""
     folder.request("suspend")
-    _wait_for_rest(folder, resting=True)
+    _wait_suspended(folder, suspended=True)
 
 
 def resume(folder: Folder) -> None:
     """Let it go on from where it stood."""
     folder.withdraw("suspend")
     folder.wake()
-    _wait_for_rest(folder, resting=False)
+    _wait_suspended(folder, suspended=False)
 
 
-def _wait_for_rest(folder: Folder, *, resting: bool) -> None:
+def _wait_suspended(folder: Folder, *, suspended: bool) -> None:
     give_up_at = time.monotonic() + _PATIENCE_S
-    while (looked := folder.look_at()) is not None and looked[0] == "running":
-        if (looked[1].get("why") == SUSPENDED) == resting:
+    while (looked := folder.status()) is not None and looked[0] == "running":
+        if (looked[1].get("why") == SUSPENDED) == suspended:
             return
         if time.monotonic() > give_up_at:
             raise CloudError(f"the shim of `{folder.name}` does not answer", hint="stop the machine, and start it")

@@ -20,18 +20,18 @@ class PreemptionSchedule:
         self._root, self._zone, self._spot = folder.root, str(facts["zone"]), bool(facts["spot"])
         life_max_s = float(facts.get("life_max_s") or 0.0)
         self._life_over_at = time.monotonic() + life_max_s if life_max_s > 0 else None
-        self._taken_at: float | None = None
-        self._condemned = False
+        self._preempt_at: float | None = None
+        self._preempting = False
         self._seen: tuple[int, int] | None = None
-        self.weather = ZoneConditions({})
+        self.conditions = ZoneConditions({})
         self._refresh()
 
     @property
     def next_at(self) -> float | None:
         """When to ask for the verdict again; sooner does no harm."""
         moments = [self._life_over_at]
-        if self._spot and not self._condemned:
-            moments += [self._taken_at, self._outage_at()]
+        if self._spot and not self._preempting:
+            moments += [self._preempt_at, self._outage_at()]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def verdict(self) -> Verdict:
@@ -40,15 +40,15 @@ class PreemptionSchedule:
         now = time.monotonic()
         if self._life_over_at is not None and now >= self._life_over_at:
             return "life over"
-        if not self._spot or self._condemned:
+        if not self._spot or self._preempting:
             return ""
-        old = self._taken_at is not None and now >= self._taken_at
-        self._condemned = old or self.weather.is_out(time.time())
-        return "preempted" if self._condemned else ""
+        old = self._preempt_at is not None and now >= self._preempt_at
+        self._preempting = old or self.conditions.is_out(time.time())
+        return "preempted" if self._preempting else ""
 
     def _outage_at(self) -> float | None:
         now = time.time()
-        outage_at = self.weather.outage_at(now)
+        outage_at = self.conditions.outage_at(now)
         return None if outage_at is None else time.monotonic() + outage_at - now
 
     def _refresh(self) -> None:
@@ -60,8 +60,8 @@ class PreemptionSchedule:
         if self._seen == (status.st_mtime_ns, status.st_ino):
             return
         self._seen = (status.st_mtime_ns, status.st_ino)
-        before = self.weather.mean_life_s
-        self.weather = ZoneConditions(read_settings(self._root).get(self._zone, {}))
-        mean_life_s = self.weather.mean_life_s
+        before = self.conditions.mean_life_s
+        self.conditions = ZoneConditions(read_settings(self._root).get(self._zone, {}))
+        mean_life_s = self.conditions.mean_life_s
         if self._spot and mean_life_s != before:
-            self._taken_at = None if mean_life_s is None else time.monotonic() + draw_life_s(mean_life_s)
+            self._preempt_at = None if mean_life_s is None else time.monotonic() + draw_life_s(mean_life_s)

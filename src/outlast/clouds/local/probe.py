@@ -33,14 +33,14 @@ def why_not(mode: str, *, root: str) -> str:
 
 def _why_not(mode: str, root: str) -> str:
     if mode not in _known:
-        path, circumstances = f"{root}/mode.json", _circumstances()
+        path, host = f"{root}/mode.json", _host_fingerprint()
         remembered = read_json(path) or {}
-        answers = remembered.get("why_not") if remembered.get("circumstances") == circumstances else {}
+        answers = remembered.get("why_not") if remembered.get("host") == host else {}
         answers = answers if isinstance(answers, dict) else {}
         if mode not in answers:
-            answers = {**answers, mode: _try_apart(mode)}
+            answers = {**answers, mode: _try_in_subprocess(mode)}
             os.makedirs(private.prepare(root), mode=0o700, exist_ok=True)
-            write_json(path, {"circumstances": circumstances, "why_not": answers})
+            write_json(path, {"host": host, "why_not": answers})
         _known[mode] = str(answers[mode])
     return _known[mode]
 
@@ -49,7 +49,7 @@ def best_mode(*, root: str) -> str:
     return next(mode for mode in MODES if not why_not(mode, root=root))
 
 
-def _circumstances() -> str:
+def _host_fingerprint() -> str:
     """What the answer depends on: the computer since it was switched on, the user, the namespace we are in."""
     facts = [str(os.geteuid()), sys.executable]
     try:
@@ -62,7 +62,7 @@ def _circumstances() -> str:
     return " ".join(facts)
 
 
-def _try_apart(mode: str) -> str:
+def _try_in_subprocess(mode: str) -> str:
     """Try in a process of its own: forking a program that has threads is not safe."""
     if sys.platform != "linux":
         return "it needs Linux"
@@ -95,7 +95,7 @@ def main(mode: str) -> None:
 
     with tempfile.TemporaryDirectory(prefix="outlast-probe-") as root:
         folder = Folder(f"{root}/machines/probe")
-        for place in ("disk", "box", "ssh"):
+        for place in ("disk", "scripts", "ssh"):
             os.makedirs(f"{folder.path}/{place}")
         write_json(f"{folder.path}/machine.json", {"id": os.getpid(), "mode": mode})
         folder.set_state(phase="starting")

@@ -15,12 +15,12 @@ _STOPPED = ("T", "t")
 _GONE = ("Z", "X", "")
 
 
-def kill_descendants(*, patience_s: float = 10.0) -> bool:
+def kill_descendants(*, timeout_s: float = 10.0) -> bool:
     """Kill every descendant of this process, which must adopt orphans. True when none is left.
 
     No child left means no descendant left: whoever loses its parent becomes ours.
     """
-    give_up_at = time.monotonic() + patience_s
+    give_up_at = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at:
         for pid in descendants([os.getpid()]):
             _send(pid, signal.SIGKILL)
@@ -61,13 +61,13 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def kill_marked(marker: str, *, patience_s: float = 10.0) -> bool:
+def kill_marked(marker: str, *, timeout_s: float = 10.0) -> bool:
     """Kill every process whose environment carries `OUTLAST_MACHINE=<marker>`, and their descendants.
 
     True when no marked one is left. A descendant that emptied its environment is known by its parent alone, so all are
     stopped before the first is killed: nobody loses a parent, or gains a child, while we look.
     """
-    give_up_at = time.monotonic() + patience_s
+    give_up_at = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at:
         stopped: set[int] = set()
         found = marked(marker)

@@ -19,7 +19,7 @@ from outlast.clouds.local.files import remove_tree
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.init import BASIC_PATH, marker, shell
 from outlast.clouds.local.isolation import Inside
-from outlast.clouds.local.network import METADATA, Cable
+from outlast.clouds.local.network import METADATA, Uplink
 from outlast.clouds.local.processes import MARKER
 
 _TOP = "top"
@@ -47,8 +47,8 @@ _PREOWNED = (
 )
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun", "kvm")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1"}
-_QUIET = linux.MS_NOSUID | linux.MS_NODEV
-_SILENT = _QUIET | linux.MS_NOEXEC
+_NOSUID_NODEV = linux.MS_NOSUID | linux.MS_NODEV
+_NOSUID_NODEV_NOEXEC = _NOSUID_NODEV | linux.MS_NOEXEC
 
 
 def environment(folder: Folder) -> dict[str, str]:
@@ -70,16 +70,16 @@ def environment(folder: Folder) -> dict[str, str]:
 
 def inside(folder: Folder, *, rootless: bool) -> Inside:
     return Inside(
-        box="/run/outlast",
+        scripts_dir="/run/outlast",
         # In place of the real ones as well, which scripts call by their full names.
-        switches=("/usr/local/sbin", "/usr/sbin"),
+        power_dirs=("/usr/local/sbin", "/usr/sbin"),
         home="/root",
         variables=environment(folder),
         ssh="" if rootless else "/run/outlast-ssh",
     )
 
 
-def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
+def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
     """Mount everything below `root/`. In the machine's own mount namespace: nobody else sees it."""
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     root = f"{folder.path}/root"
@@ -89,7 +89,7 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
     # A disk of which two images were made without a boot between is a layer with nothing in it.
     tops = [top for layer in layers if os.path.isdir(top := f"{layer}/{_TOP}")]
     _overlay(folder, _TOP, tops, root, rootless=rootless)
-    _lay_out(root)
+    _create_folders(root)
     if rootless:
         _preown(folder.disk_path)
     facts = folder.facts() or {}
@@ -101,11 +101,11 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
             _overlay(folder, key, [*lowers, path], root + path, rootless=rootless)
         except OSError:
             # Something of this computer is mounted below; then it is seen, and not changed.
-            _share(path, root + path, writable=False)
-    _system(root)
-    for path in [*facts.get("shows", []), *facts.get("shares", [])]:
+            _bind(path, root + path, writable=False)
+    _mount_system(root)
+    for path in [*facts.get("readable", []), *facts.get("writable", [])]:
         if os.path.exists(path):
-            _share(path, root + path, writable=path in facts.get("shares", []))
+            _bind(path, root + path, writable=path in facts.get("writable", []))
     if is_new:
         _hide_secrets(root)
     if is_new and not tops:
@@ -113,9 +113,9 @@ def build(folder: Folder, cable: Cable, *, rootless: bool) -> None:
         _accounts(root, rootless=rootless)
         # This computer's names disks that no machine has.
         _replace(f"{root}/etc/fstab", "# <file system> <mount point> <type> <options> <dump> <pass>\n", 0o644)
-    _names(root, folder.name, cable)
-    _share(f"{folder.path}/box", f"{root}/run/outlast")
-    _share(f"{folder.path}/ssh", f"{root}/run/outlast-ssh", writable=False)
+    _write_host_names(root, folder.name, uplink)
+    _bind(f"{folder.path}/scripts", f"{root}/run/outlast")
+    _bind(f"{folder.path}/ssh", f"{root}/run/outlast-ssh", writable=False)
 
 
 def _layers(folder: Folder) -> list[str]:
@@ -158,7 +158,7 @@ def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\").replace(",", "\\,")
 
 
-def _share(path: str, target: str, *, writable: bool = True) -> None:
+def _bind(path: str, target: str, *, writable: bool = True) -> None:
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
     else:
@@ -166,10 +166,10 @@ def _share(path: str, target: str, *, writable: bool = True) -> None:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
     linux.mount(path, target, None, linux.MS_BIND | linux.MS_REC)
     if not writable:
-        linux.mount(None, target, None, linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | _QUIET)
+        linux.mount(None, target, None, linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | _NOSUID_NODEV)
 
 
-def _lay_out(root: str) -> None:
+def _create_folders(root: str) -> None:
     for name in (*_FOLDERS, *_VAR):
         os.makedirs(f"{root}/{name}", exist_ok=True)
     os.chmod(f"{root}/root", 0o700)
@@ -186,12 +186,12 @@ def _preown(disk: str) -> None:
         os.makedirs(f"{disk}/%2F{first}/{rest}", exist_ok=True)
 
 
-def _system(root: str) -> None:
+def _mount_system(root: str) -> None:
     """What the kernel provides, and what lives in memory."""
-    linux.mount("proc", f"{root}/proc", "proc", _SILENT)
-    linux.mount("sysfs", f"{root}/sys", "sysfs", _SILENT | linux.MS_RDONLY)
+    linux.mount("proc", f"{root}/proc", "proc", _NOSUID_NODEV_NOEXEC)
+    linux.mount("sysfs", f"{root}/sys", "sysfs", _NOSUID_NODEV_NOEXEC | linux.MS_RDONLY)
     with suppress(OSError):  # the machine's own control groups, below which a container runtime makes its own
-        linux.mount("cgroup2", f"{root}/sys/fs/cgroup", "cgroup2", _SILENT)
+        linux.mount("cgroup2", f"{root}/sys/fs/cgroup", "cgroup2", _NOSUID_NODEV_NOEXEC)
     linux.mount("tmpfs", f"{root}/dev", "tmpfs", linux.MS_NOSUID, "mode=755,size=1m")
     for name in _DEVICES:
         if os.path.exists(f"/dev/{name}"):
@@ -209,8 +209,8 @@ def _system(root: str) -> None:
     for name, target in {**_DEVICE_LINKS, "stderr": "/proc/self/fd/2"}.items():
         os.symlink(target, f"{root}/dev/{name}")
     os.mkdir(f"{root}/dev/shm")
-    linux.mount("tmpfs", f"{root}/dev/shm", "tmpfs", _QUIET, "mode=1777")
-    linux.mount("tmpfs", f"{root}/run", "tmpfs", _QUIET, "mode=755")
+    linux.mount("tmpfs", f"{root}/dev/shm", "tmpfs", _NOSUID_NODEV, "mode=1777")
+    linux.mount("tmpfs", f"{root}/run", "tmpfs", _NOSUID_NODEV, "mode=755")
     for name in ("lock", "sshd"):
         os.mkdir(f"{root}/run/{name}")
 
@@ -219,7 +219,7 @@ def _hide_secrets(root: str) -> None:
     for pattern in _SECRETS:
         for path in _matching(root + pattern):
             with suppress(OSError):
-                remove_tree(path, patience_s=0.0)
+                remove_tree(path, timeout_s=0.0)
 
 
 def _matching(pattern: str) -> list[str]:
@@ -249,11 +249,11 @@ def _accounts(root: str, *, rootless: bool) -> None:
                 _replace(f"{root}/root/{name}", source.read(), 0o644)
 
 
-def _names(root: str, name: str, cable: Cable) -> None:
+def _write_host_names(root: str, name: str, uplink: Uplink) -> None:
     """Without these every look-up of its own name costs a machine five seconds."""
-    hosts = f"127.0.0.1 localhost\n{cable.address} {name}\n{METADATA} metadata.google.internal metadata\n"
+    hosts = f"127.0.0.1 localhost\n{uplink.address} {name}\n{METADATA} metadata.google.internal metadata\n"
     resolver = ""
-    if cable.leads_out:
+    if uplink.routes_out:
         with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
             resolver = "".join(line for line in file if not line.startswith("nameserver 127."))
     for file_name, text in (("hostname", f"{name}\n"), ("hosts", hosts), ("resolv.conf", resolver)):

@@ -24,7 +24,7 @@ from outlast.clouds.local.isolation import Inside, isolation
 from outlast.clouds.local.peer_credentials import PeerCheck
 
 # How long a wish may lie unseen when its signal was lost.
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 # How long a shutdown script may take when the machine is stopped, as on GCE.
 _STOP_S_MAX = 90.0
 # The mounts of a machine that was switched off go a moment after its processes, and only then can it have its disks.
@@ -32,7 +32,7 @@ _DRIVES_S = 3.0
 _ATTRIBUTE_KEYS = "ssh-keys"
 
 
-class Ending(NamedTuple):
+class PowerOff(NamedTuple):
     why: str
     delete: bool = False
 
@@ -45,12 +45,12 @@ class Shim:
         self.facts = folder.facts() or {}
         self.isolation = isolation(mode)
         self.init_pid = 0
-        self.ending: Ending | None = None
+        self.power_off: PowerOff | None = None
         self.kill_at: float | None = None
         self.stop_at: float | None = None
-        self.last_words = False
+        self.shutdown_started = False
         # Who may come in, as far as the door is opened: nobody.
-        self.door: tuple[int, str, bool] = (0, "", False)
+        self.ssh_inputs: tuple[int, str, bool] = (0, "", False)
         self.drives = Drives(folder, mode)
         # Whom to wake when the machine is resumed; None while it is awake.
         self.frozen: list[int] | None = None
@@ -58,24 +58,24 @@ class Shim:
     def boot(self) -> None:
         """Bring up init; from here on the machine runs."""
         self.wake_reader, wake_writer = os.pipe()
-        _listen_to_signals(wake_writer)
+        _install_signal_handlers(wake_writer)
         if not os.path.isdir(self.folder.disk_path):
             # It may take long, and whoever cannot wait must be able to find us.
             self.folder.set_state(shim_pid=os.getpid())
             # Where layers are seen through, there is nothing to copy.
             seen_through = str(self.facts.get("mode")) in ("root", "userns")
             _copy_image(self.folder, [] if seen_through else list(self.facts.get("layers", [])))
-        init.fill_box(self.folder, self.folder.attributes())
-        self.drives.fetch(patience_s=_DRIVES_S)
+        init.write_scripts(self.folder, self.folder.attributes())
+        self.drives.attach_requested(timeout_s=_DRIVES_S)
         os.makedirs(f"{self.folder.path}/ssh", mode=0o711, exist_ok=True)
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
         # Before the boot, which may take this process into a user namespace.
         self.peers = PeerCheck()
-        self.running = self.isolation.boot(self.folder, self._be_init)
+        self.running = self.isolation.boot(self.folder, self._run_init)
         self.init_pid = self.running.init_pid
-        self.drives.made_by_init()
-        self._tell_sessions(str(self.init_pid))
+        self.drives.mark_created()
+        self._write_init_pid(str(self.init_pid))
         self.folder.set_state(
             phase="running",
             why="",
@@ -86,87 +86,87 @@ class Shim:
             metadata=self.running.listener.getsockname()[:2],
         )
 
-    def _be_init(self, inside: Inside, died: Callable[[], bool], end: Callable[[], object]) -> NoReturn:
+    def _run_init(self, inside: Inside, died: Callable[[], bool], end: Callable[[], object]) -> NoReturn:
         """In the machine, to its end."""
-        if self.drives.seen:
+        if self.drives.nodes:
             try:
-                self.drives.make("/dev")
+                self.drives.create_nodes("/dev")
                 init.mount_all(inside.variables)
             except OSError as problem:
                 init.report(f"its disks cannot be seen: {problem}")
-        init.Init(inside).run(shim_died=died, at_the_end=end)
+        init.Init(inside).run(shim_died=died, on_exit=end)
 
-    def _tell_sessions(self, init_pid: str) -> None:
+    def _write_init_pid(self, init_pid: str) -> None:
         """Where whoever logs in finds the machine; nowhere once it is off."""
         with open(f"{self.folder.path}/ssh/init", "w", encoding="ascii") as file:
             file.write(f"{init_pid}\n" if init_pid else "")
 
-    def run(self) -> Ending:
+    def run(self) -> PowerOff:
         """Serve and watch until there is a reason to end."""
         # Imported only now: the machine boots while we read these.
         from outlast.clouds.local.http_server import WebServer
         from outlast.clouds.local.metadata_server import MetadataService
         from outlast.clouds.local.preemption_schedule import PreemptionSchedule
 
-        self.fate = PreemptionSchedule(self.folder)
+        self.schedule = PreemptionSchedule(self.folder)
         self.service = MetadataService(self.folder, self.running.address, self.delete_itself)
         peers = None if self.running.private else self.peers
         web = WebServer(self.running.listener, self.service.reply, peers=peers, log=self.folder.print_serial)
         web.selector.register(self.wake_reader, selectors.EVENT_READ)
-        look_at = 0.0
+        check_at = 0.0
         while True:
             now = time.monotonic()
-            if now >= look_at:
-                look_at = now + _LOOK_EVERY_S
-                self.look()
+            if now >= check_at:
+                check_at = now + _CHECK_EVERY_S
+                self.check()
                 web.wake()
             if self.kill_at is not None and now >= self.kill_at:
-                self.ending = self.ending or Ending("preempted")
+                self.power_off = self.power_off or PowerOff("preempted")
             if self.stop_at is not None and now >= self.stop_at:
-                self.ending = self.ending or Ending("stopped")
-            if self.ending is not None:
+                self.power_off = self.power_off or PowerOff("stopped")
+            if self.power_off is not None:
                 break
-            fate_at = None if self.frozen is not None else self.fate.next_at
-            moments = (self.kill_at, self.stop_at, fate_at, web.next_deadline())
+            schedule_at = None if self.frozen is not None else self.schedule.next_at
+            moments = (self.kill_at, self.stop_at, schedule_at, web.next_deadline())
             due = [moment for moment in moments if moment is not None]
-            ready = web.serve(max(0.0, min([look_at, *due]) - now))
+            ready = web.serve(max(0.0, min([check_at, *due]) - now))
             if self.wake_reader in ready:
                 os.read(self.wake_reader, 4096)
-            if ready or (fate_at is not None and time.monotonic() >= fate_at):
-                look_at = 0.0
+            if ready or (schedule_at is not None and time.monotonic() >= schedule_at):
+                check_at = 0.0
         # Whoever asked for the end is told that it comes.
         web.flush()
-        return self.ending
+        return self.power_off
 
-    def look(self) -> None:
+    def check(self) -> None:
         """See what was asked for, what the zone is up to, and whether init still lives."""
         self.reap()
-        if _told_to_end:
-            self.ending = Ending("its shim was told to end")
-        if self.folder.requested("stop") is not None and not self._has_last_words(_STOP_S_MAX):
-            self.ending = Ending("stopped")
+        if _terminated:
+            self.power_off = PowerOff("its shim was told to end")
+        if self.folder.requested("stop") is not None and not self._start_shutdown_script(_STOP_S_MAX):
+            self.power_off = PowerOff("stopped")
         # Nobody takes back what nobody has: a machine that is suspended is on no computer.
-        verdict = self.fate.verdict() if self.frozen is None else ""
-        grace_s = self.fate.weather.grace_s
+        verdict = self.schedule.verdict() if self.frozen is None else ""
+        grace_s = self.schedule.conditions.grace_s
         if (request := self.folder.requested("preempt")) is not None:
             grace_s = float(request.get("grace_s") or grace_s)
             self.preempt(notice=bool(request.get("notice", True)), grace_s=grace_s)
         if verdict == "life over":
-            self.ending = Ending("life over", delete=True)
+            self.power_off = PowerOff("life over", delete=True)
         elif verdict == "preempted":
             self.preempt(notice=True, grace_s=grace_s)
         changed = self.service.refresh(grace_s=grace_s)
         if changed:
-            init.fill_box(self.folder, self.folder.attributes())
-        if changed or self.drives.lacking:
-            self._change_drives()
-        self._open_door()
-        self._rest()
+            init.write_scripts(self.folder, self.folder.attributes())
+        if changed or self.drives.incomplete:
+            self._update_drives()
+        self._refresh_ssh()
+        self._apply_suspend()
 
-    def _rest(self) -> None:
-        """Stand still and go on, as is wished. The machine's programs notice nothing but the time."""
-        wished = self.folder.requested("suspend") is not None
-        if wished == (self.frozen is not None):
+    def _apply_suspend(self) -> None:
+        """Stand still and go on, as is wanted. The machine's programs notice nothing but the time."""
+        wanted = self.folder.requested("suspend") is not None
+        if wanted == (self.frozen is not None):
             return
         from outlast.clouds.local.processes import freeze, thaw
 
@@ -175,37 +175,37 @@ class Shim:
         else:
             thaw(self.frozen)
             self.frozen = None
-        self.folder.print_serial("suspended" if wished else "resumed")
-        self.folder.set_state(why=SUSPENDED if wished else "")
+        self.folder.print_serial("suspended" if wanted else "resumed")
+        self.folder.set_state(why=SUSPENDED if wanted else "")
 
-    def _change_drives(self) -> None:
+    def _update_drives(self) -> None:
         """Disks come and go while the machine runs."""
-        self.drives.fetch()
+        self.drives.attach_requested()
         try:
-            self.drives.make(f"/proc/{self.init_pid}/root/dev")
+            self.drives.create_nodes(f"/proc/{self.init_pid}/root/dev")
         except OSError as problem:
             self.folder.print_serial(f"its disks cannot be seen: {problem}")
 
-    def _has_last_words(self, patience_s: float) -> bool:
+    def _start_shutdown_script(self, timeout_s: float) -> bool:
         """Let the machine run its shutdown script, which ends with its power. False when it has none, or is asleep."""
         if self.frozen is not None or not self.folder.attributes().get("shutdown-script"):
             return False
-        if not self.last_words:
-            self.last_words = True
-            self.stop_at = time.monotonic() + patience_s
+        if not self.shutdown_started:
+            self.shutdown_started = True
+            self.stop_at = time.monotonic() + timeout_s
             os.kill(self.init_pid, init.SIGPWR)
         return True
 
-    def _open_door(self) -> None:
+    def _refresh_ssh(self) -> None:
         """Whoever was admitted since the last look can come in now."""
         try:
             newest = os.stat(f"{self.folder.path}/ssh/admitted").st_mtime_ns
         except FileNotFoundError:
             newest = 0
         wanted = (newest, self.folder.attributes().get(_ATTRIBUTE_KEYS, ""), bool(self.facts.get("ssh_keys")))
-        if wanted == self.door:
+        if wanted == self.ssh_inputs:
             return
-        self.door = wanted
+        self.ssh_inputs = wanted
         from outlast.clouds.local import ssh
 
         ssh.prepare(self.folder)
@@ -221,21 +221,21 @@ class Shim:
             self.folder.print_serial(f"notice: preempted, {grace_s:g} s left")
             self.folder.set_state(why="preempted")
             self.service.preempted = True
-            self._has_last_words(grace_s)
+            self._start_shutdown_script(grace_s)
 
     def delete_itself(self) -> None:
         """The machine asked for its own end, disk and all."""
-        self.ending = self.ending or Ending("deleted itself", delete=True)
+        self.power_off = self.power_off or PowerOff("deleted itself", delete=True)
 
     def reap(self) -> None:
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if reaped[0] == self.init_pid:
-                    self.ending = self.ending or Ending(self._why_off(os.waitstatus_to_exitcode(reaped[1])))
+                    self.power_off = self.power_off or PowerOff(self._exit_reason(os.waitstatus_to_exitcode(reaped[1])))
         except ChildProcessError:
             pass
 
-    def _why_off(self, exit_code: int) -> str:
+    def _exit_reason(self, exit_code: int) -> str:
         # Whoever switches itself off after the notice has been preempted all the same.
         if self.kill_at is not None:
             return "preempted"
@@ -243,9 +243,9 @@ class Shim:
             return "stopped"
         return "powered off by itself" if exit_code == init.EXIT_POWERED_OFF else "its init was killed"
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: PowerOff) -> None:
         """Cut the power. The lock goes last, with this process."""
-        self._tell_sessions("")
+        self._write_init_pid("")
         if ending.delete:
             self.folder.set_state(phase="stopping", why=ending.why)
         if ending.why == "preempted":
@@ -261,15 +261,15 @@ class Shim:
             self.folder.set_state(phase="stopped", why=ending.why, stopped_at=time.time())
 
 
-_told_to_end = False
+_terminated = False
 
 
-def _listen_to_signals(wake_writer: int) -> None:
+def _install_signal_handlers(wake_writer: int) -> None:
     """Every signal that concerns us makes the shim look around; none interrupts what it does."""
 
     def remember(number: int, _frame: object) -> None:
-        global _told_to_end
-        _told_to_end = _told_to_end or number == signal.SIGTERM
+        global _terminated
+        _terminated = _terminated or number == signal.SIGTERM
 
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
@@ -304,13 +304,13 @@ def main(arguments: list[str]) -> NoReturn:
     # The machine's processes must not hold the lock: they would keep a dead machine looking alive.
     os.set_inheritable(int(arguments[1]), False)
     try:
-        shim = Shim(folder, arguments[2])
-        shim.boot()
+        machine = Shim(folder, arguments[2])
+        machine.boot()
     except OSError as error:
         folder.print_serial(f"boot failed: {error}")
         folder.set_state(phase="broken", why=f"boot failed: {error}")
         os._exit(1)
-    shim.end(shim.run())
+    machine.end(machine.run())
     # Nothing is left to tidy up, and a quick end is a quick `stop`.
     os._exit(0)
 

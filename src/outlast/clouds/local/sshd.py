@@ -10,21 +10,21 @@ import pwd
 import re
 from contextlib import suppress
 
-from outlast.clouds.local.init import forget_signals, report
+from outlast.clouds.local.init import reset_signals, report
 from outlast.clouds.local.isolation import Inside
 from outlast.clouds.local.ssh import find_sshd, server_config
 
 _ACCOUNT = re.compile(r"[a-z_][-a-z0-9_.]{0,31}")
 
 
-def welcome_all(inside: Inside) -> None:
+def create_accounts(inside: Inside) -> None:
     """An account for everybody who may come in. May be repeated."""
     with suppress(FileNotFoundError):
         for user in os.listdir(f"{inside.ssh}/keys"):
-            _welcome(user, inside.variables)
+            _create_account(user, inside.variables)
 
 
-def open_door(inside: Inside) -> int:
+def start(inside: Inside) -> int:
     """The pid of sshd; 0 when nobody may come in, or there is no sshd."""
     if not os.path.exists(f"{inside.ssh}/host_key"):
         return 0
@@ -39,7 +39,7 @@ def open_door(inside: Inside) -> int:
         return pid
     try:
         os.setsid()
-        forget_signals()
+        reset_signals()
         os.execve(sshd, [sshd, "-D", "-e", "-f", "/run/outlast-sshd_config"], inside.variables)
     except OSError as error:
         report(f"sshd cannot be run: {error}")
@@ -49,7 +49,7 @@ def open_door(inside: Inside) -> int:
 _KEPT = ("PATH", "LANG", "OUTLAST_MACHINE")
 
 
-def _welcome(user: str, variables: dict[str, str]) -> None:
+def _create_account(user: str, variables: dict[str, str]) -> None:
     """An account that may do everything, as Google's machines make it for whom the metadata names."""
     if not _ACCOUNT.fullmatch(user):
         return

@@ -31,18 +31,18 @@ class LocalVolumes:
     def __init__(self, root: str) -> None:
         self.root = root
 
-    def make(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
+    def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         folder = self._folder(name)
         if zone:
             catalog.check_zone(zone)
-        with _told(), self._locked():
+        with _as_cloud_errors(), self._locked():
             os.makedirs(f"{folder}/files", mode=0o700, exist_ok=True)
             if read_json(f"{folder}/volume.json") is None:
                 facts = {"size_gb": size_gb, "zone": zone, "labels": dict(labels or {}), "created_at": time.time()}
                 write_json(f"{folder}/volume.json", facts)
         return self.find(name)
 
-    def every(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
+    def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
         names = sorted(os.listdir(f"{self.root}/volumes")) if os.path.isdir(f"{self.root}/volumes") else []
         found = [self._describe(name, measured=False) for name in names if _NAME.fullmatch(name)]
         wanted = set((labels or {}).items())
@@ -58,14 +58,14 @@ class LocalVolumes:
         if size_gb < (volume.used_gb or 0.0):
             why = f"the volume `{name}` holds {volume.used_gb:.3f} GB, and cannot have {size_gb:g}"
             raise BadRequest(why, hint="delete what is not needed first")
-        with _told(), self._locked():
+        with _as_cloud_errors(), self._locked():
             path = f"{self._folder(name)}/volume.json"
             write_json(path, {**(read_json(path) or {}), "size_gb": size_gb})
         return self.find(name)
 
     def delete(self, name: str) -> None:
         folder = self._folder(name)
-        with _told():
+        with _as_cloud_errors():
             # In one step it is nobody's any more: who copies into it meanwhile is told, and makes no half of it anew.
             with suppress(FileNotFoundError):
                 os.rename(folder, f"{folder}{_GONE}")
@@ -120,7 +120,7 @@ def used_bytes(folder: str) -> int:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_cloud_errors() -> Iterator[None]:
     """What the operating system refuses is a cloud's refusal."""
     try:
         yield

@@ -1,0 +1,175 @@
+"""Traits of clouds: the facts about a cloud that the rest of the program asks for instead of its name.
+
+A leaf module: pure data, no SDK, importable from everywhere. Behaviour is in the cloud's class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from outlast.errors import CloudError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# Clouds of other distributions are found through this entry point group: NAME = MODULE:CLASS.
+GROUP = "outlast.clouds"
+# The cloud of a spec, a machine or a command that names none.
+DEFAULT_CLOUD = "local"
+
+MetadataService = Literal["gce", "ec2"]
+
+
+class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about one cloud. The defaults suit a public cloud."""
+
+    # Machines are other computers: a workspace in a folder of this one is out of their reach.
+    remote: bool = True
+    # Machines see files and software of this computer as `Boot.host` lists them, and need no installation of outlast.
+    shares_host_files: bool = False
+    # A listing right after a call shows its effect, so one empty listing proves that nothing is left.
+    consistent_listings: bool = False
+    # `offers` resolves the image, including public images that `images` does not list.
+    offers_check_image: bool = False
+
+    # Longest time from the launch to the agent's first heartbeat, and from one heartbeat to the next.
+    boot_s: float = 900.0
+    silence_s: float = 90.0
+    # Time to save at a limit or before a move, and time for the agent's last report after it.
+    grace_s: float = 120.0
+    last_report_s: float = 30.0
+    # Assumed time from the placement of an attempt to its start, until starts were measured.
+    start_s: float = 180.0
+    # Work lost because a dead machine is noticed late.
+    unnoticed_s: float = 90.0
+    # Longest time from `pending` to `running`, and from `running` until ssh answers.
+    pending_s: float = 600.0
+    ssh_s: float = 300.0
+    # Longest time until the head of a cluster is ready.
+    cluster_ready_s: float = 900.0
+
+    # Pauses: between two states of a machine, two decisions of the deadline policy, two rounds of `machine keep`, and
+    # after the first refused start.
+    poll_s: float = 2.0
+    policy_poll_s: float = 30.0
+    keepalive_poll_s: float = 10.0
+    refused_s: float = 15.0
+
+    # URL scheme of the cloud's own object store, which its machines use without a key; empty: it has none.
+    store_scheme: str = ""
+    # List price of traffic to the internet; 0: unknown or free.
+    egress_usd_per_gb: float = 0.0
+    # The smallest machine type that runs all day, for a supervisor; empty: no machine of it can supervise.
+    supervisor_type: str = ""
+    # Zone and region names that are this cloud's alone, as a regular expression; empty: not told apart by their names.
+    zone_pattern: str = ""
+    # The API through which a machine reads its metadata.
+    metadata_service: MetadataService = "gce"
+
+    # The extra of our distribution that calls this cloud's API, and the modules that it brings.
+    extra: str = ""
+    modules: tuple[str, ...] = ()
+    # Environment variables that configure it; none of them is a secret. A cloud supervisor inherits them.
+    settings: tuple[str, ...] = ()
+    # The command that prepares an account and creates a bucket; empty: there is none.
+    setup_command: str = ""
+
+    @property
+    def store_url(self) -> str:
+        """The form of a workspace URL in the cloud's own store, for messages."""
+        return f"{self.store_scheme or 'gs'}://BUCKET/NAME"
+
+
+BUILT_IN: Mapping[str, CloudTraits] = {
+    "local": CloudTraits(
+        remote=False,
+        shares_host_files=True,
+        consistent_listings=True,
+        boot_s=60.0,
+        silence_s=15.0,
+        grace_s=20.0,
+        last_report_s=5.0,
+        start_s=2.0,
+        unnoticed_s=2.0,
+        pending_s=60.0,
+        ssh_s=30.0,
+        # The head's monitor starts Ray up to three times, two minutes each on a busy computer.
+        cluster_ready_s=420.0,
+        poll_s=0.05,
+        policy_poll_s=1.0,
+        keepalive_poll_s=0.5,
+        refused_s=0.5,
+    ),
+    "gcp": CloudTraits(
+        store_scheme="gs",
+        egress_usd_per_gb=0.12,
+        supervisor_type="e2-micro",
+        extra="gcp",
+        modules=("google.auth", "urllib3"),
+        settings=("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "OUTLAST_GCP_SERVICE_ACCOUNT"),
+        setup_command="outlast setup gcp",
+    ),
+    "aws": CloudTraits(
+        offers_check_image=True,
+        store_scheme="s3",
+        egress_usd_per_gb=0.09,
+        supervisor_type="t3.micro",
+        zone_pattern=r"[a-z]{2}(-[a-z]+)+-\d+[a-z]?",
+        metadata_service="ec2",
+        extra="aws",
+        modules=("boto3",),
+        settings=("AWS_REGION", "AWS_DEFAULT_REGION", "OUTLAST_AWS_INSTANCE_PROFILE"),
+        setup_command="outlast setup aws",
+    ),
+}
+
+
+def is_known(name: str) -> bool:
+    """Return whether this installation has that cloud. Reads entry points only for names that are not built in."""
+    return name in BUILT_IN or name in _entry_points()
+
+
+def known_clouds() -> tuple[str, ...]:
+    """Return the names of all clouds of this installation, the built-in ones first. Reads entry points."""
+    return (*BUILT_IN, *sorted(_entry_points()))
+
+
+def traits_of(name: str) -> CloudTraits:
+    """Return the traits of a cloud; the defaults for a cloud that is not installed here. Raises CloudError."""
+    found = BUILT_IN.get(name)
+    return found if found is not None else _plugin_traits(name)
+
+
+def store_owner(scheme: str) -> str:
+    """Return the built-in cloud whose object store has this URL scheme; empty if none has."""
+    return next((name for name, traits in BUILT_IN.items() if scheme and traits.store_scheme == scheme), "")
+
+
+def plugin(name: str) -> Any:
+    """Return the class of another distribution's cloud. Raises KeyError, and CloudError if it cannot be imported."""
+    entry = _entry_points()[name]
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as problem:
+        hint = f"update or uninstall the distribution that provides `{entry.value}`"
+        raise CloudError(f"cannot load the cloud `{name}`: {problem!r}", hint=hint) from problem
+
+
+@cache
+def _plugin_traits(name: str) -> CloudTraits:
+    if name not in _entry_points():
+        return CloudTraits()
+    traits: CloudTraits = plugin(name).traits
+    return traits
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    # Reading them takes milliseconds, which most commands must not spend.
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in BUILT_IN}
