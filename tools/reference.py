@@ -11,16 +11,15 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
 from outlast import errors
-from outlast.cli.app import app
-from outlast.cli.json_schema import IN_WORDS, SHAPES
-from outlast.cli.main import COMMANDS
+from outlast.cli.app import all_commands
+from outlast.cli.json_schema import json_type
+from outlast.cli.shared.command import OutlastCommand
 from outlast.runs import events
 from outlast.spec import spec
 
@@ -28,23 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command with its full name, groups and what is in them included."""
-    context = click.Context(app)
-    for name in COMMANDS:
-        command = app.get_command(context, name)
-        assert command is not None
-        yield name, command
-        if isinstance(command, click.Group):
-            for below in command.list_commands(context):
-                inner = command.get_command(context, below)
-                assert inner is not None
-                yield f"{name} {below}", inner
-
-
 def command_page() -> str:
     parts = ["# Commands\n\nWith examples and prose: [commands.md](../commands.md).\n"]
-    for name, command in commands():
+    for name, command in all_commands():
         context = click.Context(command, info_name=f"outlast {name}")
         usage = " ".join(["outlast", name, *command.collect_usage_pieces(context)])
         help_text = _plain(inspect.cleandoc(command.help or ""))
@@ -143,13 +128,15 @@ def _remarks(source: str) -> dict[str, str]:
 
 
 def json_page() -> str:
-    """What `--json` prints: each command, then the tables that are in it."""
-    head = "# What --json prints\n\nFields may be added; those that are here keep their names and meanings.\n"
-    told = {name: f"{_plain(argv)}" for name, argv in IN_WORDS.items()}
-    told |= {name: type_name(shape) for name, shape in SHAPES.items()}
-    rows = "".join(f"| `outlast {name} --json` | {_cell(what)} |\n" for name, what in sorted(told.items()))
+    """Return the page about `--json`: each command, then the types that it prints."""
+    head = "# Output of --json\n\nFields may be added; existing fields keep their names and meanings.\n"
+    declared = [(name, one) for name, one in all_commands() if isinstance(one, OutlastCommand)]
+    types = {name: json_type(one.json) for name, one in declared if one.json}
+    texts = {name: _plain(one.json_text) for name, one in declared if one.json_text}
+    texts |= {name: type_name(kind) for name, kind in types.items()}
+    rows = "".join(f"| `outlast {name} --json` | {_cell(text)} |\n" for name, text in sorted(texts.items()))
     parts = [f"{head}\n| command | prints |\n|---|---|\n{rows}"]
-    for kind in sorted(_tables(list(SHAPES.values())), key=lambda kind: kind.__name__):
+    for kind in sorted(_tables(list(types.values())), key=lambda kind: kind.__name__):
         parts.append(f"\n## {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}")
     return "".join(parts)
 

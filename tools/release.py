@@ -25,7 +25,7 @@ WORKS = {
     "db": "outlast.clouds.sql, pymysql, pg8000",
     "docs": "sphinx, myst_parser, furo",
     "gcp": "outlast.clouds.gcp.client, google.auth.transport.urllib3",
-    "plot": "outlast.cli.plot, plotext, matplotlib",
+    "plot": "outlast.cli.run.plot, plotext, matplotlib",
     "ray": "outlast.cluster.provider",
     "sweep": "outlast.sweep.study, optuna",
     "sync": "outlast.sync, watchfiles",

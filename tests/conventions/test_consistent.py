@@ -11,6 +11,7 @@ import click
 import pytest
 
 from outlast.cli.main import COMMANDS
+from outlast.cli.shared.command import OutlastCommand, OutlastGroup
 from tests.conventions.sources import PACKAGE, modules, shown, tree
 from tests.conventions.test_documented import ALL_COMMANDS
 
@@ -79,10 +80,17 @@ def test_the_help_of_a_command_is_a_sentence_that_begins_with_a_verb(name: str) 
         assert first.split()[0] not in NAMES, f"outlast {name}: say what it does: {first}"
 
 
-def test_the_table_of_commands_has_lines_not_sentences() -> None:
-    for name, (_, _, _, what) in COMMANDS.items():
-        assert what[0].islower(), f"{name}: {what}"
-        assert not what.endswith("."), f"{name}: {what}"
+def test_the_static_table_agrees_with_the_declared_commands() -> None:
+    for name, (_, _, section, summary) in COMMANDS.items():
+        command = ALL_COMMANDS[name]
+        assert isinstance(command, OutlastCommand | OutlastGroup)
+        assert command.section == section, name
+        first = inspect.cleandoc(command.help or "").split("\n")[0]
+        assert first == f"{summary[0].upper()}{summary[1:]}.", name
+    for name, command in ALL_COMMANDS.items():
+        if " " in name:
+            assert isinstance(command, OutlastCommand), name
+            assert command.section is None, name
 
 
 def test_the_help_of_an_option_is_a_sentence() -> None:

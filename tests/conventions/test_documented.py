@@ -10,8 +10,7 @@ import click
 import msgspec
 import pytest
 
-from outlast.cli.app import app
-from outlast.cli.main import COMMANDS
+from outlast.cli.app import all_commands
 from outlast.errors import EXIT_CODES, SpecError
 from outlast.runs import events
 from outlast.runs.state import AttemptPhase
@@ -22,18 +21,7 @@ from tests.conventions.sources import ROOT, document, modules, part
 SHARED = ("## Options of many commands", "## What to run")
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command with its full name, groups and what is in them included."""
-    context = click.Context(app)
-    for name in COMMANDS:
-        command = app.get_command(context, name)
-        assert command is not None
-        yield name, command
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {below}", inner) for below, inner in command.commands.items())
-
-
-ALL_COMMANDS = dict(commands())
+ALL_COMMANDS = dict(all_commands())
 
 
 @pytest.mark.parametrize("name", ALL_COMMANDS)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.run import looked_after, supervised_here
+from outlast.cli.run.embedded_supervisor import looked_after, supervised_here
 from outlast.store.lease import Lease
 from tests.e2e.test_adversary_programs import STUCK
 from tests.support.home import COUNTER, OUTLAST, Home, processes_mentioning

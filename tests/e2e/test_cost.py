@@ -10,7 +10,7 @@ import pytest
 
 from outlast.billing.ledger import grouped
 from outlast.billing.limits import Limits, write_limits
-from outlast.cli.bars import per_day
+from outlast.cli.cost.cost import per_day
 from outlast.clouds.local.catalog import DISK_USD_PER_GB_HOUR, TYPES, ZONES
 from outlast.records.machines import MachineRecords
 from outlast.runs import events as ev

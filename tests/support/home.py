@@ -93,7 +93,7 @@ class Home:
 
     def run(self, *argv: str) -> str:
         """Submit without any supervisor of its own; the name of the run."""
-        from outlast.cli.project import load_project, spec_of
+        from outlast.cli.shared.project import load_project, spec_of
         from outlast.submit.run import submit
 
         project = load_project(str(self.write("outlast.toml", "")))

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.waiting import eventually
 
-from outlast.cli.project import load_project
+from outlast.cli.shared.project import load_project
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.code.bundle import code_key, unpack

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.billing.limit_usage import LimitUsage
 from outlast.billing.limits import Limits
-from outlast.cli.runs import page
+from outlast.cli.run.listing import page
 from outlast.code.record import CodeRecord
 from outlast.errors import NoSuchRun, WorkspaceError
 from outlast.runs import events as ev

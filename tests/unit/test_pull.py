@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.unit.plan.worlds import placed
 
-from outlast.cli.pull import pull_outputs
+from outlast.cli.run.pull import pull_outputs
 from outlast.runs import events as ev
 from outlast.store.bucket import open_bucket
 from outlast.workspace import Workspace

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.cli.console import Console
 from tests.unit.plan.worlds import placed
 
-from outlast.cli.pull import pull_outputs
+from outlast.cli.run.pull import pull_outputs
 from outlast.errors import Exists, Missing, OutlastError, WorkspaceError
 from outlast.runs import events as ev
 from outlast.runs.retention import collect

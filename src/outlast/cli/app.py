@@ -1,17 +1,17 @@
-"""The command line proper: finds the command, runs it, and turns every error into a sentence and a code."""
+"""The command line with click: finds the command, runs it, and turns every error into a message and an exit code."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from outlast.cli.main import COMMANDS, begin, end, root_help
-from outlast.cli.progress import at_work
-from outlast.cli.terminal import complain, note
+from outlast.cli.shared.terminal import complain, note
 from outlast.errors import InvalidTransition, OutlastError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Lazy(click.Group):
-    """Loads a command's module when that command is called, and not before."""
+    """The root group: imports the module of a command only when that command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -35,7 +35,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # Resilient: a shell asks for completions of a line that is not finished, and wants no complaint.
+        # Resilient: a shell completes an unfinished line and must not get an error.
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             import difflib
 
@@ -47,7 +47,7 @@ class _Lazy(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table: asking each command for its help would load them all at every press of the key."""
+        """Complete from the table: click would import every command for its help text."""
         from click.shell_completion import CompletionItem
 
         names = [name for name in COMMANDS if name.startswith(incomplete)]
@@ -63,11 +63,21 @@ def app() -> None:
     """Experiments that outlast their machines."""
 
 
+def all_commands() -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its full name, groups before their commands."""
+    context = click.Context(app)
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {below}", inner) for below, inner in command.commands.items())
+
+
 def call(argv: list[str]) -> int:
-    """Run the command; the exit code. No traceback reaches a user but for our own bugs."""
+    """Run the command and return its exit code. Only our own bugs print a traceback."""
     try:
-        with at_work(argv):
-            result = app.main(argv, prog_name="outlast", standalone_mode=False)
+        result = app.main(argv, prog_name="outlast", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
@@ -77,12 +87,12 @@ def call(argv: list[str]) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt):
         end()
-        from outlast.cli.interrupt_text import sentence
+        from outlast.cli.shared.interrupt_text import interrupt_text
 
-        note(f"\n{sentence(app, argv)}")
+        note(f"\n{interrupt_text(app, argv)}")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left; what is still in the buffer must not complain on the way out.
+        # The reader of our output has exited: discard the rest of the buffer, or its flush at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OutlastError as problem:

@@ -12,10 +12,11 @@ import time
 
 import click
 
-from outlast.cli.follow import Follower
-from outlast.cli.options import clouds, workspace_option
-from outlast.cli.picture import legend, sums, timeline
-from outlast.cli.terminal import find_workspace, note
+from outlast.cli.run.follow import Follower
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.cli.shared.timeline import legend, sums, timeline
 from outlast.errors import OutlastError
 from outlast.spec.parse import parse
 from outlast.workspace import Workspace
@@ -24,11 +25,11 @@ from outlast.workspace import Workspace
 _BLOWS = ((0.3, True), (0.65, False))
 
 
-@click.command()
+@command(section="start", interrupt="stopped the demo; `outlast reap` deletes machines that it may have left")
 @click.option("--epochs", metavar="N", default=60, show_default=True, help="How long to train.")
 @workspace_option
 def demo(epochs: int, workspace_url: str) -> int:
-    """Train a small network on the local cloud, preempt it twice, see it survive.
+    """Train a small network, preempt it twice, and watch it recover.
 
     Once with a notice, once without. Ends with a picture of what happened.
     """

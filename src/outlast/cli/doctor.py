@@ -14,8 +14,9 @@ import click
 import msgspec
 
 import outlast
-from outlast.cli.options import clouds, json_option, workspace_option
-from outlast.cli.terminal import find_workspace
+from outlast.cli.shared.command import UNCHANGED, command
+from outlast.cli.shared.options import clouds, json_option, workspace_option
+from outlast.cli.shared.terminal import find_workspace
 from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
 from outlast.workspace import Workspace
@@ -44,11 +45,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-@click.command()
+@command(section="start", progress="checking", interrupt=UNCHANGED, json="DoctorReport")
 @json_option
 @workspace_option
 def doctor(workspace_url: str, as_json: bool) -> int:
-    """Check the set-up: what works, what is missing, what it is needed for and how to get it.
+    """Check the set-up and report what is missing.
 
     Exits with 0 if outlast is usable here, with 1 if it is not. Warnings do not count.
     """

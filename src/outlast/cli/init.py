@@ -10,8 +10,9 @@ import tomllib
 
 import click
 
-from outlast.cli.project import FILE, Project, spec_of
-from outlast.cli.terminal import note
+from outlast.cli.shared.command import UNCHANGED, command
+from outlast.cli.shared.project import FILE, Project, spec_of
+from outlast.cli.shared.terminal import note
 from outlast.errors import UsageError
 
 _SCRIPTS = ("train.py", "main.py")
@@ -103,7 +104,7 @@ name = {name}
 """
 
 
-@click.command()
+@command(section="start", interrupt=UNCHANGED)
 @click.argument("folder", required=False, default=".")
 @click.option("--force", is_flag=True, help="Overwrite an outlast.toml that is there.")
 @click.option(
@@ -115,7 +116,7 @@ name = {name}
     help="Turn a SkyPilot YAML or a Ray cluster file into it.",
 )
 def init(folder: str, force: bool, source: str) -> int:
-    """Write a commented `outlast.toml` to FOLDER (here, if none is given), with a guess at what to run."""
+    """Write a commented `outlast.toml`."""
     if not os.path.isdir(folder):
         raise UsageError(f"there is no folder `{folder}`")
     path = os.path.normpath(os.path.join(folder, FILE))

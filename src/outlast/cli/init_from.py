@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from outlast.cli.project import Project, with_places
-from outlast.cli.terminal import note
-from outlast.cli.yaml_file import read_yaml
+from outlast.cli.shared.project import Project, with_places
+from outlast.cli.shared.terminal import note
+from outlast.cli.shared.yaml_file import read_yaml
 from outlast.errors import SpecError
 
 if TYPE_CHECKING:

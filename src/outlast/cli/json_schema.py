@@ -1,10 +1,10 @@
-"""What `--json` of each command prints: the promise to programs, from which the reference is written.
+"""Types of the JSON that commands print with `--json`: a stable interface, and the source of the reference.
 
-A field may be added; one that is here keeps its name, its type and its meaning. A test decodes what the commands really
-print with these types, and refuses what they do not name.
+Fields may be added; an existing field keeps its name, type and meaning. A test decodes the real output of the commands
+with these types and refuses unknown fields.
 """
 
-# No `from __future__ import annotations` here: msgspec would compile each annotation anew in every process.
+# No `from __future__ import annotations` here: msgspec would compile every annotation again in each process.
 
 from typing import Any
 
@@ -13,10 +13,6 @@ import msgspec
 from outlast.cli.doctor import Check
 from outlast.clouds.cloud import Machine
 from outlast.clouds.resources import Backup, Database, Volume
-from outlast.cluster.listing import ClusterRow
-from outlast.cluster.status import ClusterStatus
-from outlast.databases.check import CheckStep
-from outlast.drill.judge import Report
 from outlast.images.records import BuildResult, RecipeRecord
 from outlast.records.resources import ResourceRecord
 from outlast.workspace import RunRequest
@@ -26,12 +22,12 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pass
 
 
-class Run(_Shape, frozen=True, kw_only=True):
+class RunRow(_Shape, frozen=True, kw_only=True):
     """A run, as `ps` lists it."""
 
     run: str
     user: str
-    # `running`, `booting`, `waiting` …; of one that is over: how it ended.
+    # `running`, `booting`, `waiting` …; after the end: how it ended.
     state: str
     ending: str
     attempt: int | None
@@ -39,79 +35,79 @@ class Run(_Shape, frozen=True, kw_only=True):
     zone: str | None
     type: str | None
     spot: bool | None
-    # The newest step that is known; null if there is none.
+    # The newest known step; null if there is none.
     step: int | None
     checkpoints: int
     # Seconds since 1970.
     submitted_at: float
     age_s: float
     cost_usd: float
-    # What it has cost to carry checkpoints between clouds.
+    # The cost of copying checkpoints between clouds.
     egress_usd: float
     exit_code: int | None
-    # What it waits for, or why it ended.
+    # The reason for waiting, or for the end.
     why: str
     warnings: list[str]
     limit: str
     note: str
-    # What it has of `exclusive`.
+    # The `exclusive` resource that it holds.
     holds: str
-    # Why no checkpoint was committed for minutes although the folder changes.
+    # The reason why no checkpoint was committed for minutes although the folder changes.
     unsaved: str
 
 
-class Story(_Shape, frozen=True, kw_only=True):
-    """A run in full, as `show` tells it."""
+class RunShown(_Shape, frozen=True, kw_only=True):
+    """A run in full, as `show` prints it."""
 
     run: str
-    # What was asked for: `spec` as in the record.
+    # The request: `spec` as in the record.
     request: RunRequest
-    # What is the case now: `ending`, `attempts`, `checkpoints` …
+    # The present state: `ending`, `attempts`, `checkpoints` …
     state: dict[str, Any]
-    # Every event, in order; `event` says which.
+    # Every event, in order; `event` is its type.
     events: list[dict[str, Any]]
     # Metric → its newest point.
     metrics: dict[str, dict[str, Any]]
-    # Why no checkpoint was committed for minutes although the folder changes; empty if that is not so.
+    # The reason why no checkpoint was committed for minutes although the folder changes; usually empty.
     unsaved: str
 
 
-class Submitted(_Shape, frozen=True, kw_only=True):
-    """What was made."""
+class SubmitResult(_Shape, frozen=True, kw_only=True):
+    """The run, group or sweep that was submitted."""
 
     workspace: str
     run: str = ""
-    # Of a file with `[tasks]`.
+    # For a file with `[tasks]`.
     group: str = ""
     runs: list[str] = []
     sweep: str = ""
 
 
-class Doctor(_Shape, frozen=True, kw_only=True):
-    """The set-up."""
+class DoctorReport(_Shape, frozen=True, kw_only=True):
+    """The result of all checks."""
 
     usable: bool
     checks: list[Check]
 
 
-class Sum(_Shape, frozen=True, kw_only=True):
-    """What was spent."""
+class CostSum(_Shape, frozen=True, kw_only=True):
+    """Spending, added up."""
 
     cost_usd: float
     on_demand_usd: float
-    # The part that is not final, for it still runs.
+    # The part that is an estimate, because the machine still runs.
     estimated_usd: float
     seconds: float
     machines: int
-    # Dollars by what they were for: `work`, `lost`, `boot`, `idle`, `stopped`, `disk`, `manual` …
+    # Dollars by cause: `work`, `lost`, `boot`, `idle`, `stopped`, `disk`, `manual` …
     causes: dict[str, float]
     wasted_usd: float
-    # The share of the cost that was work which counts.
+    # The share of the cost that became progress.
     goodput: float | None
 
 
 class CostLine(_Shape, frozen=True, kw_only=True):
-    """One machine, volume or database."""
+    """Spending on one machine, volume or database."""
 
     kind: str
     name: str
@@ -131,22 +127,22 @@ class CostLine(_Shape, frozen=True, kw_only=True):
     estimated: bool
 
 
-class Cost(_Shape, frozen=True, kw_only=True):
-    """What was spent, on what."""
+class CostReport(_Shape, frozen=True, kw_only=True):
+    """Spending by group and by item."""
 
     since: float
     until: float
-    total: Sum
-    # What `groups` are: `run`, `user`, `day`, `cloud` or `machine`.
+    total: CostSum
+    # The kind of `groups`: `run`, `user`, `day`, `cloud` or `machine`.
     by: str
-    groups: dict[str, Sum]
+    groups: dict[str, CostSum]
     lines: list[CostLine]
     # Runs and clouds that could not be read, and why.
     unreachable: dict[str, str]
 
 
-class Price(_Shape, frozen=True, kw_only=True):
-    """What a machine costs."""
+class PriceRow(_Shape, frozen=True, kw_only=True):
+    """The price of a machine."""
 
     cloud: str
     region: str
@@ -159,20 +155,20 @@ class Price(_Shape, frozen=True, kw_only=True):
     gpu: str
     gpus: int
     on_demand_usd_per_hour: float
-    # Where the price is from.
+    # The origin of the price.
     source: str
 
 
-class Prices(_Shape, frozen=True, kw_only=True):
+class PriceList(_Shape, frozen=True, kw_only=True):
     """Offers, the cheapest first."""
 
-    offers: list[Price]
-    # Cloud → why it could not be asked.
+    offers: list[PriceRow]
+    # Cloud → why it could not be queried.
     problems: dict[str, str]
 
 
-class Limit(_Shape, frozen=True, kw_only=True):
-    """What a user, or everybody (an empty `who`), may spend and has spent; 0 is no limit."""
+class LimitRow(_Shape, frozen=True, kw_only=True):
+    """A limit of a user, or of the workspace (empty `who`), and its usage; 0 means unlimited."""
 
     who: str
     cost_usd: float
@@ -190,11 +186,11 @@ class MachineRow(Machine, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     whose: str
     by_hand: bool
-    # What it costs an hour as it is now.
+    # The present price per hour.
     usd_per_hour: float
     cost_usd: float
     bills_for_nothing: bool
-    # What has changed since it was made.
+    # Differences since the machine was created.
     drift: list[str]
 
 
@@ -202,12 +198,12 @@ class MachineShown(MachineRow, frozen=True, kw_only=True, forbid_unknown_fields=
     """A machine in full."""
 
     metadata: dict[str, str]
-    # With `--packages`: what was installed or removed since it was made.
+    # With `--packages`: packages that were installed or removed since the machine was created.
     packages_changed: Any = None
 
 
 class LocalMachine(Machine, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine of the local cloud, of whichever workspace."""
+    """A machine of the local cloud, in any workspace."""
 
     run: str
     attempt: str
@@ -216,8 +212,8 @@ class LocalMachine(Machine, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cost_usd: float
 
 
-class Zone(_Shape, frozen=True, kw_only=True):
-    """A zone of the local cloud and its weather; null is not set."""
+class ZoneRow(_Shape, frozen=True, kw_only=True):
+    """A zone of the local cloud and its conditions; null means not set."""
 
     zone: str
     capacity: int | None
@@ -228,7 +224,7 @@ class Zone(_Shape, frozen=True, kw_only=True):
     grace_s: float
     trace: str | None
     outage: bool
-    # Of the cheapest and the dearest machine.
+    # The prices of the cheapest and the most expensive machine.
     spot_usd_per_hour: list[float]
     on_demand_usd_per_hour: list[float]
 
@@ -238,7 +234,7 @@ class ImageRow(_Shape, frozen=True, kw_only=True):
 
     image: str
     family: str
-    # What the family stands for.
+    # Whether the family name resolves to this image.
     current: bool
     retired: bool
     cloud: str
@@ -249,14 +245,14 @@ class ImageRow(_Shape, frozen=True, kw_only=True):
 
 
 class ImageShown(ImageRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An image in full; null where it was not built by outlast."""
+    """An image in full; null if outlast did not build it."""
 
     recipe: RecipeRecord | None
     result: BuildResult | None
 
 
 class ImageNamed(_Shape, frozen=True, kw_only=True):
-    """An image that was built, or that is to be deleted."""
+    """An image that was built, or that prune deletes."""
 
     image: str
     cloud: str = ""
@@ -265,32 +261,32 @@ class ImageNamed(_Shape, frozen=True, kw_only=True):
     built: bool = False
 
 
-class HoldingRow(ResourceRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResourceRow(ResourceRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A volume or a database, as `list` shows it."""
 
     state: str
     why: str
 
 
-class VolumeShown(HoldingRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VolumeShown(ResourceRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A volume in full."""
 
     # Live runs and clusters that name it.
     runs: list[str]
-    # Where it is mounted on this computer.
+    # Mount points on this computer.
     mounted: list[str]
     volume: Volume | None = None
 
 
-class DatabaseShown(HoldingRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A database in full, but for its password."""
+class DatabaseShown(ResourceRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A database in full, without its password."""
 
     backups: list[Backup]
     database: Database | None = None
 
 
-class File(_Shape, frozen=True, kw_only=True):
-    """What is in a volume."""
+class FileRow(_Shape, frozen=True, kw_only=True):
+    """A file or folder in a volume."""
 
     name: str
     bytes: int
@@ -309,7 +305,7 @@ class SweepRow(_Shape, frozen=True, kw_only=True):
     best: list[float]
 
 
-class Trial(_Shape, frozen=True, kw_only=True):
+class TrialRow(_Shape, frozen=True, kw_only=True):
     """One trial of a sweep."""
 
     trial: int
@@ -337,50 +333,14 @@ class SweepShown(_Shape, frozen=True, kw_only=True):
     over: bool
     halted: bool
     why: str
-    trials: list[Trial]
+    trials: list[TrialRow]
 
 
-# Command → what it prints. Tables without a shape of their own are told in words there.
-SHAPES: dict[str, Any] = {
-    "cluster list": list[ClusterRow],
-    "cluster status": ClusterStatus,
-    "cost": Cost,
-    "db check": list[CheckStep],
-    "db list": list[HoldingRow],
-    "db show": DatabaseShown,
-    "doctor": Doctor,
-    "drill": Report,
-    "image build": ImageNamed,
-    "image list": list[ImageRow],
-    "image prune": list[ImageNamed],
-    "image show": ImageShown,
-    "limits": list[Limit],
-    "local env": dict[str, str],
-    "local machines": list[LocalMachine],
-    "local zones": list[Zone],
-    "machine list": list[MachineRow],
-    "machine show": MachineShown,
-    "prices": Prices,
-    "ps": list[Run],
-    "rerun": Submitted,
-    "show": Story,
-    "submit": Submitted,
-    "sweep best": list[Trial],
-    "sweep list": list[SweepRow],
-    "sweep show": SweepShown,
-    "sweep start": Submitted,
-    "volume list": list[HoldingRow],
-    "volume ls": list[File],
-    "volume show": VolumeShown,
-}
-# Command → what it prints, in words.
-IN_WORDS = {
-    "cluster jobs": "a list of jobs: `id`, `command`, `who`, `matrix`, `status`, and what Ray tells of them",
-    "cluster matrix": "a list of the jobs that were submitted: `id`, and the value of each axis",
-    "compare": "`runs` with `run`, `params`, `metrics`, `cost_usd` …; `code`: run → `files` that differ, `note`",
-    "plan": "a list of steps: `step`, its fields, `text`; of a run: `choice`, `place`, `sentence`, `options`, `steps`",
-    "plot": "`run`; `metrics`: name → points with `step`, `at`, `value`, `attempt`; `marks`: preemptions, resumes",
-    "reap": "a list of steps as `plan` prints them, and of `takedown` with `cluster` and `text`",
-    "simulate": "the job (`work_s`, `deadline_s` …); `policies`: name → cost and end; `foresight`: the best there was",
-    "sync": "a line of JSON for everything that happens: see sync.md",
-}
+# Environment variables by name.
+Variables = dict[str, str]
+
+
+def json_type(expression: str) -> Any:
+    """Return the type that a command declares: `RunRow`, or `list[RunRow]`."""
+    found: Any = globals()[expression.removeprefix("list[").removesuffix("]")]
+    return list.__class_getitem__(found) if expression.startswith("list[") else found

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.cli.complete import complete_path_on_machine
-from outlast.cli.options import clouds, workspace_option
-from outlast.cli.sanitize import command
-from outlast.cli.terminal import find_workspace, note
+from outlast.cli.completion import complete_path_on_machine
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.sanitize import send_sequence
+from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
     from outlast.sync.events import SyncEvent
-    from outlast.sync.session import SyncConnection
+    from outlast.sync.session import SyncStatus
 
 
-@click.command()
+@command(
+    section="machines",
+    interrupt="stopped syncing; files that were copied stay on the machine",
+    json_text="one line of JSON for each event: see sync.md",
+)
 @click.argument(
     "argv", nargs=-1, required=True, metavar="[SRC] MACHINE|RUN:DEST", shell_complete=complete_path_on_machine
 )
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as lines of JSON.")
 @workspace_option
 def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: bool, workspace_url: str) -> int:
-    """Copy the folder SRC (this one) to the folder DEST of a machine, or of the machine that a run is on.
+    """Copy a folder to a machine and keep it in sync.
 
     What git ignores stays here, and so do secrets. DEST is relative to the home folder of the machine, or to the code
     of the run. Only what changed is sent. Nothing that was not synced is ever deleted.
@@ -51,10 +56,10 @@ def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: 
         base=target.base,
         origin=origin_of(here, *((name, folder) if pull else ())),
         delete=delete,
-        reading=pull,
+        pull=pull,
     )
     teller = _Json() if as_json else _Teller(here if pull else "", quiet=not sys.stderr.isatty())
-    session = Sync(here, target, place, watch=watch, tell=teller)
+    session = Sync(here, target, place, watch=watch, emit=teller)
     # A closed terminal ends it as Ctrl-C does: with everything that was started.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -62,8 +67,8 @@ def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: 
         session.run()
     except KeyboardInterrupt:
         teller.end()
-        _say_goodbye(session.standing, pull=pull)
-        return 0 if watch and session.standing.whole else 130
+        _say_goodbye(session.status, pull=pull)
+        return 0 if watch and session.status.complete else 130
     teller.end()
     return 1 if teller.problems else 0
 
@@ -82,13 +87,13 @@ def parse_words(argv: tuple[str, ...]) -> tuple[str, str, str]:
     return source, name, folder
 
 
-def _say_goodbye(standing: SyncConnection, *, pull: bool) -> None:
+def _say_goodbye(standing: SyncStatus, *, pull: bool) -> None:
     if not standing.machine:
         note("interrupted before the machine was reached; nothing was copied")
         return
     files = "1 file" if standing.files == 1 else f"{standing.files:,} files"
     there = "here" if pull else f"in {standing.machine}:{standing.folder}"
-    if standing.whole:
+    if standing.complete:
         note(f"stopped; everything is {there}: {files}")
     elif standing.unsent:
         note(f"stopped; {standing.unsent:,} changes are not {there} yet. Sync again to go on")
@@ -189,7 +194,7 @@ class _Teller:
         except OSError:
             width = 80
         text = text[: width - 1]
-        command("\r", sys.stderr)
+        send_sequence("\r", sys.stderr)
         sys.stderr.write(text + " " * max(0, self._shown - len(text)))
         sys.stderr.flush()
         self._shown = len(text)

@@ -8,15 +8,18 @@ import sys
 import click
 
 from outlast import private
-from outlast.cli.options import workspace_option
-from outlast.cli.project import unreadable
-from outlast.cli.terminal import find_workspace, note
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.project import unreadable
+from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import UsageError
 
 _DEFAULT_PORT = 8640
 
 
-@click.command()
+@command(
+    section="start", interrupt="the dashboard is closed; runs and machines continue, and `outlast ui` opens it again"
+)
 @click.option(
     "--port",
     metavar="N",
@@ -39,7 +42,7 @@ def ui(
     no_open: bool,
     workspace_url: str,
 ) -> int:
-    """Show everything in a browser: runs, machines, costs, live.
+    """Open the dashboard in a browser: runs, machines, costs.
 
     On this computer alone, and for whoever has the link. Stop it with Ctrl-C; runs go on.
     """

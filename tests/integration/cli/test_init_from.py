@@ -101,7 +101,7 @@ resources:
 run: 'true'
 """
     answer = ask(console, text)
-    assert "`azure` cannot be had" in answer.stderr
+    assert "`azure` is not supported" in answer.stderr
     machine = parse(tomllib.loads((console.folder / "outlast.toml").read_text())).machine
     assert machine.clouds == ("aws", "gcp")
     assert machine.zones == ("us-east-1", "*")

@@ -1,4 +1,4 @@
-"""Ctrl-C: a sentence on what goes on, never a traceback; and every command has one."""
+"""Ctrl-C prints what continues and how to get back to it, never a traceback."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import click
 import pytest
 
 from outlast.cli.app import app
-from outlast.cli.interrupt_text import LEAVES, command_of
+from outlast.cli.shared.command import OutlastCommand
+from outlast.cli.shared.interrupt_text import find_command
 from tests.integration.cli.console import OUTLAST, Console
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     if not isinstance(command, click.Group):
-        yield " ".join(path)
+        yield " ".join(path), command
         return
     context = click.Context(command)
     for name in command.list_commands(context):
@@ -29,23 +30,23 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield from leaves(below, (*path, name))
 
 
-COMMANDS = sorted(leaves(app))
+COMMANDS = dict(leaves(app))
 
 
-def test_every_command_says_what_an_interruption_leaves_and_no_other_does() -> None:
-    assert sorted(LEAVES) == COMMANDS
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_an_interrupt_text_that_names_existing_commands(name: str) -> None:
+    command = COMMANDS[name]
+    assert isinstance(command, OutlastCommand)
+    assert command.interrupt
+    for argv in re.findall(r"`outlast ([^`]+)`", command.interrupt):
+        assert find_command(app, argv.split())[0] in COMMANDS, argv
 
 
-@pytest.mark.parametrize("command", sorted(LEAVES))
-def test_the_sentence_names_only_commands_that_exist(command: str) -> None:
-    for said in re.findall(r"`outlast ([^`]+)`", LEAVES[command]):
-        assert command_of(app, said.split()) in COMMANDS, said
-
-
-@pytest.mark.parametrize("argv", ["machine create box --spot", "ps --all", "sweep show x --json"])
-def test_the_command_is_found_among_its_words(argv: str) -> None:
-    assert argv.startswith(command_of(app, argv.split()) + " ")
-    assert command_of(app, argv.split()) in COMMANDS
+@pytest.mark.parametrize("line", ["machine create box --spot", "ps --all", "sweep show x --json"])
+def test_the_command_is_found_among_its_arguments(line: str) -> None:
+    name, command = find_command(app, line.split())
+    assert line.startswith(f"{name} ")
+    assert command is COMMANDS[name]
 
 
 @pytest.fixture
@@ -53,20 +54,20 @@ def console(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
-def test_a_command_that_is_interrupted_says_so_and_ends_with_130(console: Console) -> None:
+def test_an_interrupted_command_prints_its_text_and_exits_with_130(console: Console) -> None:
     pipe = console.folder / "capacity.json"
     os.mkfifo(pipe)
     argv = [OUTLAST, "simulate", "--work", "10h", "--deadline", "20h", "--trace", str(pipe)]
     process = subprocess.Popen(argv, cwd=console.folder, env=console.variables, stderr=subprocess.PIPE, text=True)
-    # Whoever opens the other end of a pipe goes on as soon as the command has opened its own: it is at work then.
+    # `open` returns as soon as the command has opened its end of the pipe: the command is running then.
     with open(pipe, "w", encoding="utf-8"):
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "stopped; nothing was changed"
+    assert errors.splitlines()[-1] == "stopped; nothing was changed"
 
 
-def test_who_presses_it_again_and_again_sees_no_traceback(console: Console) -> None:
+def test_repeated_interrupts_print_no_traceback(console: Console) -> None:
     pipe = console.folder / "capacity.json"
     os.mkfifo(pipe)
     argv = [OUTLAST, "simulate", "--work", "10h", "--deadline", "20h", "--trace", str(pipe)]
@@ -75,8 +76,8 @@ def test_who_presses_it_again_and_again_sees_no_traceback(console: Console) -> N
         with open(pipe, "w"):
             while process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=60)
-        assert (process.returncode, told.strip()) == (130, "stopped; nothing was changed")
+            _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors.strip()) == (130, "stopped; nothing was changed")
 
 
 PRESSED_WHILE_LOADING = """
@@ -92,7 +93,7 @@ main()
 """
 
 
-def test_pressed_while_the_command_is_loaded_nothing_was_done(console: Console) -> None:
+def test_an_interrupt_while_the_command_is_imported_does_nothing(console: Console) -> None:
     argv = [sys.executable, "-c", PRESSED_WHILE_LOADING]
     answer = subprocess.run(argv, env=console.variables, capture_output=True, text=True, timeout=60, check=False)
     assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "\nstopped; nothing was done\n")

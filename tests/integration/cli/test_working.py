@@ -1,4 +1,4 @@
-"""Whatever takes longer than two seconds says what it is at: on stderr, in words, where nothing else speaks."""
+"""Commands that take longer than two seconds report their progress on stderr while they print nothing else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import os
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
-from outlast.cli import terminal
-from outlast.cli.interrupt_text import LEAVES
-from outlast.cli.progress import WORKS, at_work, working
+from outlast.cli.app import app
+from outlast.cli.shared import terminal
+from outlast.cli.shared.command import OutlastCommand
+from outlast.cli.shared.progress import working
+from outlast.errors import OutlastError
+from tests.conventions.test_documented import ALL_COMMANDS
 from tests.integration.cli.console import OUTLAST, Console
 from tests.support.waiting import eventually
 
-# Why these are not in the table.
+# Commands without a progress text, by reason.
 FOLLOW = ["demo", "logs", "drill", "sweep start", "sweep resume", "machine keep", "cluster logs", "sync", "supervise"]
 FOLLOW += ["run", "submit", "burst", "ui", "tunnel", "cluster dashboard", "local serve"]
 HANDED_OVER = ["machine ssh", "db shell", "cluster attach", "cluster exec", "attach"]
@@ -22,33 +26,36 @@ SHORT = ["init", "ps", "show", "limits", "sweep list", "machine serial", "machin
 SHORT += ["local env", "local machines", "local serial", "local set", "local zones"]
 
 
-def test_every_command_says_what_it_is_at_or_has_a_reason_not_to() -> None:
-    assert sorted([*WORKS, *FOLLOW, *HANDED_OVER, *SHORT]) == sorted(LEAVES)
+def test_every_command_has_a_progress_text_or_a_reason_to_have_none() -> None:
+    silent = {name for name, one in ALL_COMMANDS.items() if isinstance(one, OutlastCommand) and not one.progress}
+    assert silent == {*FOLLOW, *HANDED_OVER, *SHORT}
 
 
-def test_it_is_told_again_and_again_and_only_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
-    said: list[str] = []
+def test_progress_is_repeated_and_only_printed_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
 
-    def told(count: int) -> bool:
-        said.extend(capsys.readouterr().err.splitlines())
-        return len(said) >= count
+    def printed(count: int) -> bool:
+        lines.extend(capsys.readouterr().err.splitlines())
+        return len(lines) >= count
 
     with working("copying", pauses_s=(0.01, 0.02)):
-        eventually(lambda: told(3), within_s=30.0)
-    assert all(line.startswith("copying … ") for line in said)
+        eventually(lambda: printed(3), within_s=30.0)
+    assert all(line.startswith("copying … ") for line in lines)
     with working("deleting", pauses_s=(30.0,)):
         terminal.note("one is gone")
     assert "deleting" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", ["cluster status --watch", "pull last --watch", "ssh box", "machine delete --help"])
-def test_what_shows_itself_is_left_alone(argv: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before = terminal.said_at
-    with at_work(argv.split()):
-        assert terminal.said_at == before
+@pytest.mark.parametrize("argv", ["cluster status --watch", "pull last --watch", "machine delete --help"])
+def test_a_command_that_follows_or_prints_help_starts_no_progress(argv: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("outlast.cli.shared.command.working", lambda text: started.append(text))
+    with pytest.raises((click.exceptions.Exit, OutlastError)):
+        app.main(argv.split(), standalone_mode=False)
+    assert not started
 
 
-def test_a_command_that_waits_says_so_on_stderr_alone(tmp_path: Path) -> None:
+def test_a_waiting_command_reports_on_stderr_only(tmp_path: Path) -> None:
     console = Console(tmp_path)
     pipe = console.folder / "capacity.json"
     os.mkfifo(pipe)
@@ -57,11 +64,11 @@ def test_a_command_that_waits_says_so_on_stderr_alone(tmp_path: Path) -> None:
         argv, cwd=console.folder, env=console.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    # It waits for somebody to write into the pipe, which nobody does before it has spoken.
+    # The command blocks on the pipe, into which this test writes only after the first progress line.
     first = process.stderr.readline()
     with open(pipe, "w", encoding="utf-8") as file:
         file.write("{")
     printed, _ = process.communicate(timeout=30)
-    assert first.startswith("playing … ")
+    assert first.startswith("simulating … ")
     assert printed == ""
     assert process.returncode == 2

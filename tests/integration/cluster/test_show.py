@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outlast.cli.cluster_show import listed, shown
+from outlast.cli.cluster.show import listed, shown
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster.listing import rows
 from outlast.cluster.record import UNNEEDED, Cluster, Clusters, Past

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.group import cancel_group
+from outlast.cli.run.group import cancel_group
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import UsageError
 from outlast.runs.events import Cancelled, Submitted

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.project import Project, spec_of
+from outlast.cli.shared.project import Project, spec_of
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.submit.run import submit
 from tests.support.home import Home

@@ -1,0 +1,115 @@
+"""Which cluster is meant: by its name, or by the file that it was made from. Reads both kinds of files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from outlast.cli.shared.project import Project, load_project
+from outlast.cli.shared.terminal import find_workspace
+from outlast.cli.shared.yaml_file import read_yaml
+from outlast.errors import OutlastError, SpecError, UsageError
+
+if TYPE_CHECKING:
+    from outlast.cluster.record import Cluster, Clusters
+    from outlast.cluster.up import ClusterOptions
+    from outlast.spec.cluster import ClusterSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+_YAML = (".yaml", ".yml")
+
+
+def order_of(file: str, cloud_name: str) -> tuple[ClusterOptions, list[str]]:
+    """What is asked for, and what is done otherwise than the file says. Raises SpecError, UsageError."""
+    import msgspec
+
+    from outlast.cluster.up import ClusterOptions, file_name
+    from outlast.user import current_user
+
+    notes: list[str] = []
+    if file.endswith(_YAML):
+        spec, notes = _ray_file(file)
+        path, folder, source = file, os.path.dirname(os.path.abspath(file)), file
+    else:
+        project = load_project(file)
+        spec = _of_project(project)
+        path, folder, source = project.source.partition(" [")[0], project.folder, project.source
+    if cloud_name:
+        spec = msgspec.structs.replace(spec, cloud=cloud_name)
+    return ClusterOptions(spec=spec, source=source, file=file_name(path), folder=folder, who=current_user()), notes
+
+
+def _of_project(project: Project) -> ClusterSpec:
+    import msgspec
+
+    from outlast.spec.cluster import parse_cluster
+    from outlast.spec.parse import read_code
+    from outlast.spec.reader import Reader
+    from outlast.spec.resources import volumes
+
+    if "cluster" not in project.table:
+        raise UsageError(
+            f"{project.source} has no `[cluster]`" if project.table else "there is no `outlast.toml` with `[cluster]`",
+            hint="write one (see docs/clusters.md), or give a cluster file of Ray's: outlast cluster up FILE.yaml",
+        )
+    spec = parse_cluster(project.table, name=project.name, source=project.source)
+    reader = Reader(project.table)
+    code = read_code(reader.section_of("code")) if "code" in project.table else None
+    mounted = volumes(reader.section_of("volumes"))
+    if reader.problems:
+        raise SpecError(reader.problems, source=project.source)
+    return msgspec.structs.replace(spec, code=code, volumes=mounted)
+
+
+def _ray_file(path: str) -> tuple[ClusterSpec, list[str]]:
+    from outlast.spec.raycluster import parse_ray
+
+    documents = read_yaml(path)
+    if len(documents) != 1:
+        raise SpecError([f"a cluster file is one document, and here are {len(documents)}"], source=path)
+    return parse_ray(documents[0], source=path)
+
+
+def find_cluster(clusters: Clusters, what: str) -> Cluster:
+    """The cluster of that name, or of that file; the project's own if nothing is said, or the only one there is."""
+    from outlast.cluster.down import find
+    from outlast.cluster.up import file_name
+
+    if what and (os.path.exists(what) or what.endswith((*_YAML, ".toml"))):
+        return find(clusters, _name_in(what), file_name(what))
+    if what:
+        return find(clusters, what, "")
+    try:
+        project = load_project()
+    except OutlastError:
+        project = Project({}, folder=".", source="")
+    if isinstance(project.table.get("cluster"), dict):
+        path = project.source.partition(" [")[0]
+        return find(clusters, str(project.table["cluster"].get("name", project.name)), file_name(path))
+    return find(clusters, "", "")
+
+
+def _name_in(path: str) -> str:
+    """What the file calls its cluster, as far as it can be read: one that is broken now may have been whole then."""
+    try:
+        order, _ = order_of(path, "")
+    except OutlastError:
+        return ""
+    return order.spec.name
+
+
+def complete_cluster(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+    from outlast.cluster.record import Clusters
+
+    try:
+        names = [found.name for found in Clusters(find_workspace(ctx.params.get("workspace_url") or "")).all()]
+    except OutlastError:
+        return []
+    return [name for name in names if name.startswith(beginning)]
+
+
+def cluster_argument(command: F) -> F:
+    return click.argument("name", default="", metavar="[NAME]", shell_complete=complete_cluster)(command)

@@ -1,0 +1,227 @@
+"""`outlast cluster submit`, `matrix`, `jobs`, `logs`, `stop`: work on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from outlast.cli.cluster.connect import after, needs_name, reach, words_argument
+from outlast.cli.cluster.find import cluster_argument
+from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
+from outlast.cli.shared.interrupt_text import interruptible
+from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.project import parse_assignment
+from outlast.cli.shared.terminal import note, table
+from outlast.errors import CloudError, RunFailed
+from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import InteractiveCloud
+    from outlast.cluster.record import Cluster, Clusters
+
+F = TypeVar("F", bound=Callable[..., Any])
+_POLL_S = 2.0
+
+
+def _job_options(command: F) -> F:
+    for option in (
+        click.option("--job", "job_name", default="job", metavar="NAME", help="What its id begins with."),
+        click.option("--dir", "folder", default=".", metavar="FOLDER", help="The working directory to upload."),
+        click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable; may be repeated."),
+    ):
+        command = option(command)
+    return command
+
+
+@command(
+    progress="submitting",
+    interrupt="a submitted job continues: `outlast cluster jobs` lists it, `outlast cluster logs -f` follows it",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("--wait", is_flag=True, help="Follow its output, and exit as it ends.")
+@_job_options
+@workspace_option
+@needs_name
+@words_argument
+def submit(
+    name: str,
+    command: tuple[str, ...],
+    workspace_url: str,
+    wait: bool,
+    job_name: str,
+    folder: str,
+    variables: tuple[str, ...],
+) -> int:
+    """Run COMMAND on the cluster NAME, with the working directory of here. Prints the id of the job."""
+    from outlast.cluster import jobs as work
+    from outlast.user import current_user
+
+    command, wait = after(command, wait)
+    clusters, cloud, found = reach(workspace_url, name)
+    env = dict(parse_assignment(text, option="--env") for text in variables)
+    code = work.upload(clusters, folder, note)
+    job_id = work.submit(clusters, cloud, found, name=job_name, command=command, code=code, env=env, who=current_user())
+    click.echo(job_id)
+    return _follow(clusters, cloud, found, job_id) if wait else 0
+
+
+def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id: str) -> int:
+    """The output of the job until it ends; its own exit code."""
+    from outlast.cluster import jobs as work
+    from outlast.cluster.status import is_over
+    from outlast.cluster.status import jobs as all_jobs
+
+    with interruptible():
+        work.follow(cloud, found, job_id, follow=True)
+    while True:
+        job = work.find(all_jobs(clusters, cloud, found), job_id)
+        if is_over(str(job["status"])):
+            break
+        time.sleep(_POLL_S)
+    if job["status"] == "SUCCEEDED":
+        return 0
+    if job.get("exit_code"):
+        return int(job["exit_code"])
+    raise RunFailed(f"{job_id} is {job['status']}: {job.get('message') or 'Ray says no more'}")
+
+
+@command(
+    progress="submitting",
+    interrupt="submitted jobs continue: `outlast cluster jobs`",
+    json_text="a list of the submitted jobs: `id`, and the value of each axis",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("--axis", "axes", multiple=True, metavar="NAME=V1,V2", help="One axis of the grid; may be repeated.")
+@_job_options
+@json_option
+@workspace_option
+@needs_name
+@words_argument
+def matrix(
+    name: str,
+    command: tuple[str, ...],
+    workspace_url: str,
+    axes: tuple[str, ...],
+    job_name: str,
+    folder: str,
+    variables: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Submit COMMAND once for every point of a grid: `{NAME}` in it is the value, else `--NAME=VALUE` is appended."""
+    import json
+
+    from outlast.cluster import jobs as work
+    from outlast.user import current_user
+
+    command, _ = after(command, False)
+    given = dict(parse_assignment(text, option="--axis") for text in axes)
+    points = work.grid({axis: values.split(",") for axis, values in given.items()}, command)
+    clusters, cloud, found = reach(workspace_url, name)
+    env = dict(parse_assignment(text, option="--env") for text in variables)
+    code = work.upload(clusters, folder, note)
+    made = []
+    for point, argv in points:
+        label = " ".join(f"{axis}={value}" for axis, value in point.items())
+        job_id = work.submit(
+            clusters, cloud, found, name=job_name, command=argv, code=code, env=env, who=current_user(), matrix=label
+        )
+        made.append({"id": job_id, **point})
+        if not as_json:
+            click.echo(f"{job_id}  {label}")
+    if as_json:
+        click.echo(json.dumps(made, indent=2))
+    return 0
+
+
+@command(
+    progress="querying the head",
+    interrupt=READ_ONLY,
+    json_text="a list of jobs: `id`, `command`, `who`, `matrix`, `status`, and the fields that Ray reports",
+)
+@cluster_argument
+@json_option
+@workspace_option
+def jobs(name: str, workspace_url: str, as_json: bool) -> int:
+    """List the jobs of a cluster, the newest last. Those whose head was lost are told as lost."""
+    import json
+
+    from outlast.cluster.status import jobs as all_jobs
+
+    clusters, cloud, found = reach(workspace_url, name)
+    told = all_jobs(clusters, cloud, found)
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+        return 0
+    if not told:
+        click.echo("no jobs")
+        return 0
+    rows = [
+        [
+            str(job["id"]),
+            str(job["status"]),
+            _took(job),
+            str(job.get("matrix", "")),
+            str(job["command"]),
+            "" if job["status"] == "SUCCEEDED" else _remark(job),
+        ]
+        for job in told
+    ]
+    click.echo(table(rows, header=["JOB", "STATUS", "TOOK", "POINT", "COMMAND", "REMARKS"]))
+    return 0
+
+
+def _remark(job: dict[str, Any]) -> str:
+    """Ray's message, without the output that it repeats."""
+    return str(job.get("message", "")).partition("\n")[0].partition(", last available logs")[0]
+
+
+def _took(job: dict[str, Any]) -> str:
+    if not job.get("started_at"):
+        return "-"
+    return describe_s(max(0.0, (job.get("ended_at") or time.time()) - job["started_at"]))
+
+
+def _job(workspace_url: str, name: str, text: str) -> tuple[InteractiveCloud, Cluster, str]:
+    from outlast.cluster import jobs as work
+    from outlast.cluster.status import jobs as all_jobs
+
+    clusters, cloud, found = reach(workspace_url, name)
+    job = work.find(all_jobs(clusters, cloud, found), text)
+    if job["status"] in ("LOST", "UNSENT"):
+        raise RunFailed(f"{job['id']} is {job['status']}: {job.get('message')}")
+    return cloud, found, str(job["id"])
+
+
+@command(interrupt="stopped reading; the job and the cluster continue")
+@needs_name
+@click.argument("job", metavar="JOB")
+@click.option("--follow", "-f", is_flag=True, help="Until it ends.")
+@workspace_option
+def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
+    """Print the output of JOB of the cluster NAME. JOB is an id, the beginning of one, or `last`."""
+    from outlast.cluster import jobs as work
+
+    cloud, found, job_id = _job(workspace_url, name, job)
+    with interruptible():
+        work.follow(cloud, found, job_id, follow=follow)
+    return 0
+
+
+@command(progress="stopping the job", interrupt=UNCERTAIN)
+@needs_name
+@click.argument("job", metavar="JOB")
+@workspace_option
+def stop(name: str, job: str, workspace_url: str) -> int:
+    """Stop JOB of the cluster NAME. The cluster goes on."""
+    from outlast.cluster import jobs as work
+    from outlast.cluster.status import is_over
+
+    cloud, found, job_id = _job(workspace_url, name, job)
+    ran, status = work.stop(cloud, found, job_id)
+    if not is_over(status):
+        raise CloudError(f"{job_id} was told to stop, and is still {status}", hint="repeat it in a while")
+    note(f"{job_id} is {status}" if ran else f"{job_id} was over already: {status}")
+    return 0

@@ -1,0 +1,225 @@
+"""`outlast cost`: what was spent, on what, what it would have cost on demand, and what of it was for nothing."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from outlast.billing.ledger import CAUSES, By, LedgerLine, Sum, after, grouped, total
+from outlast.billing.ledger_store import LedgerStore, resource_lines
+from outlast.cli.shared.command import READ_ONLY, command
+from outlast.cli.shared.options import clouds, complete_run, json_option, workspace_option
+from outlast.cli.shared.terminal import dim, find_workspace, money, note, table, tell_damaged
+from outlast.errors import UsageError
+from outlast.spec.quantity import describe_s, duration_s
+
+if TYPE_CHECKING:
+    from outlast.workspace import Workspace
+
+_BY = ("run", "user", "day", "cloud", "machine")
+_ROWS = 40
+
+
+@command(section="costs", progress="reading costs", interrupt=READ_ONLY, json="CostReport")
+@click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
+@click.option("--user", "who", default="", metavar="USER", help="Only what this user has spent.")
+@click.option("--since", default="", metavar="WHEN", help="Only since then: 7d, 12h, or a day such as 2026-11-01.")
+@click.option("--by", type=click.Choice(_BY), default=None, help="A line for each of these (day; of a run: machine).")
+@json_option
+@workspace_option
+def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, workspace_url: str) -> int:
+    """Report spending: on what, and how much of it was wasted.
+
+    From the stories of all runs; machines made by hand, volumes and databases included. What still runs is an
+    estimate, marked with `~`.
+    """
+    workspace = find_workspace(workspace_url)
+    now = time.time()
+    begin = when(since, now) if since else 0.0
+    ledger = LedgerStore(workspace)
+    lines, unreachable = _lines(workspace, ledger, run_name, now)
+    code = tell_damaged(ledger.damaged, so="; what it cost is not counted")
+    for name, why in unreachable.items():
+        note(f"{name}: {why}; machines by hand there are not counted")
+    if who:
+        known = sorted({line.who for line in lines} | {page.who for page in ledger.runs(now)} - {""})
+        check_user(who, known)
+        lines = [line for line in lines if line.who == who]
+    lines = [piece for line in lines if (piece := after(line, begin)) is not None]
+    chosen = cast(By, by or ("machine" if run_name else "day"))
+    if as_json:
+        click.echo(_as_json(lines, chosen, since=begin, now=now, unreachable=unreachable))
+        return code
+    _tell(lines, chosen)
+    _tell_limits(workspace, now, who)
+    return code
+
+
+def _lines(
+    workspace: Workspace, ledger: LedgerStore, run_name: str, now: float
+) -> tuple[list[LedgerLine], dict[str, str]]:
+    if run_name:
+        return list(ledger.run(workspace.find(run_name), now).lines), {}
+    from outlast.machines.billing import open_lines
+    from outlast.records.machines import MachineRecords
+
+    lines = [line for page in [*ledger.runs(now), *ledger.machines()] for line in page.lines]
+    machine_records = MachineRecords(workspace)
+    there, unreachable = (
+        open_lines(cast(Any, clouds(workspace)), machine_records) if machine_records.names() else ([], {})
+    )
+    stores = resource_lines(workspace, now, ledger.damaged)
+    ledger.damaged.update({f"machine {name}": why for name, why in machine_records.damaged.items()})
+    return lines + there + stores, unreachable
+
+
+def when(text: str, now: float) -> float:
+    """`7d` ago, or the beginning of a day of UTC."""
+    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+        try:
+            at = datetime.datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=datetime.UTC).timestamp()
+        except ValueError as problem:
+            raise UsageError(f"--since {text}: there is no such day", hint="write it like 2026-11-01") from problem
+        if at > now:
+            raise UsageError(f"--since {text}: that day is still to come")
+        return at
+    try:
+        return now - duration_s(text)
+    except ValueError as problem:
+        raise UsageError(f"--since {text}: {problem}", hint="write it like 7d, 12h or 2026-11-01") from problem
+
+
+def check_user(who: str, known: list[str]) -> None:
+    if who not in known:
+        import difflib
+
+        close = difflib.get_close_matches(who, known, n=3, cutoff=0.4) or known[:8]
+        hint = "known: " + ", ".join(f"`{one}`" for one in close) if close else "nobody has submitted anything yet"
+        raise UsageError(f"nobody called `{who}` has ever had a run or a machine in this workspace", hint=hint)
+
+
+def _tell(lines: list[LedgerLine], by: By) -> None:
+    if not lines:
+        note("nothing was spent")
+        return
+    sums = grouped(lines, by)
+    shown = list(sums.items())
+    if by == "day":
+        shown = shown[-_ROWS:]
+        picture = per_day(grouped(lines, "day"))
+        if picture:
+            click.echo(picture + "\n")
+    elif len(shown) > _ROWS:
+        shown = shown[:_ROWS]
+    rows = [_cells(key, one) for key, one in shown]
+    whole = total(lines)
+    header = [by.upper(), "COST", "ON DEMAND", "SAVED", "TIME", "WASTED", "GOODPUT", "FOR"]
+    rest = len(sums) - len(shown)
+    click.echo(table([*rows, _cells("all", whole)] if len(sums) > 1 else rows, header=header))
+    if rest:
+        note(f"and {rest} more, see --json")
+    if whole.estimated_usd:
+        click.echo(dim(f"~ {money(whole.estimated_usd)} of it is an estimate: of what still runs"))
+
+
+def _cells(key: str, one: Sum) -> list[str]:
+    saved = 1 - one.cost_usd / one.on_demand_usd if one.on_demand_usd else 0.0
+    causes = ", ".join(f"{cause} {money(usd)}" for cause, usd in one.causes.items() if usd)
+    mark = "~" if one.estimated_usd else ""
+    return [
+        key,
+        mark + money(one.cost_usd),
+        money(one.on_demand_usd),
+        f"{saved:.0%}",
+        describe_s(one.seconds),
+        money(one.wasted_usd),
+        "" if one.goodput is None else f"{one.goodput:.0%}",
+        causes,
+    ]
+
+
+def _tell_limits(workspace: Workspace, now: float, who: str) -> None:
+    from outlast.cli.cost.limits import standing
+
+    for limits, used in standing(workspace, now):
+        if not who or limits.who in ("", who):
+            click.echo(dim(f"limit of {limits.whose}: {used}"))
+
+
+def _as_json(lines: list[LedgerLine], by: By, *, since: float, now: float, unreachable: dict[str, str]) -> str:
+    import json
+
+    import msgspec
+
+    def told(one: Sum) -> dict[str, Any]:
+        return {**msgspec.to_builtins(one), "wasted_usd": one.wasted_usd, "goodput": one.goodput}
+
+    return json.dumps(
+        {
+            "since": since,
+            "until": now,
+            "total": told(total(lines)),
+            "by": by,
+            "groups": {key: told(one) for key, one in grouped(lines, by).items()},
+            "lines": [msgspec.structs.asdict(line) for line in lines],
+            "unreachable": unreachable,
+        },
+        indent=2,
+    )
+
+
+# Each cause has a sign of its own: colour never carries meaning alone.
+SIGNS = {"work": "█", "manual": "▓", "disk": "─", "store": "≡", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
+_COLOURS = {
+    "work": "green",
+    "manual": "blue",
+    "boot": "bright_black",
+    "lost": "red",
+    "idle": "yellow",
+    "stopped": "red",
+}
+_DAYS_MAX = 31
+
+
+def per_day(sums: Mapping[str, Sum], *, width: int = 0) -> str:
+    """The last days, those on which nothing was spent included; nothing for a single day."""
+    if len(sums) < 2:
+        return ""
+    days = _days(min(sums), max(sums))[-_DAYS_MAX:]
+    most = max((sums[day].cost_usd for day in days if day in sums), default=0.0)
+    if most <= 0:
+        return ""
+    columns = width or max(40, min(100, shutil.get_terminal_size().columns))
+    cells = columns - len("2026-11-01  ") - len("  $1234.56")
+    rows = [f"{day}  {_bar(sums.get(day), most, cells)}  {_sum(sums.get(day))}".rstrip() for day in days]
+    seen = [cause for cause in CAUSES if any(day in sums and cause in sums[day].causes for day in days)]
+    legend = "  ".join(f"{SIGNS[cause]} {cause}" for cause in seen)
+    return "\n".join([*rows, click.style(legend, dim=True)])
+
+
+def _days(first: str, last: str) -> list[str]:
+    begin, end = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+    return [(begin + datetime.timedelta(days=n)).isoformat() for n in range((end - begin).days + 1)]
+
+
+def _sum(one: Sum | None) -> str:
+    return ("~" if one.estimated_usd else "") + money(one.cost_usd) if one else ""
+
+
+def _bar(one: Sum | None, most: float, cells: int) -> str:
+    """As long as the day was dear. Ends are rounded, not lengths: what is little of all is not seen as more."""
+    if one is None:
+        return " " * cells
+    text, at, usd = "", 0, 0.0
+    for cause in CAUSES:
+        usd += one.causes.get(cause, 0.0)
+        end = round(usd / most * cells)
+        text += click.style(SIGNS[cause] * (end - at), fg=_COLOURS.get(cause))
+        at = max(at, end)
+    return text + " " * (cells - at)

@@ -1,0 +1,124 @@
+"""`outlast limits`: what a user, or all of a workspace together, may spend."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.billing.ledger_store import LedgerStore
+from outlast.billing.limit_usage import limit_usages
+from outlast.billing.limits import Limits, key_of, read_limits, write_limits
+from outlast.cli.shared.command import UNCERTAIN, command
+from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.terminal import find_workspace, note, table
+from outlast.errors import UsageError
+
+if TYPE_CHECKING:
+    from outlast.workspace import Workspace
+
+
+@command(section="costs", interrupt=UNCERTAIN, json="list[LimitRow]")
+@click.option("--user", "who", default="", metavar="USER", help="Of this user; else of the whole workspace.")
+@click.option("--cost-usd", type=float, default=None, metavar="USD", help="What may be spent; 0: as much as you like.")
+@click.option("--max-hours", type=float, default=None, metavar="HOURS", help="Hours of machines; 0: no limit.")
+@click.option("--per", type=click.Choice(["day", "month", "total"]), default=None, help="Counted over what (month).")
+@click.option("--max-machines", type=int, default=None, metavar="N", help="Machines at a time; 0: no limit.")
+@click.option("--new", "is_new", is_flag=True, help="Also for a user who has never had a run here.")
+@json_option
+@workspace_option
+def limits(
+    who: str,
+    cost_usd: float | None,
+    max_hours: float | None,
+    per: str | None,
+    max_machines: int | None,
+    is_new: bool,
+    as_json: bool,
+    workspace_url: str,
+) -> int:
+    """Show or set spending limits of users and the workspace.
+
+    Supervisors learn of it within some seconds. At a limit runs save and stop.
+    """
+    workspace = find_workspace(workspace_url)
+    changes = {"cost_usd": cost_usd, "max_hours": max_hours, "max_machines": max_machines, "per": per}
+    given = {name: value for name, value in changes.items() if value is not None}
+    if given:
+        _set(workspace, who, given, is_new=is_new)
+    elif who or is_new:
+        _check_user(workspace, who)
+    now = time.time()
+    shown = [(one, used) for one, used in standing(workspace, now) if not who or one.who in ("", who)]
+    if as_json:
+        _print_json(workspace, [one for one, _ in shown], now)
+    elif shown:
+        click.echo(table([[one.who or "everybody", used] for one, used in shown], header=["WHO", "USED"]))
+    else:
+        note("there are no limits; set one with `outlast limits --cost-usd 50 --per month`")
+    return 0
+
+
+def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new: bool) -> None:
+    for name in ("cost_usd", "max_hours", "max_machines"):
+        value = given.get(name, 0)
+        option = "--" + name.replace("_", "-")
+        assert isinstance(value, int | float)
+        if not math.isfinite(value) or value < 0:
+            raise UsageError(f"{option} {value}: must be zero or more", hint=f"`{option} 0` takes the limit back")
+    key_of(who)
+    if who and not is_new:
+        _check_user(workspace, who)
+    import msgspec
+
+    before = next((one for one in read_limits(workspace.bucket) if one.who == who), Limits(who=who))
+    from outlast.user import current_user
+
+    wanted = msgspec.structs.replace(before, **given, by=current_user(), at=workspace.clock())
+    if wanted.empty and before.empty:
+        raise UsageError("--per alone limits nothing", hint="say --cost-usd or --max-hours as well")
+    write_limits(workspace.bucket, wanted)
+    note(f"{wanted.whose}: {wanted.told or 'no limit'}")
+
+
+def _check_user(workspace: Workspace, who: str) -> None:
+    from outlast.cli.cost.cost import check_user
+    from outlast.records.machines import MachineRecords
+
+    pages = LedgerStore(workspace).runs(time.time())
+    known = {page.who for page in pages} | {machine_record.who for machine_record in MachineRecords(workspace).all()}
+    known |= {one.who for one in read_limits(workspace.bucket)}
+    if who not in known:
+        try:
+            check_user(who, sorted(known - {""}))
+        except UsageError as problem:
+            hint = f"{problem.hint}; --new for somebody who is yet to come"
+            raise UsageError(problem.message, hint=hint) from problem
+
+
+def standing(workspace: Workspace, now: float) -> list[tuple[Limits, str]]:
+    """Each limit that is set, with how much of it is used, in words."""
+    told = []
+    for row in limit_usages(workspace, now):
+        one = row.limits
+        argv = [f"${row.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
+        argv += [f"{row.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
+        argv = [", ".join(argv) + ("" if one.per == "total" else f" this {one.per}")] if argv else []
+        argv += [f"{one.max_machines} machines at a time"] if one.max_machines else []
+        told.append((one, "; ".join(argv)))
+    return told
+
+
+def _print_json(workspace: Workspace, shown: list[Limits], now: float) -> None:
+    import json
+
+    import msgspec
+
+    rows = [
+        {**msgspec.structs.asdict(row.limits), "used_usd": row.used_usd, "used_hours": row.used_hours}
+        for row in limit_usages(workspace, now, shown)
+    ]
+    click.echo(json.dumps(rows, indent=2))

@@ -1,0 +1,172 @@
+"""`outlast prices`: what machines cost, on all clouds side by side, and how old each price is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from outlast.cli.shared.command import READ_ONLY, command
+from outlast.cli.shared.options import clouds as known_clouds
+from outlast.cli.shared.options import json_option
+from outlast.cli.shared.terminal import note, table
+from outlast.clouds.cloud import Cloud, Offer, Requirements
+from outlast.errors import CloudError, OutlastError, UsageError
+from outlast.spec import quantity
+from outlast.store.parallel import in_parallel
+
+T = TypeVar("T")
+_CLOUDS = ("local", "gcp", "aws")
+_ROWS = 30
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cloud said: its offers and where their prices are from, or why there are none."""
+
+    cloud: str
+    offers: tuple[Offer, ...] = ()
+    sources: dict[str, str] = {}
+    problem: str = ""
+
+
+@command(section="costs", progress="querying the clouds", interrupt=READ_ONLY, json="PriceList")
+@click.option("--gpu", metavar="KIND", help="GPUs: T4 or A100:8.")
+@click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
+@click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="A machine type by its name.")
+@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only in this zone or region; may be repeated.")
+@click.option("--spot/--on-demand", "spot", default=None, help="Only these; else both.")
+@click.option("--cloud", "cloud_names", multiple=True, type=click.Choice(_CLOUDS), help="Only this cloud (all).")
+@click.option("--all", "-a", "everything", is_flag=True, help="Every zone of every type, not the cheapest of each.")
+@json_option
+def prices(
+    gpu: str | None,
+    cpus: str | None,
+    memory: str | None,
+    type_name: str,
+    zones: tuple[str, ...],
+    spot: bool | None,
+    cloud_names: tuple[str, ...],
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """List machine prices of all clouds, cheapest first.
+
+    A cloud that cannot be asked says so in a line, and the others are shown.
+    """
+    kind, count = _read("--gpu", gpu, quantity.gpu_count, ("", 0))
+    needs = Requirements(
+        cpus=_read("--cpus", cpus, quantity.number_range, Requirements().cpus),
+        memory_gb=_read("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
+        gpu=kind,
+        gpus=count,
+        type=type_name,
+        zones=zones,
+    )
+    kinds = [True, False] if spot is None else [spot]
+    answers = in_parallel(lambda name: ask(known_clouds()[name], needs, kinds), list(cloud_names or _CLOUDS))
+    rows = [(answer, offer) for answer in answers for offer in answer.offers]
+    rows.sort(key=lambda row: (row[1].price_usd_per_hour, row[1].cloud, row[1].zone, row[1].type))
+    if not everything:
+        rows = _cheapest(rows)
+    for answer in answers:
+        if answer.problem:
+            note(f"{answer.cloud}: {answer.problem}")
+    if as_json:
+        _print_json(rows, answers)
+    elif rows:
+        _print(rows, answers, whole=everything)
+    if not rows:
+        raise _nothing(answers)
+    return 0
+
+
+def _read(option: str, text: str | None, parse: Callable[[object], T], otherwise: T) -> T:
+    if text is None:
+        return otherwise
+    try:
+        return parse(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
+
+
+def _nothing(answers: Sequence[Answer]) -> OutlastError:
+    if all(answer.problem for answer in answers):
+        return CloudError("no cloud could be asked", hint="`outlast doctor` says what is missing")
+    return UsageError("no machine is like that", hint="ask for less, or for a range such as `8+`")
+
+
+def ask(cloud: Cloud, needs: Requirements, kinds: Sequence[bool]) -> Answer:
+    """One cloud's offers; one that cannot be asked is no reason not to show the others."""
+    try:
+        found = [offer for spot in kinds for offer in cloud.offers(msgspec.structs.replace(needs, spot=spot))]
+        sources = {_key(offer): _source(cloud, offer) for offer in found}
+    except OutlastError as problem:
+        return Answer(cloud=cloud.name, problem=problem.message.partition("\n")[0])
+    return Answer(cloud=cloud.name, offers=tuple(found), sources=sources)
+
+
+def _key(offer: Offer) -> str:
+    return f"{offer.type} {offer.spot}"
+
+
+def _source(cloud: Any, offer: Offer) -> str:
+    """Where a price is from and how old it is, as its cloud tells."""
+    if offer.cloud == "gcp":
+        return str(cloud.catalogue.prices.source)
+    if offer.cloud == "aws":
+        return "EC2's price history, asked just now" if offer.spot else str(cloud.prices.source(offer.type))
+    return "the local cloud's own list, made up"
+
+
+def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
+    """Of each type the cheapest zone, spot and on demand."""
+    seen: set[tuple[str, str, bool]] = set()
+    kept = []
+    for answer, offer in rows:
+        key = (offer.cloud, offer.type, offer.spot)
+        if key not in seen:
+            seen.add(key)
+            kept.append((answer, offer))
+    return kept
+
+
+def _print(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], *, whole: bool) -> None:
+    shown = rows if whole else rows[:_ROWS]
+    said = list(dict.fromkeys(answer.sources[_key(offer)] for answer, offer in shown))
+    cells = [
+        [
+            offer.cloud,
+            offer.type,
+            f"{offer.cpus:g}",
+            f"{offer.memory_gb:g} GB",
+            f"{offer.gpu}:{offer.gpus}" if offer.gpus else "",
+            offer.zone,
+            "spot" if offer.spot else "on demand",
+            f"${offer.price_usd_per_hour:.4f}",
+            _less(offer),
+            f"({said.index(answer.sources[_key(offer)]) + 1})",
+        ]
+        for answer, offer in shown
+    ]
+    header = ["CLOUD", "TYPE", "CPUS", "MEMORY", "GPU", "ZONE", "KIND", "USD/HOUR", "LESS", "SOURCE"]
+    click.echo(table(cells, header=header))
+    for number, text in enumerate(said, 1):
+        click.echo(f"({number}) {text}")
+    if len(rows) > len(shown):
+        note(f"and {len(rows) - len(shown)} more: --all, or ask for something")
+
+
+def _less(offer: Offer) -> str:
+    dear = offer.on_demand_usd_per_hour
+    return f"{1 - offer.price_usd_per_hour / dear:.0%}" if offer.spot and dear else ""
+
+
+def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer]) -> None:
+    import json
+
+    offers = [{**msgspec.structs.asdict(offer), "source": answer.sources[_key(offer)]} for answer, offer in rows]
+    problems = {answer.cloud: answer.problem for answer in answers if answer.problem}
+    click.echo(json.dumps({"offers": offers, "problems": problems}, indent=2))

@@ -1,0 +1,107 @@
+"""`outlast db allow`, `revoke`, `check`, `url`, `shell`, `backup`, `restore`: how a database is used."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast import private
+from outlast.cli.shared.command import UNCHANGED, command
+from outlast.cli.shared.options import clouds, json_option, workspace_option
+from outlast.cli.shared.resources import database_argument, ready
+from outlast.cli.shared.terminal import complain, note
+from outlast.errors import NotFound
+
+if TYPE_CHECKING:
+    from outlast.clouds.sql import Login
+    from outlast.databases.lifecycle import HasDatabases
+    from outlast.records.resources import ResourceRecord, ResourceRecords
+
+# Beside no secret: the certificates of databases whose address was asked for, for drivers to read.
+_CERTIFICATES = "~/.outlast/databases"
+
+
+def _find(name: str, workspace_url: str) -> tuple[HasDatabases, ResourceRecords, ResourceRecord]:
+    from outlast.databases.lifecycle import databases_of
+
+    records, record = ready(name, workspace_url, "database")
+    return databases_of(clouds(records.workspace), record.cloud), records, record
+
+
+def _login(name: str, workspace_url: str) -> Login:
+    from outlast.databases.lifecycle import login
+
+    cloud, records, record = _find(name, workspace_url)
+    try:
+        found = cloud.databases.find(record.there)
+        if found.state == "stopped":
+            note(f"{name} is stopped; starting it")
+            found = cloud.databases.wake(record.there)
+    except NotFound as problem:
+        hint = f"somebody deleted it elsewhere; `outlast db delete {name}` forgets it"
+        raise NotFound(problem.message, hint=hint) from problem
+    return login(cloud, records, record, found)
+
+
+@command(progress="connecting", interrupt=UNCHANGED, json="list[CheckStep]")
+@database_argument
+@click.option("--from", "source", default="", metavar="ADDRESS", help="Connect from this address of this computer.")
+@json_option
+@workspace_option
+def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
+    """Try the database NAME step by step: DNS, TCP, TLS, login, permissions, latency. Says which fails and why."""
+    import msgspec
+
+    from outlast.databases import check as checks
+
+    login = msgspec.structs.replace(_login(name, workspace_url), source=source)
+    findings = []
+    for finding in checks.check(login):
+        findings.append(finding)
+        if not as_json:
+            click.echo(f"{'ok' if finding.ok else 'FAIL':<5} {finding.step:<12} {finding.said}")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=1).decode())
+    if (problem := checks.failure(findings)) is None:
+        return 0
+    complain(problem.message, hint=problem.hint.replace("NAME", name))
+    return problem.exit_code
+
+
+@command(progress="querying the cloud", interrupt=UNCHANGED)
+@database_argument
+@workspace_option
+def url(name: str, workspace_url: str) -> int:
+    """Print the address of the database NAME, with its password: for a pipe or a variable, not for a screen."""
+    from outlast.databases import lifecycle
+
+    login = _login(name, workspace_url)
+    path = ""
+    if login.ca:
+        folder = private.folder("databases")
+        path = f"{folder}/{name}-{login.port}.pem"
+        with open(path, "w", encoding="ascii") as file:
+            file.write(login.ca)
+    click.echo(lifecycle.url(login, ca_file=path))
+    return 0
+
+
+def forget_certificates(name: str) -> None:
+    """What `url` left of a database that is no more."""
+    for path in glob.glob(f"{glob.escape(os.path.expanduser(_CERTIFICATES))}/{name}-*.pem"):
+        if path.rpartition("-")[2].removesuffix(".pem").isdigit() and path.rpartition("-")[0].endswith(f"/{name}"):
+            os.unlink(path)
+
+
+@command(interrupt="left the database; it continues to run", context_settings={"ignore_unknown_options": True})
+@database_argument
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@workspace_option
+def shell(name: str, argv: tuple[str, ...], workspace_url: str) -> int:
+    """Open the command-line client of database NAME, mariadb or psql. ARGV is passed to it."""
+    from outlast.databases import shell as shells
+
+    return shells.run(_login(name, workspace_url), argv)

@@ -1,0 +1,54 @@
+"""`outlast db`: databases that a team shares, made, told of and thrown away. How they are used is in `db_use.py`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import clouds, workspace_option
+from outlast.cli.shared.resources import cloud_option, holdings_of, size
+from outlast.cli.shared.terminal import money, note
+from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    pass
+
+
+@command(
+    progress="waiting for the database", interrupt="the database may still be created, and cost: `outlast db list`"
+)
+@click.argument("name")
+@click.option("--engine", type=click.Choice(["mysql", "postgres"]), default="postgres", help="Which one (postgres).")
+@click.option("--zone", default="", metavar="ZONE", help="In this zone or region, where the cloud has some.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="The server's machine type, by the cloud's name.")
+@click.option("--size", "size_text", default="", metavar="SIZE", help="Its disk, where the cloud sells one (10GB).")
+@cloud_option
+@workspace_option
+def create(
+    name: str, engine: str, zone: str, type_name: str, size_text: str, cloud_name: str, workspace_url: str
+) -> int:
+    """Make the database NAME and wait until it answers."""
+    from outlast.databases import lifecycle
+    from outlast.user import current_user
+
+    records = holdings_of(workspace_url, "database")
+    cloud = lifecycle.databases_of(clouds(records.workspace), cloud_name or "local")
+    begun = time.monotonic()
+    record, made = lifecycle.create(
+        cloud,
+        records,
+        name,
+        engine="mysql" if engine == "mysql" else "postgres",
+        who=current_user(),
+        zone=zone,
+        type=type_name,
+        size_gb=size("--size", size_text) if size_text else 10.0,
+        report=note,
+    )
+    price = f"{money(record.usd_per_month)} a month"
+    click.echo(f"{name} answers at {made.host}:{made.port}: {made.engine} {made.version}, {price}")
+    note(f'made in {describe_s(time.monotonic() - begun)}; a run with `databases = "{name}"` gets DATABASE_URL')
+    return 0

@@ -1,0 +1,186 @@
+"""`outlast image`: builds images from recipes, and looks after those that there are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from outlast.cli.image.find import workshop
+from outlast.cli.shared.command import command
+from outlast.cli.shared.interrupt_text import interruptible
+from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.project import Project, load_project, read_table
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.errors import NotFound, SpecError, UsageError
+from outlast.spec.quantity import duration_s
+from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Image, InteractiveCloud
+    from outlast.images.recipe import Recipe
+    from outlast.spec.spec import ImageSpec, Spec
+
+
+# Build
+
+
+def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
+    """The recipe that is meant, its folder and its file: a file, the name of a recipe, or the project's own."""
+    from outlast.spec.image import parse_image
+
+    if what and (os.path.isfile(what) or what.endswith(".toml")):
+        if not os.path.isfile(what):
+            raise UsageError(f"there is no file `{what}`", hint="give a recipe: see `[image]` in docs/spec.md")
+        table = read_table(what)
+        own = {"image": table["image"]} if "command" in table and "image" in table else table
+        return parse_image(own, source=what), os.path.dirname(os.path.abspath(what)), what
+    project = load_project()
+    found = _projects_own(project)
+    if found is None:
+        named = f"`{what}` is no file, and " if what else ""
+        lacks = (
+            f"{project.source} has no `[image]`" if project.table else "there is no `outlast.toml` with `[image]` here"
+        )
+        raise UsageError(named + lacks, hint="write a recipe: see docs/images.md")
+    if what and what != found.name:
+        raise UsageError(
+            f"there is no file `{what}`, and the recipe in {project.source} is called `{found.name}`",
+            hint=f"`outlast image build {found.name}`, or the path of another recipe",
+        )
+    return found, project.folder, project.source
+
+
+def _projects_own(project: Project) -> ImageSpec | None:
+    from outlast.spec.image import parse_image
+
+    if "image" not in project.table:
+        return None
+    recipe = project.table["image"]
+    if isinstance(recipe, dict):
+        machine = project.table.get("machine", {})
+        cloud = machine.get("cloud", "local") if isinstance(machine, dict) else "local"
+        recipe = {"name": project.name, "cloud": cloud, **recipe}
+    return parse_image({"image": recipe}, source=project.source)
+
+
+def read(spec: ImageSpec, folder: str, source: str) -> tuple[InteractiveCloud, Recipe]:
+    """The recipe with its base found and its files read. Raises SpecError, UsageError."""
+    from outlast.images.recipe import read_recipe
+
+    cloud = workshop(spec.machine.cloud)
+    try:
+        found = cloud.image(spec.base or "base")
+    except NotFound as problem:
+        raise SpecError([f"[image] base: {problem.message}"], source=source, hint=problem.hint) from problem
+    return cloud, read_recipe(spec, folder=folder, base=found, source=source)
+
+
+@command(
+    progress="building",
+    interrupt="stopped the build; its machine is deleted; if that failed, `outlast reap` deletes it",
+    json="ImageNamed",
+)
+@click.argument("recipe", metavar="[FILE|NAME]", default="")
+@click.option("--keep", multiple=True, metavar="PATTERN", help="Do not scrub these paths.")
+@click.option(
+    "--keep-on-failure",
+    default=None,
+    is_flag=False,
+    flag_value="1h",
+    metavar="[TIME]",
+    help="Keep the builder of a failed build for so long (1h if no time is given).",
+)
+@click.option("--again", is_flag=True, help="Build even if there is this very image.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not show the output of the steps.")
+@click.option("--dry-run", is_flag=True, help="Say what would be built, and build nothing.")
+@json_option
+@workspace_option
+def build(
+    workspace_url: str,
+    recipe: str,
+    keep: tuple[str, ...],
+    keep_on_failure: str | None,
+    again: bool,
+    quiet: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Build the image of a recipe, unless there is one already. Prints its name."""
+    from outlast.images.build import check_cloud
+    from outlast.images.builder import BuildOptions, find_built
+
+    try:
+        keep_s = duration_s(keep_on_failure) if keep_on_failure else 0.0
+    except ValueError as problem:
+        raise UsageError(f"--keep-on-failure: {problem}") from problem
+    cloud, found = read(*recipe_of(recipe))
+    there = find_built(cloud, found)
+    if dry_run:
+        check_cloud(cloud, found)
+        note(f"`{found.image}` " + ("is there already" if there else f"would be built from `{found.base}`"))
+        _answer(found.image, found, built=False, as_json=as_json)
+        return 0
+    if there is not None and not again:
+        note(f"`{there.name}` is there already: nothing in its recipe has changed")
+        if there.retired:
+            note(f"it is retired; `outlast image promote {there.name}` makes it what `{there.family}` stands for")
+        _answer(there.name, found, built=False, as_json=as_json)
+        return 0
+    wishes = BuildOptions(keep=keep, keep_on_failure_s=keep_s, again=again)
+    made = _ensure(find_workspace(workspace_url), cloud, found, wishes=wishes, quiet=quiet)
+    _answer(made.name, found, built=True, as_json=as_json)
+    return 0
+
+
+def _answer(name: str, recipe: Recipe, *, built: bool, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        click.echo(
+            json.dumps({"image": name, "family": recipe.spec.name, "digest": recipe.digest, "built": built}, indent=2)
+        )
+    else:
+        click.echo(name)
+
+
+def _ensure(
+    workspace: Workspace, cloud: InteractiveCloud, recipe: Recipe, *, wishes: Any = None, quiet: bool = False
+) -> Image:
+    from outlast.images.build import BuildRequest
+    from outlast.images.builder import BuildOptions
+    from outlast.user import current_user
+
+    order = BuildRequest(
+        workspace,
+        cloud,
+        recipe,
+        who=current_user(),
+        report=note,
+        show=(lambda _: None) if quiet else (lambda line: note(f"   {line}")),
+        wishes=wishes or BuildOptions(),
+    )
+    with interruptible():
+        return order.ensure()
+
+
+def with_image(workspace: Workspace, spec: Spec, project: Project) -> Spec:
+    """The spec with the image of its own recipe, which is built if it is missing."""
+    import msgspec
+
+    if spec.image is None or spec.machine.image not in ("", spec.image.name):
+        return spec
+    cloud, recipe = read(spec.image, project.folder, project.source)
+    if cloud.name != spec.machine.cloud:
+        raise UsageError(
+            f"the image is built on `{cloud.name}`, and the run asks for `{spec.machine.cloud}`",
+            hint="name the same cloud in `[image]` and `[machine]`",
+        )
+    from outlast.images.builder import find_built
+
+    there = find_built(cloud, recipe)
+    if there is None:
+        note(f"building the image `{recipe.image}` first")
+        there = _ensure(workspace, cloud, recipe)
+    return msgspec.structs.replace(spec, machine=msgspec.structs.replace(spec.machine, image=there.name))

@@ -1,0 +1,66 @@
+"""`outlast image list`, `show`, `share`, `promote`, `rollback`, `delete`, `prune`: care for the images there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from outlast.cli.completion import complete_family, complete_image
+from outlast.cli.image.find import find_image, workshops
+from outlast.cli.shared.command import UNCERTAIN, command
+from outlast.cli.shared.terminal import note
+from outlast.errors import UsageError
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import InteractiveCloud
+
+
+# Families
+
+
+@command(progress="copying the image", interrupt=UNCERTAIN)
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
+@click.argument("who", nargs=-1, required=True, metavar="WHO...")
+def share(name: str, who: tuple[str, ...]) -> int:
+    """Let other projects, accounts or users boot from an image."""
+    cloud, found = find_image(name)
+    for one in who:
+        cloud.share_image(found.name, one)
+    click.echo(f"{found.name} is shared with {', '.join(who)}")
+    return 0
+
+
+@command(progress="changing the family", interrupt=UNCERTAIN)
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
+def promote(name: str) -> int:
+    """Make an image what its family stands for; newer ones are retired."""
+    from outlast.images import family
+
+    cloud, found = find_image(name)
+    _apply(cloud, family.promote(list(cloud.images()), found))
+    click.echo(f"{found.family} is {found.name}")
+    return 0
+
+
+@command(progress="changing the family", interrupt="the rollback may or may not have been made: `outlast image list`")
+@click.argument("name", metavar="FAMILY", shell_complete=complete_family)
+def rollback(name: str) -> int:
+    """Go back to the member of a family before the current one."""
+    from outlast.images import family
+
+    for cloud in workshops().values():
+        images = list(cloud.images())
+        if family.members(images, name):
+            older, changes = family.rollback(images, name)
+            _apply(cloud, changes)
+            click.echo(f"{name} is {older.name}")
+            return 0
+    raise UsageError(f"there is no family `{name}`", hint="see `outlast image list`")
+
+
+def _apply(cloud: InteractiveCloud, changes: Sequence[Any]) -> None:
+    for change in changes:
+        cloud.retire_image(change.image, retired=change.retired)
+        note(f"{'retired' if change.retired else 'brought back'} {change.image}")

@@ -1,0 +1,141 @@
+"""`outlast image list`, `show`, `share`, `promote`, `rollback`, `delete`, `prune`: care for the images there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from outlast.cli.completion import complete_family, complete_image
+from outlast.cli.image.find import find_image, workshops
+from outlast.cli.shared.command import READ_ONLY, command
+from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.terminal import find_workspace, money, note, table
+from outlast.errors import UsageError
+from outlast.formatting.quantities import size
+from outlast.spec.quantity import describe_s
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import Image, InteractiveCloud
+
+
+def _everything(family: str = "") -> list[tuple[InteractiveCloud, Image]]:
+    from outlast.images.family import members
+
+    found: list[tuple[InteractiveCloud, Image]] = []
+    for cloud in workshops().values():
+        images = list(cloud.images())
+        families = sorted({image.family for image in images})
+        for name in families:
+            if not family or name == family:
+                found += [(cloud, image) for image in members(images, name)]
+    return found
+
+
+def _row(cloud: InteractiveCloud, image: Image, images: Sequence[Image]) -> dict[str, object]:
+    from outlast.images.builder import LABEL_RECIPE
+    from outlast.images.family import current
+
+    now = current(images, image.family) if image.family else None
+    return {
+        "image": image.name,
+        "family": image.family,
+        "current": now is not None and now.name == image.name,
+        "retired": image.retired,
+        "cloud": cloud.name,
+        "bytes": image.bytes,
+        "created_at": image.created_at,
+        "digest": image.labels.get(LABEL_RECIPE, ""),
+        "description": image.description,
+    }
+
+
+@command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[ImageRow]")
+@click.option(
+    "--family", default="", metavar="NAME", shell_complete=complete_family, help="Only the members of this family."
+)
+@json_option
+def list_command(family: str, as_json: bool) -> int:
+    """List the images of all clouds: the newest of each family first."""
+    found = _everything(family)
+    rows = [_row(cloud, image, [i for c, i in found if c is cloud]) for cloud, image in found]
+    if as_json:
+        import json
+
+        click.echo(json.dumps(rows, indent=2))
+    elif not rows:
+        note(f"there is no family `{family}`" if family else "there are no images")
+    else:
+        click.echo(table([_cells(row) for row in rows], header=["IMAGE", "FAMILY", "", "SIZE", "AGE", "CLOUD", "NOTE"]))
+    return 0
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    state = "retired" if row["retired"] else "current" if row["current"] else ""
+    age = describe_s(max(0.0, time.time() - row["created_at"])) if row["created_at"] else ""
+    return [row["image"], row["family"], state, size(row["bytes"]), age, row["cloud"], row["description"]]
+
+
+@command(progress="querying the cloud", interrupt=READ_ONLY, json="ImageShown")
+@click.argument("name", metavar="IMAGE", shell_complete=complete_image)
+@click.option("--log", "with_log", is_flag=True, help="The output of the build, and nothing else.")
+@json_option
+@workspace_option
+def show(workspace_url: str, name: str, with_log: bool, as_json: bool) -> int:
+    """Show an image, or the newest of a family: recipe, digest, size, who, when, what was scrubbed."""
+    import msgspec
+
+    from outlast.images.builder import LABEL_RECIPE
+    from outlast.images.records import ImageRecords
+
+    cloud, found = find_image(name)
+    records = ImageRecords(find_workspace(workspace_url))
+    digest = found.labels.get(LABEL_RECIPE, "")
+    if with_log:
+        text = records.log(digest) if digest else ""
+        if not text:
+            raise UsageError(f"this workspace has no log of `{found.name}`", hint="was it built in another workspace?")
+        click.echo(text, nl=False)
+        return 0
+    recipe = records.recipe(digest) if digest else None
+    result = records.result(digest) if digest else None
+    row = _row(cloud, found, list(cloud.images()))
+    row["recipe"] = msgspec.to_builtins(recipe)
+    row["result"] = msgspec.to_builtins(result)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(row, indent=2))
+        return 0
+    click.echo("\n".join(_told(row, recipe, result)))
+    return 0
+
+
+def _told(row: dict[str, Any], recipe: Any, result: Any) -> Iterator[str]:
+    state = "retired" if row["retired"] else "current" if row["current"] else "older"
+    yield f"{row['image']}  {state + ' of ' + row['family'] if row['family'] else ''}".rstrip()
+    if row["created_at"]:
+        yield f"  made {time.strftime('%Y-%m-%d %H:%M', time.localtime(row['created_at']))}, {size(row['bytes'])}"
+    if row["description"]:
+        yield f"  {row['description']}"
+    if result is not None:
+        took, cost = describe_s(result.seconds), money(result.cost_usd)
+        yield f"  built by {result.who} in {took}, for {cost}; {len(result.scrubbed)} paths scrubbed"
+    if recipe is None:
+        yield "  made by hand, or in another workspace: there is no recipe here"
+        return
+    spec = recipe.spec
+    yield f"  digest {recipe.digest}, recipe {recipe.source}"
+    yield f"  {'base':<12} {recipe.base}"
+    for field in ("packages", "pip", "requirements", "lock", "files", "warm", "test", "keep"):
+        value = getattr(spec, field)
+        if value:
+            shown = value if isinstance(value, str) else ", ".join(value)
+            yield f"  {field:<12} {shown}"
+    if recipe.script:
+        from outlast.spec.image import script_file
+
+        yield f"  {'script':<12} {script_file(spec.script)}".rstrip()
+        yield from (f"    {number:3d}  {line}" for number, line in enumerate(recipe.script.splitlines(), 1))

@@ -1,0 +1,111 @@
+"""`outlast local`: the cloud inside this computer, its weather and its machines. Nothing here knows of runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from outlast.cli.local.zones import _cloud
+from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
+from outlast.cli.shared.options import json_option
+from outlast.cli.shared.progress import confirm
+from outlast.cli.shared.terminal import money, table
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.errors import OutlastError, UsageError
+from outlast.spec.quantity import describe_s
+
+
+def _complete_machine(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+    try:
+        return [machine.name for machine in LocalCloud().machines() if machine.name.startswith(beginning)]
+    except (OutlastError, OSError):
+        return []
+
+
+# Machines
+
+
+@command(interrupt=READ_ONLY, json="list[LocalMachine]")
+@json_option
+def machines(as_json: bool) -> int:
+    """List all machines of the local cloud, of every workspace and in every status."""
+    with _cloud() as cloud:
+        found = cloud.machines()
+    now = time.time()
+    if as_json:
+        import json
+
+        click.echo(json.dumps([_machine(machine, now) for machine in found], indent=2))
+    elif not found:
+        click.echo("no machines")
+    else:
+        header = ["NAME", "STATUS", "ZONE", "TYPE", "KIND", "AGE", "$/H", "COST", "RUN", "ATTEMPT", "WHY"]
+        click.echo(table([_machine_row(machine, now) for machine in found], header=header))
+    return 0
+
+
+def _machine(machine: Machine, now: float) -> dict[str, Any]:
+    import msgspec
+
+    data = msgspec.to_builtins(machine)
+    assert isinstance(data, dict)
+    return {
+        **data,
+        "run": machine.labels.get(LABEL_RUN, ""),
+        "attempt": machine.labels.get(LABEL_ATTEMPT, ""),
+        "workspace": machine.labels.get(LABEL_WORKSPACE, ""),
+        "age_s": max(0.0, now - machine.created_at),
+        "cost_usd": machine.cost_usd,
+    }
+
+
+def _machine_row(machine: Machine, now: float) -> list[str]:
+    return [
+        machine.name,
+        machine.status,
+        machine.zone,
+        machine.type,
+        "spot" if machine.spot else "on demand",
+        describe_s(max(0.0, now - machine.created_at)),
+        money(machine.price_usd_per_hour),
+        money(machine.cost_usd),
+        machine.labels.get(LABEL_RUN, "-"),
+        machine.labels.get(LABEL_ATTEMPT, "-"),
+        machine.why,
+    ]
+
+
+@command(interrupt=READ_ONLY)
+@click.argument("name", shell_complete=_complete_machine)
+def serial(name: str) -> int:
+    """Print what the machine NAME has printed since it was made."""
+    with _cloud() as cloud:
+        click.echo(cloud.serial(name), nl=False)
+    return 0
+
+
+@command(progress="deleting the machine", interrupt=UNCERTAIN)
+@click.argument("name", shell_complete=_complete_machine)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete(name: str, yes: bool) -> int:
+    """Delete the machine NAME with its disk, whatever it is doing. A live run is given another one."""
+    with _cloud() as cloud:
+        machine = cloud.machine(name)
+        if not yes and not _agreed(machine):
+            click.echo("nothing was deleted", err=True)
+            return 0
+        cloud.delete(name)
+    click.echo(f"deleted {name}")
+    return 0
+
+
+def _agreed(machine: Machine) -> bool:
+    run = machine.labels.get(LABEL_RUN)
+    whose = f" of {run}" if run else ""
+    try:
+        return confirm(f"delete {machine.name}, a machine{whose} that is {machine.status}?")
+    except click.Abort as problem:
+        raise UsageError("nobody answered; nothing was deleted", hint="say --yes to delete without asking") from problem

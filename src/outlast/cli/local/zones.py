@@ -1,0 +1,181 @@
+"""`outlast local`: the cloud inside this computer, its weather and its machines. Nothing here knows of runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
+from outlast.cli.shared.options import json_option, ones_option
+from outlast.cli.shared.terminal import table
+from outlast.clouds.local import catalog
+from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.local.zones import ZoneConditions
+from outlast.errors import BadRequest, CloudError, UsageError
+from outlast.spec.quantity import describe_s, duration_s
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _cloud() -> Iterator[LocalCloud]:
+    """The cloud; what the operating system has against it is told as a sentence."""
+    cloud = LocalCloud()
+    try:
+        yield cloud
+    except OSError as problem:
+        raise CloudError(
+            f"the local cloud in {cloud.root} cannot be used: {problem.strerror or problem}",
+            hint="set OUTLAST_LOCAL_CLOUD to a folder that you can write to",
+        ) from problem
+
+
+def _complete_zone(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
+    return [zone for zone in [*catalog.ZONES, "all"] if zone.startswith(beginning)]
+
+
+# Zones
+
+
+@command(interrupt=READ_ONLY, json="list[ZoneRow]")
+@json_option
+def zones(as_json: bool) -> int:
+    """List the zones: capacity, what runs, how long spot machines live, and what they cost an hour."""
+    with _cloud() as cloud:
+        found = [_zone(zone, settings, cloud.machines()) for zone, settings in cloud.zone_settings().items()]
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found, indent=2))
+        return 0
+    header = ["ZONE", "CAPACITY", "RUNNING", "MEAN LIFE", "GRACE", "TRACE", "SPOT $/H", "ON DEMAND $/H"]
+    click.echo(table([_zone_row(zone) for zone in found], header=header))
+    return 0
+
+
+def _zone(zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
+    weather = ZoneConditions(settings)
+    trace = settings.get("trace")
+    return {
+        "zone": zone,
+        "capacity": settings.get("capacity"),
+        "quota": settings.get("quota"),
+        "rate": settings.get("rate"),
+        "running": sum(m.zone == zone and m.status in ("pending", "running", "stopping") for m in machines),
+        "mean_life_s": weather.mean_life_s,
+        "grace_s": weather.grace_s,
+        "trace": {name: value for name, value in trace.items() if name != "ticks"} if trace else None,
+        "outage": weather.is_out(time.time()),
+        "spot_usd_per_hour": _prices(zone, spot=True),
+        "on_demand_usd_per_hour": _prices(zone, spot=False),
+    }
+
+
+def _prices(zone: str, *, spot: bool) -> list[float]:
+    """The cheapest and the dearest machine of a zone."""
+    prices = [catalog.offer(kind, zone, spot=spot).price_usd_per_hour for kind in catalog.TYPES]
+    return [min(prices), max(prices)]
+
+
+def _zone_row(zone: dict[str, Any]) -> list[str]:
+    trace = zone["trace"]
+    told = "-"
+    if trace:
+        told = f"{os.path.basename(trace['path'])} window {trace['window']}, x{trace['speed_up']:g}"
+        told += ", no capacity now" if zone["outage"] else ""
+    return [
+        zone["zone"],
+        "endless" if zone["capacity"] is None else str(zone["capacity"]),
+        str(zone["running"]),
+        "endless" if zone["mean_life_s"] is None else describe_s(zone["mean_life_s"]),
+        describe_s(zone["grace_s"]),
+        told,
+        "{:.4f} to {:.2f}".format(*zone["spot_usd_per_hour"]),
+        "{:.4f} to {:.2f}".format(*zone["on_demand_usd_per_hour"]),
+    ]
+
+
+@command("set", interrupt=UNCERTAIN)
+@click.argument("zone", shell_complete=_complete_zone)
+@click.option("--capacity", metavar="N|none", help="So many machines may run at a time.")
+@click.option("--quota", metavar="N|none", help="So many may run before the quota is used up.")
+@click.option("--rate", metavar="N|none", help="So many requests a second `local serve` answers for it.")
+@click.option("--mean-life", metavar="TIME|none", help="Preempt spot machines after a random life: 10m.")
+@click.option("--grace", metavar="TIME|none", help="From the notice to the end: 30s.")
+@click.option("--trace", metavar="FILE|none", help="Replay a recorded spot trace from now on.")
+@click.option("--window", metavar="ID", help="Which window of the trace (0).")
+@click.option("--speed-up", type=float, metavar="X", help="So many times as fast as it was recorded (1).")
+@ones_option
+def set_command(
+    zone: str,
+    capacity: str | None,
+    quota: str | None,
+    rate: str | None,
+    mean_life: str | None,
+    grace: str | None,
+    trace: str | None,
+    window: str | None,
+    speed_up: float | None,
+    ones: str | None,
+) -> int:
+    """Change the weather of ZONE, or of `all`. `none` takes a setting back; what is not named stays."""
+    changes: dict[str, Any] = {}
+    _read(changes, "--capacity", "capacity", capacity, _count)
+    _read(changes, "--quota", "quota", quota, _count)
+    _read(changes, "--rate", "rate", rate, _rate)
+    _read(changes, "--mean-life", "mean_life_s", mean_life, duration_s)
+    _read(changes, "--grace", "grace_s", grace, duration_s)
+    _read(changes, "--trace", "trace", trace, os.path.abspath)
+    changes |= _replay(trace, window, speed_up, ones)
+    if not changes:
+        raise UsageError("there is nothing to set", hint="see `outlast local set --help`")
+    zones_meant = list(catalog.ZONES) if zone == "all" else [zone]
+    with _cloud() as cloud:
+        for each in zones_meant:
+            try:
+                cloud.set_zone(each, **changes)
+            except BadRequest as problem:
+                raise UsageError(problem.message, hint=problem.hint) from problem
+    click.echo(f"set {', '.join(zones_meant)}")
+    return 0
+
+
+def _read(changes: dict[str, Any], option: str, name: str, text: str | None, read: Callable[[str], T]) -> None:
+    if text is None:
+        return
+    try:
+        changes[name] = None if text == "none" else read(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{text!r} is no number of machines; write it like `0`, `3` or `none`")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < float("inf"):
+        raise ValueError(f"{text!r} is no number of requests a second; write it like `5`, `0.5` or `none`")
+    return rate
+
+
+def _replay(trace: str | None, window: str | None, speed_up: float | None, ones: str | None) -> dict[str, Any]:
+    """How a trace is replayed; means nothing without one."""
+    for option, value in (("--window", window), ("--speed-up", speed_up), ("--ones", ones)):
+        if value is not None and (trace is None or trace == "none"):
+            raise UsageError(f"{option}: needs --trace FILE")
+    if speed_up is not None and not 0 < speed_up < float("inf"):
+        raise UsageError(f"--speed-up: {speed_up:g} must be more than zero")
+    given = {"window": window, "speed_up": speed_up, "ones": ones}
+    return {name: value for name, value in given.items() if value is not None}

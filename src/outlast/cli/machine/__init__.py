@@ -1,0 +1,1 @@
+"""Commands for machines that a user creates."""

@@ -1,0 +1,91 @@
+"""`outlast machine create`, `list`, `show`, `snapshot`, `delete`: how machines come, what they are, how they go."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.cli.completion import complete_family
+from outlast.cli.machine.find import (
+    cloud_option,
+    find,
+    hands_of,
+    name_argument,
+)
+from outlast.cli.shared.command import UNCERTAIN, command
+from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.project import parse_assignment
+from outlast.cli.shared.terminal import note
+from outlast.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+# How they go
+
+
+@command(
+    progress="creating the image",
+    interrupt="the image may still be created: `outlast image list`; the machine may be stopped",
+)
+@name_argument
+@click.option("--family", required=True, metavar="NAME", shell_complete=complete_family, help="Of which family.")
+@click.option("--image-name", default="", metavar="NAME", help="The name of the image (FAMILY and the time).")
+@click.option("--stop", "may_stop", is_flag=True, help="Stop the machine for it, and start it again.")
+@cloud_option
+@workspace_option
+def snapshot(name: str, workspace_url: str, cloud_name: str, family: str, image_name: str, may_stop: bool) -> int:
+    """Make an image of the disk of the machine NAME, as the newest of a family."""
+    from outlast.machines import lifecycle
+    from outlast.machines.create import check_name
+
+    machine_records = hands_of(workspace_url)
+    image = image_name or f"{family}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    for text in (family, image):
+        check_name(text)
+    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
+    made = lifecycle.snapshot(cloud, name, image=image, family=family, may_stop=may_stop, note=f"from {name}")
+    note(f"the newest of `{family}` now: `outlast machine create NAME --image {family}` boots from it")
+    click.echo(made.name)
+    return 0
+
+
+@command(progress="resizing", interrupt=f"{UNCERTAIN}; the machine may be stopped: `outlast machine start NAME`")
+@name_argument
+@click.option("--type", "type_name", default="", metavar="NAME", help="Another machine type.")
+@click.option("--disk", metavar="SIZE", help="A larger disk: 100GB.")
+@click.option("--restart", is_flag=True, help="Stop a running machine to change its type, and start it again.")
+@cloud_option
+@workspace_option
+def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk: str | None, restart: bool) -> int:
+    """Change the type of the machine NAME, or let its disk grow."""
+    from outlast.machines import lifecycle
+    from outlast.spec.quantity import size_gb
+
+    try:
+        disk_gb = size_gb(disk) if disk else 0.0
+    except ValueError as problem:
+        raise UsageError(f"--disk: {problem}") from problem
+    machine_records = hands_of(workspace_url)
+    cloud, _ = find(machine_records, name, cloud_name=cloud_name)
+    lifecycle.resize(cloud, machine_records, name, type=type_name, disk_gb=disk_gb, restart=restart)
+    now = cloud.machine(name)
+    click.echo(f"{name} is a {now.type} with {now.disk_gb:g} GB")
+    return 0
+
+
+@command("set", progress="changing the machine", interrupt=UNCERTAIN)
+@name_argument
+@click.argument("items", nargs=-1, required=True, metavar="KEY=VALUE...")
+@cloud_option
+@workspace_option
+def set_command(name: str, items: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
+    """Set metadata of the machine NAME, which programs on it can read and wait for."""
+    pairs = dict(parse_assignment(item, option="KEY=VALUE") for item in items)
+    cloud, _ = find(hands_of(workspace_url), name, cloud_name=cloud_name)
+    cloud.set_metadata(name, pairs)
+    click.echo(f"set {', '.join(pairs)} of {name}")
+    return 0

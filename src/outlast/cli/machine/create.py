@@ -1,0 +1,189 @@
+"""`outlast machine create`, `list`, `show`, `snapshot`, `delete`: how machines come, what they are, how they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from outlast.cli.completion import complete_image
+from outlast.cli.machine.find import (
+    cloud_option,
+    complete_machine,
+    find,
+    hands_of,
+    name_argument,
+    workshop,
+)
+from outlast.cli.shared.command import command
+from outlast.cli.shared.interrupt_text import interruptible
+from outlast.cli.shared.options import tell_prices, workspace_option
+from outlast.cli.shared.project import parse_assignment, unreadable
+from outlast.cli.shared.terminal import money, note
+from outlast.errors import OutlastError, UsageError
+from outlast.spec.quantity import duration_s
+
+if TYPE_CHECKING:
+    from outlast.clouds.cloud import InteractiveCloud, Machine
+    from outlast.machines.create import MachineRequest
+    from outlast.records.machines import MachineRecords
+
+T = TypeVar("T")
+_DISK_GB = 10.0
+
+
+@command(
+    progress="waiting for the machine",
+    interrupt="stopped; the machine is deleted again; if that failed, `outlast reap` deletes it",
+)
+@name_argument
+@click.option("--image", default="", metavar="NAME", shell_complete=complete_image, help="An image, or a family.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="A machine type by its name.")
+@click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
+@click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
+@click.option("--gpu", metavar="KIND", help="GPUs: T4 or A100:8.")
+@click.option("--spot/--on-demand", default=None, help="Cheap and preemptible, or neither (on demand).")
+@click.option("--disk", metavar="SIZE", help="Disk: 50GB.")
+@click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only in this zone or region; may be repeated.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Instance metadata; may be repeated.")
+@click.option("--startup", metavar="FILE", help="A script that runs at every boot.")
+@click.option("--like", metavar="OTHER", shell_complete=complete_machine, help="As that machine was asked for.")
+@click.option("--wait", metavar="TIME", help="How long to wait until one can log in.")
+@click.option("--no-ssh-config", is_flag=True, help="Leave ~/.ssh/config alone.")
+@cloud_option
+@workspace_option
+def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, **argv: Any) -> int:
+    """Make the machine NAME, wait until one can log in, and say how."""
+    from outlast.machines.create import create_machine, finish, roll_back
+
+    machine_records = hands_of(workspace_url)
+    like = argv.pop("like")
+    wait_s = _read("--wait", argv.pop("wait"), duration_s, None)
+    cloud, request = _wish(machine_records, name, cloud_name, like, argv)
+    note(f"making {name} on {cloud.name}")
+    with interruptible(), ExitStack() as undo:
+        machine, machine_record = create_machine(cloud, machine_records, request, report=note)
+        # Interrupted, or the workspace is gone: a machine that nobody was told of must not go on billing.
+        undo.callback(roll_back, cloud, machine_records, machine_record, report=note)
+        undo.callback(note, f"deleting {name} again")
+        problem = _settle_in(cloud, machine_records, name, wait_s)
+        finish(machine_records, machine_record)
+        undo.pop_all()
+    _tell_how(machine, no_ssh_config=no_ssh_config, problem=problem)
+    tell_prices(cloud)
+    return 0 if problem is None else problem.exit_code
+
+
+def _settle_in(
+    cloud: InteractiveCloud, machine_records: MachineRecords, name: str, wait_s: float | None
+) -> OutlastError | None:
+    """Wait until it lets us in, and remember what is installed. What stands against it: the machine is there."""
+    from outlast.machines import packages
+    from outlast.machines.ssh import Link
+
+    try:
+        link = Link(cloud, name, patience_s=wait_s)
+        packages.remember(machine_records, name, packages.ask(link))
+    except OutlastError as problem:
+        return problem
+    return None
+
+
+def _tell_how(machine: Machine, *, no_ssh_config: bool, problem: OutlastError | None) -> None:
+    from outlast.cli.shared.terminal import complain
+    from outlast.machines import sshfiles
+
+    kind = "spot" if machine.spot else "on demand"
+    price = money(machine.price_usd_per_hour + machine.disk_usd_per_hour)
+    click.echo(f"{machine.name} runs in {machine.zone}: {machine.type}, {kind}, {price} an hour")
+    if problem is not None:
+        complain(f"it was made, it runs and it bills, but nobody can log in: {problem.message}", hint=problem.hint)
+        return
+    if not no_ssh_config and sshfiles.include_in_users_config():
+        note(f"one line was added to ~/.ssh/config: {sshfiles.include_line()}")
+    plain = f", or `ssh outlast-{machine.name}`" if sshfiles.included() else ""
+    note(f"log in with `outlast machine ssh {machine.name}`{plain}")
+
+
+def _wish(
+    machine_records: MachineRecords, name: str, cloud_name: str, like: str | None, argv: dict[str, Any]
+) -> tuple[InteractiveCloud, MachineRequest]:
+    from outlast.machines import sshfiles
+    from outlast.machines.create import MachineRequest, check_name
+    from outlast.spec import quantity
+
+    check_name(name)
+    model = _model(machine_records, like) if like else {}
+    from outlast.clouds.cloud import Boot, Range, Requirements
+
+    if argv["type_name"] and (argv["cpus"] or argv["memory"] or argv["gpu"]):
+        raise UsageError("--type says it all; --cpus, --memory and --gpu go without it")
+    asked = argv["cpus"] or argv["memory"] or argv["gpu"]
+    gpu, gpus = _read("--gpu", argv["gpu"], quantity.gpu_count, ("", 0))
+    needs = Requirements(
+        type=argv["type_name"] or ("" if asked else model.get("type", "")),
+        cpus=_read("--cpus", argv["cpus"], quantity.number_range, Range()),
+        memory_gb=_read("--memory", argv["memory"], quantity.size_range_gb, Range()),
+        gpu=gpu,
+        gpus=gpus,
+        spot=model.get("spot", False) if argv["spot"] is None else argv["spot"],
+        image=argv["image"] or model.get("image", ""),
+        disk_gb=_read("--disk", argv["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
+        zones=tuple(argv["zones"]),
+    )
+    boot = Boot(
+        image=needs.image,
+        disk_gb=needs.disk_gb,
+        script=_script(argv["startup"]) if argv["startup"] else model.get("script", ""),
+        metadata={**model.get("metadata", {}), **_pairs("--metadata", argv["metadata"])},
+        ssh_keys=(sshfiles.public_key(),),
+    )
+    labels = {**model.get("labels", {}), **_pairs("--label", argv["labels"])}
+    chosen = workshop(cloud_name or model.get("cloud", "") or "local")
+    return chosen, MachineRequest(name=name, needs=needs, boot=boot, labels=labels)
+
+
+def _model(machine_records: MachineRecords, other: str) -> dict[str, Any]:
+    """How another machine was asked for; as it is now where nobody has a record of it."""
+    record = machine_records.find(other)
+    if record is not None and record.born is not None:
+        born, cloud = record.born, record.cloud
+        given = {"script": record.script, "image": record.image, "spot": record.spot}
+    else:
+        from outlast.machines.create import facts
+
+        place, machine = find(machine_records, other)
+        born, cloud = facts(machine, place.metadata(other)), place.name
+        given = {"script": "", "image": machine.image, "spot": machine.spot}
+    return {
+        **given,
+        "cloud": cloud,
+        "type": born.type,
+        "disk_gb": born.disk_gb,
+        "metadata": {key: value for key, value in born.metadata.items() if key not in ("startup-script", "ssh-keys")},
+        "labels": {key: value for key, value in born.labels.items() if not key.startswith("outlast-")},
+    }
+
+
+def _read(option: str, text: str | None, read: Callable[[object], T], default: T) -> T:
+    if text is None:
+        return default
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    return dict(parse_assignment(text, option=option) for text in texts)
+
+
+def _script(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"--startup: `{path}` {unreadable(problem)}", hint="name a script") from problem

@@ -1,0 +1,214 @@
+"""`outlast compare`: runs side by side: parameters, metrics, cost, code, curves."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from outlast.cli.run.rerun import described
+from outlast.cli.shared.command import READ_ONLY, command
+from outlast.cli.shared.curves import not_there, thinned
+from outlast.cli.shared.options import complete_run, json_option, workspace_option
+from outlast.cli.shared.terminal import find_workspace, money, note, table
+from outlast.code.diff import CodeDiff, code_diff
+from outlast.errors import OutlastError, UsageError
+from outlast.formatting.run_row import status_text
+from outlast.formatting.run_summary import summarize
+from outlast.runs.metrics import Point, stitched
+from outlast.spec.quantity import describe_s
+from outlast.workspace import Workspace
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the comparison."""
+
+    run: str
+    state: str
+    params: dict[str, Any]
+    metrics: dict[str, float]
+    code: str
+    image: str
+    machine: str
+    attempts: int
+    preemptions: int
+    seconds: float
+    cost_usd: float
+    curves: dict[str, tuple[Point, ...]]
+
+
+def _compared(workspace: Workspace, run: str) -> Compared:
+    request, state = workspace.request(run), workspace.story(run).refresh()
+    curves = stitched(workspace.bucket, run, state).series
+    total = summarize(state, time.time())
+    last = state.last
+    return Compared(
+        run=run,
+        state=status_text(state),
+        params=dict(request.spec.params),
+        metrics={name: points[-1].value for name, points in curves.items()},
+        code=described(request.code),
+        image=request.spec.machine.image,
+        machine=f"{last.type} {last.zone}" if last else "",
+        attempts=len(state.attempts),
+        preemptions=total.preemptions,
+        seconds=total.wall_s,
+        cost_usd=total.cost_usd,
+        curves=curves,
+    )
+
+
+@command(
+    section="runs",
+    progress="reading runs",
+    interrupt=READ_ONLY,
+    json_text="`runs` with `run`, `params`, `metrics`, `cost_usd` …; `code`: run → `files` that differ, `note`",
+)
+@click.argument("run_names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.option("--diff", "whole", is_flag=True, help="The whole difference of the code, not just its files.")
+@click.option("--curves", "draw", is_flag=True, help="Draw the metrics of all of them.")
+@click.option("--metric", "-m", "wanted", multiple=True, metavar="NAME", help="Only draw this one; may be repeated.")
+@click.option("--png", "picture", default="", metavar="FILE", help="Draw the curves into a picture.")
+@json_option
+@workspace_option
+def compare(
+    run_names: tuple[str, ...],
+    whole: bool,
+    draw: bool,
+    wanted: tuple[str, ...],
+    picture: str,
+    as_json: bool,
+    workspace_url: str,
+) -> int:
+    """Compare runs: parameters, metrics, cost, code, curves.
+
+    Rows in which they differ are marked. The code is compared with that of the first.
+    """
+    workspace = find_workspace(workspace_url)
+    names = list(dict.fromkeys(workspace.find(name) for name in run_names))
+    if len(names) < 2:
+        raise UsageError("compare needs two runs at least", hint="`outlast ps --all` lists them")
+    found = [_compared(workspace, name) for name in names]
+    first = workspace.request(names[0]).code
+    changes = {name: code_diff(workspace.bucket, first, workspace.request(name).code) for name in names[1:]}
+    if as_json:
+        told = [msgspec.to_builtins(one) for one in found]
+        click.echo(json.dumps({"runs": told, "code": msgspec.to_builtins(changes)}, indent=2))
+        return 0
+    click.echo(table(_rows(found), header=["", "", *names]))
+    for name, change in changes.items():
+        click.echo(_told(names[0], name, change, whole=whole))
+    if draw or picture or wanted:
+        _draw(found, wanted, picture)
+    return 0
+
+
+def _rows(found: list[Compared]) -> list[list[str]]:
+    """A line a fact; `≠` where they are not all the same."""
+    lines: list[tuple[str, list[str]]] = [("state", [one.state for one in found])]
+    for name in dict.fromkeys(name for one in found for name in one.params):
+        lines.append((name, [str(one.params.get(name, "")) for one in found]))
+    for name in dict.fromkeys(name for one in found for name in one.metrics):
+        lines.append((name, [f"{one.metrics[name]:.6g}" if name in one.metrics else "" for one in found]))
+    lines += [
+        ("time", [describe_s(one.seconds) for one in found]),
+        ("cost", [money(one.cost_usd) for one in found]),
+        ("attempts", [f"{one.attempts} ({one.preemptions} preempted)" for one in found]),
+        ("machine", [one.machine for one in found]),
+        ("image", [one.image for one in found]),
+        ("code", [one.code for one in found]),
+    ]
+    return [["≠" if len(set(cells)) > 1 else "", name, *cells] for name, cells in lines if any(cells)]
+
+
+def _told(first: str, name: str, change: CodeDiff, *, whole: bool) -> str:
+    if change.same:
+        return f"code: {name} has that of {first}"
+    if change.note:
+        return f"code: {name} and {first}: {change.note}"
+    lines = [f"code: from {first} to {name}"]
+    for file in change.files:
+        lines.append(f"  {file.kind:<8} {file.path}" + (f"  +{file.added} -{file.removed}" if file.diff else ""))
+        if whole and file.diff:
+            lines.append(file.diff)
+    return "\n".join(lines)
+
+
+def _draw(found: list[Compared], wanted: tuple[str, ...], picture: str) -> None:
+    known = list(dict.fromkeys(name for one in found for name in one.curves))
+    for name in wanted:
+        if name not in known:
+            told = f"there are: {', '.join(known)}" if known else "none was logged"
+            raise UsageError(f"--metric: no run has a metric `{name}`; {told}")
+    names = list(wanted) or known
+    if not names:
+        raise OutlastError("none of them has logged a metric", hint="log them with `run.log(step, loss=…)`")
+    curves = {name: {one.run: one.curves[name] for one in found if name in one.curves} for name in names}
+    if picture:
+        body = as_png(curves)
+        try:
+            with open(picture, "wb") as file:
+                file.write(body)
+        except OSError as problem:
+            raise OutlastError(f"--png: `{picture}` cannot be written: {problem.strerror}") from problem
+        note(f"wrote {picture}")
+        return
+    columns = max(40, min(120, shutil.get_terminal_size().columns))
+    click.echo(in_terminal(curves, width=columns, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+
+
+# Metric → run → its curve.
+Lines = Mapping[str, Mapping[str, Sequence[Point]]]
+_HEIGHT, _PNG_WIDTH, _PNG_HEIGHT, _DPI = 16, 1000, 360, 100
+_SIGNS = ("braille", "+", "x", "o", "*", "#")
+_COLOURS = ("blue", "orange", "green", "magenta", "cyan", "red")
+
+
+def in_terminal(lines: Lines, *, width: int, colour: bool) -> str:
+    """Each run has a sign of its own: colour never carries meaning alone."""
+    try:
+        import plotext
+    except ImportError as problem:
+        raise not_there("`plotext`, which draws in the terminal,", problem) from problem
+    panels = []
+    for metric, runs in lines.items():
+        plotext.clear_figure()
+        plotext.theme("clear")
+        plotext.limit_size(False, False)
+        plotext.plot_size(width, _HEIGHT)
+        plotext.title(metric)
+        for place, (run, points) in enumerate(runs.items()):
+            seen = thinned(list(points), width)
+            steps, values = [point.step for point in seen], [point.value for point in seen]
+            sign, shade = _SIGNS[place % len(_SIGNS)], _COLOURS[place % len(_COLOURS)]
+            plotext.plot(steps, values, marker=sign, color=shade, label=run)
+        panels.append(plotext.build() if colour else plotext.uncolorize(plotext.build()))
+    return "\n".join(line.rstrip() for panel in panels for line in panel.splitlines())
+
+
+def as_png(lines: Lines) -> bytes:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise not_there("`matplotlib`, which draws pictures,", problem) from problem
+    figure = Figure(figsize=(_PNG_WIDTH / _DPI, _PNG_HEIGHT * len(lines) / _DPI), dpi=_DPI, layout="constrained")
+    panels = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
+    for panel, (metric, runs) in zip(panels, lines.items(), strict=True):
+        for run, points in runs.items():
+            seen = thinned(list(points), 2 * _PNG_WIDTH)
+            panel.plot([point.step for point in seen], [point.value for point in seen], label=run)
+        panel.set_ylabel(metric.replace("$", r"\$"))
+        panel.grid(alpha=0.25)
+        panel.legend(fontsize="small")
+    panels[-1].set_xlabel("step")
+    body = io.BytesIO()
+    figure.savefig(body, format="png")
+    return body.getvalue()

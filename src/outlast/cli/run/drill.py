@@ -1,0 +1,305 @@
+"""`outlast drill`: a rehearsal. Preempts your training on purpose, and says what would not survive."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from outlast.cli.run.options import overrides_from, spec_options
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.project import load_project, spec_of
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.cli.shared.timeline import legend, timeline
+from outlast.errors import DrillFailed, UsageError
+from outlast.spec.quantity import describe_s, duration_s
+from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.clouds.local.cloud import LocalCloud
+    from outlast.drill.evidence import Evidence
+    from outlast.drill.findings import Finding
+    from outlast.drill.judge import Report
+    from outlast.spec.spec import Spec
+
+_PREEMPTIONS_MAX = 50
+_SIGNS = {"pass": "✓", "note": "i", "warn": "!", "fail": "✗", "skip": "-"}
+_COLOURS = {"pass": "green", "note": "cyan", "warn": "yellow", "fail": "red", "skip": "bright_black"}
+
+
+@command(section="runs", interrupt="stopped the drill; its machines are deleted", json="Report")
+@spec_options
+@click.option("--preemptions", default=3, show_default=True, metavar="N", help="How often to take its machine away.")
+@click.option("--no-notice", is_flag=True, help="Never warn: the power is cut at once.")
+@click.option("--compare", is_flag=True, help="Run it undisturbed, too, and compare the results.")
+@click.option("--tolerance", default=1e-6, show_default=True, metavar="X", help="Relative difference that is allowed.")
+@click.option("--mean-life", default="2h", show_default=True, metavar="TIME", help="Mean life to reckon the cost with.")
+@click.option("--grace", default="30s", show_default=True, metavar="TIME", help="From the notice to the power cut.")
+@click.option("--wait", default="60s", show_default=True, metavar="TIME", help="How long to wait for a moment to come.")
+@json_option
+@workspace_option
+def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Preempt your own training on purpose and report what survives.
+
+    Takes its machine away before the first checkpoint, in the middle, while it is saving, right before the end; with a
+    notice and without. Says whether it resumed, from the right step, what was lost, and what to change. Exits with 0
+    if it would survive, with 8 if not.
+    """
+    asked = _Asked(options)
+    project = load_project(path)
+    spec = spec_of(project, overrides_from(options), command)
+    workspace = find_workspace(workspace_url, project)
+    if spec.image is not None and spec.image.machine.cloud == spec.machine.cloud == "local":
+        from outlast.cli.image.build import with_image
+
+        spec = with_image(workspace, spec, project)
+    stage = _Stage(workspace, spec, asked, source=project.source)
+    try:
+        with stage.supervised(), contextlib.ExitStack() as undo:
+            undo.callback(stage.clear)
+            drilled, undisturbed = stage.play()
+            undo.pop_all()
+    except (KeyboardInterrupt, _Told):
+        note("\nthe drill was cancelled; nothing is left running")
+        return 130
+    report = _judged(spec, asked, drilled, undisturbed)
+    _keep(workspace, report, drilled, undisturbed)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        _show(report, drilled, undisturbed)
+    return 0 if report.passed else DrillFailed.exit_code
+
+
+class _Asked:
+    """The drill's own options, checked. Takes them out of the others."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.preemptions: int = options.pop("preemptions")
+        self.notice = not options.pop("no_notice")
+        self.compare: bool = options.pop("compare")
+        self.tolerance: float = options.pop("tolerance")
+        if not 1 <= self.preemptions <= _PREEMPTIONS_MAX:
+            raise UsageError(f"--preemptions: {self.preemptions} is not between 1 and {_PREEMPTIONS_MAX}")
+        if not (self.tolerance >= 0 and math.isfinite(self.tolerance)):
+            raise UsageError(f"--tolerance: {self.tolerance:g} is no difference that could be allowed")
+        self.mean_life_s = _duration("--mean-life", options.pop("mean_life"))
+        self.grace_s = _duration("--grace", options.pop("grace"))
+        self.wait_s = _duration("--wait", options.pop("wait"))
+
+
+def _duration(option: str, text: str) -> float:
+    try:
+        return duration_s(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
+
+
+class _Told(Exception):
+    """A signal asked us to leave."""
+
+
+def _on_signal(_number: int, _frame: object) -> None:
+    raise _Told
+
+
+class _Stage:
+    """The runs of one drill, and who sees to them."""
+
+    def __init__(self, workspace: Workspace, spec: Spec, asked: _Asked, *, source: str) -> None:
+        from outlast.clouds.local.cloud import LocalCloud
+
+        self.workspace = workspace
+        self.spec = spec
+        self.asked = asked
+        self.source = source
+        self.cloud: LocalCloud = LocalCloud()
+        self.runs: list[str] = []
+
+    @contextlib.contextmanager
+    def supervised(self) -> Iterator[None]:
+        from outlast.supervisor.loop import Supervisor
+
+        stop = threading.Event()
+        supervisor = Supervisor(self.workspace, {"local": self.cloud}, report=_loud_bugs)
+        thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
+        thread.start()
+        numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, _on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            with _undisturbed_by_signals():
+                stop.set()
+                thread.join(10.0)
+                self._hand_over()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hand_over(self) -> None:
+        """Others of this workspace may have come to rely on our supervisor."""
+        from outlast.app.background import start_supervisor
+
+        if self.workspace.heartbeats() or self.workspace.wakeups():
+            start_supervisor(self.workspace)
+
+    def play(self) -> tuple[Evidence, Evidence | None]:
+        """The undisturbed run first: it tells how long the other will take. None if it was not asked for."""
+        from outlast.drill.injections import choose
+
+        undisturbed = None
+        if self.asked.compare:
+            note("undisturbed, to compare with …")
+            undisturbed = self._rehearse(spot=False, blows=())
+            if undisturbed.state.ending != "finished":
+                why = f"{undisturbed.run} {undisturbed.state.ending}, and nobody disturbed it: {undisturbed.state.why}"
+                raise DrillFailed(why, hint=f"make it run first; see `outlast logs {undisturbed.run}`")
+        blows = choose(self.asked.preemptions, notice=self.asked.notice)
+        drilled = self._rehearse(spot=True, blows=blows, known=undisturbed)
+        if undisturbed is None and drilled.state.ending == "finished" and not drilled.seen.struck:
+            # A short program that never saves: no moment came. What was seen of it tells when to strike.
+            note(f"it was over after {describe_s(drilled.work_s)}, and no moment came; once more, by the clock …")
+            drilled = self._rehearse(spot=True, blows=blows, known=drilled)
+        return drilled, undisturbed
+
+    def _rehearse(self, *, spot: bool, blows: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
+        """`known`: the same command, as it was when nobody struck it."""
+        from outlast.drill.evidence import gather
+        from outlast.drill.injections import patience_s
+        from outlast.drill.runner import DrillRunner, spec_for_drill
+        from outlast.submit.run import submit
+
+        request = submit(
+            self.workspace,
+            {"local": self.cloud},
+            spec_for_drill(self.spec, spot=spot, preemptions=self.asked.preemptions),
+            environment=os.environ,
+            source=self.source,
+            report=note,
+        )
+        self.runs.append(request.run)
+        note(f"{request.run} runs; its output: `outlast logs -f {request.run}`")
+        wait_s = self.asked.wait_s
+        if known is not None:
+            wait_s = patience_s(wait_s, whole_s=known.work_s, saves=known.saves)
+        rehearsal = DrillRunner(
+            self.workspace,
+            self.cloud,
+            request,
+            blows=blows,
+            wait_s=wait_s,
+            grace_s=self.asked.grace_s,
+            last=known.last_mark if known else None,
+            whole_s=known.work_s if known else None,
+            report=note,
+        )
+        seen = rehearsal.watch()
+        self._settle(request.run)
+        return gather(self.workspace, request.run, seen)
+
+    def clear(self) -> None:
+        """End whatever still runs, and wait until its machines are gone."""
+        from outlast.app.actions import cancel_run
+
+        with _undisturbed_by_signals():
+            for run in self.runs:
+                cancel_run(self.workspace, run)
+                self._settle(run)
+
+    def _settle(self, run: str, *, within_s: float = 20.0) -> None:
+        story, give_up_at = self.workspace.story(run), time.monotonic() + within_s
+        while not story.refresh().closed and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _undisturbed_by_signals() -> Iterator[None]:
+    """A second Ctrl-C must not leave machines behind."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _loud_bugs(text: str) -> None:
+    if text.startswith("bug:"):
+        note(text)
+
+
+def _judged(spec: Spec, asked: _Asked, drilled: Evidence, undisturbed: Evidence | None) -> Report:
+    from outlast.drill.findings import prices
+    from outlast.drill.handovers import handovers
+    from outlast.drill.judge import cost, judge, losses, report
+
+    found = judge(spec, drilled, undisturbed=undisturbed, grace_s=asked.grace_s, tolerance=asked.tolerance)
+    passed = handovers(drilled)
+    placed = next((a for a in drilled.state.attempts if a.spot), None)
+    figures = None
+    if passed and placed is not None:
+        recovery_s, lost_s = losses(passed)
+        figures = prices(
+            mean_life_s=asked.mean_life_s,
+            recovery_s=recovery_s,
+            lost_s=lost_s,
+            spot_usd_per_hour=placed.price_usd_per_hour,
+            on_demand_usd_per_hour=placed.on_demand_usd_per_hour,
+        )
+        found.append(cost(figures))
+    return report(drilled, undisturbed, found, figures)
+
+
+def _keep(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
+    """For the page, and for teammates."""
+    from outlast.drill.records import keep
+    from outlast.user import current_user
+
+    keep(workspace, report, drilled, undisturbed, who=current_user())
+
+
+def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
+    from outlast.drill.curve import picture
+
+    now = time.time()
+    click.echo("\n" + timeline(drilled.state, now))
+    click.echo(legend() + "\n")
+    if undisturbed is not None:
+        shared = {n: len(p) for n, p in undisturbed.curves.items() if n in drilled.curves}
+        name = max(shared, key=lambda n: (shared[n], "loss" in n), default="")
+        if name and (drawn := picture(undisturbed.curves[name], drilled.curves[name])):
+            click.echo(f"{name}\n{drawn}\n")
+    click.echo(_table(report.findings))
+    failed = sum(f.verdict == "fail" for f in report.findings)
+    verdict = click.style("passed", fg="green") if report.passed else click.style("failed", fg="red")
+    rest = "" if report.passed else f": {failed} thing{'' if failed == 1 else 's'} would not survive"
+    click.echo(f"\nthe drill {verdict}{rest}")
+
+
+def _table(findings: list[Finding]) -> str:
+    """A line a question; long answers go on below, the hint on a line of its own."""
+    margin = max(len(f.question) for f in findings)
+    columns = max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
+    lines = []
+    for found in findings:
+        sign = click.style(f"{_SIGNS[found.verdict]} {found.verdict:<4}", fg=_COLOURS[found.verdict])
+        pieces = textwrap.wrap(found.answer, max(20, columns - margin - 10)) or [""]
+        lines.append(f"{sign}  {found.question:<{margin}}  {pieces[0]}")
+        lines += [" " * (margin + 10) + piece for piece in pieces[1:]]
+        if found.hint and found.verdict != "pass":
+            hint = textwrap.wrap(f"hint: {found.hint}", max(20, columns - margin - 10))
+            lines += [" " * (margin + 10) + piece for piece in hint]
+    return "\n".join(lines)

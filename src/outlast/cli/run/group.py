@@ -1,0 +1,143 @@
+"""`outlast run` and `outlast submit` of a file with `[tasks]`: several runs asked for, followed and ended as one."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from outlast.cli.run.follow import Follower
+from outlast.cli.shared.options import clouds
+from outlast.cli.shared.project import Project, with_places
+from outlast.cli.shared.terminal import note
+from outlast.errors import SpecError, UsageError
+from outlast.runs.group import Groups
+from outlast.spec.tasks import Task, merged, parse_tasks
+from outlast.workspace import Workspace
+
+_LOOK_S = 1.0
+
+
+class Wanted:
+    """What the command line says about a group."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.task: str = options.pop("task")
+        self.group: str = options.pop("group")
+        self.count: int = options.pop("count")
+
+    def check(self, project: Project) -> bool:
+        """Whether it is about a group at all."""
+        is_group = "tasks" in project.table
+        for option, value in (("--task", self.task), ("--group", self.group), ("--count", self.count)):
+            if value and not is_group:
+                raise UsageError(f"{option}: {project.source} has no `[tasks]`")
+        if (self.group or self.count) and not self.task:
+            raise UsageError("--group and --count need --task: which task is to have more runs?")
+        return is_group
+
+
+def ask_for_group(
+    workspace: Workspace, project: Project, overrides: Mapping[str, Any], command: tuple[str, ...], wanted: Wanted
+) -> tuple[str, list[str]]:
+    """Check and submit all tasks, or more runs of one; the group, and the runs that were asked for."""
+    from outlast.submit.group import GroupSubmitter
+
+    if command:
+        raise UsageError("a file with `[tasks]` says what each task runs; leave out the command after `--`")
+    tasks = _tasks(project, overrides)
+    asker = GroupSubmitter(
+        workspace, clouds(workspace), environment=os.environ, source=project.source, report=lambda t: note(t)
+    )
+    if not wanted.task:
+        group, requests = asker.submit(tasks[0].spec.name, tasks)
+    else:
+        task = _the_task(tasks, wanted.task, project.source)
+        group = wanted.group or asker.live(task.spec.name)
+        asker.groups.record(group)
+        requests = asker.add(group, task, wanted.count or task.least)
+    return group, [request.run for request in requests]
+
+
+def _tasks(project: Project, overrides: Mapping[str, Any]) -> tuple[Task, ...]:
+    table = with_places(project, merged(project.table, overrides))
+    tables = table.get("tasks")
+    if isinstance(tables, dict):
+        # Paths of a task are told from the file, like those of all of them.
+        placed = {name: with_places(project, task, bare=True) for name, task in tables.items()}
+        table["tasks"] = placed
+    tasks = parse_tasks(table, source=project.source)
+    if any(task.spec.image for task in tasks):
+        raise SpecError(["[image]: a group boots from images that are there; build it with `outlast image build`"])
+    return tasks
+
+
+def _the_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
+    for task in tasks:
+        if task.name == name:
+            return task
+    raise UsageError(f"--task: {source} has no task `{name}`; it has {', '.join(f'`{t.name}`' for t in tasks)}")
+
+
+def cancel_group(workspace: Workspace, group: str) -> list[str]:
+    """End every run of it that lives; which they were."""
+    from outlast.app.actions import cancel_run
+
+    names = [seat.run for seat in Groups(workspace).seats(group)]
+    # Whoever asks for a run at the very moment at which another asks for a group may have drawn its name.
+    names += [group] if workspace.story(group).refresh().exists else []
+    return [run for run in names if cancel_run(workspace, run)]
+
+
+class GroupFollower:
+    """All runs of a group at once: each line of output begins with whose it is."""
+
+    def __init__(self, workspace: Workspace, group: str, *, quiet: bool = False) -> None:
+        self.workspace = workspace
+        self.group = group
+        self.quiet = quiet
+        self.groups = Groups(workspace)
+        self.before: Callable[[], None] | None = None
+        self.followers: dict[str, Follower] = {}
+        self.serves: dict[str, bool] = {}
+        self._looked_at = -math.inf
+
+    def follow(self) -> None:
+        """Until every run is over."""
+        while True:
+            self._meet()
+            # All of them, and not just until the first that has something to say.
+            moved = sum(follower.advance() for follower in self.followers.values()) > 0
+            if not moved and all(f.story.state.ending for f in self.followers.values()):
+                return
+            time.sleep(0.02 if moved else 0.1 if "://" not in self.workspace.url else 2.0)
+
+    def _meet(self) -> None:
+        """Others may add runs at any time."""
+        if time.monotonic() - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        for seat in self.groups.seats(self.group):
+            if seat.run in self.followers or not self.workspace.story(seat.run).refresh().exists:
+                continue
+            name = seat.run.removeprefix(f"{self.group}-")
+            self.followers[seat.run] = Follower(self.workspace, seat.run, quiet=self.quiet, prefix=name)
+            member = self.workspace.request(seat.run).spec.member
+            self.serves[seat.run] = bool(member and member.until)
+
+    def cancel(self) -> None:
+        cancel_group(self.workspace, self.group)
+
+    def wait_until_closed(self) -> None:
+        for follower in self.followers.values():
+            follower.wait_until_closed()
+
+    def finished(self) -> list[str]:
+        return [run for run, follower in self.followers.items() if follower.story.state.ending == "finished"]
+
+    def exit_code(self) -> int:
+        """Of those that serve no others; a worker that was released is as it should be."""
+        codes = [follower.exit_code() for run, follower in self.followers.items() if not self.serves[run]]
+        return next((code for code in codes if code), 0)

@@ -1,0 +1,116 @@
+"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from outlast.cli.completion import complete_cloud, complete_image
+from outlast.cli.shared.project import parse_assignment, typed
+from outlast.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Options that stand for one field of the spec: option → (section, field, what it takes, help).
+_FIELDS: dict[str, tuple[str, str, str, str]] = {
+    "cloud": ("machine", "cloud", "NAME", "On this cloud: local, gcp or aws; several with commas."),
+    "cpus": ("machine", "cpus", "N", "Processors: 8, 8+ or 4..16."),
+    "memory": ("machine", "memory", "SIZE", "Memory: 32GB or 32GB+."),
+    "gpu": ("machine", "gpu", "KIND", "GPUs: T4 or A100:8."),
+    "disk": ("machine", "disk", "SIZE", "Disk: 50GB."),
+    "type": ("machine", "type", "NAME", "A machine type by its name."),
+    "image": ("machine", "image", "NAME", "An image, or a family."),
+    "container": ("machine", "container", "IMAGE", "Container image to run the command in."),
+    "checkpoint": ("checkpoint", "path", "PATH", "Folder or file that the program writes checkpoints to."),
+    "checkpoint-every": ("checkpoint", "every", "TIME", "Least time between commits: 5m."),
+    "deadline": ("limits", "deadline", "TIME", "End the run after this long: 12h."),
+    "cost": ("limits", "cost_usd", "USD", "End the run at this cost in USD."),
+    "crashes": ("limits", "crashes", "N", "Crashes that end the run."),
+    "hang-after": ("limits", "hang_after", "TIME", "No output and no checkpoint for so long is a hang."),
+}
+_COMPLETED = {"cloud": complete_cloud, "image": complete_image}
+
+
+def spec_options(command: F) -> F:
+    """Everything in `outlast.toml` can be said on the command line, too."""
+    decorators = [
+        click.argument("command", nargs=-1, type=click.UNPROCESSED),
+        click.option("--file", "-f", "path", type=click.Path(), default="", metavar="PATH",
+                     help="The file to use instead of outlast.toml."),
+        click.option("--name", default="", metavar="NAME", help="Name of the run; numbers are added to it."),
+        click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter."),
+        click.option("--env", "-e", "envs", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
+        click.option("--secret", "secrets", multiple=True, metavar="NAME", help="A variable whose value is secret."),
+        click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only these zones, in this order."),
+        click.option("--exclude-zone", "excluded", multiple=True, metavar="ZONE", help="Never this zone."),
+        click.option("--spot/--on-demand", "spot", default=None, help="Cheap and preemptible, or neither."),
+        click.option("--keep-on-failure", default=None, is_flag=False, flag_value="1h", metavar="[TIME]",
+                     help="Keep the machine of a crashed attempt for debugging (1h if no time is given)."),
+        click.option("--interactive", is_flag=True, default=None,
+                     help="Give the command a terminal, for a debugger; see `outlast attach`."),
+        click.option("--set", "settings", multiple=True, metavar="SECTION.FIELD=VALUE", help="Any other field."),
+    ]  # fmt: skip
+    for option, (_, _, takes, text) in _FIELDS.items():
+        found = _COMPLETED.get(option)
+        decorators.append(click.option(f"--{option}", default=None, metavar=takes, shell_complete=found, help=text))
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def group_options(command: F) -> F:
+    """For files with `[tasks]`."""
+    decorators = [
+        click.option("--task", default="", metavar="TASK", help="More runs of this task, for a group under way."),
+        click.option("--group", default="", metavar="GROUP", help="Which group (the newest that lives)."),
+        click.option(
+            "--count", default=0, metavar="N", type=click.IntRange(0, 1000), help="How many (the task's least)."
+        ),
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
+    """The options as the tables of a spec file."""
+    table: dict[str, Any] = {}
+    if options["name"]:
+        table["name"] = options["name"]
+    for option, (section, field, _, _) in _FIELDS.items():
+        value = options[option.replace("-", "_")]
+        if value is not None:
+            table.setdefault(section, {})[field] = (
+                value if field in ("cloud", "type", "image", "container", "path") else typed(value)
+            )
+    if options["spot"] is not None:
+        table.setdefault("machine", {})["spot"] = options["spot"]
+    if options["interactive"]:
+        table["interactive"] = True
+    for option, field in (("zones", "zones"), ("excluded", "exclude_zones")):
+        if options[option]:
+            table.setdefault("machine", {})[field] = list(options[option])
+    if options["keep_on_failure"] is not None:
+        table.setdefault("limits", {})["keep_on_failure"] = options["keep_on_failure"]
+    for text in options["params"]:
+        name, value = parse_assignment(text, option="--param")
+        table.setdefault("params", {})[name] = typed(value)
+    for text in options["envs"]:
+        name, value = parse_assignment(text, option="--env")
+        table.setdefault("env", {})[name] = value
+    for name in options["secrets"]:
+        table.setdefault("secrets", {})[name] = True
+    for text in options["settings"]:
+        _set(table, text)
+    return table
+
+
+def _set(table: dict[str, Any], text: str) -> None:
+    name, value = parse_assignment(text, option="--set")
+    *sections, field = name.split(".")
+    if len(sections) > 1:
+        raise UsageError(f"--set: `{name}` is no SECTION.FIELD")
+    for section in sections:
+        table = table.setdefault(section, {})
+    table[field] = typed(value)

@@ -1,0 +1,136 @@
+"""`outlast plot`: the metrics of a run, drawn over all its attempts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import click
+import msgspec
+
+from outlast.cli.shared.command import READ_ONLY, command
+from outlast.cli.shared.curves import SIGNS, as_png, in_terminal
+from outlast.cli.shared.options import json_option, run_argument, workspace_option
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.errors import OutlastError, UsageError
+from outlast.runs.metrics import CurveMark, Curves, stitched, unstitched
+
+# More panels than that nobody looks at; whoever wants others names them.
+_PANELS_MAX = 6
+_HEIGHT, _PNG_WIDTH, _PNG_HEIGHT = 16, 1000, 360
+
+
+@command(
+    section="runs",
+    progress="reading metrics",
+    interrupt=READ_ONLY,
+    json_text="`run`; `metrics`: name → points with `step`, `at`, `value`, `attempt`; `marks`: preemptions, resumes",
+)
+@run_argument
+@click.option("--metric", "-m", "wanted", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option("--png", "picture", default="", metavar="FILE", help="Write a picture instead.")
+@click.option("--log", "logarithmic", is_flag=True, help="Values on a logarithmic axis.")
+@click.option("--all-attempts", "apart", is_flag=True, help="Each attempt as it was, with the work that was lost.")
+@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
+@click.option(
+    "--height", metavar="N", type=click.IntRange(6, 10_000), help="Of each metric, in lines; with --png in pixels."
+)
+@json_option
+@workspace_option
+def plot(
+    run_name: str,
+    wanted: tuple[str, ...],
+    picture: str,
+    logarithmic: bool,
+    apart: bool,
+    width: int | None,
+    height: int | None,
+    as_json: bool,
+    workspace_url: str,
+) -> int:
+    """Draw the metrics of a run over all attempts."""
+    workspace = find_workspace(workspace_url)
+    run = workspace.find(run_name)
+    state = workspace.story(run).refresh()
+    curves = (unstitched if apart else stitched)(workspace.bucket, run, state)
+    if wanted:
+        curves = _chosen(curves, wanted, run)
+    if as_json:
+        click.echo(_as_json(run, curves))
+        return 0
+    curves = _drawable(curves, run, all_wanted=bool(wanted), logarithmic=logarithmic)
+    if picture:
+        if "://" in picture or os.path.isdir(picture):
+            raise UsageError(f"--png: `{picture}` cannot be the name of a file")
+        body = as_png(
+            curves,
+            title=run,
+            apart=apart,
+            logarithmic=logarithmic,
+            width=max(200, width or _PNG_WIDTH),
+            height=max(100, height or _PNG_HEIGHT),
+        )
+        _write(picture, body)
+        return 0
+    columns = width or max(40, min(120, shutil.get_terminal_size().columns))
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(
+        in_terminal(
+            curves, apart=apart, logarithmic=logarithmic, width=columns, height=height or _HEIGHT, colour=colour
+        )
+    )
+    for mark in curves.marks:
+        click.echo(_told(mark))
+    return 0
+
+
+def _chosen(curves: Curves, wanted: tuple[str, ...], run: str) -> Curves:
+    for name in wanted:
+        if name not in curves.series:
+            known = f"; there are: {', '.join(curves.series)}" if curves.series else "; it has logged none yet"
+            raise UsageError(f"--metric: {run} has no metric `{name}`{known}")
+    return Curves({name: curves.series[name] for name in wanted}, curves.marks)
+
+
+def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) -> Curves:
+    """What can be drawn of it; what is left out is said."""
+    series = dict(curves.series)
+    if not series:
+        raise OutlastError(
+            f"{run} has logged no metrics yet",
+            hint="log them with `run.log(step, loss=…)`, or append lines of JSON to OUTLAST_METRICS_FILE",
+        )
+    if logarithmic:
+        series = {name: tuple(p for p in points if p.value > 0) for name, points in series.items()}
+        for name, points in series.items():
+            if missing := len(curves.series[name]) - len(points):
+                note(f"{name}: {missing} of {len(curves.series[name])} values are not above 0 and have no logarithm")
+        series = {name: points for name, points in series.items() if points}
+        if not series:
+            raise OutlastError("no value is above 0: nothing has a logarithm", hint="draw it without --log")
+    if len(series) > _PANELS_MAX and not all_wanted:
+        more = list(series)[_PANELS_MAX:]
+        note(f"and {len(more)} more, drawn with --metric: {', '.join(more)}")
+        series = {name: series[name] for name in list(series)[:_PANELS_MAX]}
+    return Curves(series, curves.marks)
+
+
+def _told(mark: CurveMark) -> str:
+    return f"{SIGNS[mark.kind]} attempt {mark.attempt} {mark.kind} at step {mark.step}"
+
+
+def _write(path: str, body: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(body)
+    except OSError as problem:
+        raise OutlastError(f"--png: `{path}` cannot be written: {problem.strerror}") from problem
+    note(f"wrote {path}")
+
+
+def _as_json(run: str, curves: Curves) -> str:
+    import json
+
+    metrics = {name: msgspec.to_builtins(points) for name, points in curves.series.items()}
+    return json.dumps({"run": run, "metrics": metrics, "marks": msgspec.to_builtins(curves.marks)})

@@ -1,0 +1,84 @@
+"""`outlast pull`: the results, here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from outlast.app.outputs import fetch_outputs, newest_outputs
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import run_argument, workspace_option
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.errors import Missing, StoreUnreachable
+from outlast.formatting.quantities import size
+from outlast.store.bucket import Entry
+from outlast.workspace import Workspace
+
+_LOOK_S = 0.5
+_LOOK_FAR_S = 5.0
+
+
+def pull_outputs(workspace: Workspace, run: str, destination: str, *, quiet: bool = False) -> int:
+    """Copy the outputs of all attempts, later ones over earlier ones; how many files."""
+    count = fetch_outputs(workspace, run, destination)
+    if count and not quiet:
+        files = "1 file" if count == 1 else f"{count} files"
+        note(f"outlast: {files} in {destination}")
+    return count
+
+
+def watch_outputs(workspace: Workspace, run: str, destination: str) -> int:
+    """Copy outputs as they appear, until the run has ended; how many files. What the attempt that runs now has sent so
+    far is copied, too, and copied again when it has changed."""
+    story = workspace.story(run)
+    have: dict[str, Entry] = {}
+    told = ""
+    while True:
+        try:
+            ended = bool(story.refresh().ending)
+            wanted = newest_outputs(workspace, run, also_current=True)
+            for path, entry in wanted.items():
+                if have.get(path) != entry and _fetch_one(workspace, entry.key, os.path.join(destination, path)):
+                    note(f"outlast: {path} ({size(entry.bytes)})")
+                    have[path] = entry
+            told = ""
+        except StoreUnreachable as problem:
+            if problem.message != told:
+                note(f"outlast: {problem.message}; trying again")
+                told = problem.message
+            ended = False
+        if ended:
+            return len(have)
+        time.sleep(_LOOK_S if "://" not in workspace.url else _LOOK_FAR_S)
+
+
+def _fetch_one(workspace: Workspace, key: str, path: str) -> bool:
+    try:
+        workspace.bucket.download(key, path)
+    except Missing:
+        return False  # replaced at this moment; the next look finds what came instead
+    return True
+
+
+@command(
+    section="runs",
+    progress="copying outputs",
+    interrupt="stopped halfway; every copied file is complete; repeat the command to continue",
+)
+@run_argument
+@click.argument("destination", required=False, default="")
+@click.option("--watch", is_flag=True, help="Go on copying what appears, until the run has ended.")
+@workspace_option
+def pull(run_name: str, destination: str, watch: bool, workspace_url: str) -> int:
+    """Copy the outputs of a run to this computer."""
+    workspace = find_workspace(workspace_url)
+    run = workspace.find(run_name)
+    if watch:
+        count = watch_outputs(workspace, run, destination or os.path.join("outputs", run))
+        note(f"outlast: {run} has {workspace.story(run).refresh().ending}; files: {count}")
+        return 0
+    if not pull_outputs(workspace, run, destination or os.path.join("outputs", run)):
+        note(f"{run} has no outputs" + ("" if workspace.story(run).refresh().ending else " yet"))
+    return 0

@@ -1,0 +1,117 @@
+"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import click
+
+from outlast.cli.run.embedded_supervisor import looked_after
+from outlast.cli.run.foreground import _stay, see_through
+from outlast.cli.run.group import GroupFollower, Wanted, ask_for_group
+from outlast.cli.run.options import group_options, overrides_from, spec_options
+from outlast.cli.shared.command import RUN_CONTINUES, command
+from outlast.cli.shared.options import clouds, json_option, tell_prices, workspace_option
+from outlast.cli.shared.progress import working
+from outlast.cli.shared.project import Project, load_project, spec_of
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.workspace import RunRequest, Workspace
+
+
+def ask_for(workspace: Workspace, project: Project, options: dict[str, Any], command: tuple[str, ...]) -> RunRequest:
+    """Check and submit; what was left out of the bundle is said."""
+    from outlast.submit.run import submit as submit_run
+
+    spec = spec_of(project, overrides_from(options), command)
+    if spec.image is not None:
+        from outlast.cli.image.build import with_image
+
+        spec = with_image(workspace, spec, project)
+    known = clouds(workspace)
+    with looked_after(workspace):
+        with working("sending the code"):
+            request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+        tell_prices(known[spec.machine.cloud])
+    return request
+
+
+@command(section="runs", interrupt=RUN_CONTINUES)
+@spec_options
+@group_options
+@click.option("--pull", "destination", default="", metavar="FOLDER", help="Where the outputs go (outputs/RUN).")
+@click.option("--no-pull", is_flag=True, help="Leave the outputs in the workspace.")
+@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@workspace_option
+def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
+    """Run a command on a preemptible machine and follow it to its end.
+
+    Submits, shows the output live and what happens to the machines on the way, fetches the outputs and exits with
+    the command's own code. Ctrl-C asks whether to detach or to cancel.
+    """
+    destination, no_pull = options.pop("destination"), options.pop("no_pull")
+    quiet = options.pop("quiet")
+    wanted, project = Wanted(options), load_project(path)
+    workspace = find_workspace(workspace_url, project)
+    if wanted.check(project):
+        with looked_after(workspace):
+            group, _ = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+        return _run_group(workspace, group, destination="" if no_pull else destination or "outputs", quiet=quiet)
+    request = ask_for(workspace, project, options, command)
+    return see_through(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
+
+
+def _run_group(workspace: Workspace, group: str, *, destination: str, quiet: bool) -> int:
+    follower = GroupFollower(workspace, group, quiet=quiet)
+    if not _stay(workspace, group, follower):
+        with contextlib.suppress(OSError):
+            note(f"detached; `{group}` goes on. See `outlast ps`; end it with `outlast cancel {group}`")
+        return 130
+    for run in follower.finished() if destination else ():
+        from outlast.cli.run.pull import pull_outputs
+
+        pull_outputs(workspace, run, os.path.join(destination, run), quiet=quiet)
+    return follower.exit_code()
+
+
+@command(section="runs", interrupt=RUN_CONTINUES, json="SubmitResult")
+@spec_options
+@group_options
+@json_option
+@workspace_option
+def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Submit a run and detach; a background supervisor takes over.
+
+    Prints the name of the run.
+    """
+    from outlast.app.background import start_supervisor
+
+    wanted, project = Wanted(options), load_project(path)
+    workspace = find_workspace(workspace_url, project)
+    if wanted.check(project):
+        with looked_after(workspace):
+            group, runs = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+        start_supervisor(workspace)
+        _tell_group(workspace, group, runs, as_json=as_json)
+        return 0
+    request = ask_for(workspace, project, options, command)
+    start_supervisor(workspace)
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"run": request.run, "workspace": workspace.url}))
+    else:
+        click.echo(request.run)
+        note(f"follow it with `outlast logs -f {request.run}`")
+    return 0
+
+
+def _tell_group(workspace: Workspace, group: str, runs: list[str], *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"group": group, "runs": runs, "workspace": workspace.url}))
+        return
+    click.echo(group)
+    note(f"{', '.join(runs)}; see `outlast ps`, follow one with `outlast logs -f RUN`")

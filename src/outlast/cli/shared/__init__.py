@@ -1,0 +1,1 @@
+"""Modules that many commands use: options, project file, terminal output, progress."""

@@ -1,0 +1,53 @@
+"""Reads YAML of other tools: safely, whole, and no larger than a person writes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.cli.shared.project import unreadable
+from outlast.errors import SpecError, UsageError
+
+# A file that names its parts again and again (`*alias`) may stand for more than fits into any memory.
+_NODES_MAX = 100_000
+_BYTES_MAX = 4_000_000
+
+
+def read_yaml(path: str) -> list[Any]:
+    """The documents of the file, one after the other. Raises UsageError, SpecError."""
+    try:
+        import yaml
+    except ImportError as problem:
+        raise UsageError("there is no PyYAML here to read it with", hint="pip install 'outlast[yaml]'") from problem
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_BYTES_MAX + 1)
+    except FileNotFoundError as problem:
+        raise UsageError(f"there is no file `{path}`", hint="name the YAML of your task or cluster") from problem
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SpecError([unreadable(problem)], source=path, hint="name the YAML of your task or cluster") from problem
+    if len(text) > _BYTES_MAX:
+        raise SpecError(["is larger than 4 MB"], source=path, hint="is it the right file?")
+    try:
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            if _size(yaml, node) > _NODES_MAX:
+                why = f"stands for more than {_NODES_MAX} values, by parts that name each other"
+                raise SpecError([why], source=path, hint="write it without `*` and `&`")
+        return list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, ValueError) as problem:
+        why = f"this is no YAML: {' '.join(str(problem).split())}"
+        raise SpecError([why], source=path, hint="nothing was done; mend it there") from problem
+    except RecursionError as problem:
+        raise SpecError(["is nested too deeply"], source=path) from problem
+
+
+def _size(yaml: Any, root: Any) -> int:
+    """How many values a document stands for once its aliases are written out; without end for a part in itself."""
+    count, left = 0, [root]
+    while left and count <= _NODES_MAX:
+        node = left.pop()
+        count += 1
+        if isinstance(node, yaml.MappingNode):
+            left += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            left += node.value
+    return count

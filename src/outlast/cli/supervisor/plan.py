@@ -1,0 +1,138 @@
+"""`outlast supervise`, `outlast plan` and `outlast reap`: the supervisor, its thoughts, its broom."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.app.dry_run import dry_run
+from outlast.billing.egress import egress_text
+from outlast.cli.shared.command import UNCHANGED, command
+from outlast.cli.shared.options import complete_run, json_option, workspace_option
+from outlast.cli.shared.terminal import find_workspace, money, note, table
+from outlast.errors import OutlastError
+from outlast.policy.explain import Explanation, Option, explain
+from outlast.spec.quantity import describe_s
+from outlast.supervisor.deadline import policy_view
+from outlast.supervisor.world import PlaceAttempt, RunView, Step, describe
+from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    pass
+
+
+def _step_data(step: Step) -> dict[str, object]:
+    import msgspec
+
+    data = msgspec.to_builtins(step)
+    assert isinstance(data, dict)
+    return {"step": data.pop("type").lower(), **data, "text": describe(step)}
+
+
+def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing: str, url: str = "") -> None:
+    if as_json:
+        import json
+
+        click.echo(json.dumps([_step_data(step) for step in steps], indent=2))
+    elif not steps:
+        click.echo(nothing)
+    else:
+        for step in steps:
+            crossing = egress_text(url, step.offer.cloud) if isinstance(step, PlaceAttempt) else ""
+            click.echo(describe(step) + (f"; {crossing}" if crossing else ""))
+
+
+@command(
+    "plan",
+    section="admin",
+    progress="querying the clouds",
+    interrupt=UNCHANGED,
+    json_text="steps: `step`, its fields, `text`; for a run: `choice`, `place`, `sentence`, `options`, `steps`",
+)
+@click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
+@json_option
+@workspace_option
+def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
+    """Print the steps that the supervisor would take now.
+
+    With RUN: what is chosen for it and why, with every option that there is.
+    """
+    workspace = find_workspace(workspace_url)
+    if run_name:
+        return tell_reasons(workspace, run_name, as_json=as_json)
+    world, steps = dry_run(workspace)
+    for cloud, why in world.unreachable.items():
+        note(f"{cloud} cannot be seen: {why}")
+    _print_steps(steps, as_json=as_json, nothing="nothing to do", url=workspace.url)
+    return 0
+
+
+def tell_reasons(workspace: Workspace, run_name: str, *, as_json: bool) -> int:
+    """Print them; the exit code."""
+    run = workspace.find(run_name)
+    state = workspace.story(run).refresh()
+    if state.ending:
+        raise OutlastError(f"{run} is {state.ending}: nothing is planned for it", hint=f"see `outlast show {run}`")
+    world, steps = dry_run(workspace)
+    for cloud, why in world.unreachable.items():
+        note(f"{cloud} cannot be seen: {why}")
+    view = next((view for view in world.runs if view.run == run), None)
+    if view is None:
+        raise OutlastError(f"{run} cannot be seen just now", hint="try again, or see `outlast doctor`")
+    seen = policy_view(world, view)
+    told = explain(seen) if seen is not None else None
+    mine = [step for step in steps if getattr(step, "run", "") == run]
+    if as_json:
+        click.echo(json.dumps(_as_data(view, mine, told), indent=2))
+    else:
+        click.echo("\n".join(_as_text(view, mine, told)))
+    return 0
+
+
+def _as_text(view: RunView, steps: list[Step], told: Explanation | None) -> list[str]:
+    lines: list[str] = []
+    if told is not None:
+        lines += [f"{view.run} {told.sentence}" if view.spec.uses_policy else _plainly(view), ""]
+        header = ["", "option", "price/h", "lives", "start", "value/h", "note"]
+        lines += [table([_row(option) for option in told.options], header=header), ""]
+    else:
+        lines += [_plainly(view), ""]
+    return [*lines, "now: " + ("; ".join(describe(step) for step in steps) or view.state.held or "nothing to do")]
+
+
+def _plainly(view: RunView) -> str:
+    missing = [f"`{name}`" for name, there in _asked(view).items() if not there]
+    chosen = "takes the cheapest spot machine" if view.spec.machine.spot else "takes the cheapest on-demand machine"
+    return f"{view.run} {chosen}; to choose by deadline it needs `[limits]` {' and '.join(missing)}"
+
+
+def _asked(view: RunView) -> dict[str, bool]:
+    limits = view.spec.limits
+    return {"deadline": bool(limits.deadline_s or limits.deadline_at), "work": bool(limits.work_s or limits.steps)}
+
+
+def _row(option: Option) -> list[str]:
+    return [
+        "→" if option.chosen else "",
+        option.name,
+        money(option.price) if option.price else "",
+        describe_s(option.life_s) if option.life_s is not None else "",
+        describe_s(option.start_s) if option.start_s else "",
+        f"{option.value:+.2f}" if option.price else "",
+        option.note,
+    ]
+
+
+def _as_data(view: RunView, steps: list[Step], told: Explanation | None) -> dict[str, object]:
+    policy = told is not None and view.spec.uses_policy
+    return {
+        "run": view.run,
+        "choice": told.choice.kind if policy and told else None,
+        "place": told.choice.place if policy and told else None,
+        "sentence": told.sentence if policy and told else _plainly(view),
+        "options": [asdict(option) for option in told.options] if told else [],
+        "steps": [describe(step) for step in steps],
+    }

@@ -1,0 +1,114 @@
+"""`outlast supervise`, `outlast plan` and `outlast reap`: the supervisor, its thoughts, its broom."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from outlast.app.dry_run import read_only_observer
+from outlast.cli.shared.command import STILL_BILLED, command
+from outlast.cli.shared.options import clouds, json_option, workspace_option
+from outlast.cli.shared.terminal import complain, find_workspace, note, tell_damaged
+from outlast.cli.supervisor.plan import _step_data
+from outlast.errors import OutlastError
+from outlast.supervisor.loop import Supervisor
+from outlast.supervisor.plan import plan
+from outlast.supervisor.world import Reap, Release, Step, describe
+
+if TYPE_CHECKING:
+    from outlast.cluster.record import Cluster, Clusters
+    from outlast.records.machines import MachineRecord
+
+# Whoever reaps by hand does not wait as long for another head of a cluster as its workers do; heads speak every 10 s.
+_HEAD_S = 30.0
+_BY = {"creating": "up", "deleting": "down"}
+
+
+@command(
+    section="admin",
+    progress="deleting machines",
+    interrupt=STILL_BILLED,
+    json_text="a list of steps as `plan` prints them, and of `takedown` with `cluster` and `text`",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted; delete nothing.")
+@json_option
+@workspace_option
+def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
+    """Delete every machine that no live run owns.
+
+    What is left of a cluster whose `up` or `down` was killed is taken down, and records of machines that never came
+    are dropped.
+    """
+    from outlast.clouds.registry import interactive_clouds
+    from outlast.cluster.down import abandoned
+    from outlast.cluster.record import Clusters
+    from outlast.machines import lifecycle
+
+    workspace = find_workspace(workspace_url)
+    observer = read_only_observer(workspace)
+    observer.patience_s = _HEAD_S
+    steps = plan(observer.observe(time.time()))
+    doomed: list[Step] = [step for step in steps if isinstance(step, Reap | Release)]
+    clusters = Clusters(workspace)
+    left = abandoned(clusters)
+    stale = lifecycle.left_over(observer.machine_records, interactive_clouds(workspace))
+    _print_doomed(doomed, left, stale, as_json=as_json)
+    code = tell_damaged(
+        observer.damaged, observer.machine_records.damaged, clusters.damaged, so="; its machines are left alone"
+    )
+    if doomed and not dry_run:
+        supervisor = Supervisor(workspace, clouds(workspace))
+        supervisor.observer.read_only = True  # the wakeups are for somebody who does more than reap
+        supervisor.observer.observe(time.time())
+        code = _carry_out(supervisor, doomed) or code
+    if left and not dry_run:
+        code = _take_down(clusters, left) or code
+    for machine_record in stale if not dry_run else ():
+        lifecycle.drop(observer.machine_records, machine_record)
+    return code
+
+
+def _print_doomed(doomed: list[Step], left: list[Cluster], stale: list[MachineRecord], *, as_json: bool) -> None:
+    told = {cluster.name: f"take down {cluster.name}: its `{_BY[cluster.phase]}` was killed" for cluster in left}
+    dropped = {
+        machine_record.name: f"forget {machine_record.name}: no such machine is there, and nobody is making one"
+        for machine_record in stale
+    }
+    if as_json:
+        import json
+
+        forgotten = [{"step": "takedown", "cluster": name, "text": text} for name, text in told.items()]
+        forgotten += [{"step": "forgetmachine", "machine": name, "text": text} for name, text in dropped.items()]
+        click.echo(json.dumps([*map(_step_data, doomed), *forgotten], indent=2))
+    else:
+        lines = [*map(describe, doomed), *told.values(), *dropped.values()]
+        click.echo("\n".join(lines) or "no machine is left over")
+
+
+def _take_down(clusters: Clusters, left: list[Cluster]) -> int:
+    """The machines are gone by now; this takes the token and the record, and whatever came late."""
+    from outlast.cli.machine.find import workshop
+    from outlast.cluster.down import take_down
+
+    code = 0
+    for cluster in left:
+        try:
+            take_down(clusters, {cluster.cloud: workshop(cluster.cloud)}, cluster, report=note)
+        except OutlastError as problem:
+            complain(f"could not take down {cluster.name}: {problem.message}", hint=problem.hint)
+            code = problem.exit_code
+    return code
+
+
+def _carry_out(supervisor: Supervisor, doomed: list[Step]) -> int:
+    """One machine that cannot be deleted leaves none of the others billing. The code of the last failure."""
+    code = 0
+    for step in doomed:
+        try:
+            supervisor.applier.apply(step)
+        except OutlastError as problem:
+            complain(f"could not {describe(step)}: {problem.message}", hint=problem.hint)
+            code = problem.exit_code
+    return code

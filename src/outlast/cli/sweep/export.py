@@ -1,0 +1,61 @@
+"""`outlast sweep list|show|best|export|plot`: what a sweep has found, for anybody who has the workspace."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+
+import click
+
+from outlast.cli.shared.command import command
+from outlast.cli.shared.options import workspace_option
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.cli.sweep.show import _found, _study
+from outlast.cli.sweep.table import page, rows, sweep_argument
+from outlast.errors import OutlastError, UsageError
+from outlast.sweep.record import Sweep
+from outlast.sweep.state import SweepState
+from outlast.workspace import Workspace
+
+
+@command(progress="reading trials", interrupt="stopped; the file may be incomplete")
+@sweep_argument
+@click.argument("file")
+@workspace_option
+def export(sweep_name: str, file: str, workspace_url: str) -> int:
+    """Write a sweep to FILE: `.db` (SQLite) or `.log` (journal) for Optuna, `.csv` or `.json` for everybody."""
+    workspace = find_workspace(workspace_url)
+    sweep, state = _found(workspace, sweep_name)
+    kind = os.path.splitext(file)[1]
+    if kind in (".db", ".sqlite", ".sqlite3", ".log", ".journal"):
+        _study(sweep, state).export(file)
+    elif kind == ".json":
+        _write(file, page(workspace, sweep, state, as_json=True).encode() + b"\n")
+    elif kind == ".csv":
+        _write(file, _as_csv(workspace, sweep, state))
+    else:
+        raise UsageError(f"`{file}`: how a file is written is told by its end: .db, .log, .csv or .json")
+    note(f"wrote {file}")
+    return 0
+
+
+def _as_csv(workspace: Workspace, sweep: Sweep, state: SweepState) -> bytes:
+    names, goals = list(sweep.search.params), [goal.partition(":")[2] for goal in sweep.search.goals]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["trial", "state", *goals, *names, "seconds", "run"])
+    for row in rows(workspace, sweep, state):
+        values = row["values"] or [""] * len(goals)
+        writer.writerow(
+            [row["trial"], row["state"], *values, *(row["params"][n] for n in names), row["seconds"], row["run"]]
+        )
+    return text.getvalue().encode()
+
+
+def _write(path: str, body: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(body)
+    except OSError as problem:
+        raise OutlastError(f"`{path}` cannot be written: {problem.strerror}") from problem

@@ -1,0 +1,198 @@
+"""`outlast sweep`: many trials of one program, driven to their end; and what is done to a sweep on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import click
+
+from outlast.cli.run.embedded_supervisor import Detached, supervised_here
+from outlast.cli.run.options import overrides_from, spec_options
+from outlast.cli.shared.command import UNCERTAIN, command
+from outlast.cli.shared.options import clouds, json_option, workspace_option
+from outlast.cli.shared.progress import working
+from outlast.cli.shared.project import Project, load_project, parse_assignment, spec_of
+from outlast.cli.shared.terminal import find_workspace, note
+from outlast.cli.sweep.table import Narrator, page, sweep_argument
+from outlast.errors import RunFailed, UsageError
+from outlast.sweep.create import extend, halt, open_sweep
+from outlast.sweep.record import Sweep, SweepStory, find
+from outlast.workspace import Workspace
+
+_SETTLE_S = 30.0
+# Option → field of `[sweep]`.
+_FIELDS = ("trials", "parallel", "per_machine", "sampler", "pruner", "min_steps", "seed", "failures", "metrics")
+
+
+@command(interrupt="running trials continue; `outlast sweep resume` resumes the sweep", json="SubmitResult")
+@spec_options
+@click.option("--goal", "goals", multiple=True, metavar="min:METRIC", help="What is sought; may be repeated.")
+@click.option("--trials", metavar="N", type=click.IntRange(1), help="How many (20, or the whole grid).")
+@click.option("--parallel", metavar="N", type=click.IntRange(1), help="How many at a time (2).")
+@click.option("--per-machine", metavar="N", type=click.IntRange(1), help="How many at a time on one machine (1).")
+@click.option("--sampler", metavar="NAME", help="Which one: tpe, random, grid or nsga2.")
+@click.option("--pruner", metavar="NAME", help="Which one: none, asha, hyperband or median.")
+@click.option("--min-steps", metavar="N", type=click.IntRange(1), help="Steps before a trial can be pruned (1).")
+@click.option("--seed", metavar="N", type=int, help="Of the sampler's dice (0).")
+@click.option("--failures", metavar="N", type=click.IntRange(1), help="Failed trials in a row that stop the sweep (3).")
+@click.option("--metrics", metavar="WHERE", help="Where the goal is: auto, log, output or file:PATH.")
+@click.option("--flags/--no-flags", default=None, help="Add what is searched to the command as flags.")
+@click.option("--detach", "leave", is_flag=True, help="Leave it to the background, and print its name.")
+@json_option
+@workspace_option
+def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, as_json: bool, **options: Any) -> int:
+    """Open a sweep and drive it to its end.
+
+    A `--param` with a range or several values is searched (`lr=log(1e-4..1e-1)`, `depth=3..10`, `opt=adam,sgd`); one
+    with a single value is the same for all trials. Ctrl-C leaves it to the background.
+    """
+    project = load_project(path)
+    workspace = find_workspace(workspace_url, project)
+    made = _open(workspace, project, command, options)
+    if leave:
+        from outlast.app.background import start_driver
+
+        start_driver(workspace, made.name)
+        click.echo(json.dumps({"sweep": made.name, "workspace": workspace.url}) if as_json else made.name)
+        return 0
+    return drive(workspace, made, as_json=as_json)
+
+
+def _open(workspace: Workspace, project: Project, command: tuple[str, ...], options: dict[str, Any]) -> Sweep:
+    searched, fixed = _divided(options["params"])
+    overrides = overrides_from({**options, "params": fixed})
+    section = {field: options[field] for field in _FIELDS if options[field] is not None}
+    if options["goals"]:
+        section["goal"] = list(options["goals"])
+    if options["flags"] is not None:
+        section["flags"] = options["flags"]
+    if searched:
+        section["params"] = searched
+    project.table = _without_fixed(project.table, overrides)
+    spec = spec_of(project, {**overrides, **({"sweep": section} if section else {})}, command)
+    if spec.image is not None:
+        from outlast.cli.image.build import with_image
+
+        spec = with_image(workspace, spec, project)
+    with working("sending the code"):
+        known = clouds(workspace)
+        return open_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+
+
+def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What is searched, and what is the same for all."""
+    from outlast.spec.sweep import looks_searched
+
+    pairs = [parse_assignment(text, option="--param") for text in params]
+    searched = {name: value for name, value in pairs if looks_searched(value)}
+    return searched, tuple(f"{name}={value}" for name, value in pairs if not looks_searched(value))
+
+
+def _without_fixed(table: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """A value given for a parameter that the file searches: the command line wins."""
+    section = table.get("sweep")
+    if not isinstance(section, dict) or not isinstance(section.get("params"), dict):
+        return table
+    kept = {name: value for name, value in section["params"].items() if name not in overrides.get("params", {})}
+    return {**table, "sweep": {**section, "params": kept}}
+
+
+def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bool = False) -> int:
+    """Drive and supervise until the sweep is over; what is left when we leave before goes on in the background."""
+    from outlast.sweep.driver import Driver
+
+    narrator = Narrator(made, quiet=quiet)
+    narrator.begin(SweepStory(workspace.bucket, made.name).refresh())
+    driver = Driver(
+        workspace, clouds(workspace), made, environment=os.environ, report=narrator.report, watch=narrator.tell
+    )
+    over = False
+    try:
+        with supervised_here(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
+            state = driver.run(stop=stop)
+            over = True
+            _settle(workspace, made)
+    except (KeyboardInterrupt, Detached):
+        note(f"detached; `{made.name}` goes on. Look: `outlast sweep show {made.name}`; end it: `outlast sweep stop`")
+        return 130
+    if not quiet:
+        click.echo(page(workspace, made, state, as_json=as_json, most=10))
+    if state.halted and not state.complete:
+        raise RunFailed(f"{made.name} was halted: {state.why}", hint=f"see `outlast sweep show {made.name}`")
+    return 0
+
+
+def _settle(workspace: Workspace, made: Sweep) -> None:
+    """Until its machines are gone, too, so that nothing is left when we say that it is over; but not for ever."""
+    deadline = time.monotonic() + _SETTLE_S
+    while any(run.startswith(f"{made.name}-") for run in workspace.heartbeats()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
+    """Somebody looks after what is left: trials, or a machine that a driver who was killed had launched last."""
+    from outlast.app.background import start_driver, start_supervisor
+
+    if over:
+        start_supervisor(workspace)
+    else:
+        start_driver(workspace, made.name)
+
+
+@command(interrupt="running trials continue; `outlast sweep resume` resumes the sweep")
+@sweep_argument
+@click.option("--trials", default="", metavar="+N", help="So many trials more.")
+@click.option("--detach", "leave", is_flag=True, help="Leave it to the background.")
+@click.option("--background", is_flag=True, hidden=True)
+@workspace_option
+def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspace_url: str) -> int:
+    """Go on with a sweep: one whose driver died, that was stopped, or that shall have more trials.
+
+    Whoever has access to the workspace may do it, from any computer; two who drive at once do each thing once.
+    """
+    workspace = find_workspace(workspace_url)
+    found = find(workspace, sweep_name)
+    more = _more(trials)
+    if more or (SweepStory(workspace.bucket, found.name).refresh().halted and not background):
+        extend(workspace, found, more)
+    if leave:
+        from outlast.app.background import start_driver
+
+        start_driver(workspace, found.name)
+        return 0
+    if background:
+        from outlast.app.background import log_path
+        from outlast.app.process_logs import bound_own_log
+
+        bound_own_log(log_path())
+    return drive(workspace, found, quiet=background)
+
+
+def _more(trials: str) -> int:
+    if not trials:
+        return 0
+    if not trials.startswith("+") or not trials[1:].isdigit() or not int(trials[1:]):
+        raise UsageError(f"--trials: `{trials}` is not like `+50`: how many more?")
+    return int(trials[1:])
+
+
+@command(progress="stopping trials", interrupt=UNCERTAIN)
+@sweep_argument
+@click.option("--now", is_flag=True, help="Give up the trials under way, too.")
+@workspace_option
+def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
+    """Ask for no more trials. Those under way end by themselves, unless --now is given."""
+    from outlast.app.background import start_driver
+
+    workspace = find_workspace(workspace_url)
+    found = find(workspace, sweep_name)
+    if not halt(workspace, found, now=now):
+        note(f"{found.name} is stopped already")
+        return 0
+    # Whoever drives it does the rest; if nobody does, this one.
+    start_driver(workspace, found.name)
+    click.echo(f"stopped {found.name}")
+    return 0
