@@ -14,6 +14,7 @@ from obstore import exceptions
 from obstore.store import MemoryStore, from_url
 
 from outlast.errors import Exists, Missing, StoreUnreachable, WorkspaceError
+from outlast.store import credentials
 from outlast.store.access import StoreAccess
 from outlast.store.bucket import Entry, check_key
 
@@ -56,7 +57,10 @@ def _open(url: str, reach: StoreAccess) -> Any:
         return _open_s3(url, reach)
     host = reach.gs_host or os.environ.get("STORAGE_EMULATOR_HOST", "")
     if not host or not url.startswith("gs://"):
-        return from_url(url, service_account_key=reach.gs_key) if reach.gs_key else from_url(url)
+        if reach.gs_key:
+            return from_url(url, service_account_key=reach.gs_key)
+        provider = credentials.gs_provider(os.environ) if url.startswith("gs://") else None
+        return from_url(url, credential_provider=provider) if provider else from_url(url)
     # The variable of Google's own clients. Without a token, obstore would search for credentials before it writes.
     address = host if "://" in host else f"http://{host}"
     return from_url(url, base_url=address, bearer_token="emulator", client_options={"allow_http": True})
@@ -66,12 +70,15 @@ def _open_s3(url: str, reach: StoreAccess) -> Any:
     # The variables of Amazon's own clients, which also select other S3-compatible servers.
     endpoint = reach.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
+    region = reach.s3_region or credentials.store_region(url, os.environ, endpoint=endpoint)
     given = {
         "endpoint": endpoint,
-        "region": reach.s3_region,
+        "region": region,
         "metadata_endpoint": metadata,
         "access_key_id": reach.s3_id,
         "secret_access_key": reach.s3_secret,
+        # Machines get the region in their metadata, and the credentials from their role or as a key.
+        "credential_provider": None if reach.s3_region or reach.s3_id else credentials.s3_provider(os.environ),
     }
     plain = endpoint.startswith("http://") or metadata.startswith("http://")
     options: dict[str, Any] = {name: value for name, value in given.items() if value}

@@ -14,6 +14,7 @@ from typing import Any
 
 from outlast.clouds.aws.errors import Doc, sort
 from outlast.errors import BadRequest, CloudUnreachable, Denied, OutlastError, Throttled
+from outlast.store.credentials import aws_region
 
 DEFAULT_REGION = "us-east-1"
 # The Pricing API is in few regions and speaks of all of them.
@@ -27,8 +28,7 @@ class AwsClient:
     """One region of one account. May be used from many threads at once."""
 
     def __init__(self, region: str = "") -> None:
-        chosen = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        self.region = chosen or DEFAULT_REGION
+        self.region = region or aws_region(os.environ) or DEFAULT_REGION
         self._lock = threading.Lock()
         self._clients: dict[str, Any] = {}
         self._session: Any = None
