@@ -74,8 +74,8 @@ def test_every_error_is_named_at_once() -> None:
         "[env] 1BAD",
         "[secrets] TOKEN",
         "[data] ../up",
-        "[code] git: must not hold a password",
-        "[code] git: give either",
+        "[code] git: must not contain a password",
+        "[code] git: cannot be combined with `path`",
     ):
         assert field in text, field
     assert "hunter2" not in text  # a secret in the wrong place is not repeated
@@ -94,17 +94,17 @@ def test_every_error_is_named_at_once() -> None:
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "loss"}}, 'expected "min:METRIC" or "max:METRIC"'),
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "least:loss"}}, "[checkpoint] keep_best: expected"),
         ({"command": "x", "checkpoint": {"path": "c", "keep_best": "min: "}}, 'such as "min:loss", got'),
-        ({"command": "x", "checkpoint": {"path": "c", "keep_best_count": 2}}, "best by what?"),
+        ({"command": "x", "checkpoint": {"path": "c", "keep_best_count": 2}}, "requires a metric"),
         ({"command": "x", "checkpoint": {"path": []}}, "[checkpoint] path: must not be empty"),
         ({"command": "x", "checkpoint": {"path": ["a.pt", 7]}}, "[checkpoint] path: expected text, got 7"),
-        ({"command": "x", "checkpoint": {"path": ["a.pt", "../b.pt"]}}, "'../b.pt' must be a path inside"),
-        ({"command": "x", "checkpoint": {"path": ["."]}}, 'write path = "." for it'),
-        ({"command": "x", "checkpoint": {"path": "*"}}, 'write path = "." for it'),
-        ({"command": "x", "checkpoint": {"path": "out/**/*.pt"}}, "`**` is no pattern here"),
-        ({"command": "x", "checkpoint": {"path": "out-*/"}}, "has a pattern, and is to be a folder"),
-        ({"command": "x", "code": {"ref": "main"}}, "needs `git`"),
-        ({"command": "x", "machine": {"gpu": "T4:none"}}, "is no GPU"),
-        ({"command": "x", "machine": {"cpus": "16..4"}}, "ends before it begins"),
+        ({"command": "x", "checkpoint": {"path": ["a.pt", "../b.pt"]}}, "expected a path inside the code folder, without `..`, got '../b.pt'"),
+        ({"command": "x", "checkpoint": {"path": ["."]}}, 'for all of it write path = "."'),
+        ({"command": "x", "checkpoint": {"path": "*"}}, 'for all of it write path = "."'),
+        ({"command": "x", "checkpoint": {"path": "out/**/*.pt"}}, "`**` is not supported"),
+        ({"command": "x", "checkpoint": {"path": "out-*/"}}, "expected a folder without a pattern, got 'out-*'"),
+        ({"command": "x", "code": {"ref": "main"}}, "requires `git`"),
+        ({"command": "x", "machine": {"gpu": "T4:none"}}, "invalid GPU 'T4:none'"),
+        ({"command": "x", "machine": {"cpus": "16..4"}}, "its end is below its start"),
     ],
 )
 def test_what_is_wrong_is_said(table: dict[str, Any], says: str) -> None:
@@ -130,7 +130,7 @@ def test_a_checkpoint_path_that_may_be_a_folder_is_one(path: str) -> None:
 @pytest.mark.parametrize("path", [["vol", "x.pt"], ["v*", "x.pt"], "vol/data/x.pt", ".", "vol"])
 def test_no_volume_is_where_a_checkpoint_is_put_back(path: str | list[str]) -> None:
     told = problems({"command": "x", "checkpoint": {"path": path}, "volumes": {"vol/data": "shared"}})
-    assert "`vol/data` is where [data], [checkpoint] or [outputs] are" in "\n".join(told)
+    assert "`vol/data` is also used by [data], [checkpoint] or [outputs]" in "\n".join(told)
 
 
 def test_a_volume_beside_checkpoints_is_none_of_them() -> None:

@@ -1,1 +1,1 @@
-"""What was asked: frozen values, checked once, all errors at a time, no IO."""
+"""The specification of runs, clusters, images and sweeps: frozen values and their parsers. No IO."""

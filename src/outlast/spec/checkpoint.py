@@ -1,4 +1,4 @@
-"""`[checkpoint]`: the folder, or the files, that a program saves to and resumes from. No IO."""
+"""The reader of `[checkpoint]`: the folder or files that a program saves to and resumes from. No IO."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outlast.spec import fields, quantity
 from outlast.spec.reader import Reader, count, text
 from outlast.spec.spec import CheckpointSpec
 
-# What programs call their checkpoints when these are files.
+# Extensions of checkpoints that are single files.
 _FILE = re.compile(
     r"\.(pth?|ckpt|pkl|pickle|h5|hdf5|keras|np[yz]|safetensors|joblib|onnx|weights|json|ya?ml|txt|csv|bin|db|sqlite3?"
     r"|tar|t?gz|zip|zst|th|model|mdl|ubj|cbm|bst|msgpack|eqx|params|pdparams|pdopt|cbsnapshot|jsonl|parquet)$",
@@ -21,7 +21,7 @@ _NOWHERE: tuple[str, tuple[str, ...]] = ("", ())
 
 def read_checkpoint(reader: Reader) -> CheckpointSpec:
     if reader.table and "path" not in reader.table:
-        reader.wrong("path", "missing; which folder or file does the program write its checkpoints to?")
+        reader.wrong("path", "missing: set the folder or file to which the program writes its checkpoints")
     path, names = reader.take("path", _path, _NOWHERE)
     checkpoint = CheckpointSpec(
         path=path,
@@ -33,21 +33,23 @@ def read_checkpoint(reader: Reader) -> CheckpointSpec:
         keep_best_count=reader.take("keep_best_count", count, 1),
     )
     if "keep_best_count" in reader.table and "keep_best" not in reader.table:
-        reader.wrong("keep_best_count", 'best by what? Add keep_best = "min:loss"')
+        reader.wrong("keep_best_count", 'requires a metric; add keep_best = "min:loss"')
     reader.finish()
     return checkpoint
 
 
 def _path(value: Any) -> tuple[str, tuple[str, ...]]:
-    """The folder, and what in it is meant if not all of it. A folder is made before the program starts, so what reads
-    like a file must not be taken for one: the program could not write its file there. A list is of names, whatever they
-    are like."""
+    """Return the folder, and the names in it that belong to a checkpoint (none: all).
+
+    A path with a file extension counts as a file. The agent creates folders before the program starts, and in place of
+    a folder the program could not write its file. Items of a list are always names.
+    """
     if isinstance(value, list):
         if not value:
             raise ValueError("must not be empty")
         return _together([fields.inside(item) for item in value])
     path = fields.inside(value)
-    # All that is in a folder is the folder.
+    # `folder/*` means the folder.
     path = path.removesuffix("/*")
     if text(value).rstrip().endswith("/"):
         return _folder(path)
@@ -56,16 +58,16 @@ def _path(value: Any) -> tuple[str, tuple[str, ...]]:
 
 def _folder(path: str) -> tuple[str, tuple[str, ...]]:
     if _PATTERN.search(path):
-        raise ValueError(f"{path!r} has a pattern, and is to be a folder; leave the `/` at the end away")
+        raise ValueError(f"expected a folder without a pattern, got {path!r}; remove the `/` at the end")
     return path, ()
 
 
 def _together(paths: list[str]) -> tuple[str, tuple[str, ...]]:
-    """The deepest folder that has all of them, and their names there."""
+    """Return the deepest folder that contains all paths, and their names relative to it."""
     if "." in paths or "*" in paths:
-        raise ValueError('that is all of the code folder; write path = "." for it')
+        raise ValueError('expected a part of the code folder; for all of it write path = "."')
     if any("**" in path for path in paths):
-        raise ValueError("`**` is no pattern here: a `*` stays within a name; name the folder instead")
+        raise ValueError("`**` is not supported: `*` matches within one name; name the folder instead")
     parts = [path.split("/") for path in paths]
     depth = 0
     while all(len(part) > depth + 1 and part[depth] == parts[0][depth] for part in parts):

@@ -1,4 +1,4 @@
-"""`[cluster]`: a head and its workers, read and checked. No IO: a cloud is asked by whoever brings it up."""
+"""The reader of `[cluster]`: a head and its workers. No IO."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity
 from outlast.spec.reader import Reader, of, text, texts
@@ -16,11 +17,11 @@ from outlast.spec.spec import CodeSpec
 
 _KIND = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?")
 _RESOURCE = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*")
-# Options of `ray start` that are ours to give, for they say who is in the cluster and who may come in.
+# Options of `ray start` that outlast sets: they decide which nodes belong to the cluster and who may connect.
 OUR_OPTIONS = frozenset(
     {
         *("head", "address", "port", "autoscaling-config", "block", "node-ip-address", "num-cpus", "num-gpus"),
-        # The words of old files for `port` and `address`.
+        # Old names of `port` and `address`.
         *("redis-port", "redis-address"),
         *("resources", "temp-dir", "dashboard-host", "dashboard-port", "include-dashboard", "disable-usage-stats"),
     }
@@ -29,25 +30,25 @@ HEAD = "head"
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The container that Ray and the set-up run in, on machines of one kind."""
+    """The container in which Ray and the setup commands run, on machines of one kind."""
 
     # `image:tag` for docker or podman, `oci:FOLDER` for runc.
     image: str
     name: str = "ray_container"
-    # Ask the registry although the image is there.
+    # Pull even if the image is present.
     pull: bool = False
     podman: bool = False
-    # Pass the machine's GPUs on, if it has any.
+    # Pass the machine's GPUs to the container.
     gpus: bool = True
     env: dict[str, str] = {}
-    # `/on/the/machine:/inside`, with `:ro` at its end if it is only to be read.
+    # `/on/the/machine:/inside`, with `:ro` at the end for read-only.
     volumes: tuple[str, ...] = ()
     ulimits: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()
 
 
 class NodeKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of node: what machine it is, how many there may be, what Ray believes that it has."""
+    """One kind of node: its machine, the number of nodes, and the resources that Ray schedules on it."""
 
     name: str
     type: str = ""
@@ -62,9 +63,9 @@ class NodeKind(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = True
     min: int = 0
     max: int = 0
-    # Ray's own words: CPU, GPU, memory (in bytes), and what the user invented. What is left out is the machine's.
+    # Ray's names: CPU, GPU, memory (in bytes), and custom ones. Omitted ones come from the machine.
     resources: dict[str, float] = {}
-    # Further options of `ray start`, without the dashes.
+    # Further options of `ray start`, without dashes.
     options: dict[str, str] = {}
     metadata: dict[str, str] = {}
     container: ContainerSpec | None = None
@@ -85,7 +86,7 @@ class NodeKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True):
-    """Commands for bash, in the order in which they are run. Each is run once a machine."""
+    """Bash commands, in the order of execution. Each runs once per machine."""
 
     initialization: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
@@ -98,33 +99,33 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole cluster, checked."""
+    """A validated cluster."""
 
     name: str
-    cloud: str = "local"
+    cloud: str = DEFAULT_CLOUD
     head: NodeKind = NodeKind(name=HEAD, spot=False)
     workers: tuple[NodeKind, ...] = ()
     max_workers: int = 0
     upscaling_speed: float = 1.0
-    # A worker without work goes after this long; the cluster as a whole, without a job, after that (0: never).
+    # A worker without tasks is deleted after `idle_s`, a cluster without jobs after `idle_down_s` (0: never).
     idle_s: float = 300.0
     idle_down_s: float = 3600.0
-    # Workers that do not hear of a head for so long delete themselves.
+    # Workers delete themselves after this long without a head.
     orphan_s: float = 300.0
-    # The cloud itself ends every machine of it after this long.
+    # The cloud deletes every machine of the cluster after this long.
     life_s: float = 7 * 86400.0
     phases: Phases = Phases()
-    # Path on the machines → file or folder here.
+    # Path on the machines → local file or folder.
     files: dict[str, str] = {}
     files_exclude: tuple[str, ...] = ()
     env: dict[str, str] = {}
     code: CodeSpec | None = None
-    # Path on the machines → volume, or a folder in it.
+    # Path on the machines → volume or a folder in it.
     volumes: dict[str, str] = {}
 
 
 def read_cluster(reader: Reader, name: str, cloud: str) -> ClusterSpec:
-    """`name` and `cloud` are what the rest of the file says, for a table that says nothing."""
+    """Read the cluster; `name` and `cloud` are the defaults from the rest of the file."""
     image = reader.take("container", fields.container, "")
     container = ContainerSpec(image=image) if image else None
     workers = tuple(msgspec.structs.replace(kind, container=container) for kind in _workers(reader))
@@ -151,11 +152,13 @@ def read_cluster(reader: Reader, name: str, cloud: str) -> ClusterSpec:
     reader.finish()
     if not spec.workers:
         reader.wrong(
-            "workers", "missing; a cluster has at least one kind of worker, e.g. [cluster.workers.cpu] max = 3"
+            "workers", "missing: a cluster needs at least one kind of worker, e.g. [cluster.workers.cpu] max = 3"
         )
     for kind in spec.workers:
         if kind.max > spec.max_workers:
-            reader.wrong("max_workers", f"{spec.max_workers} is less than the {kind.max} of `{kind.name}`")
+            reader.wrong(
+                "max_workers", f"expected at least {kind.max}, the `max` of `{kind.name}`, got {spec.max_workers}"
+            )
     return spec
 
 
@@ -169,7 +172,9 @@ def _workers(reader: Reader) -> tuple[NodeKind, ...]:
     found = []
     for name in above.table:
         if not _KIND.fullmatch(name) or name == HEAD:
-            above.wrong(name, "a kind of workers is named with letters, digits, `-`, `_` and `.`, and not `head`")
+            above.wrong(
+                name, "invalid name of a worker kind: expected letters, digits, `-`, `_` and `.`, and not `head`"
+            )
         found.append(_kind(_below(above, name), name))
     return tuple(found)
 
@@ -182,7 +187,7 @@ def _kind(reader: Reader, name: str) -> NodeKind:
         low = reader.take("min", none_or_more, 0)
         counts = (low, reader.take("max", none_or_more, max(low, 1)))
         if counts[0] > counts[1]:
-            reader.wrong("min", f"{counts[0]} is more than `max`, which is {counts[1]}")
+            reader.wrong("min", f"expected at most `max`, which is {counts[1]}, got {counts[0]}")
     kind = NodeKind(
         name=name,
         type=reader.take("type", text, ""),
@@ -194,7 +199,7 @@ def _kind(reader: Reader, name: str) -> NodeKind:
         image=reader.take("image", text, ""),
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
-        # The driver of every job is on the head, so it must not be taken away; who wants it cheap all the same says so.
+        # The drivers of all jobs run on the head, so it is on demand unless the file says otherwise.
         spot=reader.take("spot", of(bool), not head),
         min=counts[0],
         max=counts[1],
@@ -209,13 +214,13 @@ def none_or_more(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected a whole number, got {value!r}")
     if value < 0:
-        raise ValueError(f"{value} must not be less than zero")
+        raise ValueError(f"expected zero or more, got {value}")
     return value
 
 
 def _speed(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"expected a number that is not less than zero, got {value!r}")
+        raise ValueError(f"expected a number of zero or more, got {value!r}")
     return float(value)
 
 
@@ -229,24 +234,24 @@ def resources(value: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, amount in value.items():
         if not isinstance(name, str) or not _RESOURCE.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a resource")
+            raise ValueError(f"invalid name of a resource {name!r}: expected letters, digits and `_ : . -`")
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < float("inf"):
-            raise ValueError(f"{name}: expected a number that is not less than zero, got {amount!r}")
+            raise ValueError(f"{name}: expected a number of zero or more, got {amount!r}")
         found[name] = float(amount)
     return found
 
 
 def options(value: Any) -> dict[str, str]:
-    """Options of `ray start`. Those that are ours are refused by name."""
+    """Read options of `ray start`. Raises ValueError for options that outlast sets."""
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a table of options, got {value!r}")
     found: dict[str, str] = {}
     for name, given in value.items():
         plain = str(name).lstrip("-").replace("_", "-")
         if plain in OUR_OPTIONS:
-            raise ValueError(f"`{name}` is given by outlast; `resources` says what a node has")
+            raise ValueError(f"`{name}` is set by outlast; describe the node in `resources`")
         if not re.fullmatch(r"[a-z][a-z0-9-]*", plain):
-            raise ValueError(f"{name!r} is no option of `ray start`")
+            raise ValueError(f"invalid option of `ray start` {name!r}: expected lower-case letters, digits and `-`")
         found[plain] = str(given).lower() if isinstance(given, bool) else str(given)
     return found
 
@@ -260,7 +265,9 @@ def _files(value: Any) -> dict[str, str]:
 def place(value: Any) -> str:
     path = text(value)
     if not path.startswith(("/", "~/")) or ".." in path.split("/"):
-        raise ValueError(f"{value!r} must be a full path on the machines, or one that begins with `~/`, without `..`")
+        raise ValueError(
+            f"expected a full path on the machines, or one that starts with `~/`, without `..`, got {value!r}"
+        )
     return path.rstrip("/")
 
 
@@ -269,15 +276,15 @@ def _env(value: Any) -> dict[str, str]:
         raise ValueError(f"expected a table of variables, got {value!r}")
     for name in value:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or str(name).startswith("OUTLAST_"):
-            raise ValueError(f"{name!r} is no name of a variable, or one of outlast's own")
+            raise ValueError(f"invalid name {name!r}: expected letters, digits and `_`, and not `OUTLAST_…`")
     return {str(name): str(given) for name, given in value.items()}
 
 
 def parse_cluster(table: Mapping[str, Any], *, name: str, source: str) -> ClusterSpec:
-    """The cluster of a project: `[cluster]`, with `[code]` beside it. Raises SpecError with everything wrong."""
+    """Return the cluster of a project file. Raises SpecError with all problems."""
     problems: list[str] = []
     machine = table.get("machine", {})
-    cloud = machine.get("cloud", "local") if isinstance(machine, Mapping) else "local"
+    cloud = machine.get("cloud", DEFAULT_CLOUD) if isinstance(machine, Mapping) else DEFAULT_CLOUD
     spec = read_cluster(Reader(table, problems=problems).section_of("cluster"), name, str(cloud))
     if problems:
         raise SpecError(problems, source=source, hint="see `[cluster]` in docs/spec.md")

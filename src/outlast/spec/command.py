@@ -1,4 +1,4 @@
-"""The command of a spec: parameters put into it, and a look at the script that it names. No IO."""
+"""The command of a spec: parameter substitution, and the script that it runs. No IO."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _INTERPRETERS = re.compile(r"^(?:.*/)?(python[0-9.]*|bash|sh|zsh|node|perl|ruby|
 
 
 def render_param(value: ParamValue) -> str:
-    """A parameter as text: `true` and `false` in lower case, as flags are written."""
+    """Format a parameter as text, with `true` and `false` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def argv_of(command: str | tuple[str, ...], params: Mapping[str, ParamValue]) -> list[str]:
-    """What to execute. A text is a shell command, into which parameters go quoted; a list is taken word by word."""
+    """Return the argv to execute. Text is a shell command with quoted parameters; a list is used as it is."""
     if isinstance(command, str):
         return ["/bin/bash", "-c", _substitute(command, params, quote=True)]
     return [_substitute(word, params, quote=False) for word in command]
@@ -32,7 +32,7 @@ def _substitute(text: str, params: Mapping[str, ParamValue], *, quote: bool) -> 
 
     def one(match: re.Match[str]) -> str:
         if match.group(1) and match.group(3):
-            return "{" + match.group(2) + "}"  # doubled braces mean the braces themselves
+            return "{" + match.group(2) + "}"  # doubled braces are an escape
         if match.group(2) not in params:
             return match.group(0)
         value = render_param(params[match.group(2)])
@@ -42,7 +42,7 @@ def _substitute(text: str, params: Mapping[str, ParamValue], *, quote: bool) -> 
 
 
 def check_placeholders(command: str | tuple[str, ...], params: Iterable[str]) -> list[str]:
-    """A sentence for each `{name}` that no parameter fills."""
+    """Return a message for each `{name}` that no parameter fills."""
     known = list(params)
     problems = []
     for text in (command,) if isinstance(command, str) else command:
@@ -50,25 +50,25 @@ def check_placeholders(command: str | tuple[str, ...], params: Iterable[str]) ->
             if (doubled and closing) or name in known:
                 continue
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean `{{{near[0]}}}`?" if near else f"; write {{{{{name}}}}} for the braces themselves"
+            hint = f"; did you mean `{{{near[0]}}}`?" if near else f"; write {{{{{name}}}}} for literal braces"
             problems.append(f"uses {{{name}}}, but [params] has no `{name}`{hint}")
     return problems
 
 
 def fills(command: str | tuple[str, ...], name: str) -> bool:
-    """Whether the command has a `{name}` for a parameter."""
+    """Return whether the command has a `{name}` for a parameter."""
     texts = (command,) if isinstance(command, str) else command
     found = (match for text in texts for match in _PLACEHOLDER.findall(text))
     return any(inner == name and not (doubled and closing) for doubled, inner, closing in found)
 
 
 def is_plain(command: str | tuple[str, ...]) -> bool:
-    """Whether it is one program with its words, to which more can be added: no pipe, no `&&`, no redirection."""
+    """Return whether it is one program with arguments, to which more can be appended: no pipe, `&&` or redirection."""
     return not isinstance(command, str) or not _SHELL.search(_PLACEHOLDER.sub("", command))
 
 
 def script_of(command: str | tuple[str, ...]) -> str:
-    """The script file that a simple command runs, relative to the code folder; empty if that cannot be told."""
+    """Return the script file that a simple command runs, relative to the code folder; empty if unknown."""
     if isinstance(command, str):
         if _SHELL.search(_PLACEHOLDER.sub("", command)):
             return ""

@@ -1,4 +1,4 @@
-"""What becomes of another tool's file: what is refused, what is done otherwise, what is left out. No IO."""
+"""The conversion of other tools' files: problems, differences and omissions. No IO."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _SHOWN_MAX = 60
 
 
 class Findings:
-    """What is told about a file while it is read: nothing of it may vanish without a word."""
+    """The remarks on a file. Every field that has no exact counterpart appears in one of the lists."""
 
     def __init__(self) -> None:
-        # What makes the file one that cannot be taken over; all of them are told at once.
+        # Reasons why the file cannot be converted.
         self.problems: list[str] = []
-        # What is done in another way than the file says.
+        # Fields that work differently.
         self.otherwise: list[str] = []
-        # What has no counterpart, and is missing from the result.
+        # Fields without a counterpart, which the result omits.
         self.left_out: list[str] = []
 
     def section(self, table: Mapping[str, Any], where: str = "") -> Section:
         return Section(table, where, self)
 
     def refuse(self, *, source: str, hint: str) -> None:
-        """Raise if something cannot be taken over."""
+        """Raise SpecError if the file cannot be converted."""
         if self.problems:
             raise SpecError(self.problems, source=source, hint=hint)
 
 
 class Section:
-    """One table of the file. What nobody took by the end is named as left out."""
+    """One table of the file. `finish` lists fields that no code has read as left out."""
 
     def __init__(self, table: Mapping[str, Any], where: str, findings: Findings) -> None:
         self.where = where
@@ -47,7 +47,7 @@ class Section:
         return f"{self.where}.{field}" if self.where else field
 
     def take(self, field: str) -> Any:
-        """The value, taken note of; None if it is not there."""
+        """Return the value and mark the field as read; None if it is absent."""
         self._taken.add(field)
         return self.table.get(field)
 
@@ -61,7 +61,7 @@ class Section:
         self.findings.left_out.append(f"{self.name(field)}: {why}")
 
     def drop(self, reasons: Mapping[str, str]) -> None:
-        """Fields that are known and have no counterpart, each with its reason."""
+        """Leave out known fields without a counterpart, each with its reason."""
         for field, why in reasons.items():
             if self.take(field) not in (None, "", [], {}):
                 self.left_out(field, why)
@@ -69,17 +69,17 @@ class Section:
     def finish(self, tool: str) -> None:
         for field in self.table:
             if field not in self._taken:
-                self.left_out(str(field), f"is no field of {tool} that is known here")
+                self.left_out(str(field), f"unknown field of {tool}")
 
 
 def shown(value: Any) -> str:
-    """A value for a sentence, cut to a length that a terminal bears."""
+    """Format a value for a message, shortened."""
     text = repr(value) if not isinstance(value, Mapping | list) else type(value).__name__
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def name_from(section: Section, field: str, default: str) -> str:
-    """The name as runs may have it."""
+    """Return the name, changed to a valid name of a run."""
     given = section.take(field)
     if given is None:
         return default
@@ -91,5 +91,5 @@ def name_from(section: Section, field: str, default: str) -> str:
         plain = f"run-{plain}".strip("-")
     checked_name(plain)
     if plain != given:
-        section.otherwise(field, f"`{given[:_SHOWN_MAX]}` is called `{plain}`")
+        section.otherwise(field, f"renamed from `{given[:_SHOWN_MAX]}` to `{plain}`")
     return plain

@@ -1,4 +1,4 @@
-"""Durations as people write and read them: `90s`, `1h30m`. Loads nothing else, for the user's process needs it, too."""
+"""Durations such as `90s` and `1h30m`. Imports no other module: the trainer library loads it into user processes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 import re
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-# Compiled at their first use: who only tells quantities, and reads none, does without.
+# Compiled at first use: a process that only prints durations does not pay for it.
 PIECE = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
 
 
 def plain_number(value: object) -> float | None:
-    """The value if it is a number; a bool is none."""
+    """Return the value if it is a number; a bool does not count as one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value)
 
 
 def duration_s(value: object) -> float:
-    """Seconds from `90`, `"90s"`, `"5m"`, `"1h30m"`, `"2d"`."""
+    """Return the seconds in `90`, `"90s"`, `"5m"`, `"1h30m"`, `"2d"`."""
     number = plain_number(value)
     if number is None and isinstance(value, str):
         text = value.strip().lower().replace(" ", "")
@@ -26,14 +26,14 @@ def duration_s(value: object) -> float:
         if pieces and "".join(a + b for a, b in pieces) == text and all(unit in _UNITS_S for _, unit in pieces):
             number = sum(float(amount) * _UNITS_S[unit] for amount, unit in pieces)
     if number is None or not math.isfinite(number):
-        raise ValueError(f"{value!r} is no duration; write it like `90s`, `5m`, `12h` or `1h30m`")
+        raise ValueError(f"invalid duration {value!r}: expected e.g. `90s`, `5m`, `12h` or `1h30m`")
     if number <= 0:
-        raise ValueError(f"{value!r} must be more than zero")
+        raise ValueError(f"expected a duration above zero, got {value!r}")
     return number
 
 
 def describe_s(seconds: float) -> str:
-    """A duration for people: `0.4 s`, `42 s`, `3m 20s`, `2h 5m`, `3d 4h`."""
+    """Format a duration: `0.4 s`, `42 s`, `3m 20s`, `2h 5m`, `3d 4h`."""
     if seconds < 0.0005:
         return "0 s"
     if seconds < 10:

@@ -1,13 +1,13 @@
-"""Fields that several tables have: names, clouds, paths, containers. Each raises ValueError with a sentence."""
+"""Readers of fields that several tables share: names, clouds, paths, containers. Each raises ValueError."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from outlast.clouds.traits import BUILT_IN, is_known, known_clouds, traits_of
 from outlast.spec.reader import text
 
-CLOUDS = ("local", "gcp", "aws")
 # A registry's host and port, a path, a tag, a digest; as docker reads them.
 _REFERENCE = re.compile(
     r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
@@ -21,52 +21,55 @@ def name(value: Any) -> str:
         raise ValueError(f"expected text, got {value!r}")
     if not _NAME.match(value):
         raise ValueError(
-            f"{value!r} must be 1 to 40 lower-case letters, digits and `-`, begin with a letter and not end with `-`"
+            f"invalid name {value!r}: expected 1 to 40 lower-case letters, digits and `-`, first a letter, last not `-`"
         )
     return value
 
 
 def clouds(value: Any) -> tuple[str, ...]:
-    """One, or several in the order in which they are tried."""
+    """Read one cloud, or several in the order in which they are tried."""
     if not isinstance(value, list):
         value = value.split(",") if isinstance(value, str) else [value]
     found = tuple(cloud(item.strip() if isinstance(item, str) else item) for item in value)
     if not found:
-        raise ValueError(f"must not be empty; known are {', '.join(CLOUDS)}")
+        raise ValueError(f"expected at least one of {', '.join(known_clouds())}, got an empty list")
     if len(set(found)) < len(found):
-        raise ValueError("names a cloud twice")
-    if len(found) > 1 and "local" in found:
-        raise ValueError("`local` stands alone: machines of this computer and of a cloud do not take turns")
+        raise ValueError(f"expected each cloud once, got {', '.join(found)}")
+    if len(found) > 1 and (alone := [name for name in found if not traits_of(name).remote]):
+        raise ValueError(f"`{alone[0]}` cannot be combined with other clouds")
     return found
 
 
 def cloud(value: Any) -> str:
-    if value not in CLOUDS:
-        raise ValueError(f"{value!r} is no cloud; known are {', '.join(CLOUDS)}")
-    return str(value)
+    if not isinstance(value, str) or not is_known(value):
+        raise ValueError(f"unknown cloud {value!r}: expected one of {', '.join(known_clouds())}")
+    return value
 
 
 def inside(value: Any) -> str:
-    """A path that stays below the code folder."""
+    """Read a path inside the code folder."""
     path = text(value).strip().rstrip("/") or "/"
     if path.startswith(("/", "~")) or ".." in path.split("/"):
-        raise ValueError(f"{value!r} must be a path inside the code folder, without `..`")
+        raise ValueError(f"expected a path inside the code folder, without `..`, got {value!r}")
     return "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
 
 
 def zone_belongs(zone: str, cloud: str) -> bool:
-    """Whether a zone or region is so called by that cloud: Google's `us-central1-a`, Amazon's `us-east-1a`."""
-    amazons = re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d+[a-z]?", zone) is not None
-    return amazons == (cloud == "aws")
+    """Return whether a zone or region is named as that cloud names them: `us-central1-a`, `us-east-1a`."""
+    if pattern := traits_of(cloud).zone_pattern:
+        return re.fullmatch(pattern, zone) is not None
+    return not any(re.fullmatch(other.zone_pattern, zone) for other in BUILT_IN.values() if other.zone_pattern)
 
 
 def container(value: Any) -> str:
-    """`image:tag` with the parts that a registry knows, or `oci:` and a folder of the machine."""
+    """Read a container image: a registry's `image:tag`, or `oci:` and a folder on the machine."""
     reference = text(value)
     if reference.startswith("oci:"):
         if not reference.removeprefix("oci:").startswith(("/", "~/")):
-            raise ValueError(f"{value!r}: `oci:` needs the full path of a folder on the machine, as in `oci:/opt/root`")
+            raise ValueError(
+                f"expected the full path of a folder on the machine, such as `oci:/opt/root`, got {value!r}"
+            )
         return reference
     if not _REFERENCE.fullmatch(reference):
-        raise ValueError(f"{value!r} is no container image; write it like `python:3.12`, or `oci:/path/of/a/root`")
+        raise ValueError(f"invalid container image {value!r}: expected e.g. `python:3.12` or `oci:/path/of/a/root`")
     return reference

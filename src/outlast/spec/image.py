@@ -1,4 +1,4 @@
-"""`[image]`: the recipe of an image, read and checked. No IO: whether its files are there is asked by its builder."""
+"""The reader of `[image]`, the recipe of an image. No IO: the builder checks that the files exist."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity
 from outlast.spec.reader import Reader, of, text, texts
 from outlast.spec.spec import ImageSpec, MachineSpec
 
-# What apt takes: a name, perhaps with an architecture, a version or a release. Never an option.
+# A package of apt: a name, optionally with architecture, version or release. Never an option.
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(?::[a-z0-9-]+)?(?:[=/][A-Za-z0-9.+:~-]+)?")
 _SCRIPT_FILE = re.compile(r"\S+\.sh")
 _STEPS = ("packages", "pip", "requirements", "lock", "script", "files", "warm")
 
 
 def parse_image(table: Mapping[str, Any], *, source: str) -> ImageSpec:
-    """A recipe that has a file of its own: the table `[image]` in it, or the fields at its top. Raises SpecError."""
+    """Read a recipe file: its table `[image]`, or its top-level fields. Raises SpecError."""
     problems: list[str] = []
     top = Reader(table, problems=problems)
     if "image" in table:
@@ -27,16 +28,16 @@ def parse_image(table: Mapping[str, Any], *, source: str) -> ImageSpec:
         top.finish()
     else:
         reader = top
-    image = read_image(reader, "", "local")
+    image = read_image(reader, "", DEFAULT_CLOUD)
     if problems:
         raise SpecError(problems, source=source, hint="see `[image]` in docs/spec.md")
     return image
 
 
 def read_image(reader: Reader, name: str, cloud: str) -> ImageSpec:
-    """The recipe; `name` and `cloud` are what the rest of the file says, for a recipe that says nothing."""
+    """Read the recipe; `name` and `cloud` are the defaults from the rest of the file."""
     if not name and "name" not in reader.table:
-        reader.wrong("name", "missing; what shall the image's family be called?")
+        reader.wrong("name", "missing: set the name of the image family")
     image = ImageSpec(
         name=reader.take("name", fields.name, name or "image"),
         base=reader.take("base", text, ""),
@@ -78,7 +79,7 @@ def _packages(value: Any) -> tuple[str, ...]:
     names = texts(value)
     for name in names:
         if not _PACKAGE.fullmatch(name):
-            raise ValueError(f"{name!r} is no package of apt; write them like `git` or `cmake=3.25.1-1`")
+            raise ValueError(f"invalid apt package {name!r}: expected e.g. `git` or `cmake=3.25.1-1`")
     return names
 
 
@@ -86,7 +87,9 @@ def _requirements(value: Any) -> tuple[str, ...]:
     lines = texts(value)
     for line in lines:
         if line.lstrip().startswith("-"):
-            raise ValueError(f"{line!r}: options of pip belong into a file that `requirements` names")
+            raise ValueError(
+                f"expected a package, got {line!r}; put options of pip into a file named in `requirements`"
+            )
     return lines
 
 
@@ -102,13 +105,13 @@ def _files(reader: Reader) -> dict[str, str]:
 
 
 def _place(value: str) -> str:
-    """A path on the machine: a full one, or one below the home folder."""
+    """Read a path on the machine: absolute, or relative to the home folder."""
     path = posixpath.normpath(value.removeprefix("~/"))
     if not value.strip() or ".." in path.split("/") or path in ("/", ".", "~"):
-        raise ValueError(f"{value!r} must be a path on the machine, without `..`: `/opt/data`, or `data` in the home")
+        raise ValueError(f"expected a path such as `/opt/data`, or `data` in the home folder, got {value!r}")
     return path
 
 
 def script_file(script: str) -> str:
-    """The file that `script` names; empty if it is the lines themselves."""
+    """Return the file that `script` names; empty if it contains commands."""
     return script if _SCRIPT_FILE.fullmatch(script.strip()) else ""

@@ -1,4 +1,4 @@
-"""From the tables of `outlast.toml` to a `Spec`: every field checked, every problem reported. No IO."""
+"""The parser of `outlast.toml`: checks every field and reports all problems at once. No IO."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from outlast.spec import fields, quantity, resources
 from outlast.spec.checkpoint import read_checkpoint
 from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
-from outlast.spec.deadline import deadline
 from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
 from outlast.spec.spec import CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
@@ -29,7 +28,7 @@ _NO_COMMAND: str | tuple[str, ...] = ""
 
 
 def parse(table: Mapping[str, Any], *, source: str = "outlast.toml") -> Spec:
-    """The spec, or a SpecError that names everything that is wrong with it."""
+    """Return the spec. Raises SpecError with all problems."""
     reader = Reader(table)
     spec = _read(reader)
     _check_characters(reader, table)
@@ -41,27 +40,27 @@ def parse(table: Mapping[str, Any], *, source: str = "outlast.toml") -> Spec:
 
 
 def _check_characters(reader: Reader, table: Mapping[str, Any]) -> None:
-    """No environment, command or JSON can hold these, and it is better said here than on a machine."""
+    """Report characters that no environment variable, command or JSON can contain."""
     for field, value in table.items():
         if isinstance(value, Mapping):
             _check_characters(Reader(value, section=field, problems=reader.problems), value)
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, str) and "\0" in item:
-                reader.wrong(field, "must not hold the character 0")
+                reader.wrong(field, "must not contain a NUL character")
             elif isinstance(item, str) and not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
-                reader.wrong(field, "holds bytes that are no text in UTF-8")
+                reader.wrong(field, "contains bytes that are not valid UTF-8")
 
 
 def _read(reader: Reader) -> Spec:
     name = reader.take("name", fields.name, "run")
     if "command" not in reader.table:
-        reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py", or after `--`')
+        reader.wrong("command", 'missing: set it, e.g. command = "python train.py", or give the command after `--`')
     command = reader.take("command", _command, _NO_COMMAND)
     params = _params(reader.section_of("params"))
     searched = reader.section_of("sweep")
     sweep = read_sweep(searched) if searched.table else None
     if sweep is not None:
-        # A run of this file by itself takes some value of what is searched, unless `[params]` has one.
+        # A single run of this file uses the first value of each searched parameter, unless `[params]` sets it.
         params = {**{name: first_of(found) for name, found in sweep.params.items()}, **params}
     if params:
         for problem in check_placeholders(command, params):
@@ -88,7 +87,7 @@ def _read(reader: Reader) -> Spec:
     if spec.interactive and spec.machine.container:
         reader.wrong(
             "interactive",
-            "a command in a container has no terminal; leave out one of `interactive` and `[machine] container`",
+            "cannot be combined with `[machine] container`: a command in a container has no terminal",
         )
     resources.check(reader, spec)
     if "image" in reader.table:
@@ -106,7 +105,7 @@ def _read(reader: Reader) -> Spec:
 def _exclusive(value: Any) -> str:
     name = text(value).strip()
     if not _EXCLUSIVE.fullmatch(name):
-        raise ValueError(f"{value!r}: name it with letters, digits and `. _ : / -`, such as `db:genomes`")
+        raise ValueError(f"invalid name {value!r}: expected letters, digits and `. _ : / -`, such as `db:genomes`")
     return name
 
 
@@ -124,7 +123,7 @@ def _params(reader: Reader) -> dict[str, ParamValue]:
     for field in reader.table:
         params[field] = reader.take(field, _param, _NO_PARAM)
         if not _PARAM.match(field):
-            reader.wrong(field, "a parameter's name is letters, digits, `_`, `-` and `.`")
+            reader.wrong(field, "invalid name of a parameter: expected letters, digits, `_`, `-` and `.`")
     return params
 
 
@@ -132,8 +131,8 @@ def _param(value: Any) -> ParamValue:
     if not isinstance(value, str | int | float | bool):
         raise ValueError(f"expected text, a number or true/false, got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such number, and what was asked is kept as JSON.
-        raise ValueError(f'{value} is no number; write it as text: "{value}"')
+        # The workspace stores the spec as JSON, which has no such number.
+        raise ValueError(f'expected a finite number, got {value}; write it as text: "{value}"')
     return value
 
 
@@ -148,13 +147,13 @@ def _env(reader: Reader) -> dict[str, str]:
 
 def _check_variable(reader: Reader, field: str) -> None:
     if not _VARIABLE.match(field):
-        reader.wrong(field, "is no name of an environment variable")
+        reader.wrong(field, "invalid name of an environment variable: expected letters, digits and `_`")
     elif field.startswith("OUTLAST_"):
-        reader.wrong(field, "names that begin with OUTLAST_ are set by outlast")
+        reader.wrong(field, "names that start with OUTLAST_ are reserved; choose another")
 
 
 def _secrets(reader: Reader) -> dict[str, str]:
-    """`secrets = ["TOKEN"]`, or `[secrets]` with `TOKEN = "NAME_HERE"` (`true`: the same name)."""
+    """Read `secrets = ["TOKEN"]`, or `[secrets]` with `TOKEN = "LOCAL_NAME"` (`true`: the same name)."""
     if isinstance(reader.table.get("secrets"), list):
         names: tuple[str, ...] = reader.take("secrets", texts, ())
         inner = Reader(dict.fromkeys(names, True), section="secrets", problems=reader.problems)
@@ -164,8 +163,8 @@ def _secrets(reader: Reader) -> dict[str, str]:
     for field in inner.table:
         value = inner.take(field, _secret_source, "")
         if not _VARIABLE.match(field):
-            # Not repeated: who writes `NAME=VALUE` here has written the secret.
-            inner.problems.append("[secrets]: give names of environment variables, never the secrets themselves")
+            # The message omits the value: in `NAME=VALUE` it is the secret.
+            inner.problems.append("[secrets]: expected names of environment variables, never the secrets themselves")
             continue
         _check_variable(inner, field)
         found[field] = value or field
@@ -177,8 +176,10 @@ def _secret_source(value: Any) -> str:
         return ""
     if isinstance(value, str) and _VARIABLE.match(value):
         return value
-    # The value itself is not repeated: it may be the secret, written into the wrong place.
-    raise ValueError("name the variable that holds it here (or true for the same name); never the secret itself")
+    # The message omits the value: it may be the secret.
+    raise ValueError(
+        "expected the name of the local variable that holds it (or true for the same name), never the secret itself"
+    )
 
 
 def _machine(reader: Reader) -> MachineSpec:
@@ -202,16 +203,18 @@ def _machine(reader: Reader) -> MachineSpec:
         exclude_zones=reader.take("exclude_zones", texts, ()),
     )
     if len(clouds) > 1 and machine.type:
-        reader.wrong("type", "no two clouds have the same machine types; say `cpus`, `memory` and `gpu` instead")
+        reader.wrong(
+            "type", "cannot be combined with several clouds, whose types differ; use `cpus`, `memory` and `gpu` instead"
+        )
     reader.finish()
     return machine
 
 
 def read_code(reader: Reader) -> CodeSpec:
     if "git" in reader.table and "path" in reader.table:
-        reader.wrong("git", "give either `path` or `git`, not both")
+        reader.wrong("git", "cannot be combined with `path`; set one of the two")
     if "ref" in reader.table and "git" not in reader.table:
-        reader.wrong("ref", "needs `git`")
+        reader.wrong("ref", "requires `git`")
     code = CodeSpec(
         path=reader.take("path", text, "."),
         git=reader.take("git", _git_url, ""),
@@ -225,8 +228,8 @@ def read_code(reader: Reader) -> CodeSpec:
 def _git_url(value: Any) -> str:
     url = text(value)
     if re.search(r"://[^/@]*:[^/@]*@", url):
-        # Not repeated: what stands there is a password, and a spec is read by the whole team.
-        raise ValueError("must not hold a password; give the machine a credential helper or a deploy key instead")
+        # The message omits the URL: it contains a password.
+        raise ValueError("must not contain a password; give the machine a credential helper or a deploy key instead")
     return url
 
 
@@ -249,7 +252,7 @@ def _outputs(reader: Reader) -> str:
 
 def _limits(reader: Reader) -> LimitSpec:
     defaults = LimitSpec()
-    deadline_s, deadline_at = reader.take("deadline", deadline, (0.0, 0.0))
+    deadline_s, deadline_at = reader.take("deadline", quantity.deadline, (0.0, 0.0))
     limits = LimitSpec(
         cost_usd=reader.take("cost_usd", amount, 0.0),
         deadline_s=deadline_s,

@@ -1,7 +1,8 @@
-"""Sizes, durations and ranges as people write them: `50GB`, `1h30m`, `8+`. Each raises ValueError with a sentence."""
+"""Readers of sizes, durations, deadlines and ranges: `50GB`, `1h30m`, `8+`. Each raises ValueError."""
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 
@@ -15,27 +16,48 @@ _UNITS_GB |= {"gib": 2**30 / 1e9, "tib": 2**40 / 1e9}
 _SIZE = rf"^{PIECE}$"
 
 
+def deadline(value: object) -> tuple[float, float]:
+    """Return seconds since the submission for `12h`, or seconds since 1970 for `2026-12-24T18:00:00Z`; the other is 0.
+
+    Does not check whether the deadline has passed.
+    """
+    moment = value if isinstance(value, datetime.datetime) else None
+    if isinstance(value, str) and re.match(r"\s*\d{4}-", value):
+        try:
+            moment = datetime.datetime.fromisoformat(value.strip())
+        except ValueError as problem:
+            raise ValueError(f"invalid time {value!r}: expected e.g. `2026-12-24T18:00:00Z`") from problem
+    if moment is None:
+        return duration_s(value), 0.0
+    if moment.tzinfo is None:
+        raise ValueError(f"expected a time zone in {value!s}, as in `2026-12-24T18:00:00Z` or `…+01:00`")
+    at = moment.timestamp()
+    if at <= 0:
+        raise ValueError(f"expected a time in the future, got {value!s}")
+    return 0.0, at
+
+
 def size_gb(value: object) -> float:
-    """Gigabytes from `50`, `"50GB"`, `"1.5TB"`, `"512MiB"`."""
+    """Return the gigabytes in `50`, `"50GB"`, `"1.5TB"`, `"512MiB"`."""
     number = plain_number(value)
     if number is None and isinstance(value, str):
         match = re.match(_SIZE, value.strip().lower())
         if match and match.group(2) in _UNITS_GB:
             number = float(match.group(1)) * _UNITS_GB[match.group(2)]
     if number is None or not math.isfinite(number):
-        raise ValueError(f"{value!r} is no size; write it like `50GB` or `512MB`")
+        raise ValueError(f"invalid size {value!r}: expected e.g. `50GB` or `512MB`")
     if number <= 0:
-        raise ValueError(f"{value!r} must be more than zero")
+        raise ValueError(f"expected a size above zero, got {value!r}")
     return number
 
 
 def number_range(value: object) -> Range:
-    """`8`, `"8+"`, `"4..16"`."""
+    """Read `8`, `"8+"` or `"4..16"`."""
     return _range(value, _plain, "`8`, `8+` or `4..16`")
 
 
 def size_range_gb(value: object) -> Range:
-    """`32`, `"32GB+"`, `"24GB..80GB"`."""
+    """Read `32`, `"32GB+"` or `"24GB..80GB"`."""
     return _range(value, size_gb, "`32GB`, `32GB+` or `24GB..80GB`")
 
 
@@ -45,9 +67,9 @@ def _plain(value: object) -> float:
     except ValueError:
         number = None
     if number is None or not math.isfinite(number):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"expected a number, got {value!r}")
     if number <= 0:
-        raise ValueError(f"{value!r} must be more than zero")
+        raise ValueError(f"expected a number above zero, got {value!r}")
     return number
 
 
@@ -63,18 +85,18 @@ def _range(value: object, read: object, examples: str) -> Range:
         low, dots, high = text.partition("..")
         result = Range(low=read(low), high=read(high if dots else low))
     except ValueError as problem:
-        if "more than zero" in str(problem):
+        if "above zero" in str(problem):
             raise
-        raise ValueError(f"{value!r} is no range; write it like {examples}") from problem
+        raise ValueError(f"invalid range {value!r}: expected e.g. {examples}") from problem
     if result.high is not None and result.high < result.low:
-        raise ValueError(f"{value!r} ends before it begins")
+        raise ValueError(f"invalid range {value!r}: its end is below its start")
     return result
 
 
 def gpu_count(value: object) -> tuple[str, int]:
-    """`"T4"`, `"T4:2"`."""
+    """Read `"T4"` or `"T4:2"`."""
     if isinstance(value, str):
         name, colon, count = value.strip().partition(":")
         if re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name) and (not colon or (count.isdigit() and int(count) > 0)):
             return name.upper(), int(count) if colon else 1
-    raise ValueError(f"{value!r} is no GPU; write it like `T4`, `A100:8`")
+    raise ValueError(f"invalid GPU {value!r}: expected e.g. `T4` or `A100:8`")

@@ -1,4 +1,4 @@
-"""One node of a cluster file of Ray's on Amazon: the words of RunInstances, as far as they can be honoured. No IO."""
+"""The reader of an AWS node in a Ray cluster file: the supported fields of RunInstances. No IO."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from outlast.spec.cluster import NodeKind
 from outlast.spec.reader import Reader, of, text
 
 _AMI = re.compile(r"ami-[0-9a-f]{8,17}")
-# What is done otherwise, with the way in which it is.
+# Fields that work differently, with the difference.
 _OTHERWISE = {
     "IamInstanceProfile": "machines are given the profile of `outlast setup aws`",
-    "KeyName": "machines are reached with outlast's own key",
+    "KeyName": "outlast connects with its own key",
     "TagSpecifications": "machines carry outlast's own tags",
-    "EbsOptimized": "machines have it where their type has it",
+    "EbsOptimized": "depends on the machine type",
 }
 _CANNOT = {
     **dict.fromkeys(
@@ -25,14 +25,14 @@ _CANNOT = {
     **dict.fromkeys(
         ("SecurityGroupIds", "SecurityGroups"), "machines are in the security group of `outlast setup aws`"
     ),
-    **dict.fromkeys(("UserData",), "the boot script is outlast's own; use `initialization_commands`"),
-    **dict.fromkeys(("LaunchTemplate",), "its fields cannot be seen from here; write them into the file"),
+    **dict.fromkeys(("UserData",), "outlast sets the boot script; use `initialization_commands`"),
+    **dict.fromkeys(("LaunchTemplate",), "its fields are unknown here; write them into the file"),
     **dict.fromkeys(
         ("Placement", "CpuOptions", "CreditSpecification", "HibernationOptions", "CapacityReservationSpecification"),
-        "machines are what their type is",
+        "the machine type decides",
     ),
-    **dict.fromkeys(("MetadataOptions", "Monitoring", "InstanceInitiatedShutdownBehavior"), "outlast itself says that"),
-    **dict.fromkeys(("MinCount", "MaxCount"), "Ray's `min_workers` and `max_workers` say how many"),
+    **dict.fromkeys(("MetadataOptions", "Monitoring", "InstanceInitiatedShutdownBehavior"), "outlast sets it"),
+    **dict.fromkeys(("MinCount", "MaxCount"), "use Ray's `min_workers` and `max_workers`"),
 }
 _EBS = ("VolumeSize", "VolumeType", "DeleteOnTermination", "Encrypted", "Iops", "Throughput")
 
@@ -48,21 +48,21 @@ def read_instance(
     high: int = 0,
     has: dict[str, float] | None = None,
 ) -> NodeKind:
-    """The kind of node; `spot` is what holds when the file says nothing; workers are spot then."""
+    """Read a kind of node; `spot` is the default. Without one, workers are spot and the head is not."""
     for field, how in _OTHERWISE.items():
         if reader.take(field, lambda value: value, None):
             notes.append(f"{reader.section}.{field}: {how}")
     for field, why in _CANNOT.items():
         if reader.take(field, lambda value: value, None) is not None:
-            reader.wrong(field, f"cannot be honoured: {why}")
-    said = _market(reader)
+            reader.wrong(field, f"not supported: {why}")
+    given = _market(reader)
     kind = NodeKind(
         name=name,
         type=reader.take("InstanceType", text, ""),
         disk_gb=_disk_gb(reader, notes),
         image=reader.take("ImageId", _image, ""),
         zones=zones,
-        spot=(name != "head" if spot is None else spot) if said is None else said,
+        spot=(name != "head" if spot is None else spot) if given is None else given,
         min=low,
         max=high,
         resources=has or {},
@@ -73,18 +73,16 @@ def read_instance(
 
 def _image(value: Any) -> str:
     if not _AMI.fullmatch(text(value)):
-        raise ValueError(f"{value!r} is no image of Amazon's; expected one like `ami-0a2363a9cff180a64`, or none")
+        raise ValueError(f"invalid image {value!r}: expected e.g. `ami-0a2363a9cff180a64`")
     return text(value)
 
 
 def _market(reader: Reader) -> bool | None:
-    """Whether it may be taken away."""
+    """Return whether the file asks for a spot machine; None if it does not say."""
     given: dict[str, Any] = reader.take("InstanceMarketOptions", of(dict), {})
     for field in given:
         if field == "SpotOptions" and given[field]:
-            reader.wrong(
-                "InstanceMarketOptions", "SpotOptions cannot be honoured: spot machines cost what the market says"
-            )
+            reader.wrong("InstanceMarketOptions", "SpotOptions is not supported: spot machines cost the market price")
         elif field not in ("MarketType", "SpotOptions"):
             reader.wrong("InstanceMarketOptions", f"{field}: unknown field; known here: MarketType, SpotOptions")
     if not given:
@@ -97,7 +95,7 @@ def _market(reader: Reader) -> bool | None:
 def _disk_gb(reader: Reader, notes: list[str]) -> float:
     disks: list[Any] = reader.take("BlockDeviceMappings", of(list), [])
     if len(disks) > 1:
-        reader.wrong("BlockDeviceMappings", "cannot be honoured: machines have one disk")
+        reader.wrong("BlockDeviceMappings", "not supported: machines have one disk")
     for disk in disks[:1]:
         given = disk.get("Ebs") if isinstance(disk, Mapping) else None
         if not isinstance(given, Mapping):

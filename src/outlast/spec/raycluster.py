@@ -1,7 +1,7 @@
-"""A cluster file of Ray's own launcher, taken as it is: the layout of today and the one before it. No IO.
+"""The reader of Ray cluster files, in the current layout and the previous one. No IO.
 
-Every problem is told at once: markers that nobody filled in, fields that Ray does not know, values of the wrong type,
-and what cannot be honoured here. What is only done otherwise is noted.
+One error reports all problems: unfilled markers, unknown fields, values of the wrong type, and fields that are not
+supported here. Fields that only work differently become notes.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from outlast.spec.reader import Reader, of, text
 
 _MARKER = re.compile(r"\S*CUSTOMIZE\S*")
 _PROVIDERS = {"gcp": "gcp", "aws": "aws", "external": "local"}
-# Fields of Ray's that change nothing here, with the reason.
+# Fields of Ray without effect here, with the reason.
 _DONE_OTHERWISE = {
-    "auth": "machines are reached with outlast's own key",
-    "autoscaling_mode": "Ray itself has dropped it",
+    "auth": "outlast connects with its own key",
+    "autoscaling_mode": "Ray no longer supports it",
     "cluster_synced_files": "",
-    "initial_workers": "Ray itself has dropped it; `min_workers` counts",
+    "initial_workers": "Ray no longer supports it; use `min_workers`",
     "metadata": "",
     "no_restart": "",
-    "target_utilization_fraction": "Ray itself has dropped it",
+    "target_utilization_fraction": "Ray no longer supports it",
 }
 _PHASES = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands")
 _PROVIDER_FIELDS = (
     *("type", "region", "availability_zone", "project_id", "module", "cache_stopped_nodes"),
     *("use_internal_ips", "disable_node_updaters"),
 )
-# Fields that a kind of node may have in Ray's files, and that hold for a whole cluster here.
+# Fields of a node type in Ray's files that outlast sets for the whole cluster.
 _OF_ONE_KIND = ("worker_setup_commands", "initialization_commands", "labels", "idle_timeout_s", "priority")
 _NOTHING: tuple[str, ...] = ()
 
 
 def parse_ray(table: Any, *, source: str) -> tuple[ClusterSpec, list[str]]:
-    """The cluster, and what is done otherwise than the file says. Raises SpecError."""
+    """Return the cluster, and notes on fields that work differently. Raises SpecError."""
     if not isinstance(table, Mapping):
-        raise SpecError(["this is no cluster file: expected a table of fields"], source=source)
+        raise SpecError([f"expected a table of fields, got {type(table).__name__}"], source=source)
     reading = _Reading(table)
     spec = reading.read()
     if reading.problems:
@@ -82,7 +82,7 @@ class _Reading:
     def __init__(self, table: Mapping[str, Any]) -> None:
         self.problems = list(_markers(table, ""))
         self.notes: list[str] = []
-        # A marker is a problem of its own; that the text around it is no name either would be told twice.
+        # A marker is reported once; the text that contains it is not checked further.
         self.top = Reader(table, problems=self.problems)
         self.read_machine = read_machine
         self.docker = Docker()
@@ -113,9 +113,7 @@ class _Reading:
             files_exclude=top.take("rsync_exclude", _strings, _NOTHING),
         )
         if any(name != ".gitignore" for name in top.take("rsync_filter", _strings, _NOTHING)):
-            top.wrong(
-                "rsync_filter", "cannot be honoured but for `.gitignore`, which always counts; use `rsync_exclude`"
-            )
+            top.wrong("rsync_filter", "only `.gitignore` is supported, which always applies; use `rsync_exclude`")
         top.take("head_node_type", text, "")
         top.finish()
         return spec
@@ -123,22 +121,22 @@ class _Reading:
     def _provider(self) -> tuple[str, tuple[str, ...]]:
         reader = self.top.section_of("provider")
         if "type" not in reader.table:
-            reader.wrong("type", "missing; say `gcp` or `aws`")
+            reader.wrong("type", "missing: expected `gcp` or `aws`")
         kind = reader.take("type", text, "gcp")
         if kind not in _PROVIDERS:
-            reader.wrong("type", f"machines of `{kind}` cannot be had; known are {', '.join(_PROVIDERS)}")
+            reader.wrong("type", f"unsupported provider `{kind}`: expected one of {', '.join(_PROVIDERS)}")
         region = reader.take("region", text, "")
         given = reader.take("availability_zone", text, "")
         for field in _PROVIDER_FIELDS:
             reader.take(field, lambda value: value, None)
         if reader.table.get("project_id"):
-            self.notes.append("provider.project_id: the project is that of your gcloud set-up")
+            self.notes.append("provider.project_id: outlast uses the project of your gcloud configuration")
         for field in ("security_group", "cloudwatch", "gcp_credentials"):
             if reader.take(field, lambda value: value, None):
-                reader.wrong(field, "cannot be honoured: machines have the network and the rights of `outlast setup`")
+                reader.wrong(field, "not supported: machines have the network and permissions of `outlast setup`")
         if reader.table.get("cache_stopped_nodes"):
             self.notes.append(
-                "provider.cache_stopped_nodes: stopped machines bill for their disks, so they are deleted"
+                "provider.cache_stopped_nodes: machines are deleted, because the disks of stopped machines cost money"
             )
         reader.finish()
         zones = tuple(part.strip() for part in given.split(",") if part.strip())
@@ -150,9 +148,9 @@ class _Reading:
             if value and why:
                 self.notes.append(f"{field}: {why}")
         if self.top.table.get("cluster_synced_files"):
-            self.top.wrong("cluster_synced_files", "cannot be honoured: use `file_mounts`, which every machine gets")
+            self.top.wrong("cluster_synced_files", "not supported: use `file_mounts`, which go to every machine")
         if self.top.take("file_mounts_sync_continuously", of(bool), False):
-            why = "cannot be honoured: machines come and go; `outlast sync` follows one machine"
+            why = "not supported, because machines come and go; `outlast sync` synchronizes one machine"
             self.top.wrong("file_mounts_sync_continuously", why)
 
     def _kinds(self, zones: tuple[str, ...]) -> tuple[NodeKind, list[NodeKind], int]:
@@ -161,18 +159,19 @@ class _Reading:
         if "available_node_types" in top.table:
             for old in ("head_node", "worker_nodes", "min_workers"):
                 if top.take(old, lambda value: value, None):
-                    top.wrong(old, "belongs to the layout before `available_node_types`, which is there as well")
+                    top.wrong(old, "cannot be combined with `available_node_types`, which replaces it")
             head, workers = self._new_layout(zones)
         else:
             head = self.read_machine(self._section("head_node"), self.notes, name="head", zones=zones, spot=False)
             most = max(most, 0) if most >= 0 else max(fewest, 2)
             section = self._section("worker_nodes")
             worker = self.read_machine(section, self.notes, name="worker", zones=zones, low=fewest, high=most)
-            head, workers = _boxed(head, self.docker.head), [_boxed(worker, self.docker.worker)]
+            head = _with_container(head, self.docker.head)
+            workers = [_with_container(worker, self.docker.worker)]
         total = most if most >= 0 else sum(kind.max for kind in workers)
         for kind in workers:
             if kind.min > kind.max:
-                self.problems.append(f"{kind.name}: min_workers {kind.min} is more than max_workers {kind.max}")
+                self.problems.append(f"{kind.name}: expected min_workers of at most {kind.max}, got {kind.min}")
         return head, workers, total
 
     def _section(self, field: str) -> Reader:
@@ -186,7 +185,7 @@ class _Reading:
         if not wanted or wanted not in types:
             near = difflib.get_close_matches(wanted, map(str, types), n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
-            top.wrong("head_node_type", f"must name one of `available_node_types`{hint}")
+            top.wrong("head_node_type", f"expected one of `available_node_types`, got `{wanted}`{hint}")
         head, workers = NodeKind(name="head", spot=False), []
         for name, table in types.items():
             section = f"available_node_types.{name}"
@@ -202,20 +201,20 @@ class _Reading:
             has: dict[str, float] = reader.take("resources", resources, {})
             for field in _OF_ONE_KIND:
                 if reader.take(field, lambda value: value, None):
-                    reader.wrong(field, "cannot be honoured for one kind of node; say it for the whole cluster")
+                    reader.wrong(field, "not supported for one node type; set it for the whole cluster")
             own = Reader(reader.take("docker", of(dict), {}), section=f"{section}.docker", problems=self.problems)
             reader.finish()
             is_head = name == wanted
-            # What Ray calls a worker's image is, for the kind of the head, never looked at.
-            box = self.docker.head if is_head else of_kind(own, self.docker.worker)
+            # Ray ignores `worker_image` for the head's node type.
+            container = self.docker.head if is_head else of_kind(own, self.docker.worker)
             kind = self.read_machine(
                 config, self.notes, name="head" if is_head else name, zones=zones, low=low, high=high, has=has,
                 spot=False if is_head else None,
             )  # fmt: skip
             if is_head:
-                head = _boxed(kind, box)
+                head = _with_container(kind, container)
             else:
-                workers.append(_boxed(kind, box))
+                workers.append(_with_container(kind, container))
         return head, workers
 
     def _files(self) -> dict[str, str]:
@@ -229,7 +228,7 @@ class _Reading:
         return found
 
     def _start(self, field: str) -> dict[str, str]:
-        """The options of `ray start` in the commands that start Ray; anything else in them is named."""
+        """Return the options of `ray start` in the start commands; report all other commands."""
         found: dict[str, str] = {}
         lines: tuple[str, ...] = self.top.take(field, _commands, ())
         for line in lines:
@@ -245,18 +244,18 @@ def _start_options(command: str) -> dict[str, str]:
     try:
         argv = shlex.split(command)
     except ValueError as problem:
-        raise ValueError(f"`{command.strip()}` cannot be read: {problem}") from problem
+        raise ValueError(f"cannot parse `{command.strip()}`: {problem}") from problem
     if not argv or argv[:2] == ["ray", "stop"] or argv[0] == "ulimit":
         return {}
     if argv[:2] != ["ray", "start"]:
-        why = "cannot be honoured: outlast itself starts Ray; what comes before belongs into `setup_commands`"
+        why = "is not supported: outlast starts Ray; move other commands to `setup_commands`"
         raise ValueError(f"`{command.strip()}` {why}")
     found: dict[str, str] = {}
     rest = argv[2:]
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
-            raise ValueError(f"`{word}` is no option of `ray start`")
+            raise ValueError(f"expected an option of `ray start`, got `{word}`")
         name, equals, value = word[2:].partition("=")
         if not equals and rest and not rest[0].startswith("--"):
             value = rest.pop(0)
@@ -265,8 +264,8 @@ def _start_options(command: str) -> dict[str, str]:
     return found
 
 
-def _boxed(kind: NodeKind, box: ContainerSpec | None) -> NodeKind:
-    return msgspec.structs.replace(kind, container=box)
+def _with_container(kind: NodeKind, container: ContainerSpec | None) -> NodeKind:
+    return msgspec.structs.replace(kind, container=container)
 
 
 def _with_options(kind: NodeKind, given: dict[str, str]) -> NodeKind:
@@ -302,5 +301,5 @@ def _text_or_none(value: Any) -> str:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError(f"expected a number that is not less than zero, got {value!r}")
+        raise ValueError(f"expected a number of zero or more, got {value!r}")
     return float(value)

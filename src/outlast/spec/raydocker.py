@@ -1,7 +1,7 @@
-"""The `docker` section of a cluster file of Ray's: which container, and which options of `docker run`. No IO.
+"""The reader of the `docker` section in a Ray cluster file. No IO.
 
-Containers are run as `[machine] container` runs them: with the machine's network, processes, shared memory and GPUs. Of
-the options those are taken that every engine here can honour; each of the others is named.
+Containers run as with `[machine] container`: with the machine's network, processes, shared memory and GPUs. Only
+options of `docker run` that all container engines support are accepted; each of the others is a problem.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outlast.spec.cluster import ContainerSpec
 from outlast.spec.fields import container
 from outlast.spec.reader import Reader, of, text
 
-# So already, or of no use to a container that stays for as long as its machine.
+# Options that always hold, or have no effect on a container that lives as long as its machine.
 _HAS_ANYWAY = {"--network": "host", "--net": "host", "--ipc": "host", "--pid": "host", "--gpus": "all"}
 _OF_NO_USE = (
     "--shm-size",
@@ -43,28 +43,28 @@ NAME = "ray_container"
 
 
 class Docker(msgspec.Struct, frozen=True, kw_only=True):
-    """The section as a whole: what the head gets, and what workers get unless their kind says otherwise."""
+    """The container of the head, and the default container of workers."""
 
     head: ContainerSpec | None = None
     worker: ContainerSpec | None = None
 
 
 def read_docker(reader: Reader) -> Docker:
-    """Problems go to the reader; every field that Ray knows is read."""
+    """Read every field that Ray knows."""
     image = reader.take("image", _image, "")
     images = {role: reader.take(f"{role}_image", _image, "") or image for role in ("head", "worker")}
-    common: tuple[str, ...] = reader.take("run_options", _words, ())
+    common: tuple[str, ...] = reader.take("run_options", _arguments, ())
     own: dict[str, tuple[str, ...]]
-    own = {role: reader.take(f"{role}_run_options", _words, common[:0]) for role in ("head", "worker")}
+    own = {role: reader.take(f"{role}_run_options", _arguments, common[:0]) for role in ("head", "worker")}
     base = ContainerSpec(
         image="",
         name=reader.take("container_name", _name, "") or NAME,
-        # The word of old files is `pull`. Ray pulls unless it is told not to.
+        # `pull` is the old name. Ray pulls by default.
         pull=reader.take("pull_before_run", of(bool), reader.take("pull", of(bool), True)),
         podman=reader.take("use_podman", of(bool), False),
         gpus=not reader.take("disable_automatic_runtime_detection", of(bool), False),
     )
-    reader.take("disable_shm_size_detection", of(bool), False)  # there is nothing to detect: it is the machine's own
+    reader.take("disable_shm_size_detection", of(bool), False)  # containers use the machine's shared memory
     reader.finish()
     spec = _with_options(base, common, reader, "run_options")
     found = {
@@ -75,18 +75,18 @@ def read_docker(reader: Reader) -> Docker:
 
 
 def of_kind(reader: Reader, worker: ContainerSpec | None) -> ContainerSpec | None:
-    """What a kind of workers has for itself, over what all workers have."""
+    """Read the container of one worker type, with the default container of workers as the base."""
     if not reader.table:
         return worker
     image = reader.take("worker_image", _image, "")
-    options: tuple[str, ...] = reader.take("worker_run_options", _words, ())
+    options: tuple[str, ...] = reader.take("worker_run_options", _arguments, ())
     base = worker or ContainerSpec(image="")
     changed = msgspec.structs.replace(
         base, image=image or base.image, pull=reader.take("pull_before_run", of(bool), base.pull)
     )
     reader.finish()
     if not changed.image:
-        reader.wrong("worker_image", "missing, and the file's own `docker` section names no image either")
+        reader.wrong("worker_image", "missing: set it here or in the top-level `docker` section")
     return _with_options(changed, options, reader, "worker_run_options")
 
 
@@ -106,14 +106,14 @@ def _with_options(spec: ContainerSpec, given: Sequence[str], reader: Reader, fie
             takes[name](value)
         else:
             has = "containers have the machine's network, processes, shared memory and GPUs"
-            reader.wrong(field, f"`{whole}` cannot be honoured: {has}, and of other options {', '.join(takes)}")
+            reader.wrong(field, f"`{whole}` is not supported: {has}; supported options: {', '.join(takes)}")
     return msgspec.structs.replace(
         spec, env=env, volumes=tuple(volumes), ulimits=ulimits, capabilities=tuple(dict.fromkeys(capabilities))
     )
 
 
 def _pairs(given: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Options with their values and as they were written: `--a=b`, `--a b`, and `--a` and `b` as two texts."""
+    """Split options into name, value and original text: `--a=b`, `--a b`, or `--a` and `b` as two texts."""
     found: list[tuple[str, str, str]] = []
     rest = list(given)
     while rest:
@@ -127,15 +127,15 @@ def _pairs(given: Sequence[str]) -> list[tuple[str, str, str]]:
     return found
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    """Each text may be several words, as they end up in a command line."""
+def _arguments(value: Any) -> tuple[str, ...]:
+    """Read a list of texts; each may contain several arguments, as on a command line."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"expected a list of texts, got {value!r}")
     found: list[str] = []
     for item in value:
-        # What a shell would compute is not known here; as one word it is named as it is.
+        # The result of a shell expansion is unknown here; the text is reported unchanged.
         found += [item] if "$" in item or "`" in item else shlex.split(item)
     return tuple(found)
 
@@ -148,5 +148,5 @@ def _name(value: Any) -> str:
     if value in (None, ""):
         return ""
     if not _NAME.fullmatch(text(value)):
-        raise ValueError(f"{value!r} is no name of a container")
+        raise ValueError(f"invalid container name {value!r}: expected letters, digits and `_ . -`")
     return text(value)

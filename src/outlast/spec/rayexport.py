@@ -1,4 +1,4 @@
-"""A cluster as the `[cluster]` table that says the same: for files of Ray's launcher that become ours. No IO."""
+"""The conversion of a cluster to a `[cluster]` table, for imported Ray cluster files. No IO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outlast.spec.requirements import Range
 
 
 def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
-    """The whole table of the file, and what a table cannot say."""
+    """Return the table of the file, and findings on parts that it cannot express."""
     findings = Findings()
     cluster: dict[str, Any] = {"name": spec.name, "cloud": spec.cloud}
     cluster["max_workers"] = spec.max_workers
@@ -25,7 +25,7 @@ def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
     if image := _container(spec, findings):
         cluster["container"] = image
     if spec.files_exclude:
-        why = "what git ignores stays here anyway; `outlast cluster up FILE.yaml` honours the list"
+        why = "files that git ignores are never sent; `outlast cluster up FILE.yaml` supports the list"
         findings.left_out.append(f"rsync_exclude: {', '.join(spec.files_exclude)}: {why}")
     cluster["head"] = _kind(spec.head, findings)
     cluster["workers"] = {kind.name: _kind(kind, findings) for kind in spec.workers}
@@ -33,17 +33,17 @@ def cluster_table(spec: ClusterSpec) -> tuple[dict[str, Any], Findings]:
 
 
 def _container(spec: ClusterSpec, findings: Findings) -> str:
-    """The image that all machines share; a table has no word for anything else about it."""
-    boxes = {kind.name: kind.container for kind in (spec.head, *spec.workers)}
-    images = {box.image if box else "" for box in boxes.values()}
+    """Return the image that all machines share; a table supports no other property of a container."""
+    containers = {kind.name: kind.container for kind in (spec.head, *spec.workers)}
+    images = {one.image if one else "" for one in containers.values()}
     if len(images) > 1:
-        why = "kinds of nodes have different images, and `[cluster] container` is one for all"
-        findings.problems.append(f"docker: {why}; go on with this file: `outlast cluster up FILE.yaml`")
-    for name, box in boxes.items():
-        plain = ContainerSpec(image=box.image) if box else None
-        for field in box.__struct_fields__ if box else ():
-            if getattr(box, field) != getattr(plain, field):
-                why = "has no field in outlast.toml; `outlast cluster up FILE.yaml` honours it"
+        why = "node types have different images, but `[cluster] container` is the same for all"
+        findings.problems.append(f"docker: {why}; use the file as it is: `outlast cluster up FILE.yaml`")
+    for name, one in containers.items():
+        plain = ContainerSpec(image=one.image) if one else None
+        for field in one.__struct_fields__ if one else ():
+            if getattr(one, field) != getattr(plain, field):
+                why = "has no field in outlast.toml; `outlast cluster up FILE.yaml` supports it"
                 findings.left_out.append(f"docker: {field} of {name} {why}")
     return max(images)
 

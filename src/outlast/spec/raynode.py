@@ -1,4 +1,4 @@
-"""One node of a cluster file of Ray's: Google's description of an instance, as far as it can be honoured. No IO."""
+"""The reader of a GCP node in a Ray cluster file: the supported fields of an instance. No IO."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def read_machine(
     high: int = 0,
     has: dict[str, float] | None = None,
 ) -> NodeKind:
-    """The kind of node; `spot` is what holds when the file says nothing; workers are spot then."""
+    """Read a kind of node; `spot` is the default. Without one, workers are spot and the head is not."""
     disk_gb, image = _disk(reader)
     gpu, gpus = _accelerators(reader)
-    said = _spot(reader)
+    given = _spot(reader)
     if reader.take("serviceAccounts", lambda value: value, None):
-        notes.append(f"{reader.section}.serviceAccounts: machines are given the account of `outlast setup gcp`")
+        notes.append(f"{reader.section}.serviceAccounts: machines use the account of `outlast setup gcp`")
     for field in ("networkInterfaces", "minCpuPlatform"):
         if reader.take(field, lambda value: value, None):
-            reader.wrong(field, "cannot be honoured: machines are in the default network, on any processor")
+            reader.wrong(field, "not supported: machines are in the default network, on any CPU platform")
     for field in ("labels", "tags"):
         if reader.take(field, lambda value: value, None):
-            notes.append(f"{reader.section}.{field}: machines carry outlast's own")
+            notes.append(f"{reader.section}.{field}: machines carry outlast's labels and tags")
     kind = NodeKind(
         name=name,
         type=reader.take("machineType", _last, ""),
@@ -46,7 +46,7 @@ def read_machine(
         disk_gb=disk_gb,
         image=image,
         zones=zones,
-        spot=(name != "head" if spot is None else spot) if said is None else said,
+        spot=(name != "head" if spot is None else spot) if given is None else given,
         min=low,
         max=high,
         resources=has or {},
@@ -63,7 +63,7 @@ def _last(value: Any) -> str:
 def _disk(reader: Reader) -> tuple[float, str]:
     disks: list[Any] = reader.take("disks", of(list), [])
     if len(disks) > 1:
-        reader.wrong("disks", "cannot be honoured: machines have one disk")
+        reader.wrong("disks", "not supported: machines have one disk")
     size_gb, image = 10.0, ""
     for disk in disks[:1]:
         given = disk.get("initializeParams", {}) if isinstance(disk, Mapping) else None
@@ -89,7 +89,7 @@ def _disk(reader: Reader) -> tuple[float, str]:
 def _accelerators(reader: Reader) -> tuple[str, int]:
     listed: list[Any] = reader.take("guestAccelerators", of(list), [])
     if len(listed) > 1:
-        reader.wrong("guestAccelerators", "cannot be honoured: one kind of GPU a machine")
+        reader.wrong("guestAccelerators", "not supported: a machine has one kind of GPU")
     for one in listed[:1]:
         kind, count = (one.get("acceleratorType"), one.get("acceleratorCount")) if isinstance(one, Mapping) else ("", 0)
         if not isinstance(kind, str) or not kind or isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -103,7 +103,7 @@ def _accelerators(reader: Reader) -> tuple[str, int]:
 
 
 def _spot(reader: Reader) -> bool | None:
-    """Whether it may be taken away. Old files have a list of tables with one field each."""
+    """Return whether the file asks for a spot machine; None if it does not say. Old files have a list of tables."""
     if "scheduling" not in reader.table:
         return None
     given = reader.take("scheduling", lambda value: value, None)
@@ -134,7 +134,7 @@ def _metadata(reader: Reader) -> dict[str, str]:
             reader.wrong("metadata", f"expected an item with `key` and `value`, got {item!r}")
             continue
         if item["key"] == "startup-script" or item["key"].startswith("outlast-"):
-            reader.wrong("metadata", f"`{item['key']}` is outlast's own; use `initialization_commands`")
+            reader.wrong("metadata", f"`{item['key']}` is reserved; use `initialization_commands`")
             continue
         found[item["key"]] = str(item.get("value", ""))
     return found

@@ -1,4 +1,4 @@
-"""Reads untyped tables field by field and gathers every problem, so that a user hears of all of them at once."""
+"""Field readers for untyped tables. They collect every problem, so that one error reports all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "a ta
 
 
 class Reader:
-    """One table. Whatever was not asked for by the end is an unknown field."""
+    """The reader of one table. `finish` reports fields that no code has read as unknown."""
 
     def __init__(self, table: Mapping[str, Any], *, section: str = "", problems: list[str] | None = None) -> None:
         self.table = table
@@ -27,7 +27,7 @@ class Reader:
         self.problems.append(f"{self.name(field)}: {reason}")
 
     def take(self, field: str, read: Callable[[Any], T], default: T) -> T:
-        """The field read by `read`, which raises ValueError with a sentence; the default if it is absent or wrong."""
+        """Return the field as parsed by `read`, which raises ValueError; the default if it is absent or invalid."""
         self._known.add(field)
         if field not in self.table:
             return default
@@ -38,12 +38,12 @@ class Reader:
             return default
 
     def section_of(self, field: str) -> Reader:
-        """The reader of a table below; an empty one if it is absent or no table."""
+        """Return the reader of a nested table; an empty one if the field is absent or not a table."""
         table: dict[str, Any] = self.take(field, of(dict), {})
         return Reader(table, section=field, problems=self.problems)
 
     def finish(self) -> None:
-        """Report the fields that nobody asked for, with the nearest that exists."""
+        """Report unknown fields, each with the most similar known one."""
         for field in self.table:
             if field in self._known:
                 continue
@@ -53,7 +53,7 @@ class Reader:
 
 
 def of(kind: type[T]) -> Callable[[Any], T]:
-    """A reader that takes just this type. A bool is no number."""
+    """Return a reader that accepts this type only. A bool does not count as a number."""
 
     def read(value: Any) -> T:
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
@@ -64,7 +64,7 @@ def of(kind: type[T]) -> Callable[[Any], T]:
 
 
 def text(value: Any) -> str:
-    """Text that is not blank."""
+    """Read a text that is not blank."""
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {value!r}")
     if not value.strip():
@@ -73,7 +73,7 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """A list of texts; a single text is a list of one."""
+    """Read a list of texts; a single text counts as a list of one."""
     if isinstance(value, str):
         return (text(value),)
     if not isinstance(value, list):
@@ -82,18 +82,18 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 def count(value: Any) -> int:
-    """A whole number, at least 1."""
+    """Read an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected a whole number, got {value!r}")
     if value < 1:
-        raise ValueError(f"{value} must be at least 1")
+        raise ValueError(f"expected a whole number of at least 1, got {value}")
     return value
 
 
 def amount(value: Any) -> float:
-    """A number above zero."""
+    """Read a number above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"expected a number, got {value!r}")
     if not 0 < value < float("inf"):
-        raise ValueError(f"{value} must be more than zero")
+        raise ValueError(f"expected a number above zero, got {value}")
     return float(value)

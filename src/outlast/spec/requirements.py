@@ -1,4 +1,4 @@
-"""What a run asks of a machine, as ranges; the word that specs and clouds share."""
+"""The requirements on a machine, as ranges; shared by specs and clouds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
-    """`8` is 8..8, `8+` is 8..∞, `8..16` is both ends included."""
+    """A closed range: `8` is 8..8, `8+` is 8..∞."""
 
     low: float = 0.0
     high: float | None = None
@@ -21,7 +21,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run asks of a machine; a cloud answers with offers."""
+    """The requirements of a run on its machine; a cloud answers with offers."""
 
     cpus: Range = Range()
     memory_gb: Range = Range()

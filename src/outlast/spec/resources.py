@@ -1,4 +1,4 @@
-"""`[volumes]` and `databases`: what a run shares with others, read and checked. No IO."""
+"""The readers of `[volumes]` and `databases`, which a run shares with others. No IO."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from outlast.spec.reader import Reader, text, texts
 from outlast.spec.spec import CheckpointSpec, Spec
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-# The folder of a run in a volume: its date and its name.
+# Placeholder for the run's name in the folder of a volume.
 RUN_PLACE = "{run}"
-# The machine's own; a volume there would take its software away, or its home.
+# A volume mounted here would hide the machine's software or home folder.
 _RESERVED = (
     *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"),
     *("/sys", "/tmp", "/usr", "/var"),
@@ -22,7 +22,7 @@ _RESERVED = (
 
 
 def volumes(reader: Reader) -> dict[str, str]:
-    """Path → volume. A path with a `/` at its beginning is the machine's, any other one is in the code folder."""
+    """Read path → volume. An absolute path is on the machine, any other in the code folder."""
     found: dict[str, str] = {}
     for field in reader.table:
         place = reader.take(field, _place, "")
@@ -33,17 +33,19 @@ def volumes(reader: Reader) -> dict[str, str]:
     for path in found:
         around = [other for other in found if other != path and path.startswith(f"{other}/")]
         if around:
-            reader.wrong(path, f"lies inside of `{around[0]}`, which is another volume's")
+            reader.wrong(path, f"cannot be inside `{around[0]}`, where another volume is mounted")
     return found
 
 
 def databases(reader: Reader) -> dict[str, str]:
-    """`databases = "genomes"`, or `[databases]` with `DATABASE_URL = "genomes"`, for more than one."""
+    """Read `databases = "genomes"`, or, for several, `[databases]` with `DATABASE_URL = "genomes"`."""
     given = reader.table.get("databases")
     if isinstance(given, str | list):
         names: tuple[str, ...] = reader.take("databases", texts, ())
         if len(names) > 1:
-            reader.wrong("databases", "more than one: say which variable each goes to, in a table `[databases]`")
+            reader.wrong(
+                "databases", f"expected one name, got {len(names)}; assign each to a variable in `[databases]`"
+            )
         inner = Reader({"DATABASE_URL": names[0]} if names else {}, section="databases", problems=reader.problems)
     else:
         inner = reader.section_of("databases")
@@ -51,26 +53,26 @@ def databases(reader: Reader) -> dict[str, str]:
     for field in inner.table:
         found[field] = inner.take(field, fields.name, "")
         if not _VARIABLE.match(field):
-            inner.wrong(field, "is no name of an environment variable")
+            inner.wrong(field, "invalid name of an environment variable: expected letters, digits and `_`")
         elif field.startswith("OUTLAST_"):
-            inner.wrong(field, "names that begin with OUTLAST_ are set by outlast")
+            inner.wrong(field, "names that start with OUTLAST_ are reserved; choose another")
     return found
 
 
 def check(reader: Reader, spec: Spec) -> None:
-    """What cannot be said of one field alone."""
+    """Report conflicts between fields."""
     for variable in spec.databases:
         if variable in spec.secrets or variable in spec.env:
-            reader.wrong("databases", f"`{variable}` is set in [env] or [secrets] as well")
+            reader.wrong("databases", f"`{variable}` is also set in [env] or [secrets]; choose another variable")
     for path in spec.volumes:
         if path in (*spec.data, spec.output_path) or _is_restored(path, spec.checkpoint):
-            reader.wrong("volumes", f"`{path}` is where [data], [checkpoint] or [outputs] are")
+            reader.wrong("volumes", f"`{path}` is also used by [data], [checkpoint] or [outputs]; choose another path")
     if spec.volumes and spec.machine.container:
-        reader.wrong("volumes", "a command in a container sees no volumes yet; leave out `[machine] container`")
+        reader.wrong("volumes", "cannot be combined with `[machine] container` yet")
 
 
 def _is_restored(path: str, checkpoint: CheckpointSpec) -> bool:
-    """Would it be replaced, for everybody who has the volume, when a checkpoint is put back?"""
+    """Return whether restoring a checkpoint would replace the path, for all users of the volume."""
     if checkpoint.names:
         above = "" if checkpoint.path == "." else f"{checkpoint.path}/"
         return may_hold(path, [above + name for name in checkpoint.names])
@@ -79,7 +81,7 @@ def _is_restored(path: str, checkpoint: CheckpointSpec) -> bool:
 
 
 def split(place: str) -> tuple[str, str]:
-    """Volume and folder in it."""
+    """Return the volume and the folder in it."""
     name, _, folder = place.partition("/")
     return name, folder
 
@@ -89,21 +91,21 @@ def _place(value: Any) -> str:
     fields.name(name)
     parts = [part for part in folder.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ValueError(f"{value!r} must not hold `..`")
+        raise ValueError(f"expected a folder without `..`, got {value!r}")
     for part in parts:
         if ("{" in part or "}" in part) and part.count("{") + part.count("}") != 2 * part.count(RUN_PLACE):
-            raise ValueError(f"{value!r}: the one thing that is filled in is `{RUN_PLACE}`")
+            raise ValueError(f"unknown placeholder in {value!r}: only `{RUN_PLACE}` is replaced")
     return "/".join([name, *parts])
 
 
 def _path(value: str) -> str:
     path = value.strip()
     if not path:
-        raise ValueError("a path must not be empty")
+        raise ValueError("expected a path, got an empty text")
     if path.startswith("~") or ".." in path.split("/"):
-        raise ValueError(f"{value!r} must be a full path, or one inside the code folder, without `..` and `~`")
+        raise ValueError(f"expected a full path, or one inside the code folder, without `..` and `~`, got {value!r}")
     plain = posixpath.normpath(path)
     plain = "/" + plain.lstrip("/") if plain.startswith("/") else plain
     if plain in _RESERVED or plain == ".":
-        raise ValueError(f"`{plain}` is the machine's own; take a folder of your own, such as `/data`")
+        raise ValueError(f"`{plain}` is a folder of the system; choose another one, such as `/data`")
     return plain

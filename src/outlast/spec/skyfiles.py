@@ -1,4 +1,4 @@
-"""`file_mounts` of a SkyPilot task as `[data]`, with links at the places where the task looks for them. No IO."""
+"""The conversion of SkyPilot's `file_mounts` to `[data]`, with links at the paths that the task uses. No IO."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from outlast.spec.convert import Section, shown
+from outlast.store.traits import is_url
 
-# Where files lie that the task wants outside of its code folder.
+# The folder for files that the task expects outside its code folder.
 FOLDER = "mounts"
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _STORES = ("gs://", "s3://")
-# Folders and files of a home that hold keys: what goes along lies in the workspace, where others may read it.
+# Files with credentials. Data is stored in the workspace, where others may read it.
 _KEYS = re.compile(
     r"~/(\.ssh|\.aws|\.config/gcloud|\.azure|\.kube|\.docker|\.gnupg|\.netrc|\.git-credentials|\.pgpass)(/|$)"
     r"|~/\.(cache/)?huggingface/token$"
@@ -21,7 +22,7 @@ _KEYS = re.compile(
 
 
 def files_of(section: Section, env: Mapping[str, Any], place: Callable[[str], str]) -> tuple[dict[str, str], list[str]]:
-    """`[data]`, and the lines that set-up begins with. `place` tells a path of this computer from our file."""
+    """Return `[data]`, and the first commands of the setup. `place` makes a local path relative to `outlast.toml`."""
     data: dict[str, str] = {}
     links: list[str] = []
     for there in section.table:
@@ -33,25 +34,25 @@ def files_of(section: Section, env: Mapping[str, Any], place: Callable[[str], st
         if missing := _VARIABLE.search(filled):
             section.left_out(str(there), f"`{missing.group()}` in its source has no value in `envs`")
             continue
-        if "://" in filled and not filled.startswith(_STORES):
-            section.left_out(str(there), f"`{filled.partition('://')[0]}://` is no store that data can come from")
+        if is_url(filled) and not filled.startswith(_STORES):
+            section.left_out(str(there), f"`{filled.partition('://')[0]}://` is not supported as a source of data")
             continue
         if _KEYS.match(filled) and not filled.endswith(".pub"):
-            why = f"`{filled}` may hold keys, which do not travel as data: give them as `[secrets]`"
+            why = f"`{filled}` may contain credentials, which are not sent as data: pass them as `[secrets]`"
             section.left_out(str(there), f"{why}, and write the file in `setup`")
             continue
         inside = _inside(str(there))
         if not inside:
-            section.left_out(str(there), "is no path that data can be brought to")
+            section.left_out(str(there), "is not supported as a target of data")
             continue
-        data[inside] = filled if "://" in filled else place(filled)
+        data[inside] = filled if is_url(filled) else place(filled)
         if isinstance(value, Mapping) and (mode := _mode(value)) != "COPY":
-            why = f"{mode}: copied before the command starts; what is written there does not go back"
+            why = f"{mode}: copied before the command starts; changes are not written back"
             section.otherwise(str(there), why)
         if str(there).startswith(("/", "~/")):
             links.append(_link(str(there), inside))
             section.otherwise(
-                str(there), f"a link to `{inside}` in the code folder; read-only, and new in each attempt"
+                str(there), f"a link to `{inside}` in the code folder; read-only, recreated in each attempt"
             )
     return data, links
 
@@ -71,22 +72,22 @@ def _source(section: Section, there: str, value: Any) -> str:
             "type": "data is copied before the command starts",
             "config": "data is copied before the command starts",
             "mount_options": "data is copied before the command starts",
-            "_is_sky_managed": "it is SkyPilot's own",
-            "_bucket_sub_path": "it is SkyPilot's own",
-            "_force_delete": "it is SkyPilot's own",
+            "_is_sky_managed": "internal to SkyPilot",
+            "_bucket_sub_path": "internal to SkyPilot",
+            "_force_delete": "internal to SkyPilot",
         }
     )
     inner.finish("SkyPilot's storage")
     if isinstance(source, list):
-        inner.left_out("source", "several sources; give each a place of its own in `[data]`")
+        inner.left_out("source", "several sources; give each a separate path in `[data]`")
         return ""
     if not source:
-        why = "a bucket to write to: write results to `outputs`, checkpoints to the folder of `[checkpoint]`"
-        section.left_out(there, f"{why}; both are kept in the workspace")
+        why = "a bucket for results: write results to `outputs`, checkpoints to the folder of `[checkpoint]`"
+        section.left_out(there, f"{why}; the workspace stores both")
         return ""
     for field, given in (("name", bucket), ("store", store), ("persistent", persistent)):
         if given is not None:
-            inner.otherwise(field, "no bucket is made: local files travel with the run, by their hashes")
+            inner.otherwise(field, "no bucket is created: the workspace stores local files")
     return str(source)
 
 
@@ -103,7 +104,7 @@ def _filled(text: str, env: Mapping[str, Any]) -> str:
 
 
 def _inside(there: str) -> str:
-    """Where in the code folder it lies; empty if nowhere."""
+    """Return the path in the code folder; empty if there is none."""
     pieces = [piece for piece in there.split("/") if piece not in ("", ".")]
     if not pieces or ".." in pieces or pieces == ["~"]:
         return ""
@@ -119,5 +120,5 @@ def _link(there: str, inside: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    """For bash, which fills `~` in if it is not quoted."""
+    """Quote for bash, except a leading `~`, which bash expands."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else path if path == "~" else shlex.quote(path)

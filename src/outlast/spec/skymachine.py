@@ -1,4 +1,4 @@
-"""`resources` of a SkyPilot task as `[machine]`: one machine out of the alternatives that the file allows. No IO."""
+"""The conversion of SkyPilot's `resources` to `[machine]`: one of the alternatives in the file. No IO."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ OURS = ("gcp", "aws")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(?:i|b|ib)?)?(\+?)", re.IGNORECASE)
 _GB = {"k": 1e-6, "m": 1e-3, "g": 1.0, "t": 1e3, "p": 1e6, "": 1.0}
 _NO_COUNTERPART = {
-    "disk_tier": "disks are of the cloud's standard kind",
+    "disk_tier": "disks have the cloud's standard type",
     "network_tier": "machines are in the default network",
-    "local_disk": "machines have a boot disk alone",
-    "ephemeral_storage": "machines have a boot disk alone; see `disk`",
-    "max_hourly_cost": "say `[limits] cost_usd` for the whole run; `outlast prices` shows what an hour costs",
-    "labels": "machines have outlast's own labels alone",
-    "accelerator_args": "they belong to TPUs, which cannot be had",
+    "local_disk": "machines have a boot disk only",
+    "ephemeral_storage": "machines have a boot disk only; see `disk`",
+    "max_hourly_cost": "set `[limits] cost_usd` for the whole run; `outlast prices` lists prices per hour",
+    "labels": "machines have outlast's labels only",
+    "accelerator_args": "TPUs are not supported",
     "priority": "runs of a workspace have no priorities",
     "priority_class": "runs of a workspace have no priorities",
-    "volumes": "disks that are attached to one machine; see `outlast volume` for file systems that many mount",
-    "_cluster_config_overrides": "it is SkyPilot's own",
+    "volumes": "disks of one machine; see `outlast volume` for shared file systems",
+    "_cluster_config_overrides": "internal to SkyPilot",
 }
 
 
 def machine_of(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of `[machine]` and of `[limits]`."""
+    """Return the fields of `[machine]` and of `[limits]`."""
     lists = [name for name in ("any_of", "ordered", "candidates") if section.table.get(name)]
     base = {field: value for field, value in section.table.items() if field not in lists}
     section.take("any_of")
     section.take("ordered")
     for name in lists[1:]:
-        section.left_out(name, f"there is `{lists[0]}` as well")
+        section.left_out(name, f"`{lists[0]}` is used instead")
     if not lists:
         clouds, zones = _place(section)
         machine, limits = _machine(section)
@@ -49,15 +49,15 @@ def machine_of(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
 def _first_of(
     section: Section, field: str, alternatives: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The first alternative that can be had; where the others differ in clouds, zones or spot, they are honoured."""
+    """Use the first alternative on a supported cloud, with the clouds, zones and spot settings of all of them."""
     clouds: list[str] = []
     zones: list[str] = []
     everywhere = False
     usable: list[tuple[Section, dict[str, Any]]] = []
     for index, table in enumerate(alternatives):
         inner = Section(table, f"{section.where}.{field}[{index}]", section.findings)
-        if strangers := _strangers(table):
-            inner.left_out("infra" if "infra" in table else "cloud", f"machines of `{strangers}` cannot be had")
+        if strangers := _unsupported_cloud(table):
+            inner.left_out("infra" if "infra" in table else "cloud", f"cloud `{strangers}` is not supported")
             continue
         found, places = _place(inner)
         clouds += [cloud for cloud in found if cloud not in clouds]
@@ -66,7 +66,7 @@ def _first_of(
         usable.append((inner, table))
     section._taken |= set(section.table)
     if not usable:
-        section.wrong(field, "machines of none of these clouds can be had; known are gcp and aws")
+        section.wrong(field, "none of these clouds is supported: expected gcp or aws")
         return {}, {}
     first, chosen = usable[0]
     machine, limits = _machine(first)
@@ -76,7 +76,7 @@ def _first_of(
     for inner, table in usable[1:]:
         for name in sorted(set(table) | set(chosen)):
             if name not in ("infra", "cloud", "region", "zone", "use_spot") and table.get(name) != chosen.get(name):
-                inner.left_out(name, f"one kind of machine can be asked for: that of {first.where}")
+                inner.left_out(name, f"a run has one kind of machine: {first.where}")
     return _with_place(section, machine, clouds, [*zones, "*"] if zones and everywhere else zones), limits
 
 
@@ -85,7 +85,9 @@ def _with_place(section: Section, machine: dict[str, Any], clouds: list[str], zo
         clouds = list(OURS)
         if section.table.get("instance_type"):
             clouds = ["aws" if "." in str(section.table["instance_type"]) else "gcp"]
-        section.otherwise("infra", f"no cloud is named: {', then '.join(clouds)}; change `[machine] cloud` as you like")
+        section.otherwise(
+            "infra", f"no cloud is set: using {', then '.join(clouds)}; change `[machine] cloud` if needed"
+        )
     if len(clouds) > 1 and "type" in machine:
         section.left_out("instance_type", "no two clouds have the same machine types")
         del machine["type"]
@@ -93,14 +95,14 @@ def _with_place(section: Section, machine: dict[str, Any], clouds: list[str], zo
     return {**found, **machine, **({"zones": zones} if zones else {})}
 
 
-def _strangers(table: Mapping[str, Any]) -> str:
-    """The cloud of this alternative if it is none of ours."""
+def _unsupported_cloud(table: Mapping[str, Any]) -> str:
+    """Return the cloud of this alternative if it is not supported."""
     cloud = str(table.get("infra") or table.get("cloud") or "").partition("/")[0].lower()
     return "" if cloud in ("", "*", *OURS) else cloud
 
 
 def _place(section: Section) -> tuple[list[str], list[str]]:
-    """Clouds and zones; both empty for any."""
+    """Return clouds and zones; empty means any."""
     cloud, region, zone = section.take("cloud"), section.take("region"), section.take("zone")
     infra = section.take("infra")
     if isinstance(infra, str):
@@ -108,7 +110,7 @@ def _place(section: Section) -> tuple[list[str], list[str]]:
         cloud, region, zone = (*parts, None, None)[:3]
     clouds = [str(cloud).lower()] if cloud else []
     if clouds and clouds[0] not in OURS:
-        section.wrong("infra" if infra else "cloud", f"machines of `{cloud}` cannot be had; known are gcp and aws")
+        section.wrong("infra" if infra else "cloud", f"unsupported cloud `{cloud}`: expected gcp or aws")
         return [], []
     given = zone or region
     zones = given if isinstance(given, list) else [given] if given else []
@@ -117,7 +119,7 @@ def _place(section: Section) -> tuple[list[str], list[str]]:
 
 def _machine(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
     machine: dict[str, Any] = {}
-    # Here machines are spot unless it is said, there they are not.
+    # In SkyPilot the default is on demand, in outlast it is spot.
     spot = section.take("use_spot")
     machine["spot"] = bool(spot) if isinstance(spot, bool) or spot is None else False
     if spot is not None and not isinstance(spot, bool):
@@ -134,15 +136,15 @@ def _machine(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
     if size is not None:
         match = _SIZE.fullmatch(str(size))
         if match is None:
-            section.wrong("disk_size", f"{shown(size)} is no size")
+            section.wrong("disk_size", f"expected a size, got {shown(size)}")
         else:
             machine["disk"] = f"{float(match[1]) * _GB[(match[2] or '').lower()]:g}GB"
     _image(section, machine)
     if section.take("autostop") not in (None, False):
-        section.otherwise("autostop", "a machine is deleted as soon as its run is over")
+        section.otherwise("autostop", "a machine is deleted as soon as its run ends")
     ports = section.take("ports")
     for port in ports if isinstance(ports, list) else [ports] if ports is not None else []:
-        section.left_out("ports", f"no port is opened to the world; `outlast tunnel RUN {port}` brings it here")
+        section.left_out("ports", f"no port is public; use `outlast tunnel RUN {port}`")
     limits = _recovery(section)
     section.drop(_NO_COUNTERPART)
     section.take("_no_missing_accel_warnings")
@@ -153,10 +155,10 @@ def _machine(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
 def _cpus(section: Section, value: Any) -> Any:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(\+)|-(\d+))?", str(value).strip())
     if match is None:
-        section.wrong("cpus", f"{shown(value)} is no number of processors")
+        section.wrong("cpus", f"expected a number of CPUs, got {shown(value)}")
         return None
     if float(match[1]) < 1:
-        section.otherwise("cpus", "a machine has at least one processor")
+        section.otherwise("cpus", "a machine has at least one CPU")
         return "1+"
     if match[3]:
         return f"{match[1]}..{match[3]}"
@@ -164,13 +166,13 @@ def _cpus(section: Section, value: Any) -> Any:
 
 
 def _memory(section: Section, value: Any) -> Any:
-    argv = str(value).strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?x", argv):
-        section.left_out("memory", f"`{argv}` is a multiple of the processors; say it in GB")
+    size = str(value).strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?x", size):
+        section.left_out("memory", f"`{size}` is a multiple of the CPUs; set it in GB")
         return None
-    match = _SIZE.fullmatch(argv)
+    match = _SIZE.fullmatch(size)
     if match is None:
-        section.wrong("memory", f"{shown(value)} is no size of memory")
+        section.wrong("memory", f"expected a size, got {shown(value)}")
         return None
     return f"{float(match[1]) * _GB[(match[2] or '').lower()]:g}GB{match[3]}"
 
@@ -186,21 +188,21 @@ def _gpu(section: Section) -> str:
     elif isinstance(value, list):
         wanted = [str(item) for item in value]
     else:
-        section.wrong("accelerators", f"{shown(value)} is no accelerator")
+        section.wrong("accelerators", f"expected a GPU such as `A100:8`, got {shown(value)}")
         return ""
     first, *others = wanted
     kind, _, count = first.partition(":")
     if kind.lower().startswith("tpu"):
-        section.wrong("accelerators", f"`{kind}`: machines have no TPUs here")
+        section.wrong("accelerators", f"`{kind}`: TPUs are not supported")
         return ""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", kind) or not re.fullmatch(r"(\d+(\.\d+)?)?", count):
-        section.wrong("accelerators", f"`{first}` is no GPU that can be asked for here")
+        section.wrong("accelerators", f"expected a GPU such as `A100:8`, got `{first}`")
         return ""
     if others:
-        section.left_out("accelerators", f"one kind of GPU can be asked for: `{first}`, not {', '.join(others)}")
+        section.left_out("accelerators", f"a run has one kind of GPU: `{first}`, not {', '.join(others)}")
     number = float(count or 1)
     if number != int(number) or number < 1:
-        section.otherwise("accelerators", f"`{first}`: a machine has whole GPUs")
+        section.otherwise("accelerators", f"`{first}`: rounded to whole GPUs")
     return f"{kind}:{max(1, int(number))}"
 
 
@@ -209,29 +211,29 @@ def _image(section: Section, machine: dict[str, Any]) -> None:
     if image in (None, ""):
         return
     if not isinstance(image, str):
-        section.left_out("image_id", "one image a run: name it in `[machine] image`, or build one with `[image]`")
+        section.left_out("image_id", "a run has one image: set `[machine] image`, or build one with `[image]`")
     elif image.startswith("docker:"):
         machine["container"] = image.removeprefix("docker:")
     elif image.startswith("skypilot:"):
-        section.left_out("image_id", f"`{image}` is SkyPilot's own; the cloud's base image is used")
+        section.left_out("image_id", f"`{image}` is an image of SkyPilot; the cloud's default image is used")
     else:
         machine["image"] = image
 
 
 def _recovery(section: Section) -> dict[str, Any]:
     value = section.take("job_recovery")
-    # SkyPilot's name of it before.
+    # SkyPilot's old name.
     before = section.take("spot_recovery")
     if isinstance(value, Mapping):
         inner = Section(value, section.name("job_recovery"), section.findings)
         if strategy := inner.take("strategy"):
-            inner.otherwise("strategy", f"`{strategy}`: every run is recovered, in the cheapest zone that has room")
-        inner.drop({"recover_on_exit_codes": "all crashes count alike, see `[limits] crashes`"})
+            inner.otherwise("strategy", f"`{strategy}`: every run recovers in the cheapest zone with capacity")
+        inner.drop({"recover_on_exit_codes": "all crashes count, see `[limits] crashes`"})
         restarts = inner.take("max_restarts_on_errors")
         inner.finish("SkyPilot's job_recovery")
         if isinstance(restarts, int) and not isinstance(restarts, bool):
             return {"crashes": max(1, restarts + 1)}
     elif value or before:
         field = "job_recovery" if value else "spot_recovery"
-        section.otherwise(field, "every run is recovered, in the cheapest zone that has room")
+        section.otherwise(field, "every run recovers in the cheapest zone with capacity")
     return {}

@@ -1,7 +1,7 @@
-"""A SkyPilot YAML as the table of an `outlast.toml`: a task, a pipeline, or tasks side by side. No IO.
+"""The conversion of a SkyPilot YAML to an `outlast.toml`: a task, a pipeline, or parallel tasks. No IO.
 
-What maps is mapped, what is done otherwise is said, what has no counterpart is named; a service and a training whose
-nodes march in step are refused, for a file that is accepted and does something else would be worse than none.
+Differences and fields without a counterpart are reported. Services and multi-node training with a fixed set of nodes
+are refused: a converted file must not do something else than the original.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ FIELDS = frozenset(
     }
 )
 _NO_COUNTERPART = {
-    "event_callback": "the story of a run tells every event: `outlast show RUN --json`",
-    "inputs": "it is an experiment of SkyPilot's",
-    "outputs": "it is an experiment of SkyPilot's",
-    "config": "it sets SkyPilot itself",
-    "experimental": "it sets SkyPilot itself",
-    "file_mounts_mapping": "it is SkyPilot's own",
-    "volume_mounts": "it is SkyPilot's own",
+    "event_callback": "the story of a run has every event: `outlast show RUN --json`",
+    "inputs": "experimental in SkyPilot",
+    "outputs": "experimental in SkyPilot",
+    "config": "configures SkyPilot",
+    "experimental": "configures SkyPilot",
+    "file_mounts_mapping": "internal to SkyPilot",
+    "volume_mounts": "internal to SkyPilot",
     "api_server_access": "there is no server",
-    "_metadata": "it is SkyPilot's own",
+    "_metadata": "internal to SkyPilot",
 }
 _NODES = ("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_SETUP_NODE_RANK", "SKYPILOT_SETUP_NODE_IPS")
-# Which of the jobs it is that were launched at once.
+# The index of a job among the jobs that were launched together.
 _SHARE = {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
 _VARIABLE = re.compile(r"SKYPILOT_[A-Z_]+")
-# `<your-token>`: what somebody is to write there.
+# A placeholder: `<your-token>`.
 _TO_FILL_IN = re.compile(r"<[^<>]*>")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -43,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def from_sky(
     documents: Sequence[Any], *, source: str, name: str, place: Callable[[str], str]
 ) -> tuple[dict[str, Any], Findings]:
-    """The table and what is to be told about it. `name` is for a file that has none. Raises SpecError."""
+    """Return the table and the findings. `name` is the default name. Raises SpecError."""
     findings = Findings()
     tables = [document for document in documents if document is not None]
     strange = [document for document in tables if not isinstance(document, Mapping)]
@@ -55,7 +55,7 @@ def from_sky(
         table = _task(findings.section(tables[0]), name, place)
     else:
         table = _several(findings, header, tables, name, place)
-    hint = "nothing was written; docs/from-skypilot.md says what has no counterpart, and what to do instead"
+    hint = "nothing was written; docs/from-skypilot.md lists unsupported fields and alternatives"
     findings.refuse(source=source, hint=hint)
     return table, findings
 
@@ -67,7 +67,7 @@ def _several(
     name: str,
     place: Callable[[str], str],
 ) -> dict[str, Any]:
-    """A pipeline: each task after the one before is done. Or all at once, released with the primary ones."""
+    """Convert a pipeline of tasks in series, or parallel tasks that end with the primary ones."""
     top = findings.section(header or {})
     found: dict[str, Any] = {"name": name_from(top, "name", name)}
     parallel = str(top.take("execution") or "serial") == "parallel"
@@ -79,10 +79,10 @@ def _several(
         task = _task(section, f"task-{index + 1}", place)
         own = str(task.pop("name"))
         if "tasks" in task:
-            section.wrong("num_nodes", "a task of several nodes cannot be one of several tasks")
+            section.wrong("num_nodes", "a task with several nodes cannot be part of a pipeline")
             continue
         if own in tasks:
-            section.wrong("name", f"`{own}` is the name of another task as well")
+            section.wrong("name", f"`{own}` is also the name of another task")
         if tasks and not parallel:
             before = list(tasks)[-1]
             task["after"], tasks[before]["ready"] = before, "done"
@@ -98,10 +98,12 @@ def _task(section: Section, name: str, place: Callable[[str], str]) -> dict[str,
     found: dict[str, Any] = {"name": name_from(section, "name", name)}
     for field, what in (("service", "a service that answers requests"), ("pool", "a pool of waiting workers")):
         if section.take(field):
-            section.wrong(field, f"{what} cannot be had: a run ends")
+            section.wrong(field, f"{what} is not supported: a run must end")
     command = section.take("run")
     if not isinstance(command, str) or not command.strip():
-        section.wrong("run", "missing; what shall the run do?" if command is None else "expected commands as text")
+        section.wrong(
+            "run", "missing: set the command" if command is None else f"expected commands as text, got {shown(command)}"
+        )
         command = "true"
     env, secrets = _variables(section)
     setup = section.take("setup")
@@ -115,7 +117,7 @@ def _task(section: Section, name: str, place: Callable[[str], str]) -> dict[str,
     if lines:
         found["setup"] = "\n".join(lines)
     if setup:
-        section.otherwise("setup", "is run in each attempt, not once a machine; `[image]` does it once for all")
+        section.otherwise("setup", "runs in each attempt, not once per machine; use `[image]` to run it once")
     code = _code(section, place)
     machine, limits = machine_of(_below(section, "resources"))
     volumes = _volumes(section)
@@ -142,7 +144,7 @@ def _below(section: Section, field: str) -> Section:
 def _code(section: Section, place: Callable[[str], str]) -> dict[str, Any]:
     value = section.take("workdir")
     if value is None:
-        section.otherwise("workdir", "there is none: the folder of outlast.toml goes along all the same")
+        section.otherwise("workdir", "not set: the folder of outlast.toml is sent")
         return {}
     if isinstance(value, str):
         path = place(value)
@@ -165,7 +167,7 @@ def _variables(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
     for name in given.table:
         value = given.take(name)
         if value is None or (isinstance(value, str) and _TO_FILL_IN.fullmatch(value)):
-            given.otherwise(str(name), "has no value: it is taken from your environment, as a secret")
+            given.otherwise(str(name), "has no value: taken from your environment, as a secret")
             secrets[str(name)] = True
         elif isinstance(value, str | int | float | bool):
             env[str(name)] = value if not isinstance(value, float) else str(value)
@@ -175,12 +177,14 @@ def _variables(section: Section) -> tuple[dict[str, Any], dict[str, Any]]:
     for name in [*(hidden if isinstance(hidden, Mapping | list) else []), *(managed or [])]:
         plain = str(name) if isinstance(name, str) else next(iter(name), "") if isinstance(name, Mapping) else ""
         if not _NAME.fullmatch(plain):
-            section.left_out("secrets", "one is no name of a variable; give it to the run with `--secret NAME`")
+            section.left_out("secrets", "a name is not valid for a variable; pass it to the run with `--secret NAME`")
             continue
         if isinstance(hidden, Mapping) and hidden.get(plain):
             section.otherwise("secrets", f"the value of `{plain}` is not copied: export it before you submit")
         elif isinstance(hidden, Mapping) and hidden.get(plain) == "":
-            section.otherwise("secrets", f"`{plain}` may be empty there: export it, `{plain}=` will do, or take it out")
+            section.otherwise(
+                "secrets", f"`{plain}` is empty: export it before you submit (`{plain}=` suffices), or remove it"
+            )
         secrets[plain] = True
     return env, secrets
 
@@ -192,18 +196,18 @@ def _volumes(section: Section) -> dict[str, str]:
         value = below.take(path)
         if isinstance(value, str) and value:
             found[str(path)] = value
-            below.otherwise(str(path), f"make it with `outlast volume create {value} --size SIZE`, once")
+            below.otherwise(str(path), f"create it once with `outlast volume create {value} --size SIZE`")
         else:
-            below.left_out(str(path), "a disk for one machine alone; see `disk` in [machine]")
+            below.left_out(str(path), "a disk of one machine; see `disk` in [machine]")
     return found
 
 
 def _nodes(section: Section, script: str, env: dict[str, Any], machine: Mapping[str, Any]) -> int:
-    """How many; the variables that SkyPilot would set, where their values can be known before."""
+    """Return the number of nodes, and add SkyPilot's variables to `env` where their values are known."""
     value = section.take("num_nodes")
     nodes = 1 if value is None else value
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= 1000:
-        section.wrong("num_nodes", f"{shown(value)} is no number of machines between 1 and 1000")
+        section.wrong("num_nodes", f"expected a whole number between 1 and 1000, got {shown(value)}")
         return 1
     used = set(_VARIABLE.findall(script))
     gpus = str(machine.get("gpu", ":0")).rpartition(":")[2]
@@ -211,16 +215,16 @@ def _nodes(section: Section, script: str, env: dict[str, Any], machine: Mapping[
     if shares := sorted(used & set(_SHARE)):
         known |= _SHARE
         section.otherwise(
-            "run", f"{', '.join(shares)}: the one job of one; for several, change `[env]` and submit again"
+            "run", f"{', '.join(shares)}: set for a single job; for several, change `[env]` and submit again"
         )
     if nodes == 1:
         known |= dict.fromkeys(_NODES[::2], "0") | dict.fromkeys(_NODES[1::2], "127.0.0.1")
-    elif marching := sorted(used & set(_NODES)):
-        why = f"{nodes} nodes that know each other ({', '.join(marching)}) would have to start and move together"
-        section.wrong("num_nodes", f"{why}: use a cluster of Ray, or one larger machine")
+    elif coupled := sorted(used & set(_NODES)):
+        why = f"{nodes} nodes that address each other ({', '.join(coupled)}) must start and move together"
+        section.wrong("num_nodes", f"{why}: use a Ray cluster or one larger machine")
     for name in sorted(used):
         if name in known:
             env[name] = known[name]
         elif name not in _NODES:
-            section.left_out("run", f"`{name}` is not set; `OUTLAST_RUN` and `OUTLAST_ATTEMPT` say who and which")
+            section.left_out("run", f"`{name}` is not set; use `OUTLAST_RUN` and `OUTLAST_ATTEMPT`")
     return nodes

@@ -1,4 +1,4 @@
-"""What was asked, as frozen values: written once to the workspace, read by supervisor and agent."""
+"""The specification of a run as frozen values: written once to the workspace, read by supervisor and agent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.spec.fields import zone_belongs
 from outlast.spec.requirements import Range, Requirements
 
@@ -15,8 +16,8 @@ ParamValue = str | int | float | bool
 class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[machine]`"""
 
-    cloud: str = "local"
-    # Where it goes when `cloud` has no machine for it, in this order.
+    cloud: str = DEFAULT_CLOUD
+    # Tried in this order when `cloud` has no machine.
     other_clouds: tuple[str, ...] = ()
     cpus: Range = Range()
     memory_gb: Range = Range()
@@ -24,11 +25,11 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     disk_gb: float = 10.0
     spot: bool = True
-    # Let it run on demand when no zone has a spot machine.
+    # Use an on-demand machine when no zone has a spot machine.
     fallback: bool = False
     type: str = ""
     image: str = ""
-    # The command runs in it: `image:tag` for docker or podman, `oci:FOLDER` for runc.
+    # The command's container: `image:tag` for docker or podman, `oci:FOLDER` for runc.
     container: str = ""
     zones: tuple[str, ...] = ()
     exclude_zones: tuple[str, ...] = ()
@@ -52,9 +53,9 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def needs_on(self, cloud: str, *, spot: bool) -> Requirements:
-        """Return what to request from one cloud. `*` among the zones means: these first, then any other.
+        """Return the requirements for one cloud. `*` among the zones means: prefer these zones, then use any other.
 
-        Of several clouds, each is restricted by its own zones only.
+        With several clouds, each is restricted by its own zones only.
         """
         needs = self.needs(spot=spot)
         zones = () if "*" in needs.zones else needs.zones
@@ -68,26 +69,26 @@ class MachineSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`[image]`: the recipe of an image."""
+    """`[image]`: the recipe of a machine image."""
 
-    # The family: its newest member is what machines boot from.
+    # The image family; machines boot from its newest image.
     name: str
-    # An image or a family; empty: the cloud's own.
+    # An image or a family; empty: the cloud's default image.
     base: str = ""
     packages: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
-    # Files, relative to the recipe's.
+    # Requirement files, relative to the recipe.
     requirements: tuple[str, ...] = ()
     lock: str = ""
-    # Lines for bash, or a file that ends in `.sh`.
+    # Bash commands, or the name of a `.sh` file.
     script: str = ""
-    # Path on the machine → file or folder here.
+    # Path on the machine → local file or folder.
     files: dict[str, str] = {}
     warm: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
-    # Patterns of paths that the scrub leaves alone.
+    # Patterns of paths that are not removed before the image is taken.
     keep: tuple[str, ...] = ()
-    # The builder.
+    # The machine that builds the image.
     machine: MachineSpec = MachineSpec(spot=False)
     timeout_s: float = 3600.0
 
@@ -104,21 +105,21 @@ class CodeSpec(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[checkpoint]`"""
 
-    # The folder; and, where not all of it is meant, the names and patterns of files and folders in it.
+    # The folder, and the names and patterns of the files in it that belong to a checkpoint; no names: all files.
     path: str = ""
     names: tuple[str, ...] = ()
-    # The least time between two commits; 0 lets the agent choose from how long a commit takes.
+    # The minimum time between two checkpoints; 0: the agent derives it from the duration of a checkpoint.
     every_s: float = 0.0
     keep: int = 3
-    # Every so many-th checkpoint is kept for good; 0: none.
+    # Every n-th checkpoint is kept forever; 0: none.
     keep_every: int = 0
-    # `min:loss`: the checkpoint with the least loss stays, too; empty: none. And how many of them.
+    # `min:loss`: also keep the checkpoints with the lowest loss, `keep_best_count` of them; empty: none.
     keep_best: str = ""
     keep_best_count: int = 1
 
     @property
     def shown(self) -> str:
-        """As people would write it."""
+        """Return the path in the notation of `outlast.toml`."""
         above = "" if self.path == "." else f"{self.path}/"
         return ", ".join(above + name for name in self.names) or self.path
 
@@ -127,28 +128,28 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[limits]`"""
 
     cost_usd: float = 0.0
-    # From the submit on, or as a moment: seconds since 1970. One of the two, or neither.
+    # Seconds since the submission, or seconds since 1970. At most one of the two is set.
     deadline_s: float = 0.0
     deadline_at: float = 0.0
-    # How long the job works if nothing interrupts it; 0: nobody knows.
+    # The job's duration without interruptions; 0: unknown.
     work_s: float = 0.0
-    # How many steps there are: with the steps of checkpoints it tells how much is left.
+    # The total number of steps. Together with the step of a checkpoint it gives the remaining work.
     steps: int = 0
     max_s: float = 0.0
     crashes: int = 3
     no_progress: int = 8
-    # 0: an hour without output, files and processor time; a given value asks for output or files within it.
+    # 0: an hour without output, file changes and CPU time; otherwise: this long without output or file changes.
     hang_after_s: float = 0.0
     keep_on_failure_s: float = 0.0
 
 
 class Dimension(msgspec.Struct, frozen=True, kw_only=True):
-    """What a searched parameter may be: a range, or one of several values."""
+    """The values that a searched parameter may take: a range, or a list of choices."""
 
     kind: Literal["int", "float", "choice"]
     low: float = 0.0
     high: float = 0.0
-    # 0: every whole number, or every number.
+    # 0: every integer, or every number.
     step: float = 0.0
     log: bool = False
     choices: tuple[ParamValue, ...] = ()
@@ -158,71 +159,71 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[sweep]`"""
 
     params: dict[str, Dimension] = {}
-    # `min:loss`; several are sought at once.
+    # `min:loss`; several goals are optimized together.
     goals: tuple[str, ...] = ()
-    # 0: twenty, or the whole grid.
+    # 0: 20, or the whole grid.
     trials: int = 0
     parallel: int = 2
-    # 1: each trial is a run of its own. More: so many at a time on machines that stay for the next ones.
+    # 1: each trial is a separate run. More: trials share a worker machine, this many at a time.
     per_machine: int = 1
     sampler: str = "tpe"
     pruner: str = "none"
-    # Steps that a trial may do before it can be pruned.
+    # The steps of a trial before it can be pruned.
     min_steps: int = 1
     seed: int = 0
-    # So many failed trials in a row stop the sweep.
+    # This many failed trials in a row stop the sweep.
     failures: int = 3
-    # Where the goals' values are: `auto`, `log`, `output` or `file:PATH`.
+    # The source of the goals' values: `auto`, `log`, `output` or `file:PATH`.
     metrics: str = "auto"
-    # Whether parameters that the command has no `{name}` for are added to it as flags.
+    # Append parameters without a `{name}` in the command as flags.
     flags: bool = True
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has to do with the other runs of its group."""
+    """A run's place in its group."""
 
     task: str
     group: str = ""
-    # Tasks that must be ready before it begins, and tasks with whose end it is released.
+    # Tasks that must be ready before it starts, and tasks whose end releases it.
     after: tuple[str, ...] = ()
     until: tuple[str, ...] = ()
-    # When others may count on it: `started`, `done`, `port:N`, `file:PATH`.
+    # The condition under which others may start: `started`, `done`, `port:N`, `file:PATH`.
     ready: str = "started"
-    # More than the least that was asked for: comes when the others have their machines.
+    # Above the minimum count: starts once the others have their machines.
     spare: bool = False
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole of `outlast.toml`, checked."""
+    """A validated `outlast.toml`."""
 
     name: str
     command: str | tuple[str, ...]
     setup: str = ""
-    # The command has a terminal, which `outlast attach` enters.
+    # The command gets a terminal, to which `outlast attach` connects.
     interactive: bool = False
     params: dict[str, ParamValue] = {}
     env: dict[str, str] = {}
-    # Variable on the machine → variable of the submitter. Names only; the values never come near a spec.
+    # Variable on the machine → variable of the submitter. Names only; a spec never contains the values.
     secrets: dict[str, str] = {}
     machine: MachineSpec = MachineSpec()
     code: CodeSpec = CodeSpec()
     data: dict[str, str] = {}
-    # Path on the machine → volume, or a folder in it: `demos`, `demos/runs/{run}`.
+    # Path on the machine → volume or a folder in it: `demos`, `demos/runs/{run}`.
     volumes: dict[str, str] = {}
-    # Variable on the machine → database whose address it holds.
+    # Variable on the machine → database whose URL it holds.
     databases: dict[str, str] = {}
     checkpoint: CheckpointSpec = CheckpointSpec()
     output_path: str = "outputs"
     image: ImageSpec | None = None
     limits: LimitSpec = LimitSpec()
     sweep: SweepSpec | None = None
-    # One run at a time has it, whoever starts them, wherever: `db:genomes`.
+    # A lock that one run of the workspace holds at a time: `db:genomes`.
     exclusive: str = ""
     member: Member | None = None
 
     @property
     def uses_policy(self) -> bool:
-        """Whether the deadline policy chooses machines: deadline and amount of work are known, spot is allowed."""
+        """Whether the deadline policy chooses machines: deadline and work are known, and spot is allowed."""
         limits = self.limits
         return bool((limits.deadline_s or limits.deadline_at) and (limits.work_s or limits.steps) and self.machine.spot)
 

@@ -1,4 +1,4 @@
-"""`[sweep]`: what is searched, for what, how. Written ranges become dimensions; empty ones are refused. No IO."""
+"""The reader of `[sweep]`: search space, goals and settings. No IO."""
 
 from __future__ import annotations
 
@@ -14,57 +14,57 @@ PRUNERS = ("none", "asha", "hyperband", "median")
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"(?P<log>log\()?(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})(?(log)\))(?::(?P<step>{_NUMBER}))?")
 _WHOLE = re.compile(r"[+-]?\d+")
-# More values than that are no grid that anybody meant.
+# A dimension with more values counts as unbounded.
 _GRID_MAX = 100_000
-_EXAMPLES = "write it like `log(1e-4..1e-1)`, `3..10`, `0..1:0.1` or `adam,sgd`"
+_EXAMPLES = "expected e.g. `log(1e-4..1e-1)`, `3..10`, `0..1:0.1` or `adam,sgd`"
 
 
 def looks_searched(written: str) -> bool:
-    """Whether a value of the command line means several: `3..10`, `log(…)`, `adam,sgd`."""
+    """Return whether a value on the command line is a search space: `3..10`, `log(…)`, `adam,sgd`."""
     return ".." in written or "," in written or written.replace(" ", "").startswith("log(")
 
 
 def dimension(value: Any) -> Dimension:
-    """What a parameter may be: a range as text, or a list of values. Raises ValueError with a sentence."""
+    """Read the values that a parameter may take: a range as text, or a list. Raises ValueError."""
     if isinstance(value, list | tuple):
         return _choice(value)
     if not isinstance(value, str):
-        raise ValueError(f"expected a range or a list of values, got {value!r}; {_EXAMPLES}")
+        raise ValueError(f"invalid search space {value!r}: {_EXAMPLES}")
     written = value.replace(" ", "")
     if ".." not in written and "," in written and not written.startswith("log("):
         return _choice([_typed(item.strip()) for item in value.split(",")])
     match = _RANGE.fullmatch(written)
     if match is None:
-        raise ValueError(f"{value!r} is no range and no list of values; {_EXAMPLES}")
+        raise ValueError(f"invalid range {value!r}: {_EXAMPLES}")
     return _range(value, match)
 
 
 def _range(written: str, match: re.Match[str]) -> Dimension:
-    argv = [word for word in (match["low"], match["high"], match["step"]) if word]
-    whole = all(_WHOLE.fullmatch(word) for word in argv)
+    numbers = [number for number in (match["low"], match["high"], match["step"]) if number]
+    whole = all(_WHOLE.fullmatch(number) for number in numbers)
     low, high = float(match["low"]), float(match["high"])
     step = float(match["step"]) if match["step"] else 0.0
     if not all(math.isfinite(number) for number in (low, high, step)):
-        raise ValueError(f"{written!r}: its ends must be finite numbers")
+        raise ValueError(f"invalid range {written!r}: expected finite numbers")
     if low > high:
-        raise ValueError(f"{written!r} is empty: {match['low']} is more than {match['high']}")
+        raise ValueError(f"range {written!r} is empty: {match['low']} is more than {match['high']}")
     if match["log"] and low <= 0:
-        raise ValueError(f"{written!r}: a logarithmic range begins above 0")
-    if match["step"] and (step <= 0 or match["log"]):
-        raise ValueError(
-            f"{written!r}: " + ("a logarithmic range has no step" if match["log"] else "a step is above 0")
-        )
+        raise ValueError(f"invalid range {written!r}: a logarithmic range must start above 0")
+    if match["step"] and match["log"]:
+        raise ValueError(f"invalid range {written!r}: a logarithmic range cannot have a step")
+    if match["step"] and step <= 0:
+        raise ValueError(f"invalid range {written!r}: the step must be above 0")
     return Dimension(kind="int" if whole else "float", low=low, high=high, step=step, log=bool(match["log"]))
 
 
 def _choice(values: list[Any] | tuple[Any, ...]) -> Dimension:
     if not values or any(value == "" for value in values):
-        raise ValueError("must not be empty, and no value of it may be")
+        raise ValueError(f"expected values that are not empty, got {list(values)!r}")
     for value in values:
         if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(f"{value!r} is no text, number or true/false")
+            raise ValueError(f"expected text, a finite number or true/false, got {value!r}")
     if len({(type(value), value) for value in values}) < len(values):
-        raise ValueError("names a value twice")
+        raise ValueError(f"expected each value once, got {list(values)!r}")
     return Dimension(kind="choice", choices=tuple(values))
 
 
@@ -77,7 +77,7 @@ def _typed(word: str) -> ParamValue:
 
 
 def values_of(searched: Dimension) -> tuple[ParamValue, ...] | None:
-    """Every value of a dimension, in order; None if there is no end of them."""
+    """Return every value of a dimension, in order; None if it is continuous or too large."""
     if searched.kind == "choice":
         return searched.choices
     if searched.log or (searched.kind == "float" and not searched.step):
@@ -91,19 +91,19 @@ def values_of(searched: Dimension) -> tuple[ParamValue, ...] | None:
 
 
 def first_of(searched: Dimension) -> ParamValue:
-    """Some value of it, for checks that come before any trial."""
+    """Return one value, for checks before the first trial."""
     if searched.kind == "choice":
         return searched.choices[0]
     return int(searched.low) if searched.kind == "int" else searched.low
 
 
 def grid_size(space: dict[str, Dimension]) -> int:
-    """How many points the grid has; 0 if it has no end."""
+    """Return the number of points of the grid; 0 if it is unbounded."""
     return math.prod(len(values_of(searched) or ()) for searched in space.values())
 
 
 def read_sweep(reader: Reader) -> SweepSpec:
-    """The section; problems are the reader's."""
+    """Read the section."""
     inner: dict[str, Any] = reader.take("params", of(dict), {})
     below = Reader(inner, section="sweep.params", problems=reader.problems)
     nothing = Dimension(kind="choice", choices=("",))
@@ -131,12 +131,12 @@ def read_sweep(reader: Reader) -> SweepSpec:
 
 def _check(reader: Reader, found: SweepSpec) -> None:
     if found.pruner != "none" and len(found.goals) > 1:
-        reader.wrong("pruner", "stops trials by one goal, and there are several; leave it out")
+        reader.wrong("pruner", f"supports one goal, got {len(found.goals)}; remove it")
     if found.sampler == "grid":
         for name, searched in found.params.items():
             if values_of(searched) is None:
                 reader.wrong(
-                    "sampler", f"a grid needs values that can be counted; give `{name}` a step, as in `0..1:0.1`"
+                    "sampler", f"a grid requires a finite number of values; give `{name}` a step, as in `0..1:0.1`"
                 )
 
 
@@ -148,23 +148,23 @@ def _goals(value: Any) -> tuple[str, ...]:
             raise ValueError(f'expected "min:METRIC" or "max:METRIC", such as "min:loss", got {one!r}')
         found.append(f"{order}:{metric.strip()}")
     if not found or len(set(found)) < len(found):
-        raise ValueError("names no goal, or one twice")
+        raise ValueError(f"expected at least one goal, each once, got {value!r}")
     return tuple(found)
 
 
-def _one_of(argv: tuple[str, ...]) -> Any:
+def _one_of(allowed: tuple[str, ...]) -> Any:
     def read(value: Any) -> str:
-        if value not in argv:
-            raise ValueError(f"{value!r} is none of {', '.join(argv)}")
+        if value not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}, got {value!r}")
         return str(value)
 
     return read
 
 
 def _source(value: Any) -> str:
-    """`auto`, `log`, `output`, or `file:PATH` below the outputs."""
+    """Read `auto`, `log`, `output`, or `file:PATH` inside the outputs folder."""
     name = text(value)
     path = name.removeprefix("file:")
     if name not in ("auto", "log", "output") and (path == name or not path or path.startswith("/") or ".." in path):
-        raise ValueError(f"{value!r} is none of auto, log, output and file:PATH, a path inside the outputs folder")
+        raise ValueError(f"expected auto, log, output or file:PATH inside the outputs folder, got {value!r}")
     return name

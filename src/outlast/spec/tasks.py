@@ -1,4 +1,4 @@
-"""`[tasks]`: several tasks in one file, each a run of its own. Every problem of all of them at once. No IO."""
+"""The reader of `[tasks]`: a group of runs in one file. Reports the problems of all tasks at once. No IO."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.spec.parse import parse
 from outlast.spec.reader import Reader, text, texts
 from outlast.spec.spec import Member, Spec
 
-# Runs give machines their names, which have 63 characters at most: group, number, task, number, attempt, workspace.
+# Machine names have at most 63 characters: group, number, task, number, attempt, workspace.
 _NAMES_MAX = 40
 _COUNT_MAX = 1000
 _HINT = "see docs/groups.md"
@@ -23,23 +23,23 @@ _READY = re.compile(r"^(started|done|port:[1-9][0-9]{0,4}|file:[^\0]+)$")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One task: its spec, and how many runs of it are wanted."""
+    """One task: its spec and the number of its runs."""
 
     name: str
     spec: Spec
     least: int = 1
     most: int = 1
-    # There is but one of it by its nature: its run has no number.
+    # No `count` is set: the name of its run has no number.
     single: bool = True
 
 
 def parse_tasks(table: Mapping[str, Any], *, source: str = "outlast.toml") -> tuple[Task, ...]:
-    """The tasks in the order in which they may start, or a SpecError that names everything that is wrong with them."""
+    """Return the tasks in the order in which they may start. Raises SpecError with all problems."""
     reader = Reader(table)
     tables = reader.section_of("tasks")
     common = {field: value for field, value in table.items() if field != "tasks"}
     if not tables.table:
-        tables.wrong("tasks", "no task in it; write `[tasks.NAME]` with a `command`")
+        tables.wrong("tasks", "expected at least one `[tasks.NAME]` with a `command`")
     shared = _shared_problems(common, source)
     problems = reader.problems
     problems += shared
@@ -53,8 +53,8 @@ def parse_tasks(table: Mapping[str, Any], *, source: str = "outlast.toml") -> tu
     problems += _check_order(tables)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)), source=source, hint=_HINT)
-    said = {name for name, own in tables.table.items() if "until" in own}
-    return _ordered(_with_until(tasks, said))
+    explicit = {name for name, own in tables.table.items() if "until" in own}
+    return _ordered(_with_until(tasks, explicit))
 
 
 def _table(tables: Reader, name: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _table(tables: Reader, name: str) -> dict[str, Any]:
 
 
 def _shared_problems(common: Mapping[str, Any], source: str) -> list[str]:
-    """What is wrong with the fields that all tasks have, so that it is said once."""
+    """Return the problems of the fields that all tasks share, which are reported once."""
     try:
         parse({"command": "true", **common}, source=source)
     except SpecError as problem:
@@ -80,7 +80,7 @@ def _check_name(reader: Reader, name: str, common: Mapping[str, Any]) -> None:
     except ValueError as problem:
         reader.problems.append(f"[tasks]: {problem}")
     if len(name) + len(str(common.get("name", ""))) > _NAMES_MAX:
-        reader.problems.append(f"[tasks] {name}: with the name of the group it is longer than {_NAMES_MAX} characters")
+        reader.problems.append(f"[tasks] {name}: expected at most {_NAMES_MAX} characters including the group's name")
 
 
 def _task(
@@ -98,13 +98,13 @@ def _task(
     for field, named in (("after", after), ("until", until)):
         for other in named:
             if other not in all_tasks:
-                reader.wrong(field, f"there is no task `{other}`; there are {', '.join(f'`{t}`' for t in all_tasks)}")
+                reader.wrong(field, f"unknown task `{other}`: expected one of {', '.join(f'`{t}`' for t in all_tasks)}")
             elif other == name:
                 reader.wrong(field, "a task cannot wait for itself")
     ready = reader.take("ready", _ready, "started")
     own = {field: value for field, value in reader.table.items() if field not in ("count", "after", "until", "ready")}
     if "command" not in own and "command" not in common:
-        reader.wrong("command", 'missing; say what to run, e.g. command = "python train.py"')
+        reader.wrong("command", 'missing: set it, e.g. command = "python train.py"')
         return None
     try:
         spec = parse(merged(common, own), source=source)
@@ -116,7 +116,7 @@ def _task(
 
 
 def _within(task: str, problem: str) -> str:
-    """`[machine] cpus: …` becomes `[tasks.worker] machine.cpus: …`."""
+    """Turn `[machine] cpus: …` into `[tasks.worker] machine.cpus: …`."""
     section, found, rest = problem.partition("] ")
     if problem.startswith("[") and found:
         return f"[tasks.{task}] {section[1:]}.{rest}"
@@ -124,7 +124,7 @@ def _within(task: str, problem: str) -> str:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One table laid over another, section by section."""
+    """Merge two tables recursively; `above` wins."""
     found = dict(below)
     for key, value in above.items():
         under = found.get(key)
@@ -133,34 +133,32 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _count(value: Any) -> tuple[int, int]:
-    """`3`, or `2..8`: at least two, up to eight while there is capacity."""
+    """Read `3`, or `2..8`: at least two, up to eight while there is capacity."""
     match = (
         re.fullmatch(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*)?", str(value)) if not isinstance(value, bool | float) else None
     )
     if match is None:
-        raise ValueError(f'{value!r} is no count; write a number such as 4, or a range such as "2..8"')
+        raise ValueError(f'invalid count {value!r}: expected a number such as 4, or a range such as "2..8"')
     least = int(match.group(1))
     most = int(match.group(2) or least)
     if most < least:
-        raise ValueError(f'"{value}" ends before it begins; write "{most}..{least}"')
+        raise ValueError(f'invalid range "{value}": its end is below its start; write "{most}..{least}"')
     if not 1 <= most <= _COUNT_MAX:
-        raise ValueError(f"{value!r}: between 1 and {_COUNT_MAX} runs of a task")
+        raise ValueError(f"expected between 1 and {_COUNT_MAX} runs of a task, got {value!r}")
     return least, most
 
 
 def _ready(value: Any) -> str:
     ready = text(value)
     if not _READY.match(ready):
-        raise ValueError(
-            f"{value!r}: a task is ready when it has `started`, is `done`, or with `port:N` or `file:PATH`"
-        )
+        raise ValueError(f"expected `started`, `done`, `port:N` or `file:PATH`, got {value!r}")
     if ready.startswith("port:") and int(ready[5:]) > 65535:
-        raise ValueError(f"{value!r}: there are 65535 ports")
+        raise ValueError(f"expected a port of at most 65535, got {value!r}")
     return ready
 
 
 def _check_order(tables: Reader) -> list[str]:
-    """A cycle, with its way round."""
+    """Return a message that lists a dependency cycle, if there is one."""
     for field, verb in (("after", "wait for"), ("until", "end with")):
         graph = {name: _named(table, field) for name, table in tables.table.items()}
         try:
@@ -168,7 +166,7 @@ def _check_order(tables: Reader) -> list[str]:
         except CycleError as problem:
             way = " → ".join(f"`{name}`" for name in reversed(problem.args[1]))
             if len(set(problem.args[1])) > 1:
-                return [f"[tasks] {field}: these {verb} each other, so none ever would: {way}"]
+                return [f"[tasks] {field}: these tasks {verb} each other: {way}"]
     return []
 
 
@@ -179,15 +177,17 @@ def _named(table: Any, field: str) -> list[str]:
         return []
 
 
-def _with_until(tasks: list[Task], said: set[str]) -> list[Task]:
-    """Tasks of which there are several serve those of which there is one, and end with them unless it is said: whoever
-    says `until = []` has work of its own, which nobody else's end may cut short."""
+def _with_until(tasks: list[Task], explicit: set[str]) -> list[Task]:
+    """Let tasks with a count end with the single tasks, which they serve, unless `until` is set.
+
+    `until = []` marks tasks with independent work, which always run to their end.
+    """
     served = tuple(task.name for task in tasks if task.single)
     found = []
     for task in tasks:
         member = task.spec.member
         assert member is not None
-        if not task.single and task.name not in said and served:
+        if not task.single and task.name not in explicit and served:
             member = msgspec.structs.replace(member, until=served)
             task = msgspec.structs.replace(task, spec=msgspec.structs.replace(task.spec, member=member))
         found.append(task)

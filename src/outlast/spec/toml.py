@@ -1,4 +1,4 @@
-"""Writes a table as TOML that a person goes on editing: text of several lines stays that, no dependency. No IO."""
+"""A TOML writer for files that users edit: multi-line text stays multi-line. No IO."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def written(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """The fields first, then the tables below, each under its heading."""
+    """Return the table as TOML: first the fields, then each nested table under its heading."""
     lines = [f"{key(name)} = {value(item)}" for name, item in table.items() if not isinstance(item, Mapping)]
     below = [(name, item) for name, item in table.items() if isinstance(item, Mapping)]
     text = "".join(f"{line}\n" for line in lines)
@@ -42,12 +42,12 @@ def value(item: Any) -> str:
 
 
 def text(item: str) -> str:
-    # What JSON escapes is escaped alike in TOML, but for DEL.
+    # JSON and TOML share all escapes except DEL.
     return msgspec.json.encode(item).decode().replace("\x7f", "\\u007f")
 
 
 def _lines(item: str) -> str:
-    """As a literal of several lines, as it was typed; with escapes where it holds what a literal cannot."""
+    """Return a multi-line literal; an escaped string if a literal cannot contain the text."""
     if "'''" in item or item.endswith("'") or re.search(r"[^\n\t -~\x80-\U0010ffff]", item):
         return text(item)
     return f"'''\n{item}'''"

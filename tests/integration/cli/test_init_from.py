@@ -238,7 +238,7 @@ def test_what_is_to_be_filled_in_or_may_be_empty_is_a_secret(console: Console) -
     found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
     assert found.secrets == {"TOKEN": "TOKEN", "KEY": "KEY"}
     assert found.env == {"SIDE": "a<b"}
-    assert "`KEY=` will do" in answer.stderr
+    assert "`KEY=` suffices" in answer.stderr
 
 
 def test_a_job_that_asks_for_its_share_has_all_of_it(console: Console) -> None:

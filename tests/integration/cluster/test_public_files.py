@@ -192,17 +192,17 @@ def test_the_smallest_file_is_enough(cloud: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("NetworkInterfaces", [{"SubnetId": "a"}], "cannot be honoured: machines are in the default network"),
-        ("SubnetIds", ["subnet-1"], "cannot be honoured: machines are in the default network"),
-        ("SecurityGroupIds", ["sg-1"], "cannot be honoured: machines are in the security group"),
-        ("LaunchTemplate", {"LaunchTemplateId": "lt-1"}, "cannot be honoured: its fields cannot be seen"),
-        ("UserData", "#!/bin/sh", "cannot be honoured: the boot script is outlast's own"),
-        ("ImageId", "latest_dlami", "'latest_dlami' is no image of Amazon's"),
-        ("InstanceMarketOptions", {"MarketType": "spot", "SpotOptions": {"MaxPrice": "1"}}, "SpotOptions cannot"),
+        ("NetworkInterfaces", [{"SubnetId": "a"}], "not supported: machines are in the default network"),
+        ("SubnetIds", ["subnet-1"], "not supported: machines are in the default network"),
+        ("SecurityGroupIds", ["sg-1"], "not supported: machines are in the security group"),
+        ("LaunchTemplate", {"LaunchTemplateId": "lt-1"}, "not supported: its fields are unknown here"),
+        ("UserData", "#!/bin/sh", "not supported: outlast sets the boot script"),
+        ("ImageId", "latest_dlami", "invalid image 'latest_dlami'"),
+        ("InstanceMarketOptions", {"MarketType": "spot", "SpotOptions": {"MaxPrice": "1"}}, "SpotOptions is not supported"),
         ("InstanceMarketOptions", {"MarketType": "block"}, "MarketType: expected `spot`"),
         ("BlockDeviceMappings", [{"DeviceName": "a"}], "expected a disk with `Ebs`"),
         ("BlockDeviceMappings", [{"Ebs": {"VolumeSize": "big"}}], "VolumeSize: expected a number"),
-        ("BlockDeviceMappings", [{"Ebs": {}}, {"Ebs": {}}], "cannot be honoured: machines have one disk"),
+        ("BlockDeviceMappings", [{"Ebs": {}}, {"Ebs": {}}], "not supported: machines have one disk"),
         ("machineType", "n1-standard-2", "unknown field"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_wrong_type_an_unknown_field_and_an_unfilled_marker_are_told_at_once()
     assert f"docker.worker_image: the marker `team/{MARKER}` has not been filled in" in told
     for begins in (
         *("[docker] pull_before_run: expected true or false", "[docker] memory: unknown field"),
-        *("[docker] run_options: `--publish 80:80` cannot be honoured", "max_workers: expected a whole number"),
+        *("[docker] run_options: `--publish 80:80` is not supported", "max_workers: expected a whole number"),
     ):
         assert any(line.startswith(begins) for line in told), (begins, told)
     assert len([line for line in told if "--publish" in line]) == 1
@@ -233,7 +233,7 @@ def test_what_one_kind_of_node_alone_cannot_have_is_named() -> None:
     kind |= {"worker_setup_commands": ["true"], "idle_timeout_s": 5, "labels": {"a": "b"}, "priority": 1}
     told = problems(table)
     assert len(told) == 4
-    assert all("cannot be honoured for one kind of node" in line for line in told)
+    assert all("not supported for one node type" in line for line in told)
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

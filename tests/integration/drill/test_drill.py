@@ -157,8 +157,8 @@ def test_ctrl_c_cancels_the_drill_and_leaves_nothing(home: Home) -> None:
         (("--preemptions", "many"), "many"),
         (("--tolerance", "-1"), "--tolerance: -1 is no difference"),
         (("--tolerance", "nan"), "--tolerance: nan is no difference"),
-        (("--mean-life", "long"), "--mean-life: 'long' is no duration"),
-        (("--grace", "0s"), "--grace: '0s' must be more than zero"),
+        (("--mean-life", "long"), "--mean-life: invalid duration 'long'"),
+        (("--grace", "0s"), "--grace: expected a duration above zero, got '0s'"),
         ((), "command"),
     ],
 )

@@ -125,7 +125,7 @@ def test_the_help_tells_defaults_choices_and_the_docstring(laptop: Laptop) -> No
         (["--lr", "fast"], "--lr: `fast` is not a number"),
         (["--depth", "2.5"], "--depth: `2.5` is not a whole number"),
         (["--opt", "lion"], "--opt: `lion` is not `adam` or `sgd`"),
-        (["--train-steps", "0"], "--train-steps: 0 must be at least 1"),
+        (["--train-steps", "0"], "--train-steps: expected a whole number of at least 1, got 0"),
         (["--train-steps", "ten"], "--train-steps: `ten` is not a whole number"),
         (["--checkpoint-steps", "-3"], "--checkpoint-steps"),
         (["--mode", "sing"], "`train` or `evaluate`"),
