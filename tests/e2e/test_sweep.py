@@ -87,10 +87,10 @@ class Storm:
         """Strike if it is time to; whether the sweep is over."""
         state = state_of(self.home)
         # The first as soon as something was told: on a quick computer all of it is over before a moment that is set.
-        if time.monotonic() > self.due or (state.told and not self.taken):
+        if time.monotonic() > self.due or (state.ended and not self.taken):
             self.taken += preempt_one(self.home, self.dice)
             self.due = time.monotonic() + self.every_s
-        if self.kills and state.wanted and len(state.told) > state.wanted // (self.kills + 1):
+        if self.kills and state.wanted and len(state.ended) > state.wanted // (self.kills + 1):
             self.kills -= 1
             self.process.kill()
             self.process.wait()
@@ -221,17 +221,17 @@ def test_it_is_left_to_the_background_stopped_and_looked_at_from_elsewhere(home:
     answer = home.outlast("sweep", *SEARCHED, "--trials", "40", "--parallel", "2", "--detach", *command)
     assert answer.returncode == 0, answer.stderr
     name = answer.stdout.strip()
-    home.until(lambda: len(state_of(home).told) >= 1, "the first result", within_s=60)
+    home.until(lambda: len(state_of(home).ended) >= 1, "the first result", within_s=60)
     elsewhere = home.outlast("sweep", "show", name, HOME=str(tmp_path / "another home"))
     assert f"{name}: " in elsewhere.stdout
     assert "driven by" in elsewhere.stderr
     assert home.outlast("sweep", "stop", name, "--now").returncode == 0
     home.until(lambda: state_of(home).over and not home.machines(), "the end of all machines", within_s=60)
     state = state_of(home)
-    assert state.halted
+    assert state.stopped
     assert len(state.trials) < 40
     listed: list[dict[str, Any]] = json.loads(home.outlast("sweep", "list", "--json").stdout)
-    assert [(row["sweep"], row["state"]) for row in listed] == [(name, "halted")]
+    assert [(row["sweep"], row["state"]) for row in listed] == [(name, "stopped")]
 
 
 def test_ctrl_c_leaves_it_to_the_background_and_all_comes_from_the_file(home: Home) -> None:
@@ -267,7 +267,7 @@ def test_the_pruner_ends_hopeless_trials_of_a_worker(home: Home) -> None:
     state = state_of(home)
     outcomes = {trial.outcome for trial in state.trials}
     assert outcomes == {"complete", "pruned"}
-    assert sorted(state.told) == list(range(8))
+    assert sorted(state.ended) == list(range(8))
     assert all(trial.reports for trial in state.trials if trial.outcome == "pruned")
 
 

@@ -297,7 +297,7 @@ class SweepRow(_Shape, frozen=True, kw_only=True):
     """A sweep, as `sweep list` shows it."""
 
     sweep: str
-    # `running`, `over` or `halted`.
+    # `running`, `over` or `stopped`.
     state: str
     trials: int
     wanted: int
@@ -331,7 +331,7 @@ class SweepShown(_Shape, frozen=True, kw_only=True):
     goals: list[str]
     wanted: int
     over: bool
-    halted: bool
+    stopped: bool
     why: str
     trials: list[TrialRow]
 

@@ -1,1 +1,1 @@
-"""Sweeps: many trials of one program, told in a story of their own; samplers and pruners are Optuna's."""
+"""Sweeps: hyperparameter search over trials of one program, with samplers and pruners of Optuna."""

@@ -1,4 +1,4 @@
-"""Asking for a sweep: check all that can be checked, store the code once, write what was asked, then say `Opened`."""
+"""The creation of sweeps: validate, store the code once, write the record, then append `Opened`."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _TRIALS = 20
 
 
 def check_search(spec: Spec, *, source: str) -> None:
-    """What makes a sweep out of a spec. Raises SpecError with everything that is wrong."""
+    """Check the fields that a sweep requires. Raises SpecError with all problems."""
     search = spec.sweep
     problems = []
     if search is None or not search.params:
-        problems.append("[sweep.params]: what is to be searched? Say `--param lr=log(1e-4..1e-1)`")
+        problems.append("[sweep.params]: missing: set the parameters to search, e.g. `--param lr=log(1e-4..1e-1)`")
     if search is None or not search.goals:
-        problems.append("[sweep] goal: what is sought? Say `--goal min:loss`, with the name of a metric")
+        problems.append("[sweep] goal: missing: set a metric to optimize, e.g. `--goal min:loss`")
     if search is not None and search.per_machine > 1 and spec.machine.container:
-        problems.append("[sweep] per_machine: several trials on a machine cannot be in a container yet")
+        problems.append("[sweep] per_machine: cannot be combined with `[machine] container` yet")
     if search is not None and search.per_machine > 1 and (spec.checkpoint.names or spec.checkpoint.path == "."):
         problems.append(
-            "[checkpoint] path: where trials share a machine each needs a folder for it, no file and not `.`"
+            "[checkpoint] path: expected a folder other than `.`, because trials share a machine (`per_machine`)"
         )
     if spec.interactive:
-        problems.append("interactive: nobody can sit at the terminals of many trials")
+        problems.append("interactive: not supported in a sweep, whose trials have no terminal")
     if problems:
         raise SpecError(problems, source=source, hint="see docs/sweeps.md")
 
 
-def open_sweep(
+def create_sweep(
     workspace: Workspace,
     clouds: Mapping[str, Cloud],
     spec: Spec,
@@ -53,7 +53,7 @@ def open_sweep(
     source: str,
     report: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
-    """The sweep, asked for. Nothing runs yet: whoever drives it submits the trials."""
+    """Create the sweep. Nothing runs yet: a driver submits the trials."""
     check_search(spec, source=source)
     load_optuna()
     assert spec.sweep is not None
@@ -62,26 +62,26 @@ def open_sweep(
     spec = with_flags(msgspec.structs.replace(spec, sweep=msgspec.structs.replace(spec.sweep, trials=trials)))
     spec = validate(workspace, clouds, spec, environment=environment, source=source)
     code, path = store_code(workspace, spec, report), program_path(environment)
-    made = reserve(workspace, spec, code, who=current_user(), version=outlast.__version__, path=path)
-    SweepStory(workspace.bucket, made.name).append_or_raise(
-        ev.Opened(who=made.who, trials=trials, at=workspace.clock(), by=made.who), nonce=secrets.token_hex(8)
+    sweep = reserve(workspace, spec, code, who=current_user(), version=outlast.__version__, path=path)
+    SweepStory(workspace.bucket, sweep.name).append_or_raise(
+        ev.Opened(who=sweep.who, trials=trials, at=workspace.clock(), by=sweep.who), nonce=secrets.token_hex(8)
     )
-    return made
+    return sweep
 
 
 def extend(workspace: Workspace, sweep: Sweep, more: int) -> bool:
-    """So many trials more; with 0 one that was halted goes on. False if that changes nothing."""
+    """Add `more` trials; with 0 only resume a stopped sweep. Return False if that changes nothing."""
     state = SweepStory(workspace.bucket, sweep.name).refresh()
     size = grid_size(sweep.search.params) if sweep.search.sampler == "grid" else 0
     if size and state.wanted + more > size:
-        raise SpecError([f"--trials: the grid has {size} points, and {state.wanted} of them are wanted already"])
+        raise SpecError([f"--trials: expected at most {size - state.wanted} more: the grid has {size} points"])
     who = current_user()
     event = ev.Extended(who=who, more=more, at=workspace.clock(), by=who)
     return SweepStory(workspace.bucket, sweep.name).append(event, nonce=secrets.token_hex(8))
 
 
-def halt(workspace: Workspace, sweep: Sweep, *, now: bool) -> bool:
-    """No more trials. False if that was said before."""
+def stop_sweep(workspace: Workspace, sweep: Sweep, *, now: bool) -> bool:
+    """Stop the sweep; with `now` also cancel its running trials. Return False if it is already stopped."""
     who = current_user()
     event = ev.SweepStopped(who=who, why=f"stopped by {who}", now=now, at=workspace.clock(), by=who)
     return SweepStory(workspace.bucket, sweep.name).append(event, nonce=secrets.token_hex(8))

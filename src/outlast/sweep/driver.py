@@ -1,7 +1,7 @@
-"""Drives a sweep: observe → plan → apply, over its story and the stories of its runs.
+"""The driver of a sweep: observe → plan → apply, over its story and the stories of its runs.
 
-Any number may drive; a lease saves them from doing the same work twice, and losing a driver loses nothing: the intent
-is in the story before the effect, and a run's name is derived from its trial.
+Several drivers may run; a lease keeps them from doing the same work twice. A lost driver loses nothing: the story
+records the intent before the effect, and the name of a run is derived from its trial.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from outlast.workspace import Workspace
 
 _QUICK_S, _CALM_S, _REMOTE_S = 0.05, 0.3, 2.0
 _LEASE_S = 10.0
-# Between two looks at what the trials under way have logged.
+# Between two checks of the running trials by the pruner.
 _JUDGE_S, _JUDGE_REMOTE_S = 0.5, 5.0
 
 
@@ -69,14 +69,14 @@ class Driver:
         self.sweep = sweep
         self.environment = environment
         self.report = report
-        # Shown the state after each round, whoever drives.
+        # Called with the state after each round, also while another process drives.
         self.watch = watch
         self.story = SweepStory(workspace.bucket, sweep.name)
         self.search = Search(sweep.name, sweep.search)
         self.who = process_name()
         self.lease = Lease(workspace.bucket, f"sweep-{sweep.name}", who=self.who, ttl_s=_LEASE_S)
         self.runs: dict[str, Story] = {}
-        # Runs of ended trials that are over, too: nobody has to look at them again.
+        # Ended runs of ended trials, which need not be read again.
         self.done: set[str] = set()
         self.judged_at = -math.inf
 
@@ -98,7 +98,7 @@ class Driver:
         return SweepView(sweep=self.sweep, state=state, runs=runs)
 
     def round(self) -> tuple[Step, ...]:
-        """Observe, plan, apply, once; what was done."""
+        """Observe, plan and apply once. Return the steps."""
         steps = plan(self.observe())
         for step in steps:
             self._apply(step)
@@ -112,18 +112,18 @@ class Driver:
             case Submit():
                 self._submit(step)
             case RecordResult():
-                self._tell(step.trial)
+                self._record_result(step.trial)
             case Cancel():
                 cancel_run(self.workspace, step.run, by=self.who)
             case SuggestTrial():
-                self._ask(step.run)
+                self._suggest(step.run)
             case AddWorker():
                 self._append(ev.WorkerAdded(run=step.run))
             case MoveTrial():
                 self._append(ev.Moved(trial=step.trial, run=step.run))
             case StopSweep():
                 if self._append(ev.SweepStopped(why=step.why, now=True)):
-                    self.report(f"halted: {step.why}")
+                    self.report(f"stopped: {step.why}")
 
     def _append(self, event: ev.Event) -> bool:
         event = msgspec.structs.replace(event, at=self.workspace.clock(), by=self.who)
@@ -136,7 +136,7 @@ class Driver:
             spec = trial_spec(self.sweep, step.trial.params)
         missing = [name for name in spec.secrets.values() if name not in self.environment]
         if missing:
-            raise UsageError(f"`{missing[0]}`, a secret of the trials, is not set where this sweep is driven")
+            raise UsageError(f"secret `{missing[0]}` of the trials is not set in the environment of this process")
         try:
             check_spending_limits(self.workspace, self.clouds[spec.machine.cloud], spec)
         except OverLimit as problem:
@@ -146,52 +146,52 @@ class Driver:
         write_run(self.workspace, self.clouds, prepared, run=step.run)
 
     def _give_up(self, step: Submit, why: str) -> None:
-        """No money is left: what was not submitted will not be, and those under way end by themselves."""
+        """Stop at a spending limit. Trials that run go on to their end."""
         if step.trial is not None:
             self._append(_cancelled(step.trial))
-        # Without its worker a trial would wait for ever.
+        # Without its worker a trial would wait forever.
         if self._append(ev.SweepStopped(why=why, now=step.trial is None)):
-            self.report(f"halted: {why}")
+            self.report(f"stopped: {why}")
 
-    def _ask(self, worker: str) -> None:
+    def _suggest(self, worker: str) -> None:
         state = self.story.state
         self.search.follow(state)
         number = len(state.trials)
         params, attrs = self.search.ask(number)
-        # Refused if another driver was first, or the sweep was halted meanwhile; then the study follows the story.
+        # Illegal if another driver was first or the sweep was stopped; then the study follows the story again.
         self._append(
             ev.TrialSuggested(trial=number, params=params, run=worker or self.sweep.run_of(number), attrs=attrs)
         )
 
-    def _tell(self, trial: Trial) -> None:
+    def _record_result(self, trial: Trial) -> None:
         story = self.runs.get(trial.run)
         if self.sweep.search.pruner != "none" and not self.sweep.packed:
-            # Later trials are compared with the whole of its curve.
+            # The pruner compares later trials with the complete curve.
             self.search.follow(self.story.state)
             self.search.judge(trial.number, self._reports(trial))
-        told = _cancelled(trial) if story is None or self.sweep.packed else self._outcome(trial, story.state)
-        if not told.reports:
+        result = _cancelled(trial) if story is None or self.sweep.packed else self._outcome(trial, story.state)
+        if not result.reports:
             self.search.follow(self.story.state)
             reports, attrs = self.search.reported(trial.number)
-            told = msgspec.structs.replace(told, reports=reports, attrs=attrs)
-        self._append(told)
+            result = msgspec.structs.replace(result, reports=reports, attrs=attrs)
+        self._append(result)
 
     def _outcome(self, trial: Trial, run: RunState) -> ev.ResultRecorded:
         if run.ending == "cancelled" or not run.ending:
             return _cancelled(trial)
         seconds = sum(a.over_at - a.started_at for a in run.attempts if a.started_at)
-        told = ev.ResultRecorded(trial=trial.number, run=trial.run, outcome="failed", why=run.why, seconds=seconds)
+        result = ev.ResultRecorded(trial=trial.number, run=trial.run, outcome="failed", why=run.why, seconds=seconds)
         metrics = measured(self.workspace.bucket, trial.run, run, self.sweep.search.metrics)
-        told = msgspec.structs.replace(told, metrics=metrics)
+        result = msgspec.structs.replace(result, metrics=metrics)
         if run.ending == "failed":
-            return told
+            return result
         values, why = values_of(metrics, self.sweep.search.goals)
-        return msgspec.structs.replace(told, outcome="unmeasured" if why else "complete", values=values, why=why)
+        return msgspec.structs.replace(result, outcome="unmeasured" if why else "complete", values=values, why=why)
 
     # Pruning
 
     def _judge(self) -> None:
-        """Show the pruner what the trials under way have logged; what it gives up is told so, and then cancelled."""
+        """Report the metrics of running trials to the pruner, and record the trials that it prunes."""
         if self.sweep.search.pruner == "none" or time.monotonic() < self.judged_at + self._judge_s:
             return
         self.judged_at = time.monotonic()
@@ -200,14 +200,14 @@ class Driver:
         for trial in state.open:
             reports = self._reports(trial)
             if reports and self.search.judge(trial.number, reports):
-                said, attrs = self.search.reported(trial.number)
-                step = max(int(number) for number in said)
+                reported, attrs = self.search.reported(trial.number)
+                step = max(int(number) for number in reported)
                 why = f"at step {step}"
-                told = ev.ResultRecorded(
-                    trial=trial.number, run=trial.run, outcome="pruned", why=why, reports=said, attrs=attrs,
-                    metrics={self.sweep.search.goals[0].partition(":")[2]: said[str(step)]},
+                result = ev.ResultRecorded(
+                    trial=trial.number, run=trial.run, outcome="pruned", why=why, reports=reported, attrs=attrs,
+                    metrics={self.sweep.search.goals[0].partition(":")[2]: reported[str(step)]},
                 )  # fmt: skip
-                self._append(told)
+                self._append(result)
 
     def _reports(self, trial: Trial) -> dict[int, float]:
         goal = self.sweep.search.goals[0].partition(":")[2]
@@ -225,21 +225,21 @@ class Driver:
 
     @property
     def _local(self) -> bool:
-        return "://" not in self.workspace.url
+        return not self.workspace.store.remote
 
     # The loop
 
     def run(self, *, stop: threading.Event) -> SweepState:
-        """Rounds until the sweep is over, or until told to stop. While another one drives, only look."""
+        """Run rounds until the sweep is over or `stop` is set. While another process drives, only observe."""
         wait_s = _QUICK_S
         try:
             while not stop.is_set():
                 try:
                     steps = self.round() if self.lease.hold() else ()
-                    over = not steps and self._settled()
+                    over = not steps and self._is_over()
                     self.watch(self.story.state)
                 except StoreUnreachable as problem:
-                    self.report(f"{problem.message}; trying again")
+                    self.report(f"{problem.message}; retrying")
                     steps, over = (), False
                 if over:
                     break
@@ -249,11 +249,11 @@ class Driver:
             try:
                 self.lease.release()
             except OutlastError:
-                pass  # it expires by itself
+                pass  # the lease expires by itself
         return self.story.state
 
-    def _settled(self) -> bool:
-        """Over, and nobody works for it any more."""
+    def _is_over(self) -> bool:
+        """Return whether the sweep is over and none of its runs is alive."""
         view = self.observe()
         return view.state.over and not any(run.alive for run in view.runs.values())
 
@@ -263,7 +263,7 @@ def _cancelled(trial: Trial) -> ev.ResultRecorded:
 
 
 def cancel_run(workspace: Workspace, run: str, *, by: str) -> None:
-    """End a run. Cancelling what is over changes nothing."""
+    """Cancel a run; no effect on an ended one."""
     workspace.wake(run)
     workspace.story(run).append(Cancelled(who=by, at=workspace.clock()), nonce=secrets.token_hex(8))
     workspace.wake(run)

@@ -1,4 +1,4 @@
-"""What can happen to a sweep: one type an event, frozen, written once. As of runs, an event says what happened."""
+"""The events of a sweep's story: frozen values, each written once."""
 
 from __future__ import annotations
 
@@ -8,71 +8,71 @@ import msgspec
 
 from outlast.spec.spec import ParamValue
 
-# `unmeasured`: it ended well and said nothing of a goal. `cancelled`: nobody's fault, and another takes its place.
+# `unmeasured`: it succeeded but logged no value for a goal. `cancelled`: another trial takes its place.
 Outcome = Literal["complete", "pruned", "failed", "unmeasured", "cancelled"]
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+class _SweepEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     at: float = 0.0
     nonce: str = ""
     by: str = ""
 
 
-class Opened(_Event, frozen=True, kw_only=True, tag="opened"):
-    """A user asked for the sweep, and for so many trials."""
+class Opened(_SweepEvent, frozen=True, kw_only=True, tag="opened"):
+    """A user created the sweep."""
 
     who: str
     trials: int
 
 
-class Extended(_Event, frozen=True, kw_only=True, tag="extended"):
-    """So many trials more are wanted. One that was halted goes on, also with none more."""
+class Extended(_SweepEvent, frozen=True, kw_only=True, tag="extended"):
+    """A user added `more` trials, and resumed the sweep if it was stopped."""
 
     who: str
     more: int = 0
 
 
-class WorkerAdded(_Event, frozen=True, kw_only=True, tag="worker_added"):
-    """The intent to submit a worker: a run that carries out trials, several at a time."""
+class WorkerAdded(_SweepEvent, frozen=True, kw_only=True, tag="worker_added"):
+    """The intent to submit a worker: a run that executes several trials at a time."""
 
     run: str
 
 
-class TrialSuggested(_Event, frozen=True, kw_only=True, tag="trial_suggested"):
+class TrialSuggested(_SweepEvent, frozen=True, kw_only=True, tag="trial_suggested"):
     """The intent to try these parameters, in this run. Written before the run is submitted."""
 
     trial: int
     params: dict[str, ParamValue]
     run: str
-    # What the sampler has to remember of it.
+    # The sampler's state for this trial.
     attrs: dict[str, Any] = {}
 
 
-class Moved(_Event, frozen=True, kw_only=True, tag="moved"):
-    """The worker of a trial is no more; another one has it now, and the first can tell nothing of it any more."""
+class Moved(_SweepEvent, frozen=True, kw_only=True, tag="moved"):
+    """A trial moved from a dead worker to another one. Results of the first worker are illegal from now on."""
 
     trial: int
     run: str
 
 
-class ResultRecorded(_Event, frozen=True, kw_only=True, tag="result_recorded"):
-    """How a trial ended. Legal once, and only from the run that has it: there is one result a trial."""
+class ResultRecorded(_SweepEvent, frozen=True, kw_only=True, tag="result_recorded"):
+    """The result of a trial. Legal once, and only from the run that owns the trial."""
 
     trial: int
     run: str
     outcome: Outcome
-    # In the order of the goals; empty if there are none.
+    # In the order of the goals; empty without a measurement.
     values: tuple[float, ...] = ()
     metrics: dict[str, float] = {}
     why: str = ""
-    # The goal's values on the way, by step, that a pruner judged; and what it has to remember.
+    # The goal's values by step that the pruner saw, and the pruner's state.
     reports: dict[str, float] = {}
     attrs: dict[str, Any] = {}
     seconds: float = 0.0
 
 
-class SweepStopped(_Event, frozen=True, kw_only=True, tag="sweep_stopped"):
-    """No more trials are asked. `now`: those under way are given up, too."""
+class SweepStopped(_SweepEvent, frozen=True, kw_only=True, tag="sweep_stopped"):
+    """No more trials are suggested. With `now`, running trials are cancelled."""
 
     who: str = ""
     why: str = ""
@@ -90,5 +90,5 @@ def encode(event: Event) -> bytes:
 
 
 def decode(body: bytes) -> Event:
-    """Raises msgspec.DecodeError for what is no event."""
+    """Decode an event. Raises msgspec.DecodeError."""
     return _decoder.decode(body)

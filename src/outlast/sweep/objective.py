@@ -1,4 +1,4 @@
-"""What a trial came to: the metrics that it logged, the last line of JSON that it printed, or a file. Only reads."""
+"""The result of a trial: logged metrics, the last JSON line of its output, or a file. Only reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from outlast.runs.outputs import OF_ATTEMPT
 from outlast.runs.state import RunState
 from outlast.store.bucket import Bucket
 
-# The last line of JSON is looked for in so many pieces of output, of 64 KiB at most each.
-_PIECES = 4
+# The last chunks of output, of up to 64 KiB each, that are searched for a JSON line.
+_CHUNKS = 4
 
 
 def measured(bucket: Bucket, run: str, state: RunState, source: str) -> dict[str, float]:
-    """The metrics of a run by name. `auto`: what was logged goes before what was printed."""
+    """Return the metrics of a run by name. With `auto`, logged values take precedence over printed ones."""
     if source.startswith("file:"):
         return _from_outputs(bucket, run, state, source.removeprefix("file:"))
     printed = _printed(bucket, run) if source in ("auto", "output") else {}
@@ -31,7 +31,7 @@ def _logged(bucket: Bucket, run: str, state: RunState) -> dict[str, float]:
 
 def _printed(bucket: Bucket, run: str) -> dict[str, float]:
     for attempt in reversed(attempts_with_logs(bucket, run)):
-        keys = [entry.key for entry in bucket.list(f"runs/{run}/logs/{attempt}/")][-_PIECES:]
+        keys = [entry.key for entry in bucket.list(f"runs/{run}/logs/{attempt}/")][-_CHUNKS:]
         if found := last_line(b"".join(bucket.get(key) for key in keys)):
             return found
     return {}
@@ -47,12 +47,12 @@ def _from_outputs(bucket: Bucket, run: str, state: RunState, path: str) -> dict[
 
 
 def from_file(body: bytes) -> dict[str, float]:
-    """The numbers of a file of JSON; of lines of JSON the last."""
+    """Return the numbers in a JSON file, or in the last line of a JSON lines file."""
     return _numbers(body) or last_line(body)
 
 
 def last_line(output: bytes) -> dict[str, float]:
-    """The numbers of the last line that is an object of JSON with any."""
+    """Return the numbers of the last line that is a JSON object with numbers."""
     for line in reversed(output.splitlines()):
         if line.lstrip().startswith(b"{") and (found := _numbers(line)):
             return found
@@ -73,10 +73,14 @@ def _numbers(body: bytes) -> dict[str, float]:
 
 
 def values_of(metrics: Mapping[str, float], goals: Sequence[str]) -> tuple[tuple[float, ...], str]:
-    """The values of the goals, or why there are none."""
+    """Return the values of the goals, or the reason why they are missing."""
     names = [goal.partition(":")[2] for goal in goals]
     missing = [name for name in names if name not in metrics]
     if not missing:
         return tuple(metrics[name] for name in names), ""
-    known = f"it logged {', '.join(f'`{name}`' for name in sorted(metrics))}" if metrics else "it logged nothing"
-    return (), f"`{missing[0]}` was never logged as a number; {known}"
+    known = (
+        f"the trial logged {', '.join(f'`{name}`' for name in sorted(metrics))}"
+        if metrics
+        else "the trial logged nothing"
+    )
+    return (), f"no number logged for `{missing[0]}`; {known}"

@@ -1,4 +1,4 @@
-"""All the deciding about a sweep: from what is seen to steps. Pure."""
+"""The decisions about a sweep: from a view of its state to steps. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.sweep.state import SweepState, Trial
 
 
 class SweepView(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep at one moment, with the runs that matter to it. A run that is not there was not submitted yet."""
+    """A sweep at one moment, with its runs. A run that is missing has not been submitted yet."""
 
     sweep: Sweep
     state: SweepState
@@ -21,14 +21,14 @@ class SweepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run of a trial, or of a worker if there is no trial. Submitting it twice is submitting it once."""
+    """Submit the run of a trial, or of a worker without one. May be repeated."""
 
     run: str
     trial: Trial | None = None
 
 
 class RecordResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run of a trial has ended: say how."""
+    """Record the result of a trial whose run has ended."""
 
     trial: Trial
 
@@ -38,7 +38,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SuggestTrial(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Draw the next trial; `run` is the worker that gets it, or empty for a run of its own."""
+    """Suggest the next trial; `run` is its worker, or empty for a separate run."""
 
     run: str = ""
 
@@ -60,23 +60,23 @@ Step = Submit | RecordResult | Cancel | SuggestTrial | AddWorker | MoveTrial | S
 
 
 def plan(view: SweepView) -> tuple[Step, ...]:
-    """What to do now. A sweep that is over plans nothing."""
-    why = "" if view.state.halted else _hopeless(view)
+    """Return the next steps; none for a sweep that is over."""
+    why = "" if view.state.stopped else _why_hopeless(view)
     if why:
         return (StopSweep(why=why),)
     return tuple(_plan_workers(view) if view.sweep.packed else _plan_runs(view))
 
 
-def _hopeless(view: SweepView) -> str:
-    """Why no further trial would do better."""
+def _why_hopeless(view: SweepView) -> str:
+    """Return why further trials would fail, too; empty if they may succeed."""
     state, most = view.state, view.sweep.search.failures
-    ended = [state.trials[number] for number in state.told if state.trials[number].outcome != "cancelled"]
+    ended = [state.trials[number] for number in state.ended if state.trials[number].outcome != "cancelled"]
     last = ended[-most:]
     if len(last) == most and all(trial.outcome in ("failed", "unmeasured") for trial in last):
-        times = "a trial" if most == 1 else f"{most} trials in a row"
-        return f"{times} failed; the last, {last[-1].number}: {last[-1].why}"
+        count = "a trial" if most == 1 else f"{most} trials in a row"
+        return f"{count} failed; the last, trial {last[-1].number}: {last[-1].why}"
     if ended and all(trial.outcome == "unmeasured" for trial in ended):
-        # The next one would not log it either.
+        # The next trial would not log the metric either.
         return f"trial {ended[0].number}: {ended[0].why}"
     useless = [run for run in state.workers if _failed(view, run) and not any(t.run == run for t in ended)]
     if len(useless) >= most:
@@ -89,7 +89,7 @@ def _failed(view: SweepView, run: str) -> bool:
 
 
 def _plan_runs(view: SweepView) -> Iterator[Step]:
-    """Each trial is a run of its own."""
+    """Plan for a sweep in which each trial is a run."""
     state = view.state
     for trial in state.trials:
         run = view.runs.get(trial.run)
@@ -104,7 +104,7 @@ def _plan_runs(view: SweepView) -> Iterator[Step]:
 
 
 def _plan_workers(view: SweepView) -> Iterator[Step]:
-    """Trials are carried out by workers, which are runs."""
+    """Plan for a sweep whose workers execute the trials."""
     state, search = view.state, view.sweep.search
     if state.abandoned:
         yield from (RecordResult(trial=trial) for trial in state.open)
@@ -120,15 +120,15 @@ def _plan_workers(view: SweepView) -> Iterator[Step]:
     load = {run: sum(trial.run == run for trial in state.open) for run in alive}
     for trial in state.open:
         if trial.run not in load and min(load.values(), default=search.per_machine) < search.per_machine:
-            yield MoveTrial(trial=trial.number, run=_idlest(load))
+            yield MoveTrial(trial=trial.number, run=_least_loaded(load))
     for _ in range(min(state.left, search.parallel - len(state.open))):
         if min(load.values(), default=search.per_machine) >= search.per_machine:
             return
-        yield SuggestTrial(run=_idlest(load))
+        yield SuggestTrial(run=_least_loaded(load))
 
 
-def _idlest(load: dict[str, int]) -> str:
-    """The worker with the least to do, which has one more from now on."""
+def _least_loaded(load: dict[str, int]) -> str:
+    """Return the worker with the fewest trials, and count one more for it."""
     run = min(load, key=lambda name: load[name])
     load[run] += 1
     return run

@@ -1,4 +1,4 @@
-"""Sweeps in a workspace: their names, what was asked, their stories. Written once, found by name."""
+"""The sweeps of a workspace: names, records and stories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outlast.workspace import Workspace
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """`sweep.json`: the spec that all trials share, and the code. What is searched is in `spec.sweep`."""
+    """`sweep.json`: the code, and the spec that all trials share. `spec.sweep` has the search space."""
 
     name: str
     spec: Spec
@@ -35,11 +35,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def packed(self) -> bool:
-        """Whether workers carry out the trials, several on a machine."""
+        """Whether workers execute the trials, several on a machine."""
         return self.search.per_machine > 1
 
     def run_of(self, trial: int) -> str:
-        """Derived, never drawn: a trial that is submitted twice is one run."""
+        """Return the name of a trial's run. It is derived, so that submitting twice creates one run."""
         return f"{self.name}-t{trial}"
 
     def worker(self, number: int) -> str:
@@ -66,12 +66,12 @@ class SweepStory(Log[Event, SweepState]):
 
 
 def reserve(workspace: Workspace, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str) -> Sweep:
-    """Write what was asked under the next free number of its name: `census-s2`."""
+    """Write the record under the next free number of its name: `census-s2`."""
     pattern = re.compile(rf"^{re.escape(spec.name)}-s(\d+)$")
     taken = [int(m.group(1)) for name in sweeps(workspace) if (m := pattern.match(name))]
     number = max(taken, default=0) + 1
     while True:
-        made = Sweep(
+        sweep = Sweep(
             name=f"{spec.name}-s{number}",
             spec=spec,
             code=code,
@@ -81,11 +81,11 @@ def reserve(workspace: Workspace, spec: Spec, code: CodeRecord, *, who: str, ver
             path=path,
         )
         try:
-            workspace.bucket.create(f"sweeps/{made.name}/sweep.json", msgspec.json.encode(made))
+            workspace.bucket.create(f"sweeps/{sweep.name}/sweep.json", msgspec.json.encode(sweep))
         except Exists:
             number += 1
             continue
-        return made
+        return sweep
 
 
 def sweeps(workspace: Workspace) -> list[str]:
@@ -93,7 +93,7 @@ def sweeps(workspace: Workspace) -> list[str]:
 
 
 def read(workspace: Workspace, name: str) -> Sweep:
-    """What was asked. Raises NoSuchRun."""
+    """Return the record of a sweep. Raises NoSuchRun."""
     key = f"sweeps/{name}/sweep.json"
     try:
         return decoded(workspace.bucket.get(key), Sweep, key)
@@ -102,12 +102,12 @@ def read(workspace: Workspace, name: str) -> Sweep:
 
 
 def find(workspace: Workspace, text: str) -> Sweep:
-    """The sweep that is meant by a name, an unambiguous beginning, or `last`."""
+    """Return the sweep with a name or unambiguous prefix, or the `last` one. Raises NoSuchRun."""
     names = sweeps(workspace)
     if text == "last" and names:
         found = [read(workspace, name) for name in names]
         return max(found, key=lambda sweep: sweep.opened_at)
-    fits = [text] if text in names else [name for name in names if name.startswith(text)]
-    if len(fits) > 1:
-        raise NoSuchRun(f"`{text}` fits {len(fits)} sweeps: {', '.join(fits[:8])}", hint="write more of the name")
-    return read(workspace, fits[0] if fits else text)
+    matches = [text] if text in names else [name for name in names if name.startswith(text)]
+    if len(matches) > 1:
+        raise NoSuchRun(f"`{text}` matches {len(matches)} sweeps: {', '.join(matches[:8])}", hint="use a longer prefix")
+    return read(workspace, matches[0] if matches else text)

@@ -1,4 +1,4 @@
-"""From a sweep's events to its state, and which event is legal when. Pure."""
+"""The state of a sweep, derived from its events, and the rules for legal events. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from outlast.sweep.events import Event, Outcome
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One point of the search. Its number is the one that Optuna gives it."""
+    """One point of the search, with Optuna's number."""
 
     number: int
     params: dict[str, ParamValue]
     run: str
     attrs: dict[str, Any] = {}
     asked_at: float = 0.0
-    # Empty while it is under way.
+    # Empty while the trial runs.
     outcome: Outcome | Literal[""] = ""
     values: tuple[float, ...] = ()
     metrics: dict[str, float] = {}
     reports: dict[str, float] = {}
     why: str = ""
-    told_at: float = 0.0
+    ended_at: float = 0.0
     seconds: float = 0.0
 
     @property
@@ -35,18 +35,18 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the story of a sweep says."""
+    """The state of a sweep according to its story."""
 
     length: int = 0
     who: str = ""
     opened_at: float = 0.0
     wanted: int = 0
     trials: tuple[Trial, ...] = ()
-    # Numbers in the order in which they ended.
-    told: tuple[int, ...] = ()
+    # Numbers of the trials, in the order in which they ended.
+    ended: tuple[int, ...] = ()
     workers: tuple[str, ...] = ()
-    halted: bool = False
-    # Those under way are given up, too.
+    stopped: bool = False
+    # Running trials are cancelled, too.
     abandoned: bool = False
     why: str = ""
 
@@ -64,13 +64,13 @@ class SweepState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> int:
-        """Trials that count towards those that are wanted: all but the cancelled."""
+        """The trials that count towards `wanted`: all but cancelled ones."""
         return sum(trial.outcome != "cancelled" for trial in self.trials)
 
     @property
     def left(self) -> int:
-        """How many are still to be asked."""
-        return 0 if self.halted else max(0, self.wanted - self.counted)
+        """The number of trials still to be suggested."""
+        return 0 if self.stopped else max(0, self.wanted - self.counted)
 
     @property
     def over(self) -> bool:
@@ -78,17 +78,17 @@ class SweepState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_illegal(state: SweepState, event: Event) -> str:
-    """Why the event is no legal step; empty if it is one."""
+    """Return why the event is illegal in this state; empty if it is legal."""
     if isinstance(event, ev.Opened):
-        return "it is opened already" if state.exists else ""
+        return "the sweep is already open" if state.exists else ""
     if not state.exists:
-        return "it was never opened"
+        return "the sweep was never opened"
     match event:
         case ev.Extended():
-            # One that is over and not halted is extended by more; one that was halted may simply go on.
-            return "" if event.more > 0 or (state.halted and not event.more) else "nothing more is wanted"
+            # A stopped sweep may resume without more trials.
+            return "" if event.more > 0 or (state.stopped and not event.more) else "no more trials are wanted"
         case ev.WorkerAdded():
-            return f"{event.run} is hired already" if event.run in state.workers else ""
+            return f"worker {event.run} was already added" if event.run in state.workers else ""
         case ev.TrialSuggested():
             if event.trial != len(state.trials):
                 return f"the next trial is {len(state.trials)}"
@@ -99,37 +99,37 @@ def why_illegal(state: SweepState, event: Event) -> str:
             problem = _not_open(state, event.trial)
             if problem or state.trials[event.trial].run == event.run:
                 return problem
-            # Fenced: a worker that was given up may still breathe, and its trial is another's now.
+            # Fenced: a worker that counts as dead may still run, but its trial belongs to another one.
             return f"trial {event.trial} belongs to {state.trials[event.trial].run}"
         case ev.SweepStopped():
-            return "it is halted already" if state.halted and (state.abandoned or not event.now) else ""
+            return "the sweep is already stopped" if state.stopped and (state.abandoned or not event.now) else ""
         case _:
             assert_never(event)
 
 
 def _not_open(state: SweepState, number: int) -> str:
     if not 0 <= number < len(state.trials):
-        return f"there is no trial {number}"
-    return "" if state.trials[number].open else f"trial {number} has ended already"
+        return f"trial {number} does not exist"
+    return "" if state.trials[number].open else f"trial {number} has already ended"
 
 
 def step(state: SweepState, event: Event) -> SweepState:
-    """The state after one more event. Raises InvalidTransition."""
+    """Return the state after one more event. Raises InvalidTransition."""
     problem = why_illegal(state, event)
     if problem:
-        raise InvalidTransition(f"{type(event).__name__} is no legal event number {state.length + 1}: {problem}")
+        raise InvalidTransition(f"illegal event at index {state.length}: {type(event).__name__}: {problem}")
     replace = msgspec.structs.replace
     state = replace(state, length=state.length + 1)
     match event:
         case ev.Opened():
             return replace(state, who=event.who, opened_at=event.at, wanted=event.trials)
         case ev.Extended():
-            return replace(state, wanted=state.wanted + event.more, halted=False, abandoned=False, why="")
+            return replace(state, wanted=state.wanted + event.more, stopped=False, abandoned=False, why="")
         case ev.WorkerAdded():
             return replace(state, workers=(*state.workers, event.run))
         case ev.TrialSuggested():
-            asked = Trial(number=event.trial, params=event.params, run=event.run, attrs=event.attrs, asked_at=event.at)
-            return replace(state, trials=(*state.trials, asked))
+            trial = Trial(number=event.trial, params=event.params, run=event.run, attrs=event.attrs, asked_at=event.at)
+            return replace(state, trials=(*state.trials, trial))
         case ev.Moved():
             return _with(state, replace(state.trials[event.trial], run=event.run))
         case ev.ResultRecorded():
@@ -141,12 +141,12 @@ def step(state: SweepState, event: Event) -> SweepState:
                 reports=event.reports,
                 attrs={**state.trials[event.trial].attrs, **event.attrs},
                 why=event.why,
-                told_at=event.at,
+                ended_at=event.at,
                 seconds=event.seconds,
             )
-            return replace(_with(state, trial), told=(*state.told, event.trial))
+            return replace(_with(state, trial), ended=(*state.ended, event.trial))
         case ev.SweepStopped():
-            return replace(state, halted=True, abandoned=state.abandoned or event.now, why=event.why or state.why)
+            return replace(state, stopped=True, abandoned=state.abandoned or event.now, why=event.why or state.why)
         case _:
             assert_never(event)
 
@@ -161,16 +161,16 @@ def better(goal: str, one: float, other: float) -> bool:
 
 
 def best(state: SweepState, goals: tuple[str, ...]) -> list[Trial]:
-    """The best trial; with several goals all that no other beats in everything. Of equals the first."""
+    """Return the best trial, the first among equals; with several goals the Pareto front."""
     found: list[Trial] = []
     for trial in state.complete:
-        if any(_beats(other, trial, goals) for other in state.complete):
+        if any(_dominates(other, trial, goals) for other in state.complete):
             continue
         if len(goals) > 1 or not found:
             found.append(trial)
     return found
 
 
-def _beats(one: Trial, other: Trial, goals: tuple[str, ...]) -> bool:
+def _dominates(one: Trial, other: Trial, goals: tuple[str, ...]) -> bool:
     pairs = list(zip(goals, one.values, other.values, strict=True))
     return any(better(g, a, b) for g, a, b in pairs) and not any(better(g, b, a) for g, a, b in pairs)

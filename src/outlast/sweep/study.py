@@ -1,6 +1,6 @@
-"""The Optuna study of a sweep: always what the story tells. Samples and prunes by Optuna; remembers nothing itself.
+"""The Optuna study of a sweep, rebuilt from its story.
 
-Loads Optuna when it is needed: only who drives or draws a sweep has to have it, never a machine.
+Optuna is imported on demand: drivers and plots need it, machines do not.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def load_optuna() -> Any:
         import optuna
     except ImportError as problem:
         raise OutlastError(
-            f"Optuna, which chooses the trials, cannot be loaded here: {problem}", hint="pip install 'outlast[sweep]'"
+            f"cannot import Optuna, which chooses the trials: {problem}", hint="pip install 'outlast[sweep]'"
         ) from problem
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
 
 class Search:
-    """A study in memory that follows the story. One that has gone another way is made anew."""
+    """A study in memory that follows the story. It is rebuilt when it differs from the story."""
 
     def __init__(self, name: str, search: SweepSpec) -> None:
         self.optuna = load_optuna()
@@ -56,14 +56,14 @@ class Search:
         return kinds.FloatDistribution(found.low, high, log=found.log, step=found.step or None)
 
     def _sampler(self, number: int) -> Any:
-        """For trial `number`. Its dice are its own: whoever drives draws the same, whatever was drawn before."""
+        """Return the sampler of one trial. Its seed depends on the trial alone, so every driver draws the same."""
         samplers, seed = self.optuna.samplers, self.search.seed + number
         match self.search.sampler:
             case "random":
                 return samplers.RandomSampler(seed=seed)
             case "grid":
                 space = {name: list(values_of(found) or ()) for name, found in self.search.params.items()}
-                # The order of the grid is drawn, too: it must be the same for all trials.
+                # The seed also orders the grid, which must be the same for all trials.
                 return samplers.GridSampler(space, seed=self.search.seed)
             case "nsga2":
                 return samplers.NSGAIISampler(seed=seed)
@@ -85,18 +85,18 @@ class Search:
     # Following the story
 
     def follow(self, state: SweepState) -> None:
-        """Make the study what the story tells."""
+        """Bring the study into the state of the story."""
         known = self.study.get_trials(deepcopy=False)
         if len(known) > len(state.trials):
-            # A trial was asked for whose event was refused: another driver was first.
+            # The event of a suggested trial was illegal: another driver was first.
             self.study, known = self._fresh(), []
         for trial in state.trials[: len(known)]:
             if not trial.open and not known[trial.number].state.is_finished():
-                self._tell(trial)
+                self._finish(trial)
         for trial in state.trials[len(known) :]:
             self.study.add_trial(self._frozen(trial))
 
-    def _tell(self, trial: Trial) -> None:
+    def _finish(self, trial: Trial) -> None:
         states = self.optuna.trial.TrialState
         if trial.outcome == "complete":
             self.study.tell(trial.number, values=list(trial.values))
@@ -119,21 +119,21 @@ class Search:
         )
         frozen.datetime_start = datetime.datetime.fromtimestamp(trial.asked_at)
         if not trial.open:
-            frozen.datetime_complete = datetime.datetime.fromtimestamp(trial.told_at)
+            frozen.datetime_complete = datetime.datetime.fromtimestamp(trial.ended_at)
         return frozen
 
-    # Asking
+    # Suggesting and pruning
 
     def ask(self, number: int) -> tuple[dict[str, ParamValue], dict[str, Any]]:
-        """The parameters of the next trial, and what the sampler has to remember of it."""
+        """Return the parameters of the next trial, and the sampler's state for it."""
         self.study.sampler = self._sampler(number)
         asked = self.study.ask(self.distributions)
-        assert asked.number == number, "the study is not what the story tells"
+        assert asked.number == number, "the study differs from the story"
         attrs = self.study.get_trials(deepcopy=False)[number].system_attrs
         return {name: _plain(value) for name, value in asked.params.items()}, dict(attrs)
 
     def judge(self, number: int, reports: Mapping[int, float]) -> bool:
-        """Report what is new of a trial under way, in the order of steps; whether it is to be pruned."""
+        """Report the new values of a running trial in the order of steps. Return whether to prune it."""
         frozen = self.study.get_trials(deepcopy=False)[number]
         trial = self.optuna.trial.Trial(self.study, frozen._trial_id)
         last = max(frozen.intermediate_values, default=-1)
@@ -145,20 +145,20 @@ class Search:
         return False
 
     def reported(self, number: int) -> tuple[dict[str, float], dict[str, Any]]:
-        """What was reported of a trial, and what the pruner has to remember."""
+        """Return the reported values of a trial, and the pruner's state."""
         frozen = self.study.get_trials(deepcopy=False)[number]
         return {str(step): value for step, value in frozen.intermediate_values.items()}, dict(frozen.system_attrs)
 
-    # For others
+    # Analysis and export
 
     def importance(self) -> dict[str, float]:
-        """How much each parameter decides about the first goal; empty if that cannot be told yet."""
+        """Return the importance of each parameter for the first goal; empty while there are too few trials."""
         module = self.optuna.importance
         states = self.optuna.trial.TrialState
         complete = self.study.get_trials(deepcopy=False, states=(states.COMPLETE,))
         if len(complete) < 4 or len(self.search.params) < 2 or len({trial.values[0] for trial in complete}) < 2:
             return {}
-        # Low values are what is important to this one: a goal that is to be high is turned round.
+        # This evaluator considers low values good.
         sign = 1.0 if self.search.goals[0].startswith("min:") else -1.0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -170,7 +170,7 @@ class Search:
         return {name: float(part) for name, part in found.items()}
 
     def export(self, path: str) -> None:
-        """The study as a file of Optuna's: `.db` for SQLite, `.log` for a journal. Raises UsageError."""
+        """Write the study to an Optuna file: `.db` for SQLite, `.log` for a journal. Raises UsageError."""
         storages = self.optuna.storages
         if path.endswith((".db", ".sqlite", ".sqlite3")):
             storage: Any = storages.RDBStorage(f"sqlite:///{path}")
@@ -181,11 +181,13 @@ class Search:
                 study_name=self.name, directions=self.study.directions, storage=storage, sampler=self._sampler(0)
             )
         except self.optuna.exceptions.DuplicatedStudyError as problem:
-            raise UsageError(f"`{path}` has a study `{self.name}` already", hint="name another file") from problem
+            raise UsageError(
+                f"`{path}` already contains a study `{self.name}`", hint="choose another file"
+            ) from problem
         there.add_trials(self.study.get_trials(deepcopy=False))
 
 
 def _plain(value: Any) -> ParamValue:
-    """Without NumPy's types, which JSON does not know."""
+    """Convert NumPy's types, which JSON does not support."""
     found: ParamValue = value.item() if hasattr(value, "item") else value
     return found

@@ -1,4 +1,4 @@
-"""One trial as processes of a worker's machine: its folders, its environment, its metrics. Decides nothing."""
+"""One trial as a process on a worker's machine: its folders, environment and metrics."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from outlast.sweep.state import Trial
 from outlast.sweep.trial import trial_spec
 from outlast.sweep.workers import logged_by, metric_of
 
-# Of a trial's output this much is looked at for its last line of JSON, and its last words.
+# The end of a trial's output that is searched for the last JSON line and the last message.
 _TAIL_BYTES = 256 * 1024
 _KILL_S = 5.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 class TrialEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the worker is: what the agent told it."""
+    """The environment of the worker, as set by the agent."""
 
     run: str
     attempt: int
@@ -42,7 +42,7 @@ class TrialEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def here() -> TrialEnvironment:
         environment = dict(os.environ)
-        environment.pop("PYTHONPATH", None)  # the worker's own
+        environment.pop("PYTHONPATH", None)  # set for the worker only
         return TrialEnvironment(
             run=environment["OUTLAST_RUN"],
             attempt=int(environment["OUTLAST_ATTEMPT"]),
@@ -55,17 +55,17 @@ class TrialEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialProcess:
-    """A trial under way. Its files are its own, so that trials on one machine do not see each other."""
+    """A running trial, with folders that are separate from those of other trials on the machine."""
 
-    def __init__(self, sweep: Sweep, trial: Trial, around: TrialEnvironment) -> None:
+    def __init__(self, sweep: Sweep, trial: Trial, worker: TrialEnvironment) -> None:
         self.sweep = sweep
         self.trial = trial
-        self.around = around
+        self.worker = worker
         self.spec = trial_spec(sweep, trial.params)
         name = f"t{trial.number}"
-        self.home = os.path.join(os.path.dirname(around.checkpoints), "trials", name)
-        self.checkpoints = os.path.join(around.checkpoints, name)
-        self.outputs = os.path.join(around.outputs, name)
+        self.home = os.path.join(os.path.dirname(worker.checkpoints), "trials", name)
+        self.checkpoints = os.path.join(worker.checkpoints, name)
+        self.outputs = os.path.join(worker.outputs, name)
         self.resumed = os.path.isdir(self.checkpoints) and bool(os.listdir(self.checkpoints))
         self.started_at = time.time()
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,15 +81,15 @@ class TrialProcess:
         return self.code is not None
 
     @property
-    def said_done(self) -> bool:
+    def reported_done(self) -> bool:
         return os.path.exists(self._path("done.json"))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.home, name)
 
     def start(self) -> None:
-        self._make()
-        # Appended to: a trial that crashed and is tried again has said something before.
+        self._create_folders()
+        # Append: a crashed trial that runs again has printed output before.
         with open(os.path.join(self.outputs, "log.txt"), "ab") as log:
             self._process = subprocess.Popen(
                 argv_of(self.spec.command, self.spec.params),
@@ -101,27 +101,27 @@ class TrialProcess:
                 start_new_session=True,
             )
 
-    def _make(self) -> None:
+    def _create_folders(self) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
         for folder in (self.home, self.checkpoints, self.outputs):
             os.makedirs(folder, exist_ok=True)
         linked = {name.split("/")[0] for name in self.spec.data}
-        own = {os.path.basename(self.around.outputs), self.spec.checkpoint.path.split("/")[0]} - {""}
+        own = {os.path.basename(self.worker.outputs), self.spec.checkpoint.path.split("/")[0]} - {""}
 
         def left_out(folder: str, names: list[str]) -> set[str]:
-            return (linked | own) & set(names) if folder == self.around.code else set()
+            return (linked | own) & set(names) if folder == self.worker.code else set()
 
-        shutil.copytree(self.around.code, self._path("work"), symlinks=True, ignore=left_out)
+        shutil.copytree(self.worker.code, self._path("work"), symlinks=True, ignore=left_out)
         for name in linked:
-            os.symlink(os.path.join(self.around.code, name), os.path.join(self._path("work"), name))
+            os.symlink(os.path.join(self.worker.code, name), os.path.join(self._path("work"), name))
         for path, target in ((self.spec.checkpoint.path, self.checkpoints), (self.spec.output_path, self.outputs)):
-            place = os.path.join(self._path("work"), path)
-            if path and not os.path.lexists(place):
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-                os.symlink(target, place)
+            link = os.path.join(self._path("work"), path)
+            if path and not os.path.lexists(link):
+                os.makedirs(os.path.dirname(link), exist_ok=True)
+                os.symlink(target, link)
 
     def _environment(self) -> dict[str, str]:
-        environment = dict(self.around.environment)
+        environment = dict(self.worker.environment)
         cores = max(1, (os.cpu_count() or 1) // self.sweep.search.per_machine)
         for name in _THREADS:
             environment.setdefault(name, str(cores))
@@ -140,17 +140,17 @@ class TrialProcess:
             environment[variable] = render_param(value)
         return environment
 
-    # Leaving
+    # Stopping
 
-    def ask_to_leave(self) -> None:
-        """The notice, as the agent gives it: a file, then a signal to the leader alone."""
-        notice = self.around.environment.get("OUTLAST_NOTICE_FILE", "")
+    def request_stop(self) -> None:
+        """Pass the agent's notice on: first the file, then a signal to the process alone."""
+        notice = self.worker.environment.get("OUTLAST_NOTICE_FILE", "")
         if notice and os.path.exists(notice):
             shutil.copyfile(notice, self._path("notice.json"))
         self._signal(signal.SIGTERM, group=False)
 
-    def give_up(self) -> None:
-        """Nobody wants it any more."""
+    def kill(self) -> None:
+        """Kill the trial and delete its files, except outputs."""
         self._signal(signal.SIGKILL, group=True)
         if self._process:
             self._process.wait(_KILL_S)
@@ -162,11 +162,11 @@ class TrialProcess:
         try:
             (os.killpg if group else os.kill)(self._process.pid, number)
         except ProcessLookupError:
-            pass  # it ended by itself at this moment
+            pass  # it has just ended
 
     def clean(self) -> None:
-        """Its results are told: what it needed to resume is not needed any more. Its outputs stay."""
-        # Whatever it left running would use the cores of the next one.
+        """Delete the files that an ended trial needed to resume. Its outputs stay."""
+        # Processes that it left behind would use the cores of the next trial.
         if self._process is not None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -176,18 +176,18 @@ class TrialProcess:
             shutil.rmtree(folder, ignore_errors=True)
 
     def keep_outputs(self, bucket: Bucket) -> None:
-        """Copy what it wrote to where no attempt writes: it is final, and this attempt may yet be lost."""
-        prefix = f"{FINAL.format(run=self.around.run)}{os.path.basename(self.outputs)}/"
+        """Upload the outputs to a prefix that no attempt writes: they are final, but this attempt may still be lost."""
+        prefix = f"{FINAL.format(run=self.worker.run)}{os.path.basename(self.outputs)}/"
         for folder, _, names in os.walk(self.outputs):
             for name in names:
                 path = os.path.join(folder, name)
                 if os.path.isfile(path):
                     bucket.upload(prefix + os.path.relpath(path, self.outputs), path)
 
-    # What it says
+    # Output
 
     def forward_metrics(self) -> None:
-        """What it has logged since, into the worker's own metrics, under names of its own."""
+        """Append new metrics of the trial to those of the worker, under prefixed names."""
         if self._rows is None:
             try:
                 self._rows = open(self._path("metrics.jsonl"), "rb")  # noqa: SIM115 - read on until the trial ends
@@ -196,7 +196,7 @@ class TrialProcess:
         lines = []
         while line := self._rows.readline():
             if not line.endswith(b"\n") and not self.ended:
-                self._rows.seek(-len(line), os.SEEK_CUR)  # the rest of it is still to come
+                self._rows.seek(-len(line), os.SEEK_CUR)  # the line is incomplete
                 break
             row = parsed(line)
             if row is not None:
@@ -204,11 +204,11 @@ class TrialProcess:
                 named = {metric_of(self.trial.number, name): value for name, value in row.values.items()}
                 lines.append(json.dumps({"step": row.step, "at": row.at, **named}))
         if lines:
-            with open(self.around.metrics_file, "a", encoding="utf-8") as file:
+            with open(self.worker.metrics_file, "a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
 
     def metrics(self, bucket: Bucket) -> dict[str, float]:
-        """As `measure.measured`, from the files of this machine; what earlier attempts logged is in the workspace."""
+        """Return the metrics as `objective.measured`, from local files and, for earlier attempts, the workspace."""
         self.forward_metrics()
         source = self.sweep.search.metrics
         if source.startswith("file:"):
@@ -218,7 +218,7 @@ class TrialProcess:
             except OSError:
                 return {}
         printed = last_line(self._tail()) if source in ("auto", "output") else {}
-        earlier = logged_by(bucket, self.around.run, self.trial.number) if self.around.attempt > 1 else {}
+        earlier = logged_by(bucket, self.worker.run, self.trial.number) if self.worker.attempt > 1 else {}
         return {**printed, **({**earlier, **self._logged} if source in ("auto", "log") else {})}
 
     def _tail(self) -> bytes:
@@ -226,6 +226,6 @@ class TrialProcess:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             return file.read()
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         lines = self._tail().decode(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else "it said nothing"
+        return lines[-1][:200] if lines else "no output"

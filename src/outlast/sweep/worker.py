@@ -1,8 +1,8 @@
-"""The worker: a run whose command carries out trials of a sweep, several at a time, one after another on one machine.
+"""The worker of a sweep: the command of a run that executes trials, several at a time on one machine.
 
-It takes what the story gives to its run and tells how each trial ended; it chooses nothing. The folders that trials
-write checkpoints to are in the one that the agent commits and restores: a worker that comes back elsewhere goes on with
-the trials that it had. A trial is told once, whoever else may have carried it out: the story sees to that.
+It executes the trials that the story assigns to its run and records their results; it decides nothing. The checkpoint
+folders of trials are inside the one that the agent commits and restores, so a worker that moves resumes its trials.
+The story accepts one result per trial, even if two workers have executed it.
 """
 
 from __future__ import annotations
@@ -25,54 +25,54 @@ from outlast.sweep.state import SweepState, Trial
 from outlast.sweep.trial_process import TrialEnvironment, TrialProcess
 from outlast.workspace import Workspace, open_workspace
 
-_LOOK_S, _LOOK_REMOTE_S = 0.05, 1.0
-_TROUBLE_S = 1.0
+_POLL_S, _POLL_REMOTE_S = 0.05, 1.0
+_RETRY_S = 1.0
 
 
 class Worker:
     """One attempt of a worker's run."""
 
-    def __init__(self, workspace: Workspace, sweep: Sweep, around: TrialEnvironment) -> None:
+    def __init__(self, workspace: Workspace, sweep: Sweep, environment: TrialEnvironment) -> None:
         self.workspace = workspace
         self.sweep = sweep
-        self.around = around
+        self.environment = environment
         self.story = SweepStory(workspace.bucket, sweep.name)
         self.jobs: dict[int, TrialProcess] = {}
         self.crashes: dict[int, int] = {}
         self.leaving = False
 
     def run(self) -> None:
-        """Until no trial is left for this worker, or the machine is taken away."""
+        """Execute trials until none is left for this worker, or the machine is preempted."""
         signal.signal(signal.SIGTERM, self._notice)
-        self._forget_ended(self.story.refresh())
-        look_s = _LOOK_S if "://" not in self.workspace.url else _LOOK_REMOTE_S
+        self._remove_stale(self.story.refresh())
+        poll_s = _POLL_REMOTE_S if self.workspace.store.remote else _POLL_S
         while True:
             try:
                 if self._round():
                     return
             except StoreUnreachable as problem:
-                report(f"{problem.message}; trying again")
-                time.sleep(_TROUBLE_S)
-            time.sleep(look_s)
+                report(f"{problem.message}; retrying")
+                time.sleep(_RETRY_S)
+            time.sleep(poll_s)
 
     def _notice(self, _number: int, _frame: object) -> None:
         self.leaving = True
         for job in self.jobs.values():
-            job.ask_to_leave()
+            job.request_stop()
 
-    def _forget_ended(self, state: SweepState) -> None:
-        """What the restored checkpoint has of trials that are not ours (any more)."""
+    def _remove_stale(self, state: SweepState) -> None:
+        """Delete folders in the restored checkpoint whose trials do not belong to this worker."""
         mine = {trial.number for trial in self._mine(state)}
-        for name in os.listdir(self.around.checkpoints):
+        for name in os.listdir(self.environment.checkpoints):
             match = re.fullmatch(r"t(\d+)", name)
             if match and int(match.group(1)) not in mine:
-                shutil.rmtree(os.path.join(self.around.checkpoints, name), ignore_errors=True)
+                shutil.rmtree(os.path.join(self.environment.checkpoints, name), ignore_errors=True)
 
     def _mine(self, state: SweepState) -> list[Trial]:
-        return [trial for trial in state.open if trial.run == self.around.run]
+        return [trial for trial in state.open if trial.run == self.environment.run]
 
     def _round(self) -> bool:
-        """Look once at the story and at the trials; whether it is time to leave."""
+        """Check the story and the trials once. Return whether the worker is done."""
         for job in list(self.jobs.values()):
             job.forward_metrics()
             if job.ended:
@@ -82,55 +82,55 @@ class Worker:
         state = self.story.refresh()
         mine = {trial.number: trial for trial in self._mine(state)}
         for number in [number for number in self.jobs if number not in mine]:
-            report(f"trial {number} is not wanted any more")
-            self.jobs.pop(number).give_up()
+            report(f"trial {number} was cancelled or moved")
+            self.jobs.pop(number).kill()
         for number, trial in mine.items():
             if number not in self.jobs and not self.leaving:
                 self._start(trial)
         return not mine and not state.left
 
     def _start(self, trial: Trial) -> None:
-        job = TrialProcess(self.sweep, trial, self.around)
+        job = TrialProcess(self.sweep, trial, self.environment)
         report(f"trial {trial.number} " + ("resumes" if job.resumed else "starts"))
         self.jobs[trial.number] = job
         job.start()
         if self.leaving:
-            job.ask_to_leave()  # the notice came between the two lines
+            job.request_stop()  # the notice arrived after `start`
 
     def _conclude(self, job: TrialProcess) -> None:
         number = job.trial.number
-        if self.leaving and not job.said_done:
-            # As of runs: with a notice nobody knows whether it was done. What it saved is in its folder.
+        if self.leaving and not job.reported_done:
+            # After a notice, an exit does not prove that the trial is done. Its folder has its checkpoints.
             del self.jobs[number]
             return
-        told = self._told(job)
-        if told is None:
-            report(f"trial {number} crashed with {job.code}; once more")
+        result = self._result(job)
+        if result is None:
+            report(f"trial {number} crashed with exit code {job.code}; starting it again")
             del self.jobs[number]
             return
-        # Kept before it is told: whoever reads the result must find what it is the result of.
+        # Upload outputs before the result: a reader of the result must find them.
         job.keep_outputs(self.workspace.bucket)
-        # Told first, forgotten afterwards: a death in between does it once more, and the story refuses the second.
-        self.story.append(told, nonce=secrets.token_hex(8))
-        report(f"trial {number}: {told.outcome}" + (f": {told.why}" if told.why else ""))
+        # Record before deleting: after a crash in between the trial runs again, and its second result is illegal.
+        self.story.append(result, nonce=secrets.token_hex(8))
+        report(f"trial {number}: {result.outcome}" + (f": {result.why}" if result.why else ""))
         del self.jobs[number]
         job.clean()
 
-    def _told(self, job: TrialProcess) -> ev.ResultRecorded | None:
-        """How it ended; None if it may be tried again."""
+    def _result(self, job: TrialProcess) -> ev.ResultRecorded | None:
+        """Return the result of an ended trial; None if it may run again."""
         number, seconds = job.trial.number, time.time() - job.started_at
-        me, metrics = self.around.run, job.metrics(self.workspace.bucket)
-        told = ev.ResultRecorded(
+        me, metrics = self.environment.run, job.metrics(self.workspace.bucket)
+        result = ev.ResultRecorded(
             trial=number, run=me, outcome="failed", metrics=metrics, seconds=seconds, at=time.time(), by=me
         )
-        if job.code != 0 and not job.said_done:
+        if job.code != 0 and not job.reported_done:
             self.crashes[number] = self.crashes.get(number, 0) + 1
             if self.crashes[number] < self.sweep.spec.limits.crashes:
                 return None
-            why = f"it crashed {self.crashes[number]} times; the last time with {job.code}: {job.last_words()}"
-            return msgspec.structs.replace(told, why=why)
+            why = f"crashed {self.crashes[number]} times; last exit code {job.code}: {job.last_line()}"
+            return msgspec.structs.replace(result, why=why)
         values, why = values_of(metrics, self.sweep.search.goals)
-        return msgspec.structs.replace(told, outcome="unmeasured" if why else "complete", values=values, why=why)
+        return msgspec.structs.replace(result, outcome="unmeasured" if why else "complete", values=values, why=why)
 
 
 def report(text: str) -> None:
@@ -138,7 +138,7 @@ def report(text: str) -> None:
 
 
 def main() -> None:
-    """`python -m outlast.sweep.worker WORKSPACE SWEEP`, as the command of a run."""
+    """Run `python -m outlast.sweep.worker WORKSPACE SWEEP`, the command of a worker's run."""
     url, name = sys.argv[1:]
     workspace = open_workspace(url)
     Worker(workspace, read(workspace, name), TrialEnvironment.here()).run()

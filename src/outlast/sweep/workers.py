@@ -1,4 +1,4 @@
-"""Several trials on one machine: the run that is a worker, and how its trials' metrics are told apart."""
+"""Workers, the runs that execute several trials on one machine: their spec and the metrics of their trials."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from outlast.sweep.record import Sweep
 
 
 def worker_spec(sweep: Sweep, workspace_url: str) -> Spec:
-    """The run of a worker: the machine, data and set-up of the trials, and a command that takes trials from the story.
-    It needs nothing of the image but what the agent brings."""
+    """Return the spec of a worker: machine, data and setup of the trials, and a command that executes trials.
+
+    The command needs only the agent's Python, not the image's.
+    """
     argv = ["-P", "-m", "outlast.sweep.worker", shlex.quote(workspace_url), shlex.quote(sweep.name)]
     return msgspec.structs.replace(
         sweep.spec,
@@ -23,14 +25,14 @@ def worker_spec(sweep: Sweep, workspace_url: str) -> Spec:
         params={},
         sweep=None,
         machine=_machine(sweep),
-        # Each trial has a folder of its own in the one that the agent commits.
+        # Each trial has a separate folder inside the one that the agent commits.
         checkpoint=CheckpointSpec(every_s=sweep.spec.checkpoint.every_s),
         output_path="outputs",
     )
 
 
 def _machine(sweep: Sweep) -> MachineSpec:
-    """A core for each of its trials, unless something else was asked for."""
+    """Return the machine, with a core per trial unless the spec sets the size."""
     machine = sweep.spec.machine
     if machine.type or machine.cpus != Range():
         return machine
@@ -38,19 +40,19 @@ def _machine(sweep: Sweep) -> MachineSpec:
 
 
 def metric_of(trial: int, name: str) -> str:
-    """What a metric of a trial is called among those of its worker."""
+    """Return the name of a trial's metric among the metrics of its worker."""
     return f"t{trial}.{name}"
 
 
 def reports_of(bucket: Bucket, run: str, trial: int, name: str) -> dict[int, float]:
-    """The values of a trial's metric by step, over all attempts of its worker; what was done again counts."""
+    """Return a trial's metric by step, over all attempts of its worker; the latest value of a step counts."""
     wanted = metric_of(trial, name)
     rows = [row for attempt in attempts_with_metrics(bucket, run) for row in read(bucket, run, attempt)]
     return {row.step: row.values[wanted] for row in rows if wanted in row.values}
 
 
 def logged_by(bucket: Bucket, run: str, trial: int) -> dict[str, float]:
-    """The last value of each metric of a trial that its worker has sent."""
+    """Return the last value of each metric of a trial that its worker has sent."""
     prefix = metric_of(trial, "")
     rows = [row for attempt in attempts_with_metrics(bucket, run) for row in read(bucket, run, attempt)]
     return {

@@ -1,4 +1,4 @@
-"""A workspace in which runs end as they are told to: the real driver and stories, without machines or a supervisor."""
+"""A workspace whose runs end as the test decides: real driver and stories, without machines or a supervisor."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from outlast.workspace import Workspace
 
 
 class Died(BaseException):
-    """The process that wrote is no more."""
+    """The writing process died."""
 
 
 class Memory:
-    """A bucket in memory whose writer may die before or after any of its writes, while it is mortal."""
+    """A bucket in memory whose writer can die before or after any write, while `mortal` is set."""
 
     url = "memory://"
 
@@ -38,7 +38,7 @@ class Memory:
         self._ticks = itertools.count(1)
 
     def _write(self, act: Callable[[], None]) -> None:
-        """Two points a write: before it, and after it."""
+        """Count two points per write: before and after it."""
         for point in (0, 1):
             self.writes += self.mortal
             if self.mortal and self.writes == self.dies_at:
@@ -76,7 +76,7 @@ class Memory:
 
 
 class Computer:
-    """Somebody's sweep, and the fate of its runs."""
+    """A user's sweep, and control over its runs."""
 
     def __init__(self, **search: Any) -> None:
         self.bucket = Memory()
@@ -102,7 +102,7 @@ class Computer:
         return Driver(self.workspace, {"local": LocalCloud()}, self.sweep, environment={})
 
     def end(self, run: str, metrics: Mapping[str, Sequence[float]] | None = None, *, failed: str = "") -> None:
-        """What supervisor and agent write of a run that logs these curves and finishes, or fails."""
+        """Write the events and metrics of a run that logs these curves and finishes, or fails."""
         story = self.workspace.story(run)
         story.refresh()
         if not story.state.attempts:
@@ -127,7 +127,7 @@ class Computer:
         write_piece(self.bucket, run, 1, number, b"".join(map(line_of, rows)))  # type: ignore[arg-type]
 
     def play(self, loss: Callable[[dict[str, Any]], float], driver: Driver | None = None) -> SweepState:
-        """Until it is over: every run that is under way ends with this loss."""
+        """Drive until the sweep is over; every submitted run ends with this loss."""
         driver = driver or self.driver()
         while not self.state.over:
             self.bucket.mortal = True

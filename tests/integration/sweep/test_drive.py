@@ -1,4 +1,4 @@
-"""The driver over real stories: one result a trial, whoever dies and whenever; pruning; when it is hopeless."""
+"""The driver over real stories: one result per trial despite crashes; pruning; sweeps that stop early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def loss(params: dict[str, Any]) -> float:
 
 def check_results(state: SweepState, count: int) -> None:
     assert [trial.outcome for trial in state.trials] == ["complete"] * count
-    assert sorted(state.told) == list(range(count))
+    assert sorted(state.ended) == list(range(count))
     assert all(trial.values == (loss(trial.params),) for trial in state.trials)
 
 
@@ -35,7 +35,7 @@ def test_each_trial_is_a_run_and_has_one_result() -> None:
     assert request.spec.command == ("python", "train.py", "--lr", "{lr}", "--depth", "{depth}", "--opt", "{opt}")
 
 
-def test_no_more_than_so_many_are_under_way() -> None:
+def test_at_most_parallel_trials_run() -> None:
     computer = Computer(params=SPACE, trials=12, parallel=3)
     driver = computer.driver()
     for _ in range(4):
@@ -43,7 +43,7 @@ def test_no_more_than_so_many_are_under_way() -> None:
     assert len(computer.state.trials) == len(computer.state.open) == 3
 
 
-def test_a_driver_may_die_at_every_point_and_the_search_becomes_what_it_would_have_become() -> None:
+def test_a_crash_of_the_driver_at_any_point_does_not_change_the_search() -> None:
     calm = Computer(params=SPACE, trials=5, parallel=2, sampler="random")
     before = calm.bucket.writes
     undisturbed = calm.play(loss)
@@ -61,7 +61,7 @@ def test_a_driver_may_die_at_every_point_and_the_search_becomes_what_it_would_ha
         assert len(computer.bucket.children("runs/")) == 5
 
 
-def test_two_drivers_at_once_do_each_thing_once() -> None:
+def test_two_drivers_submit_each_trial_once() -> None:
     computer = Computer(params=SPACE, trials=9, parallel=3)
     one, other = computer.driver(), computer.driver()
     while not computer.state.over:
@@ -79,7 +79,7 @@ def test_a_grid_visits_every_point_once() -> None:
     assert len({tuple(trial.params.items()) for trial in state.trials}) == 6
 
 
-def test_a_grid_goes_on_where_a_dead_driver_left_it() -> None:
+def test_a_grid_continues_after_the_driver_died() -> None:
     computer = Computer(params={"a": "1..3", "b": ["x", "y"]}, trials=6, parallel=1, sampler="grid")
     while not computer.state.over:  # a new driver for every round
         computer.driver().round()
@@ -89,7 +89,7 @@ def test_a_grid_goes_on_where_a_dead_driver_left_it() -> None:
     assert len({tuple(trial.params.items()) for trial in computer.state.trials}) == 6
 
 
-def test_several_goals_have_several_best() -> None:
+def test_several_goals_have_a_pareto_front() -> None:
     computer = Computer(params={"x": "0..20"}, trials=30, parallel=3, goal=["min:loss", "max:gain"])
     driver = computer.driver()
     while not computer.state.over:
@@ -103,13 +103,13 @@ def test_several_goals_have_several_best() -> None:
     assert all(trial.values[0] <= 10 for trial in front)
 
 
-def test_tpe_finds_better_ones_than_it_began_with() -> None:
+def test_tpe_improves_on_the_first_trials() -> None:
     computer = Computer(params={"x": "0..1000"}, trials=40, parallel=1)
     state = computer.play(lambda params: abs(params["x"] - 700))
     assert min(t.values[0] for t in state.trials[20:]) <= min(t.values[0] for t in state.trials[:10])
 
 
-def test_a_goal_that_is_never_logged_halts_the_sweep_and_says_what_was() -> None:
+def test_a_goal_that_is_never_logged_stops_the_sweep_and_lists_the_logged_metrics() -> None:
     computer = Computer(params=SPACE, trials=50, parallel=1)
     driver = computer.driver()
     driver.round()
@@ -118,13 +118,13 @@ def test_a_goal_that_is_never_logged_halts_the_sweep_and_says_what_was() -> None
     for _ in range(3):
         driver.round()
     state = computer.state
-    assert state.halted
-    assert "`loss` was never logged" in state.why
+    assert state.stopped
+    assert "no number logged for `loss`" in state.why
     assert "`accuracy`, `auc`" in state.why
     assert len(state.trials) <= 2
 
 
-def test_trials_that_always_fail_halt_the_sweep_after_a_few() -> None:
+def test_three_failed_trials_in_a_row_stop_the_sweep() -> None:
     computer = Computer(params=SPACE, trials=100, parallel=2)
     driver = computer.driver()
     for _ in range(30):
@@ -133,13 +133,13 @@ def test_trials_that_always_fail_halt_the_sweep_after_a_few() -> None:
             if computer.workspace.story(trial.run).refresh().alive:
                 computer.end(trial.run, failed="it crashed 3 times; the last time: exit code 1")
     state = computer.state
-    assert state.halted
+    assert state.stopped
     assert state.over
     assert "3 trials in a row failed" in state.why
     assert len(state.trials) <= 5
 
 
-def test_a_cancelled_trial_is_no_failure_and_another_takes_its_place() -> None:
+def test_another_trial_replaces_a_cancelled_one() -> None:
     from outlast.runs.events import Cancelled
 
     computer = Computer(params=SPACE, trials=3, parallel=1)
@@ -151,7 +151,7 @@ def test_a_cancelled_trial_is_no_failure_and_another_takes_its_place() -> None:
     assert [trial.outcome for trial in state.trials] == ["cancelled", "complete", "complete", "complete"]
 
 
-def test_the_pruner_gives_up_what_is_plainly_worse() -> None:
+def test_the_pruner_cancels_a_bad_trial() -> None:
     computer = Computer(params={"x": "0..9"}, trials=6, parallel=6, pruner="median", min_steps=1)
     driver = computer.driver()
     driver.round()
@@ -169,7 +169,7 @@ def test_the_pruner_gives_up_what_is_plainly_worse() -> None:
     assert computer.state.over
 
 
-def test_one_that_was_stopped_goes_on_and_may_have_more() -> None:
+def test_a_stopped_sweep_resumes_with_more_trials() -> None:
     computer = Computer(params=SPACE, trials=4, parallel=2)
     driver = computer.driver()
     driver.round()
@@ -181,7 +181,7 @@ def test_one_that_was_stopped_goes_on_and_may_have_more() -> None:
     check_results(computer.play(loss), 7)
 
 
-def test_stopped_now_means_that_those_under_way_are_given_up() -> None:
+def test_stopping_now_cancels_running_trials() -> None:
     computer = Computer(params=SPACE, trials=4, parallel=2)
     driver = computer.driver()
     driver.round()
@@ -195,7 +195,7 @@ def test_stopped_now_means_that_those_under_way_are_given_up() -> None:
     assert [trial.outcome for trial in state.trials] == ["cancelled"] * 2 + ["complete"] * 4
 
 
-def test_a_worker_that_was_given_up_tells_nothing_any_more() -> None:
+def test_results_of_a_replaced_worker_are_illegal() -> None:
     computer = Computer(params=SPACE, trials=4, parallel=4, per_machine=2)
     driver = computer.driver()
     for _ in range(4):
@@ -213,28 +213,28 @@ def test_a_worker_that_was_given_up_tells_nothing_any_more() -> None:
         assert "belongs to" in why_illegal(state, late)
 
 
-@pytest.mark.parametrize("packed", [1, 2])
-def test_no_trial_is_submitted_when_the_money_is_spent(packed: int) -> None:
-    computer = Computer(params=SPACE, trials=9, parallel=2, per_machine=packed)
+@pytest.mark.parametrize("per_machine", [1, 2])
+def test_no_trial_is_submitted_over_the_spending_limit(per_machine: int) -> None:
+    computer = Computer(params=SPACE, trials=9, parallel=2, per_machine=per_machine)
     write_limits(computer.bucket, Limits(cost_usd=0.000001, per="total"))  # type: ignore[arg-type]
     driver = computer.driver()
     for _ in range(6):
         driver.round()
     state = computer.state
-    assert state.halted
+    assert state.stopped
     assert state.over
     assert "the budget of the workspace" in state.why
     assert not computer.bucket.children("runs/")
 
 
-def test_a_trial_is_told_once() -> None:
+def test_a_trial_has_one_result() -> None:
     computer = Computer(params=SPACE, trials=1, parallel=1)
     computer.play(loss)
     again = ev.ResultRecorded(trial=0, run="try-s1-t0", outcome="complete", values=(0.0,))
     assert not computer.story.append(again, nonce="again")
 
 
-def test_the_study_that_is_exported_is_what_the_story_tells(tmp_path: Any) -> None:
+def test_the_exported_study_equals_the_story(tmp_path: Any) -> None:
     import optuna
 
     computer = Computer(params=SPACE, trials=8, parallel=2)

@@ -1,4 +1,4 @@
-"""What is searched, as people write it; and what is no range."""
+"""The notation of search spaces, and errors in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from outlast.spec.sweep import dimension, grid_size, looks_searched, values_of
         ([16, 32], Dimension(kind="choice", choices=(16, 32))),
     ],
 )
-def test_a_range_means_what_it_says(written: object, meant: Dimension) -> None:
+def test_ranges_and_lists_are_parsed(written: object, meant: Dimension) -> None:
     assert dimension(written) == meant
 
 
@@ -44,7 +44,7 @@ def test_a_range_means_what_it_says(written: object, meant: Dimension) -> None:
         ("1..1e999", "finite"),
     ],
 )
-def test_what_is_no_range_is_said_to_be_none(written: object, said: str) -> None:
+def test_invalid_ranges_are_refused_with_a_reason(written: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         dimension(written)
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.curves import not_there
+from outlast.cli.shared.curves import missing_package
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.sweep.export import _write
@@ -100,7 +100,7 @@ def in_terminal(
     try:
         import plotext
     except ImportError as problem:
-        raise not_there("`plotext`, which draws in the terminal,", problem) from problem
+        raise missing_package("`plotext`, which draws in the terminal,", problem) from problem
     panels = []
     for kind in kinds:
         if kind == "importance" and not importance:
@@ -149,7 +149,7 @@ def as_png(sweep: Sweep, state: SweepState, kinds: Sequence[str], importance: di
     try:
         from matplotlib.figure import Figure
     except ImportError as problem:
-        raise not_there("`matplotlib`, which draws pictures,", problem) from problem
+        raise missing_package("`matplotlib`, which draws pictures,", problem) from problem
     figure = Figure(figsize=(width / _DPI, _PNG_HEIGHT * len(kinds) / _DPI), dpi=_DPI, layout="constrained")
     panels = figure.subplots(len(kinds), 1, squeeze=False)[:, 0]
     for panel, kind in zip(panels, kinds, strict=True):

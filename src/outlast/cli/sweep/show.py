@@ -10,7 +10,7 @@ import click
 
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.terminal import find_workspace, note, table, tell_damaged
+from outlast.cli.shared.terminal import find_workspace, note, table, report_damaged
 from outlast.cli.sweep.table import outcome, page, params, rows, sweep_argument
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.formatting.run_row import unread
@@ -52,8 +52,8 @@ def list_command(as_json: bool, workspace_url: str) -> int:
         found.append(
             {
                 "sweep": name,
-                "state": "halted" if state.halted else "over" if state.over else "running",
-                "trials": len(state.told),
+                "state": "stopped" if state.stopped else "over" if state.over else "running",
+                "trials": len(state.ended),
                 "wanted": state.wanted,
                 "goals": list(sweep.search.goals),
                 "best": list(leaders[0].values) if leaders else [],
@@ -75,7 +75,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
             for row in found
         ]
         click.echo(table(cells, header=["SWEEP", "STATE", "TRIALS", "GOAL", "BEST"]))
-    return tell_damaged(damaged)
+    return report_damaged(damaged)
 
 
 @command(progress="reading trials", interrupt=READ_ONLY, json="SweepShown")
@@ -133,7 +133,7 @@ def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int
 
 def _rerun(workspace: Workspace, sweep: Sweep, trial: Trial) -> int:
     """The same parameters, code and image in a run of its own; what it scores is compared with what was told."""
-    from outlast.cli.run.foreground import see_through
+    from outlast.cli.run.foreground import follow_to_end
     from outlast.submit.run import resubmit
 
     request = resubmit(
@@ -144,7 +144,7 @@ def _rerun(workspace: Workspace, sweep: Sweep, trial: Trial) -> int:
         what=f"trial {trial.number} of {sweep.name}",
         environment=os.environ,
     )
-    code = see_through(workspace, request)
+    code = follow_to_end(workspace, request)
     if code:
         return code
     state = workspace.story(request.run).refresh()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.run.embedded_supervisor import Detached, supervised_here
+from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor
 from outlast.cli.run.options import overrides_from, spec_options
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
@@ -18,7 +18,7 @@ from outlast.cli.shared.project import Project, load_project, parse_assignment, 
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.sweep.table import Narrator, page, sweep_argument
 from outlast.errors import RunFailed, UsageError
-from outlast.sweep.create import extend, halt, open_sweep
+from outlast.sweep.create import create_sweep, extend, stop_sweep
 from outlast.sweep.record import Sweep, SweepStory, find
 from outlast.workspace import Workspace
 
@@ -79,7 +79,7 @@ def _open(workspace: Workspace, project: Project, command: tuple[str, ...], opti
         spec = with_image(workspace, spec, project)
     with working("sending the code"):
         known = clouds(workspace)
-        return open_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
+        return create_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
 
 
 def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -111,7 +111,7 @@ def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bo
     )
     over = False
     try:
-        with supervised_here(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
+        with embedded_supervisor(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
             state = driver.run(stop=stop)
             over = True
             _settle(workspace, made)
@@ -120,8 +120,8 @@ def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bo
         return 130
     if not quiet:
         click.echo(page(workspace, made, state, as_json=as_json, most=10))
-    if state.halted and not state.complete:
-        raise RunFailed(f"{made.name} was halted: {state.why}", hint=f"see `outlast sweep show {made.name}`")
+    if state.stopped and not state.complete:
+        raise RunFailed(f"{made.name} was stopped: {state.why}", hint=f"see `outlast sweep show {made.name}`")
     return 0
 
 
@@ -156,7 +156,7 @@ def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspac
     workspace = find_workspace(workspace_url)
     found = find(workspace, sweep_name)
     more = _more(trials)
-    if more or (SweepStory(workspace.bucket, found.name).refresh().halted and not background):
+    if more or (SweepStory(workspace.bucket, found.name).refresh().stopped and not background):
         extend(workspace, found, more)
     if leave:
         from outlast.app.background import start_driver
@@ -189,7 +189,7 @@ def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
 
     workspace = find_workspace(workspace_url)
     found = find(workspace, sweep_name)
-    if not halt(workspace, found, now=now):
+    if not stop_sweep(workspace, found, now=now):
         note(f"{found.name} is stopped already")
         return 0
     # Whoever drives it does the rest; if nobody does, this one.

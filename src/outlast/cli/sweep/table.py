@@ -46,20 +46,20 @@ class Narrator:
 
     def begin(self, state: SweepState) -> None:
         search = self.sweep.search
-        self.told = len(state.told)
+        self.told = len(state.ended)
         self.report(
             f"{state.wanted} trials, {search.parallel} at a time, {search.sampler}, {', '.join(search.goals)}"
-            + (f"; {len(state.told)} have ended" if state.told else "")
+            + (f"; {len(state.ended)} have ended" if state.ended else "")
         )
 
     def tell(self, state: SweepState) -> None:
         leaders = {trial.number for trial in best(state, self.sweep.search.goals)}
-        for place, number in enumerate(state.told[self.told :], self.told + 1):
+        for place, number in enumerate(state.ended[self.told :], self.told + 1):
             trial = state.trials[number]
             mark = "  the best so far" if number in leaders else ""
             count = f"{place}/{state.wanted}"
             self.report(f"trial {number} ({count}): {outcome(trial, self.sweep)}  {params(trial)}{mark}")
-        self.told = len(state.told)
+        self.told = len(state.ended)
 
 
 def outcome(trial: Trial, sweep: Sweep) -> str:
@@ -118,7 +118,7 @@ def page(workspace: Workspace, sweep: Sweep, state: SweepState, *, as_json: bool
     found = rows(workspace, sweep, state)
     if as_json:
         told = {"sweep": sweep.name, "goals": list(sweep.search.goals), "wanted": state.wanted, "over": state.over}
-        told |= {"halted": state.halted, "why": state.why, "trials": msgspec.to_builtins(found)}
+        told |= {"stopped": state.stopped, "why": state.why, "trials": msgspec.to_builtins(found)}
         return json.dumps(told, indent=2)
     names = list(sweep.search.params)
     goals = [goal.partition(":")[2] for goal in sweep.search.goals]
@@ -149,4 +149,4 @@ def summary(sweep: Sweep, state: SweepState, found: list[dict[str, Any]], worker
     told = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none yet"
     cost = workers_usd + sum(row.get("cost_usd", 0.0) for row in found)
     line = f"{sweep.name}: {len(found)} of {state.wanted} trials: {told}" + (f"; {money(cost)}" if cost else "")
-    return line + (f"; halted: {state.why}" if state.halted else "")
+    return line + (f"; stopped: {state.why}" if state.stopped else "")
