@@ -241,8 +241,8 @@ def test_a_machine_that_cannot_have_it_says_why(tmp_path: Path, watching: Watchi
         client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
         client.do("POST Z/instances", with_data("one", "echo started"))
         client.prints("one", "started")
-        why = "only machines of mode `root` have disks beside their boot disk"
-        assert client.serial("one").count(f"disk google-data cannot be seen on this machine: {why}") == 1
+        why = "only machines of mode `root` can have data disks"
+        assert client.serial("one").count(f"could not attach disk google-data: {why}") == 1
 
 
 def test_a_machine_image_holds_all_disks(here: Place) -> None:

@@ -54,8 +54,8 @@ def login_of(team: Team, engine: Engine, name: str = "genomes") -> Login:
 class Doomed(LocalDatabases):
     """Killed when it has emptied the database that it restores."""
 
-    def _empty(self, folder: str) -> None:
-        super()._empty(folder)
+    def _recreate_database(self, folder: str) -> None:
+        super()._recreate_database(folder)
         raise KeyboardInterrupt
 
 
@@ -102,9 +102,9 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
         session.ask("CREATE TABLE later (value INTEGER)")
     with pytest.raises(KeyboardInterrupt):
         Doomed(str(team.root / "cloud")).restore(listed(team)["genomes"]["there"], backup)
-    assert f"put back to {backup}, or that was cut short" in team.refused(5, "db", "check", "genomes")
+    assert f"backup {backup} is being restored" in team.refused(5, "db", "check", "genomes")
     kept = team.done("db", "show", "genomes").count("  backup ")
-    assert "half of a backup is no backup" in team.refused(5, "db", "backup", "genomes")
+    assert "its last restore was interrupted" in team.refused(5, "db", "backup", "genomes")
     # The newest backup is by now how it was before; who repeats the command means what it was to become.
     assert f"as it was at {backup}" in team.done("db", "restore", "genomes", "--yes")
     assert team.done("db", "show", "genomes").count("  backup ") == kept, "half of a backup is not backed up"

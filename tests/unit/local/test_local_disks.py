@@ -100,7 +100,7 @@ def test_an_address_that_another_machine_had_is_reached_at_once(
 
 
 def test_a_family_of_the_name_of_an_image_is_refused(cloud: LocalCloud, stopped: str) -> None:
-    with pytest.raises(BadRequest, match="`base` is the name of an image"):
+    with pytest.raises(BadRequest, match="invalid family `base`"):
         cloud.snapshot(stopped, "mine", family="base")
     assert [image.name for image in cloud.images()] == ["base"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.clouds.cloud import Boot, SshAccess
+from outlast.clouds.cloud import Boot, HostAccess, SshAccess
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.probe import why_not
 from outlast.clouds.local.ssh import find_sshd
@@ -30,9 +30,9 @@ def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.param)
 
 
-def said(fleet: MachineFactory, script: str, **options: object) -> list[str]:
+def said(fleet: MachineFactory, script: str, host: HostAccess | None = None, image: str = "") -> list[str]:
     """What a machine prints that runs this."""
-    boot = Boot(script=f"{script}\necho the-end", **options)  # type: ignore[arg-type]
+    boot = Boot(script=f"{script}\necho the-end", image=image, host=host)
     name = fleet.name()
     fleet.cloud.launch(fleet.offer(), name, boot=boot, labels=fleet.labels)
     return fleet.wait_serial(name, "the-end").partition("the-end")[0].splitlines()[1:]
@@ -68,7 +68,7 @@ def test_what_is_shown_can_be_read_and_what_is_shared_can_be_written(fleet: Mach
     (shown / "data").write_text("seen\n")
     (tmp_path / "one-file").write_text("alone\n")
     script = f"cat {shown}/data {tmp_path}/one-file; echo no > {shown}/data; echo written > {shared}/result"
-    lines = said(fleet, script, shares=(str(shared),), shows=(str(shown), str(tmp_path / "one-file")))
+    lines = said(fleet, script, HostAccess(writable=(str(shared),), readable=(str(shown), str(tmp_path / "one-file"))))
     assert lines[:2] == ["seen", "alone"]
     assert (shared / "result").read_text() == "written\n"
     assert (shown / "data").read_text() == "seen\n"
@@ -109,7 +109,7 @@ def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: MachineFact
         port = int(server.stdout.readline().split("port ")[1].split()[0])
         page, nothing = f"http://127.0.0.1:{port}/page", f"http://127.0.0.1:{port + 1}"
         ask = f"curl -s {page} | sort | uniq -c; curl -s -m 3 {nothing} || echo no"
-        seen, other = said(fleet, ask, forwards=(port,))
+        seen, other = said(fleet, ask, HostAccess(ports=(port,)))
     finally:
         server.kill()
         server.wait()

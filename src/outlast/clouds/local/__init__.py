@@ -1,1 +1,1 @@
-"""The cloud inside your own computer: machines that boot, are preempted and vanish, for free."""
+"""A cloud on this computer: machines that boot, are preempted and disappear, for free."""

@@ -1,4 +1,4 @@
-"""Backups of the local cloud's databases: what the engine's own program writes, compressed, in its folder."""
+"""Backups of the local cloud's databases: compressed dumps by the engine's own program, in the database's folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DRAFT = ".draft"
 
 
 def create(folder: str, facts: dict[str, Any], admin: str, lock: int) -> Backup:
-    """A dump, whole or not there at all. Under the database's lock, awake."""
+    """Create a backup, all or nothing. The caller holds the database's lock, and the server runs."""
     return publish(dump_draft(folder, facts, admin, lock))
 
 
 def dump_draft(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str:
-    """A dump that is whole, and no backup before it is kept: its path. What a killed one has left goes."""
+    """Write a complete dump and return its path; `publish` makes it a backup. Deletes leftovers of killed calls."""
     os.makedirs(f"{folder}/backups", mode=0o700, exist_ok=True)
     for name in os.listdir(f"{folder}/backups"):
         if name.endswith(_DRAFT):
@@ -57,13 +57,13 @@ def dump_draft(folder: str, facts: dict[str, Any], admin: str, lock: int) -> str
 
 
 def publish(draft: str) -> Backup:
-    """Make a backup of a draft."""
+    """Turn a draft into a backup."""
     os.rename(draft, path := draft.removesuffix(_DRAFT))
     return _describe(path)
 
 
 def id_of(draft: str) -> str:
-    """What it is called as soon as it is kept."""
+    """Return the id of the draft's backup."""
     return os.path.basename(draft.removesuffix(_DRAFT))
 
 
@@ -78,15 +78,15 @@ def list_all(folder: str) -> list[Backup]:
 def find(folder: str, backup: str) -> str:
     path = f"{folder}/backups/{backup}"
     if not _ID.fullmatch(backup) or not os.path.exists(path):
-        raise NotFound(f"there is no backup `{backup}`", hint="`outlast db show NAME` lists them")
+        raise NotFound(f"no backup `{backup}`", hint="`outlast db show NAME` lists the backups")
     return path
 
 
 def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -> None:
-    """Into a database that was emptied.
+    """Load a backup into an empty database.
 
-    The engine's program has the database's lock as well: if we are killed it goes on for a while with what it was
-    given, and whoever restores once more must not begin before it has ended.
+    The engine's program inherits the database's lock: if this process is killed, the program runs on for a while, and
+    the next restore must wait for its end.
     """
     server = SERVERS[facts["engine"]]
     argv = server.load_command(folder, port=int(facts["port"]), database=facts["database"])
@@ -108,16 +108,17 @@ def load(folder: str, facts: dict[str, Any], admin: str, path: str, lock: int) -
             process.stdin.write(unpack.flush())
             process.stdin.close()
         except BrokenPipeError:
-            pass  # it ended before its input did, and says why
+            pass  # it has failed; its error output is reported below
         errors = process.stderr.read().decode("utf-8", "replace")
         if process.wait() != 0:
             why = f"the restore failed: {_last_line(errors)}"
-            raise CloudError(why, hint="how it was before is the newest backup: `outlast db restore NAME` takes it")
+            hint = "the content before the restore is the newest backup: `outlast db restore NAME` restores it"
+            raise CloudError(why, hint=hint)
 
 
 @contextmanager
 def _client(folder: str, facts: dict[str, Any], admin: str) -> Iterator[dict[str, str]]:
-    """The environment of a client of the engine; its password is in a private file, for as long as it runs."""
+    """Yield the environment of a client program, whose password is in a private file meanwhile."""
     server = SERVERS[facts["engine"]]
     text, variables = server.client_login(folder, admin)
     dbprocess.write_private(folder, "run/client", text, "root" if os.geteuid() == 0 else "")
@@ -133,4 +134,4 @@ def _describe(path: str) -> Backup:
 
 
 def _last_line(errors: str) -> str:
-    return errors.strip().splitlines()[-1] if errors.strip() else "it did not say why"
+    return errors.strip().splitlines()[-1] if errors.strip() else "the program reported no reason"

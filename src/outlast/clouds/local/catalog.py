@@ -1,4 +1,4 @@
-"""What the local cloud offers: zones, types, prices. Made up, but near the real ones, so that plans look alike."""
+"""Zones, machine types and prices of the local cloud. Invented, but close to real ones, so that plans look alike."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from outlast.clouds.local import google_types
 from outlast.errors import BadRequest
 
 CLOUD = "local"
-# This computer's own software, which every machine has.
+# The image of a machine with nothing but this computer's software.
 BASE_IMAGE = "base"
 
-# Spot costs this part of the on-demand price: a little different in each zone, so that there is something to choose.
+# Zone → spot price as a fraction of the on-demand price; different in each zone, so that there is a choice.
 ZONES = {"local1-a": 0.30, "local1-b": 0.31, "local1-c": 0.29, "local2-a": 0.32, "local2-b": 0.28}
 REGIONS = tuple(sorted({zone.rpartition("-")[0] for zone in ZONES}))
 
 _CPU_USD_PER_HOUR = 0.04
-# 4 cents a month, as a standard disk of GCE.
+# 4 cents per month, like a standard disk of GCE.
 DISK_USD_PER_GB_HOUR = 0.04 / 730
 _GPU_USD_PER_HOUR = {"": 0.0, "T4": 0.35, "V100": 2.48, "A100": 2.93}
 _OTHER_GPU_USD_PER_HOUR = 1.0
-# In a zone with one of Google's names, which is in no list of ours.
+# In zones with Google's names.
 _SPOT_PART = 0.30
 _MEMORY_GB_PER_CPU = 4.0
 
@@ -34,7 +34,7 @@ class MachineType(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int
     gpu: str = ""
     gpus: int = 0
-    # Only where it is not the usual amount for its CPUs.
+    # Overrides the memory that follows from the CPUs.
     memory_own_gb: float = 0.0
 
     @property
@@ -58,7 +58,7 @@ TYPES = {kind.name: kind for kind in _ALL_TYPES}
 
 
 def offers(needs: Requirements) -> list[Offer]:
-    """Every offer that fits, cheapest first; equal prices in the order of their names."""
+    """Return every matching offer, cheapest first; equal prices ordered by name."""
     kinds = [kind(needs.type)] if needs.type else _ALL_TYPES
     for place in (*needs.zones, *needs.exclude_zones):
         check_place(place)
@@ -67,7 +67,7 @@ def offers(needs: Requirements) -> list[Offer]:
 
 
 def kind(name: str) -> MachineType:
-    """The machine type of that name: one of ours, or one of Google's. Raises BadRequest."""
+    """Return the machine type of that name: a local one, or one of Google's. Raises BadRequest."""
     if (known := TYPES.get(name)) is not None:
         return known
     if (foreign := google_types.machine_type(name)) is None:
@@ -78,7 +78,7 @@ def kind(name: str) -> MachineType:
 
 
 def offer(type: str, zone: str, *, spot: bool) -> Offer:
-    """The offer of this very type in this very zone; both may have Google's names. Raises BadRequest."""
+    """Return the offer of a type in a zone; both may have Google's names. Raises BadRequest."""
     check_zone(zone)
     return _offer(kind(type), zone, spot=spot)
 
@@ -98,7 +98,7 @@ def check_place(name: str) -> None:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
-    """A refusal that names what is wrong, with what may have been meant."""
+    """Return an error for an unknown name, with similar known ones as the hint."""
     near = difflib.get_close_matches(name, list(known), n=4, cutoff=0.4) or sorted(known)
     return BadRequest(
         f"the local cloud has no {what} `{name}`", hint="did you mean " + ", ".join(f"`{n}`" for n in near)
@@ -106,7 +106,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
 
 
 def _zones(needs: Requirements) -> Iterator[str]:
-    # Google's zones only if they are named.
+    # Google's zones only on request.
     for zone in (*ZONES, *(zone for zone in needs.zones if zone in google_types.ZONES)):
         names = {zone, zone.rpartition("-")[0]}
         if (not needs.zones or names & set(needs.zones)) and not names & set(needs.exclude_zones):

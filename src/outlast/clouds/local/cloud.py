@@ -1,6 +1,6 @@
-"""The local cloud: machines out of this computer's own processes, behind the same protocol as the real clouds.
+"""The local cloud: machines made of this computer's processes, behind the protocol of the real clouds.
 
-There is no daemon. All state is files below the root, and each running machine has one shim process.
+No daemon runs. All state is files below the root, and each running machine has one shim process.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Unpack
 
-import msgspec
-
 from outlast import private
 from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SshAccess
 from outlast.clouds.local import catalog, guest_attributes, images, power, probe, secrets, ssh
@@ -24,16 +22,18 @@ from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.metadata_server import ATTRIBUTE_TOKEN
 from outlast.clouds.local.os_errors import with_os_errors
 from outlast.clouds.local.settings import ZoneChanges, ZoneSettings
-from outlast.clouds.local.shared import Shared
+from outlast.clouds.local.setup import HostSetup
+from outlast.clouds.local.shared import SharedResources
+from outlast.clouds.traits import BUILT_IN
 from outlast.errors import BadRequest, CloudError, NotFound, UsageError
 
-# The rules of GCE, so that what runs here runs there.
+# GCE's rules, so that a name that is valid here is valid there.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _ENDING_S_MAX = 5.0
 STOP = "`outlast machine stop`"
 
 
-class LocalCloud(Shared):
+class LocalCloud(HostSetup, SharedResources):
     """A cloud in a folder. Any number of processes may use the same folder at once."""
 
     name = catalog.CLOUD
@@ -45,29 +45,8 @@ class LocalCloud(Shared):
         self._mode = mode or os.environ.get("OUTLAST_LOCAL_MODE") or ""
         if self._mode and self._mode not in probe.MODES:
             modes = " or ".join(probe.MODES)
-            raise UsageError(f"OUTLAST_LOCAL_MODE: there is no mode `{self._mode}`", hint=f"use {modes}, or unset it")
+            raise UsageError(f"OUTLAST_LOCAL_MODE: unknown mode `{self._mode}`", hint=f"use {modes}, or unset it")
         self._zones = ZoneSettings(self.root)
-
-    @property
-    def mode(self) -> str:
-        """How machines are isolated here: `root`, `userns`, `pidns` or `plain`."""
-        if not self._mode:
-            self._mode = probe.best_mode(root=self.root)
-        return self._mode
-
-    @property
-    def has_internet(self) -> bool:
-        return self.mode != "userns"  # a user's namespace has no route to other computers
-
-    def modes(self) -> dict[str, str]:
-        """Every mode, best first, with what stands against it on this computer; empty when it works."""
-        return {mode: probe.why_not(mode, root=self.root) for mode in probe.MODES}
-
-    def explain(self) -> str:
-        """Which mode is used, and why not a better one, for a reader."""
-        better = list(self.modes().items())[: probe.MODES.index(self.mode)]
-        failed = "; ".join(f"not `{mode}`: {why or 'it was not asked for'}" for mode, why in better)
-        return f"mode `{self.mode}`" + (f" ({failed})" if failed else "")
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
@@ -78,7 +57,7 @@ class LocalCloud(Shared):
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         self._check_launch(offer, name, boot)
         boot = self.with_database_ports(boot)
-        # A second try for the case that the machine found was deleted before it could be described.
+        # Retry: the machine may be deleted between the launch and `describe`.
         for _ in range(3):
             folder = self._folder(name)
             with self._locked():
@@ -87,7 +66,7 @@ class LocalCloud(Shared):
                 self._switch_on(folder, lock)
             if (machine := describe(folder)) is not None:
                 return machine
-        raise CloudError(f"machine `{name}` is being deleted as fast as it is launched")
+        raise CloudError(f"could not launch `{name}`: another process deletes it after every launch")
 
     @with_os_errors
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
@@ -124,23 +103,23 @@ class LocalCloud(Shared):
             if lock is not None:
                 self._switch_on(folder, lock)
                 return
-            # Its shim is about to go; the cloud's lock is not for waiting.
+            # Its shim is about to exit. Do not wait for it under the cloud's lock.
             if time.monotonic() > give_up_at:
                 raise BadRequest(f"machine `{name}` is not stopped yet", hint="try again in a moment")
             time.sleep(0.01)
 
     @with_os_errors
     def suspend(self, name: str) -> None:
-        """Let a machine stand still, with its memory, until `resume`. Asleep already: nothing happens."""
+        """Stop all processes of a machine, keeping their memory, until `resume`. May be repeated."""
         machine = self.machine(name)
         if machine.status != "running" or machine.why not in ("", SUSPENDED):
-            raise BadRequest(f"only running machines are suspended: `{name}` is {machine.why or machine.status}")
+            raise BadRequest(f"only running machines can be suspended: `{name}` is {machine.why or machine.status}")
         power.suspend(self._folder(name))
 
     @with_os_errors
     def resume(self, name: str) -> None:
         if (machine := self.machine(name)).why != SUSPENDED or machine.status != "running":
-            raise BadRequest(f"only suspended machines are resumed: `{name}` is {machine.status}")
+            raise BadRequest(f"only suspended machines can be resumed: `{name}` is {machine.status}")
         power.resume(self._folder(name))
 
     @with_os_errors
@@ -148,7 +127,7 @@ class LocalCloud(Shared):
         folder = self._folder(name)
         if folder.exists() and (lock := power.switch_off(folder)) is not None:
             try:
-                folder.discard()  # from here on no listing has it, and its name is free
+                folder.discard()  # from here on it is not listed, and its name is free
             finally:
                 os.close(lock)
             images.collect(self.root)
@@ -156,12 +135,12 @@ class LocalCloud(Shared):
 
     @with_os_errors
     def preempt(self, name: str, *, notice: bool = True, grace_s: float | None = None) -> None:
-        """As the protocol says; `grace_s` is this machine's alone, whatever its zone gives."""
+        """Preempt a spot machine, as in the protocol. `grace_s` overrides the zone's setting."""
         machine = self.machine(name)
         if not machine.spot:
-            raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
+            raise BadRequest(f"only spot machines can be preempted: `{name}` is on demand")
         if machine.status != "running" or machine.why == SUSPENDED:
-            raise BadRequest(f"only running machines are preempted: `{name}` is {machine.why or machine.status}")
+            raise BadRequest(f"only running machines can be preempted: `{name}` is {machine.why or machine.status}")
         self._folder(name).request("preempt", notice=notice, grace_s=grace_s)
 
     @with_os_errors
@@ -203,7 +182,7 @@ class LocalCloud(Shared):
         note: str = "",
         live: bool = False,
     ) -> Image:
-        """As the protocol says; `live` also takes the disk of a running machine, as a power cut would leave it."""
+        """Create an image, as in the protocol. `live` also copies the disk of a running machine."""
         draft = images.Draft(name=image, family=family, labels=dict(labels or {}), note=note)
         described = self.machine(machine)
         if live and described.status in ("running", "stopping"):
@@ -238,12 +217,12 @@ class LocalCloud(Shared):
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0, spot: bool | None = None) -> None:
         machine, folder = self.machine(name), self._folder(name)
         if disk_gb and disk_gb < machine.disk_gb:
-            raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
+            raise BadRequest(f"cannot shrink the disk of `{name}` from {machine.disk_gb:g} GB to {disk_gb:g} GB")
         changes: dict[str, Any] = {"disk_gb": disk_gb} if disk_gb else {}
         type, spot = type or machine.type, machine.spot if spot is None else spot
         if (type, spot) != (machine.type, machine.spot):
             if machine.status != "stopped":
-                why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
+                why = f"cannot change the type of `{name}`: it is {machine.status}, not stopped"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
             wanted = catalog.offers(Requirements(type=type, zones=(machine.zone,), spot=spot))[0]
             size = {"type": type, "spot": spot, "cpus": wanted.cpus, "memory_gb": wanted.memory_gb}
@@ -259,7 +238,7 @@ class LocalCloud(Shared):
 
     @with_os_errors
     def guest_attributes(self, name: str) -> guest_attributes.GuestAttributes:
-        """What the machine's programs have written for those outside."""
+        """Return the guest attributes that the machine's programs wrote."""
         self.machine(name)
         return guest_attributes.read(self._folder(name))
 
@@ -283,7 +262,7 @@ class LocalCloud(Shared):
     @with_os_errors
     def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
         if not secrets.is_name(name):
-            raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
+            raise BadRequest(f"invalid secret name `{name}`", hint="use letters, digits, `-`, `_` and `.`")
         secrets.put(self.root, name, values)
 
     @with_os_errors
@@ -292,9 +271,9 @@ class LocalCloud(Shared):
             secrets.drop(self.root, name)
 
     def metadata_host(self, name: str) -> str:
-        """`address:port` of the machine's metadata server, for this computer's own programs.
+        """Return `address:port` of the machine's metadata server, for programs of this computer.
 
-        Empty when it is off, and where only the machine itself can reach it.
+        Empty if the machine is off, or if only the machine can reach its server.
         """
         state = self._folder(name).state() or {}
         if self.machine(name).status not in ("running", "stopping") or state.get("ssh_port") is None:
@@ -303,18 +282,18 @@ class LocalCloud(Shared):
         return "" if address.startswith("169.254.") else f"{address}:{port}"
 
     def disk_path(self, name: str) -> str:
-        """The folder that is the machine's boot disk."""
+        """Return the folder that holds the machine's boot disk."""
         return self._folder(name).disk_path
 
     def home_path(self, name: str) -> str:
-        """Where this computer sees what the machine has written to its home."""
+        """Return the path on this computer of the machine's home folder."""
         folder = self._folder(name)
         realistic = (folder.facts() or {}).get("mode") in ("root", "userns")
         return f"{folder.disk_path}/top/root" if realistic else f"{folder.disk_path}/home"
 
     @with_os_errors
     def set_zone(self, zone: str, **changes: Unpack[ZoneChanges]) -> None:
-        """Change the weather of a zone. What is left out stays as it is; None takes a setting back."""
+        """Change the conditions of a zone. Omitted settings stay; None removes a setting."""
         with self._locked():
             self._zones.change(zone, changes)
         for machine in self.machines():
@@ -323,27 +302,30 @@ class LocalCloud(Shared):
 
     @with_os_errors
     def zone_settings(self) -> dict[str, dict[str, Any]]:
-        """Every zone, with what was set for it."""
+        """Return zone → its settings, for every zone."""
         return self._zones.all()
 
     @with_os_errors
     def check_room(self, zone: str, *, spot: bool) -> None:
-        """Raises NoCapacity or OverQuota when a launch there would, as things are now."""
+        """Raise NoCapacity or OverQuota if a launch in that zone would now fail with it."""
         self._zones.check_capacity(zone, self._counts(zone), spot=spot)
 
     def _folder(self, name: str) -> Folder:
         if not _NAME.fullmatch(name):
             raise BadRequest(
-                f"`{name}` cannot name a machine",
-                hint="lower-case letters, digits and `-`, at most 63, a letter first",
+                f"invalid machine name `{name}`",
+                hint="use lower-case letters, digits and `-`, at most 63, a letter first",
             )
         return Folder(f"{self.root}/machines/{name}")
 
     def _claim(self, folder: Folder, offer: Offer, boot: Boot, labels: Mapping[str, str]) -> int | None:
-        """The lock of a machine that is ours to boot: a new one, or one that its launcher left half made."""
+        """Return the lock of a machine that this process must boot: a new one, or one whose launcher died.
+
+        None if the machine exists already.
+        """
         if folder.exists():
-            half_made = (folder.state() or {}).get("phase") == "created"
-            return folder.take_lock() if half_made else None
+            never_booted = (folder.state() or {}).get("phase") == "created"
+            return folder.take_lock() if never_booted else None
         self._zones.check_allowed(offer.zone)
         self._zones.check_capacity(offer.zone, self._counts(offer.zone), spot=offer.spot)
         attributes = {ATTRIBUTE_TOKEN: random.token_urlsafe(24), **boot.metadata}
@@ -361,7 +343,7 @@ class LocalCloud(Shared):
             os.close(lock)
 
     def _counts(self, zone: str) -> Iterator[None]:
-        """One item for each machine that takes up room in the zone; a generator, so that nobody counts in vain."""
+        """Yield one item for each machine that uses capacity of the zone; a generator, so that it is counted lazily."""
         for machine in self.machines():
             if machine.zone == zone and machine.status in ("pending", "running", "stopping"):
                 yield None
@@ -369,13 +351,14 @@ class LocalCloud(Shared):
     def _check_launch(self, offer: Offer, name: str, boot: Boot) -> None:
         self._folder(name)
         if offer.cloud != self.name:
-            raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
+            raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
         catalog.check_type(offer.type)
         catalog.check_zone(offer.zone)
         if boot.image:
             self._check_image(boot.image)
         if why := probe.why_not(self.mode, root=self.root):
-            raise BadRequest(f"mode `{self.mode}` does not work on this computer: {why}", hint="let it be chosen")
+            hint = "unset OUTLAST_LOCAL_MODE to use the best mode that works"
+            raise BadRequest(f"mode `{self.mode}` does not work on this computer: {why}", hint=hint)
 
     def _check_image(self, name: str) -> None:
         try:
@@ -385,7 +368,7 @@ class LocalCloud(Shared):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of this cloud, for moments only. Its folders are private: tokens and disks are in them."""
+        """Hold the cloud's lock, briefly. Its folders are private because they hold tokens and disks."""
         for folder in (private.prepare(self.root), f"{self.root}/machines"):
             os.makedirs(folder, mode=0o700, exist_ok=True)
         descriptor = wait_lock(f"{self.root}/cloud.lock")
@@ -396,5 +379,5 @@ class LocalCloud(Shared):
 
 
 def _billed(machine: Machine) -> dict[str, float]:
-    """What a new boot remembers of those before it."""
+    """Return the state that carries the billed time of earlier boots into a new one."""
     return {"started_at": time.time(), "ran_before_s": machine.ran_s}

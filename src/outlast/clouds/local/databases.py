@@ -1,11 +1,11 @@
-"""Databases of the local cloud: a real MariaDB or PostgreSQL each, with data, account, certificate and port of its own.
+"""Databases of the local cloud: a MariaDB or PostgreSQL server each, with its own data, certificate and port.
 
-    database.json   what was asked, the port, who may connect       data/ tls/ run/   the server's
+    database.json   the request, the port, allowed addresses        data/ tls/ run/   the server's files
     admin.json      the administrator's password, private           backups/ server.log
-    server.lock     held by the server itself, while it lives: after a reboot of the computer nobody holds it
+    server.lock     held by the server while it lives; free again after a reboot of the computer
 
-There is no daemon: whoever needs a database that is stopped wakes it. It listens on loopback, which machines of this
-cloud find on their own; beyond it only once somebody beyond it is allowed.
+No daemon runs: a process that needs a stopped database starts it. Servers listen on loopback, which machines reach
+on their own loopback. They listen on all interfaces once a remote address is allowed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class LocalDatabases:
-    """All below one folder. Any number of processes may use it at once."""
+    """The databases below one folder. Any number of processes may use it at once."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class LocalDatabases:
 
     @with_os_errors
     def create_server(self, name: str, engine: Engine, labels: Mapping[str, str]) -> Database:
-        """A server that runs and has nothing in it yet. May be repeated."""
+        """Create and start a server without a database. May be repeated."""
         folder = self._folder(name)
         _check_engine(engine)
         os.makedirs(private.prepare(folder), mode=0o700, exist_ok=True)
@@ -69,7 +69,7 @@ class LocalDatabases:
 
     @with_os_errors
     def create_database(self, name: str, database: str, user: str, *, password: str) -> Database:
-        """Its one database, and the user whose it is. May be repeated: then the user has this password."""
+        """Create the server's one database and its owner. May be repeated, which sets the owner's password."""
         _check(database, user, password)
         folder = self._existing_folder(name)
         with _locked(folder):
@@ -108,7 +108,7 @@ class LocalDatabases:
             before, facts["allowed"] = list(facts["allowed"]), wanted
             write_json(f"{folder}/database.json", facts, permissions=0o600)
             if _is_remote(before) != _is_remote(wanted):
-                # Where it listens is decided at the start.
+                # The listening address is fixed at the start.
                 dbprocess.stop(folder, SERVERS[facts["engine"]].stop_signal)
             self._ensure_running(folder)
             self._admit(folder, before)
@@ -118,8 +118,8 @@ class LocalDatabases:
         folder = self._existing_folder(name)
         with _locked(folder) as lock:
             if _restore_interrupted(folder):
-                hint = "restore it once more first: `outlast db restore NAME`"
-                raise BadRequest("a restore was cut short, and half of a backup is no backup", hint=hint)
+                hint = "restore it again first: `outlast db restore NAME`"
+                raise BadRequest(f"cannot back up `{name}`: its last restore was interrupted", hint=hint)
             self._ensure_running(folder)
             return backups.create(folder, _facts(folder), _admin(folder), lock)
 
@@ -134,13 +134,13 @@ class LocalDatabases:
             self._ensure_running(folder)
             facts = {**_facts(folder), "restoring": backup}
             if not _restore_interrupted(folder):
-                # As it is now is kept, for the case that the backup was the wrong one; half of a backup is not.
+                # Back up the current content first, in case the user chose the wrong backup.
                 draft = backups.dump_draft(folder, facts, _admin(folder), lock)
                 facts["before"] = backups.id_of(draft)
-                # Said before it is the newest backup: who repeats this after a kill means the same one as before.
+                # Recorded before it is the newest backup: a repetition after a kill must restore the same backup.
                 write_json(f"{folder}/database.json", facts, permissions=0o600)
                 backups.publish(draft)
-            # Said first: who is killed from here on leaves a database that is empty, or half full.
+            # Recorded first: a process killed from here on leaves an empty or incomplete database.
             write_json(f"{folder}/database.json", facts, permissions=0o600)
             self._recreate_database(folder)
             backups.load(folder, facts, _admin(folder), path, lock)
@@ -162,19 +162,20 @@ class LocalDatabases:
     def secret(self, name: str) -> Mapping[str, str]:
         values = secrets.read(self.root, name)
         if values is None:
-            raise NotFound(f"the local cloud keeps no secret `{name}`")
+            raise NotFound(f"the local cloud has no secret `{name}`")
         return values
 
     def my_address(self) -> str:
         return "127.0.0.1"
 
     def ports(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Those of these databases, all of them awake: what a machine must find on its loopback."""
+        """Start these databases and return their ports, for a machine's loopback."""
         return tuple(self.wake(name).port for name in names)
 
     def _folder(self, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise BadRequest(f"`{name}` cannot name a database", hint="lower-case letters, digits and `-`, at most 63")
+            hint = "use lower-case letters, digits and `-`, at most 63"
+            raise BadRequest(f"invalid database name `{name}`", hint=hint)
         return f"{self.root}/databases/{name}"
 
     def _existing_folder(self, name: str) -> str:
@@ -194,18 +195,14 @@ class LocalDatabases:
         except FileNotFoundError:
             certificate = ""
         restoring = facts.get("restoring", "")
-        why = (
-            f"it is being put back to {restoring}, or that was cut short: then restore it once more"
-            if restoring
-            else ""
-        )
-        awake: ResourceState = "ready" if dbprocess.is_running(folder) else "stopped"
+        why = f"backup {restoring} is being restored; if that was interrupted, restore it again" if restoring else ""
+        running: ResourceState = "ready" if dbprocess.is_running(folder) else "stopped"
         return Database(
             name=name,
             cloud=CLOUD,
             engine=facts["engine"],
             version=str(facts.get("version", "")),
-            state="broken" if restoring else awake,
+            state="broken" if restoring else running,
             why=why,
             restoring=restoring,
             host="127.0.0.1",
@@ -218,7 +215,7 @@ class LocalDatabases:
         )
 
     def _ensure_running(self, folder: str) -> None:
-        """Have the server run. Under the database's lock."""
+        """Start the server if it is stopped. The caller holds the database's lock."""
         facts = _facts(folder)
         server = SERVERS[facts["engine"]]
         if server.engine == "postgres":
@@ -247,12 +244,12 @@ class LocalDatabases:
         return Session(login)
 
     def _create_database_and_user(self, folder: str, password: str) -> None:
-        """The database and its user. May be repeated: then the user has this password."""
+        """Create the database and its user, with this password. May be repeated."""
         facts = _facts(folder)
         database, user = facts["database"], facts["user"]
         with self._session(folder) as session:
             if facts["engine"] == "postgres":
-                session.ask("SELECT pg_reload_conf()")  # a server that ran already knew no such user
+                session.ask("SELECT pg_reload_conf()")  # a server that ran before has no rule for this user
             if facts["engine"] == "mysql":
                 session.ask(f"CREATE DATABASE IF NOT EXISTS `{database}`")
                 _mysql_user(session, database, user, "127.0.0.1", f"IDENTIFIED BY '{password}'")
@@ -268,14 +265,14 @@ class LocalDatabases:
         self._admit(folder, facts["allowed"])
 
     def _admit(self, folder: str, before: Sequence[str]) -> None:
-        """Tell the server who may come. Those that are there already are not thrown out."""
+        """Apply the allowed addresses. Existing connections stay open."""
         facts = _facts(folder)
         with self._session(folder) as session:
             if facts["engine"] == "postgres":
                 session.ask("SELECT pg_reload_conf()")
                 return
             if not facts["user"]:
-                return  # nobody to let in yet
+                return  # no user to admit yet
             user, database = facts["user"], facts["database"]
             mark = session.ask(
                 f"SELECT authentication_string FROM mysql.user WHERE User = '{user}' AND Host = '127.0.0.1'"
@@ -293,26 +290,27 @@ class LocalDatabases:
                 session.ask(f"DROP DATABASE IF EXISTS `{database}`")
                 session.ask(f"CREATE DATABASE `{database}`")
             else:
-                # Whoever is connected would keep it from being dropped.
+                # Connected clients would prevent the drop.
                 session.ask(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
                 session.ask(f'CREATE DATABASE "{database}" OWNER "{user}"')
 
 
 def _check(database: str, user: str, password: str) -> None:
-    """These become part of statements: nothing in them may need a quote."""
+    """Raise BadRequest for values that would need quoting: they become part of SQL statements."""
     if not _PASSWORD.fullmatch(password):
-        raise BadRequest("a password is 16 to 128 letters, digits, `-` and `_`")
+        raise BadRequest("invalid password", hint="use 16 to 128 letters, digits, `-` and `_`")
     for word in (database, user):
         if not _IDENTIFIER.fullmatch(word) or word == ADMIN:
-            raise BadRequest(f"`{word}` cannot name a database or a user", hint="lower-case letters, digits and `_`")
+            hint = "use lower-case letters, digits and `_`"
+            raise BadRequest(f"invalid name of a database or user `{word}`", hint=hint)
 
 
 def _check_engine(engine: Engine) -> None:
     need(engine)
     server = SERVERS[engine]
     if missing := server.missing():
-        why = f"there is no `{missing}` on this computer, which a database of the local cloud is made of"
-        raise BadRequest(why, hint=f"apt install {server.package}, or another engine: --engine")
+        why = f"the program `{missing}`, which a database of the local cloud needs, is not installed"
+        raise BadRequest(why, hint=f"apt install {server.package}, or choose another engine with --engine")
 
 
 def _mysql_user(session: Session, database: str, user: str, host: str, identified: str) -> None:
@@ -322,12 +320,12 @@ def _mysql_user(session: Session, database: str, user: str, host: str, identifie
 
 
 def _mysql_host(address: str) -> str:
-    """MariaDB writes networks with a mask, and knows them for IPv4 only."""
+    """Return an address in MariaDB's notation: networks have a mask, and are supported for IPv4 only."""
     if "/" not in address:
         return address
     parsed = ipaddress.ip_network(address)
     if parsed.version == 6:
-        raise BadRequest(f"{address}: MariaDB takes single addresses of IPv6, no networks")
+        raise BadRequest(f"MariaDB does not support the IPv6 network {address}", hint="allow single addresses")
     return f"{parsed.network_address}/{parsed.netmask}"
 
 
@@ -335,17 +333,18 @@ def _address(text: str) -> str:
     try:
         parsed = ipaddress.ip_network(text, strict=False)
     except ValueError as problem:
-        raise BadRequest(f"`{text}` is no address and no network", hint="203.0.113.7 or 203.0.113.0/24") from problem
+        hint = "expected the form 203.0.113.7 or 203.0.113.0/24"
+        raise BadRequest(f"invalid address `{text}`", hint=hint) from problem
     return str(parsed) if parsed.num_addresses > 1 else str(parsed.network_address)
 
 
 def _is_remote(addresses: Sequence[str]) -> bool:
-    """Whether somebody may connect who is not this computer."""
+    """Return whether an address of another computer is among them."""
     return any(not ipaddress.ip_network(network(address)).is_loopback for address in addresses)
 
 
 def _restore_interrupted(folder: str) -> bool:
-    """Whether a restore was killed after it had begun to empty the database: how it was before is a backup by then."""
+    """Return whether a restore was killed after it began to empty the database, whose content is a backup by then."""
     facts = _facts(folder)
     before = facts.get("before", "")
     return "restoring" in facts and (not before or any(one.id == before for one in backups.list_all(folder)))
@@ -361,7 +360,7 @@ def _admin(folder: str) -> str:
 
 @contextmanager
 def _locked(folder: str) -> Iterator[int]:
-    """Alone with this database, among threads and processes. The lock is beside it: the folder may go."""
+    """Hold the database's lock, among threads and processes. It is beside the folder, which may be deleted."""
     descriptor = wait_lock(f"{folder}.lock")
     try:
         yield descriptor

@@ -1,4 +1,4 @@
-"""The process of a database server: its files, its start, its end. Whether it lives is told by its lock alone."""
+"""The process of a database server: its files, its start, its end. It is alive if and only if its lock is held."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from outlast.clouds.local.files import is_locked, read_json, remove_tree, try_lo
 from outlast.errors import CloudError
 
 _START_S, _STOP_S = 90.0, 60.0
-# Below the ports that the system hands out: the same one is free again after a reboot.
+# Below the ephemeral ports, so that the same port is free again after a reboot.
 _FIRST_PORT, _PORTS = 20_000, 10_000
-# PostgreSQL's code for "not yet": it goes through what was written before a power cut.
+# PostgreSQL's error code while it recovers after a crash.
 _STARTING = b"57P03"
 
 
@@ -30,13 +30,13 @@ def is_running(folder: str) -> bool:
 
 
 def free_port(name: str) -> int:
-    """One that nobody listens on now; for the same name the same, if it can be had."""
+    """Return a free port; if possible always the same for a name."""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % _PORTS
     for step in range(_PORTS):
         port = _FIRST_PORT + (first + step) % _PORTS
         if _is_free(port):
             return port
-    raise CloudError("this computer has no port left for a database")
+    raise CloudError("no port is free for a database on this computer")
 
 
 def _is_free(port: int) -> bool:
@@ -50,16 +50,16 @@ def _is_free(port: int) -> bool:
 
 
 def start(folder: str, server: DatabaseServer, *, port: int, admin: str, all_interfaces: bool) -> None:
-    """Have it run and answer. Only under the database's own lock. Raises CloudError with the server's last words."""
+    """Start the server and wait until it answers. The caller holds the database's lock. Raises CloudError."""
     if is_running(folder):
         return
     first = not os.path.exists(f"{folder}/data.whole")
     if first:
         _initialize(folder, server, admin)
     if not _is_free(port):
-        why = f"port {port}, which the database `{os.path.basename(folder)}` has, is taken by another program"
-        raise CloudError(why, hint=f"see who has it: ss -ltnp 'sport = :{port}'")
-    # Left by one that was killed, with a pid that may be somebody's by now. The lock says that none of it lives.
+        why = f"port {port} of database `{os.path.basename(folder)}` is in use by another program"
+        raise CloudError(why, hint=f"find the program: ss -ltnp 'sport = :{port}'")
+    # Left by a killed server, with a pid that may belong to another process by now. The lock proves that it is dead.
     for left in (f"{folder}/data/postmaster.pid", *glob.glob(f"{glob.escape(folder)}/run/.s.PGSQL.*")):
         with suppress(FileNotFoundError):
             os.unlink(left)
@@ -92,7 +92,7 @@ def _wait_until_up(folder: str, server: DatabaseServer, process: subprocess.Pope
     give_up_at = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < give_up_at:
         try:
-            # Either listens a moment before it lets anybody in.
+            # Both servers listen shortly before they accept logins.
             if _is_up(server, port):
                 return
         except OSError:
@@ -104,37 +104,39 @@ def _wait_until_up(folder: str, server: DatabaseServer, process: subprocess.Pope
 
 
 def _is_up(server: DatabaseServer, port: int) -> bool:
-    """Whether MariaDB greets us, or PostgreSQL has a reason other than its own recovery to refuse a stranger who does
-    not encrypt. Raises OSError when nobody is there."""
+    """Return whether the server accepts logins. Raises OSError if it does not listen.
+
+    MariaDB then sends a greeting; PostgreSQL refuses an unencrypted login for another reason than its recovery.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
         if server.engine == "mysql":
             return len(connection.recv(5)) == 5
-        body = b"\x00\x03\x00\x00user\0nobody\0\0"
+        body = b"\x00\x03\x00\x00user\0probe\0\0"
         connection.sendall((len(body) + 4).to_bytes(4, "big") + body)
         answer = connection.recv(4096)
         return answer[:1] == b"E" and _STARTING not in answer
 
 
 def stop(folder: str, stop_signal: signal.Signals) -> None:
-    """Ends it in order, by force if need be; it is gone when this returns."""
+    """End the server, by force if necessary; it is gone when this returns."""
     pid = int((read_json(f"{folder}/server.json") or {}).get("pid", 0))
     for number, timeout_s in ((stop_signal, _STOP_S), (signal.SIGKILL, 10.0)):
         if not is_running(folder):
             return
         with suppress(ProcessLookupError):
-            # A lock that is held and the pid that its holder wrote: so this is nobody else's.
+            # The lock is held and its holder wrote this pid, so it is the server's.
             os.kill(pid, number)
         give_up_at = time.monotonic() + timeout_s
         while is_running(folder) and time.monotonic() < give_up_at:
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # ours, if it was started a moment ago
+                os.waitpid(pid, os.WNOHANG)  # our child, if this process started it
             time.sleep(0.02)
     if is_running(folder):
-        raise CloudError(f"the database server {pid} does not end", hint="see what it waits for, and end it by hand")
+        raise CloudError(f"the database server (pid {pid}) does not end", hint=f"kill it: kill -9 {pid}")
 
 
 def write_private(folder: str, name: str, text: str, account: str) -> None:
-    """A file for the server alone."""
+    """Write a file that only the server's account can read."""
     path = f"{folder}/{name}"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor = os.open(f"{path}.draft", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -145,14 +147,14 @@ def write_private(folder: str, name: str, text: str, account: str) -> None:
 
 
 def _initialize(folder: str, server: DatabaseServer, admin: str) -> None:
-    """The data folder and the certificate, from scratch: what a start that was cut short left is thrown away."""
+    """Create the data folder and the certificate, discarding the leftovers of an interrupted start."""
     for name in ("data", "tls"):
         remove_tree(f"{folder}/{name}")
     for name in ("data", "tls", "run"):
         os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
         _chown(f"{folder}/{name}", server.account)
     if os.geteuid() == 0:
-        # Its account looks through this folder, but the way here stays closed to it.
+        # The server's account may enter this folder, but the folders above stay closed to it.
         os.chmod(folder, 0o711)
     _create_certificate(folder, server)
     write_private(folder, "run/first", server.first_start_input(admin), server.account)
@@ -167,11 +169,11 @@ def _initialize(folder: str, server: DatabaseServer, admin: str) -> None:
     )
     if done.returncode != 0:
         log_tail = "; ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-        raise CloudError(f"the data folder of the database could not be made: {log_tail}")
+        raise CloudError(f"could not create the data folder {folder}/data: {log_tail}")
 
 
 def _create_certificate(folder: str, server: DatabaseServer) -> None:
-    """A certificate that is its own authority: whoever has it knows this server, and trusts nothing else by it."""
+    """Create a self-signed certificate, by which clients verify this server only."""
     names = f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{socket.gethostname()}"
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     argv += ["-days", "3650", "-subj", "/CN=outlast-database", "-addext", names]
@@ -179,9 +181,10 @@ def _create_certificate(folder: str, server: DatabaseServer) -> None:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except FileNotFoundError as problem:
-        raise CloudError("there is no `openssl`, which makes the certificate", hint="apt install openssl") from problem
+        why = "could not create a certificate: `openssl` is not installed"
+        raise CloudError(why, hint="apt install openssl") from problem
     if done.returncode != 0:
-        raise CloudError(f"openssl made no certificate: {done.stderr.strip().splitlines()[-1:]}")
+        raise CloudError(f"openssl could not create a certificate: {done.stderr.strip().splitlines()[-1:]}")
     os.chmod(f"{folder}/tls/server.key", 0o600)
     for name in ("server.key", "server.pem"):
         _chown(f"{folder}/tls/{name}", server.account)
@@ -204,7 +207,7 @@ def _as_account(folder: str, server: DatabaseServer, argv: list[str]) -> list[st
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the user's: it outlives the command that started it."""
+    """Return the server's environment, without the user's: the server outlives the command that started it."""
     kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8", **kept}
 
@@ -213,7 +216,7 @@ def _lock(folder: str) -> int:
     with open(f"{folder}/server.lock", "ab"):
         pass
     if (descriptor := try_lock(f"{folder}/server.lock")) is None:
-        raise CloudError("the database server is being started by somebody else", hint="try again in a moment")
+        raise CloudError("another process is starting the database server", hint="try again in a moment")
     return descriptor
 
 
@@ -222,4 +225,4 @@ def _tail(path: str) -> list[str]:
         with open(path, encoding="utf-8", errors="replace") as file:
             return [line.strip() for line in file.read().splitlines()[-3:]]
     except OSError:
-        return ["it log_tail nothing"]
+        return ["its log is empty"]

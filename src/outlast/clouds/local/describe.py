@@ -1,4 +1,4 @@
-"""What a machine of the local cloud is, as values: its facts at birth, and its description from its files."""
+"""A machine of the local cloud as values: its facts at creation, and its description from its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.clouds.local.folder import Folder
 def facts_of(
     name: str, offer: Offer, boot: Boot, labels: Mapping[str, str], *, mode: str, layers: list[str]
 ) -> dict[str, Any]:
-    """What a new machine is. The mode is for life: a disk of one mode means nothing to another."""
+    """Return the facts of a new machine. The mode never changes: a disk is readable in its own mode only."""
     host = boot.host or HostAccess()
     return {
         "name": name,
@@ -42,16 +42,16 @@ def facts_of(
 
 
 def describe(folder: Folder) -> Machine | None:
-    """The machine as it is now; None when it is gone, also when it goes while we read."""
-    looked, facts = folder.status(), folder.facts()
-    if looked is None or facts is None:
+    """Return the machine as it is now; None if it does not exist, or disappears during the reads."""
+    found, facts = folder.status(), folder.facts()
+    if found is None or facts is None:
         return None
-    status, state = looked
+    status, state = found
     disk_gb = facts.get("disk_gb", 0.0)
     return Machine(
         name=folder.name,
         cloud=catalog.CLOUD,
-        # Facts are missing only if the file is damaged; such a machine must still be seen, to be deleted.
+        # Facts are missing only if the file is damaged. Such a machine must be listed, so that it can be deleted.
         zone=facts.get("zone", ""),
         type=facts.get("type", ""),
         spot=facts.get("spot", False),

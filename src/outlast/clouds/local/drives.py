@@ -1,8 +1,7 @@
-"""Disks beside a machine's boot disk: files of this computer, which the machine sees as /dev/sdb and so on.
+"""Data disks of a machine: files of this computer that the machine sees as /dev/sdb and so on.
 
-In mode `root` alone: it takes loop devices, and the right to make nodes. The shim holds each device open, and the
-kernel lets go of it with the last one who does, a mount of the machine included: nothing is left of a shim that was
-killed.
+Mode `root` only: loop devices and device nodes need root. The shim holds each device open. The kernel releases the
+device with its last user, mounts included, so a killed shim leaves nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from typing import Any, NamedTuple
 
 from outlast.clouds.local.folder import Folder
 
-# JSON: a list of `file`, `bus` (how its name begins), `aliases` (below /dev/disk/by-id), `read_only`, and `gb`, so that
-# it changes when the file grows.
+# JSON: a list of `file`, `bus` (prefix of the device name), `aliases` (below /dev/disk/by-id), `read_only`, and `gb`,
+# so that the attribute changes when the file grows.
 ATTRIBUTE = "outlast-drives"
 
 _SET_CAPACITY, _CONFIGURE, _GET_FREE = 0x4C07, 0x4C0A, 0x4C82
 _READ_ONLY, _AUTOCLEAR = 1, 4
-# `struct loop_config`: descriptor and block size, a `struct loop_info64`, and what is reserved.
+# `struct loop_config`: descriptor and block size, a `struct loop_info64`, reserved fields.
 _CONFIG = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
-# How the names of a bus end. The first letter is the boot disk's.
+# The suffixes of device names on a bus. `sda` would be the boot disk.
 _SUFFIXES = {"sd": list("bcdefghijklmnopqrstuvwxyz"), "nvme0n": [str(number) for number in range(1, 33)]}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -43,21 +42,21 @@ class AttachedDrive(NamedTuple):
 
 
 class Drives:
-    """What is attached into one machine, for one boot. Its shim's; init has a copy."""
+    """The data disks of one machine, for one boot. The shim owns it; init has a copy."""
 
     def __init__(self, folder: Folder, mode: str) -> None:
         self._folder = folder
         self._mode = mode
         self._attached: dict[str, AttachedDrive] = {}
         self._reported: set[str] = set()
-        # By path below /dev, a device's number or where a link leads: what shall be there, and what is.
+        # Path below /dev → device number or link target: the wanted nodes, and those that exist.
         self.nodes: dict[str, str | int] = {}
         self._created: dict[str, str | int] = {}
-        # Something is wanted that cannot be had yet.
+        # A requested disk could not be attached yet.
         self.incomplete = False
 
     def attach_requested(self, *, timeout_s: float = 0.0) -> None:
-        """Plug in what is wanted by now, and pull out what is not."""
+        """Attach the requested disks, and detach the others."""
         wanted = {str(request["file"]): request for request in _requests(self._folder)}
         for file, attached in list(self._attached.items()):
             if file not in wanted or attached.read_only != bool(wanted[file].get("read_only")):
@@ -74,16 +73,16 @@ class Drives:
         self.nodes = {}
         for file, attached in self._attached.items():
             self.nodes[attached.node] = attached.device
-            # By the kernel's own name, too: `blkid` and `mount UUID=…` find it by that.
+            # Also under the kernel's name, by which `blkid` and `mount UUID=…` find it.
             self.nodes[f"loop{os.minor(attached.device)}"] = attached.device
             self.nodes |= {f"disk/by-id/{alias}": f"../../{attached.node}" for alias in wanted[file].get("aliases", [])}
 
     def mark_created(self) -> None:
-        """From here on init has done what its copy was told to."""
+        """Record that init has created the nodes of its copy."""
         self._created = dict(self.nodes)
 
     def create_nodes(self, dev: str) -> None:
-        """Make nodes and links in the machine's /dev, and remove those of what is gone. Raises OSError."""
+        """Create nodes and links in the machine's /dev, and remove stale ones. Raises OSError."""
         changed = {path for path in {**self._created, **self.nodes} if self._created.get(path) != self.nodes.get(path)}
         if not changed:
             return
@@ -97,11 +96,11 @@ class Drives:
 
     def _attach(self, request: DriveRequest, give_up_at: float) -> AttachedDrive:
         if self._mode != "root":
-            raise OSError("only machines of mode `root` have disks beside their boot disk")
+            raise OSError("only machines of mode `root` can have data disks")
         file, read_only = str(request["file"]), bool(request.get("read_only"))
         while not read_only and (others := _holders(file)):
             if time.monotonic() > give_up_at:
-                raise OSError(f"it is still in use, as {', '.join(others)} of this computer")
+                raise OSError(f"it is still in use as {', '.join(others)} on this computer")
             time.sleep(0.02)
         node = self._free_node(str(request.get("bus")))
         descriptor = _loop(file, read_only=read_only)
@@ -118,13 +117,13 @@ class Drives:
         taken = {attached.node for attached in self._attached.values()}
         free = [bus + end for end in _SUFFIXES.get(bus, []) if bus + end not in taken]
         if not free:
-            raise OSError(f"there is no room for it on the bus `{bus}`")
+            raise OSError(f"no device name is free on bus `{bus}`")
         return free[0]
 
     def _report_failure(self, request: DriveRequest, problem: OSError) -> None:
-        """On the serial console, and once: it is tried again every second."""
+        """Print a failure to the serial output, once: the attempt is repeated every second."""
         name = (request.get("aliases") or [request["file"]])[0]
-        if (line := f"disk {name} cannot be seen on this machine: {problem}") not in self._reported:
+        if (line := f"could not attach disk {name}: {problem}") not in self._reported:
             self._reported.add(line)
             self._folder.print_serial(line)
 
@@ -133,13 +132,13 @@ def _requests(folder: Folder) -> list[DriveRequest]:
     try:
         value = json.loads(folder.attributes().get(ATTRIBUTE, "[]"))
     except ValueError:
-        return []  # set by hand; no word in metadata may end a machine
+        return []  # a user may set this; no attribute may crash a machine
     found = value if isinstance(value, list) else []
     return [request for request in found if isinstance(request, dict) and os.path.isfile(str(request.get("file")))]
 
 
 def _holders(file: str) -> list[str]:
-    """The loop devices that have this file behind them."""
+    """Return the loop devices that are backed by this file."""
     found = []
     for name in os.listdir("/sys/block"):
         with suppress(OSError), open(f"/sys/block/{name}/loop/backing_file", encoding="utf-8") as backing:
@@ -149,7 +148,7 @@ def _holders(file: str) -> list[str]:
 
 
 def _loop(file: str, *, read_only: bool) -> int:
-    """A loop device over the file, open; it is gone when nobody has it open any more."""
+    """Return an open loop device over the file. The kernel removes it when its last user closes it."""
     how = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
     backing = os.open(file, how)
     try:
@@ -163,7 +162,7 @@ def _loop(file: str, *, read_only: bool) -> int:
                 return device
             except OSError as problem:
                 os.close(device)
-                # Somebody else has taken it since we asked.
+                # Another process has taken it since.
                 if problem.errno != errno.EBUSY:
                     raise
     finally:
@@ -178,15 +177,15 @@ def _open_free(how: int) -> int:
         os.close(control)
     path = f"/dev/loop{number}"
     if not os.path.exists(path):
-        # In a container: its devices are those that were there when it was started.
+        # In a container /dev lists the devices that existed when it started.
         os.mknod(path, stat.S_IFBLK | 0o660, os.makedev(7, number))
     return os.open(path, how)
 
 
-def _put(dev: int, path: str, what: str | int | None) -> None:
-    """A link, a node or nothing at this path below /dev.
+def _put(dev: int, path: str, node: str | int | None) -> None:
+    """Create a link or a node at this path below /dev, or remove it.
 
-    Step by step, through no link: whoever is root on the machine may have put one there that leads out of it.
+    Folder by folder, following no link: root on the machine may have created one that leads out of it.
     """
     folder = os.dup(dev)
     try:
@@ -199,9 +198,9 @@ def _put(dev: int, path: str, what: str | int | None) -> None:
             folder = deeper
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
-        if isinstance(what, str):
-            os.symlink(what, name, dir_fd=folder)
-        elif what is not None:
-            os.mknod(name, stat.S_IFBLK | 0o660, what, dir_fd=folder)
+        if isinstance(node, str):
+            os.symlink(node, name, dir_fd=folder)
+        elif node is not None:
+            os.mknod(name, stat.S_IFBLK | 0o660, node, dir_fd=folder)
     finally:
         os.close(folder)

@@ -1,9 +1,9 @@
-"""Runs a server's program as its own account, with its folder in sight although the way there is private.
+"""Runs a program as another account, with a private folder mounted where that account can reach it.
 
-    python -m outlast.clouds.local.drop_privileges ACCOUNT FOLDER PROGRAM WORDS...
+    python -m outlast.clouds.local.drop_privileges ACCOUNT FOLDER PROGRAM ARGS...
 
-Servers of databases refuse to be root, and root's files are closed to everybody else. So the folder is shown at one
-place of a mount namespace that this program alone is in. What was inherited, a lock among it, stays open.
+Database servers refuse to run as root, and other accounts cannot enter root's folders. Therefore the folder is mounted
+in a mount namespace of this program only. Inherited descriptors, such as a lock, stay open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 from outlast.clouds.local import linux
 
-# Everywhere there, and empty nearly everywhere; covered for this one program only.
+# Exists on every Linux, and is usually empty.
 MOUNT_POINT = "/mnt"
 
 

@@ -1,6 +1,6 @@
-"""MariaDB and PostgreSQL of this computer: where their programs are and how they are called. Starts nothing itself.
+"""The command lines and files of MariaDB and PostgreSQL on this computer. Starts nothing itself.
 
-Passwords are in private files and in connections, never among the words of a command.
+Passwords are in private files and in connections, never in command lines.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class DatabaseServer(Protocol):
-    """How one engine is handled. `path` is the database's folder as the server sees it."""
+    """The commands of one engine. `path` is the database's folder as the server sees it."""
 
     engine: Engine
-    # The account that its package made, for when we are root; and the signal that ends it in order.
+    # The account that its package created, used if we are root; and the signal for an orderly end.
     account: str
     stop_signal: signal.Signals
     package: str
 
     def missing(self) -> str:
-        """The program that is not there; empty when all are."""
+        """Return a program that is not installed; empty if none is missing."""
 
     def init_command(self, path: str) -> list[str]:
-        """Makes the data folder. Reads the administrator's password from `run/first`."""
+        """Return the command that creates the data folder. It reads the administrator's password from `run/first`."""
 
     def first_start_input(self, password: str) -> str:
-        """What `run/first` holds at the first start."""
+        """Return the content of `run/first` for the first start."""
 
     def server_command(self, path: str, *, port: int, all_interfaces: bool, first: bool) -> list[str]:
-        """The server itself, in the foreground."""
+        """Return the command of the server, in the foreground."""
 
     def dump_command(self, folder: str, *, port: int, database: str) -> list[str]:
-        """Writes the database to its output."""
+        """Return the command that writes the database to its standard output."""
 
     def load_command(self, folder: str, *, port: int, database: str) -> list[str]:
-        """Reads it from its input, over a database that was emptied."""
+        """Return the command that reads a dump from its standard input into an empty database."""
 
     def client_login(self, folder: str, password: str) -> tuple[str, Mapping[str, str]]:
-        """What a client's private file holds, and the variables that lead there."""
+        """Return the content of a client's private file, and the variables that refer to it."""
 
 
 class MariaDb:
@@ -64,7 +64,7 @@ class MariaDb:
             find("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={path}/data",
-            # Not the computer's: whoever starts there removes what looks like a table of one that was killed.
+            # Not the computer's: a starting server deletes the temporary tables of others there.
             f"--tmpdir={path}/run",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
@@ -72,7 +72,7 @@ class MariaDb:
         ]
 
     def first_start_input(self, password: str) -> str:
-        # A statement a line. The accounts that come with a new server have no password.
+        # One statement per line. The accounts of a new server have no password.
         who = f"'{ADMIN}'@'127.0.0.1'"
         return (
             f"CREATE USER IF NOT EXISTS {who} IDENTIFIED BY '{password}';\n"
@@ -86,7 +86,7 @@ class MariaDb:
             "--no-defaults",
             f"--datadir={path}/data",
             f"--tmpdir={path}/run",
-            # Below its data folder, where it works: the whole path may be longer than a socket's may be.
+            # Relative to the data folder: the full path may exceed the limit of a socket's path.
             "--socket=server.sock",
             f"--pid-file={path}/run/server.pid",
             f"--port={port}",
@@ -96,7 +96,7 @@ class MariaDb:
             f"--ssl-key={path}/tls/server.key",
             "--require-secure-transport=ON",
             "--character-set-server=utf8mb4",
-            # A laptop's share of memory, not a server's.
+            # Small, because it runs on a laptop.
             "--innodb-buffer-pool-size=64M",
             *([f"--init-file={path}/run/first"] if first else []),
         ]
@@ -116,7 +116,7 @@ class MariaDb:
 class Postgres:
     engine: Engine = "postgres"
     account = "postgres"
-    # "Fast": sessions end, what was committed is on the disk.
+    # PostgreSQL's "fast" shutdown: sessions end, committed data is on disk.
     stop_signal = signal.SIGINT
     package = "postgresql"
 
@@ -142,13 +142,13 @@ class Postgres:
         settings = {
             "listen_addresses": "*" if all_interfaces else "127.0.0.1",
             "port": str(port),
-            # None: everybody comes by TCP, and the path may be longer than a socket's may be.
+            # None: clients use TCP, and the path may exceed the limit of a socket's path.
             "unix_socket_directories": "",
             "ssl": "on",
             "ssl_cert_file": f"{path}/tls/server.pem",
             "ssl_key_file": f"{path}/tls/server.key",
             "hba_file": f"{path}/run/hosts",
-            # A statement that fails may hold a password; it is not for the log.
+            # A failed statement may contain a password, so it must not be logged.
             "log_min_error_statement": "panic",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -169,7 +169,7 @@ class Postgres:
         return f"*:*:*:{ADMIN}:{password}\n", {**own, "PGSSLROOTCERT": f"{folder}/tls/server.pem"}
 
     def hosts(self, *, database: str, user: str, addresses: Sequence[str]) -> str:
-        """Who may connect from where: encrypted, with a password, and nobody else."""
+        """Return the rules of pg_hba.conf: these addresses only, encrypted, with a password."""
         lines = [f"hostssl all {ADMIN} 127.0.0.1/32 scram-sha-256"]
         lines += [
             f'hostssl "{database}" "{user}" {network(a)} scram-sha-256' for a in ("127.0.0.1", *addresses) if user
@@ -181,12 +181,12 @@ SERVERS: Mapping[Engine, MariaDb | Postgres] = {"mysql": MariaDb(), "postgres": 
 
 
 def network(address: str) -> str:
-    """With the number of bits that count."""
+    """Return the address in CIDR notation."""
     return address if "/" in address else f"{address}/{128 if ':' in address else 32}"
 
 
 def find(program: str) -> str:
-    """Where a program is; PostgreSQL's are kept by version, out of everybody's path. The newest is taken."""
+    """Return the path of a program. PostgreSQL's are in folders by version; the newest is used."""
     path = f"{os.environ.get('PATH', '')}:{_SBIN}"
     versions = sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{program}"), key=lambda p: float(p.split("/")[4]))
     return versions[-1] if versions else shutil.which(program, path=path) or ""

@@ -1,6 +1,6 @@
-"""Files as memory: atomic JSON, locks that die with their holder, removal of stubborn folders. Knows no machine.
+"""File primitives: atomic JSON, locks that are released with their process, robust removal of folders.
 
-The shim imports this before anything else, so it stays with the cheapest modules there are.
+The shim imports this before anything else, so it imports only the cheapest modules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write_json(path: str, value: dict[str, Any], *, permissions: int = 0o644) ->
     except OSError as problem:
         if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        # Its room may be what the old value needs.
+        # The draft occupies space that the write in place may need.
         with suppress(FileNotFoundError):
             os.unlink(draft)
         _write_in_place(path, text, problem)
@@ -37,8 +37,10 @@ def write_json(path: str, value: dict[str, Any], *, permissions: int = 0o644) ->
 
 
 def _write_in_place(path: str, text: str, problem: OSError) -> None:
-    """The disk is full, of what the machine itself wrote maybe; its state must be told all the same. The room that the
-    old value has is still ours; what the new one does not need of it is filled with blanks, which JSON allows."""
+    """Overwrite the old value on a full disk, so that a machine that filled it can still record its state.
+
+    The new value is padded with blanks, which JSON allows, to the size of the old one.
+    """
     try:
         with open(path, "r+b") as file:
             room = os.fstat(file.fileno()).st_size
@@ -49,27 +51,27 @@ def _write_in_place(path: str, text: str, problem: OSError) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The value; None when there is no such file (any more), empty when the file is damaged."""
+    """Return the value; None if the file does not exist, empty if it is damaged."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
-        # A power cut of the computer can do that. One damaged machine must not hide the others.
+        # A power failure of the computer can cause that. One damaged machine must not hide the others.
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def try_lock(path: str, *, shared: bool = False) -> int | None:
-    """A descriptor that holds the lock, or None when another holds it or the file is gone."""
+    """Return a descriptor that holds the lock; None if another process holds it or the file is gone."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        # Between opening and locking the folder may have been deleted and made anew: that lock guards nothing.
+        # Between opening and locking, the folder may have been deleted and created again: that lock guards nothing.
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return descriptor
     except OSError:
@@ -79,7 +81,7 @@ def try_lock(path: str, *, shared: bool = False) -> int | None:
 
 
 def is_locked(path: str) -> bool:
-    """Whether some living process holds the lock. The question takes a shared lock for an instant."""
+    """Return whether a living process holds the lock. Takes a shared lock for a moment."""
     if (descriptor := try_lock(path, shared=True)) is not None:
         os.close(descriptor)
         return False
@@ -87,7 +89,7 @@ def is_locked(path: str) -> bool:
 
 
 def wait_lock(path: str) -> int:
-    """Make the lock file if need be and wait until the lock is ours."""
+    """Create the lock file if necessary and wait for the lock."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -96,12 +98,12 @@ def wait_lock(path: str) -> int:
                 return descriptor
         except FileNotFoundError:
             pass
-        # Whoever had it has removed it with what it guards; the next one locks another file of that name.
+        # The last holder has deleted the file. The next iteration locks the new one.
         os.close(descriptor)
 
 
 def remove_tree(path: str, *, timeout_s: float = 10.0) -> None:
-    """Remove a folder whatever is in it: read-only folders, and files that appear meanwhile. Absent is fine."""
+    """Remove a folder with read-only folders in it and files that appear meanwhile. It may be absent."""
     give_up_at = time.monotonic() + timeout_s
     while True:
         try:
@@ -120,7 +122,7 @@ def _remove_once(path: str) -> None:
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
         return
-    # A read-only folder refuses to lose its entries even to its owner.
+    # Even the owner cannot delete entries of a read-only folder.
     os.chmod(path, 0o700)
     with os.scandir(path) as entries:
         inside = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]

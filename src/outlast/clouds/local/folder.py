@@ -1,12 +1,12 @@
-"""The folder of one machine: its facts, its state, its lock. Decides what the files mean; starts and kills nothing.
+"""The folder of one machine: its facts, its state, its lock. Interprets the files; starts and kills nothing.
 
-    machine.json     facts, hardly changed        state.json   phase, why, boots, the shim's pid, the address
-    metadata.json    attributes, may change       shim.lock  held by the launcher, then by the shim, while it lives
-    disk/ bin/       boot disk, private commands  stop.request, preempt.request   what the shim is asked to do
-    guest.json       guest attributes, if any     suspend.request   it is to stand still, for as long as this is there
+    machine.json     facts, rarely changed        state.json   phase, why, boots, the shim's pid, the address
+    metadata.json    attributes, may change       shim.lock    held by the launcher, then by the shim while it lives
+    disk/ bin/       boot disk, private commands  stop.request, preempt.request   requests to the shim
+    guest.json       guest attributes, if any     suspend.request   the machine is suspended while this exists
 
-The state has one writer at a time, whoever holds the lock. Whether a shim lives is told by the lock alone, never
-by a pid, which may belong to somebody else by now.
+Only the holder of the lock writes the state. A shim is alive if and only if the lock is held: its pid may belong to
+another process by now.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 
 from outlast.clouds.local.files import is_locked, read_json, try_lock, write_json
 
-# Phases are statuses, but for those before a shim's first word: pending while it lives, broken once it does not.
+# Other phases are statuses. In these the shim has not booted the machine yet: pending while it lives, else broken.
 _ALIVE = {"created": "pending", "starting": "pending"}
 _WHY_BROKEN = {
     "created": "half created",
-    "starting": "its boot was cut short",
+    "starting": "its boot was interrupted",
     "damaged": "its files are damaged",
 }
-# Why a running machine does nothing.
+# The `why` of a suspended machine, whose status is still `running`.
 SUSPENDED = "suspended"
 
 
 class Folder:
-    """A machine as files. Any number of processes may hold such an object of the same machine."""
+    """The files of one machine. Any number of processes may use the same folder."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -53,13 +53,13 @@ class Folder:
         return os.path.exists(f"{self.path}/machine.json")
 
     def facts(self) -> dict[str, Any] | None:
-        """What never changes. None when there is no such machine (any more)."""
+        """Return the facts of the machine; None if it does not exist."""
         if self._facts is None:
             self._facts = read_json(f"{self.path}/machine.json")
         return self._facts
 
     def change_facts(self, changes: dict[str, Any]) -> None:
-        """Only under the cloud's lock: what a resize changes. The next boot sees it."""
+        """Change facts, for the next boot. The caller holds the cloud's lock."""
         if changes:
             self._facts = {**(self.facts() or {}), **changes}
             write_json(f"{self.path}/machine.json", self._facts)
@@ -68,7 +68,7 @@ class Folder:
         return read_json(f"{self.path}/state.json")
 
     def set_state(self, **changes: Any) -> None:
-        """Only for the holder of the lock."""
+        """Change the state. The caller holds the machine's lock."""
         write_json(f"{self.path}/state.json", {**(self.state() or {}), **changes})
 
     def attributes(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Folder:
         return is_locked(self.lock_path)
 
     def status(self) -> tuple[str, dict[str, Any]] | None:
-        """Status and state that belong together. None when there is no such machine (any more)."""
+        """Return the status and the state it is based on; None if the machine does not exist."""
         while True:
             state = self.state()
             if state is None:
@@ -86,14 +86,14 @@ class Folder:
             phase = str(state.get("phase", "damaged"))
             if self.is_held():
                 return _ALIVE.get(phase, phase), state
-            # The shim may have ended, or a new one begun, between the two looks.
+            # The shim may have ended, or a new one started, between the two reads.
             if self.state() == state:
                 if phase in ("stopped", "broken"):
                     return phase, state
                 return "broken", {**state, "why": _WHY_BROKEN.get(phase, "its shim was killed")}
 
     def take_lock(self, *, timeout_s: float = 0.0) -> int | None:
-        """The lock, waiting for its holder to go. None when it stays, or the machine is gone."""
+        """Return the lock, waiting for its holder to exit. None after the timeout, or if the machine is gone."""
         give_up_at = time.monotonic() + timeout_s
         pause_s = 0.001
         while (descriptor := try_lock(self.lock_path)) is None:
@@ -104,7 +104,7 @@ class Folder:
         return descriptor
 
     def request(self, what: str, **details: Any) -> None:
-        """Leave a wish for the shim; `wake` makes it look at once, else it looks within a second."""
+        """Write a request for the shim and wake it. Without the signal it polls within a second."""
         try:
             write_json(f"{self.path}/{what}.request", details)
         except FileNotFoundError:
@@ -113,9 +113,9 @@ class Folder:
             if what != "stop":
                 from outlast.errors import CloudError
 
-                why = f"machine `{self.name}`: {problem.strerror}"
-                raise CloudError(why, hint="make room on the disk") from problem
-            # The disk is full. A stop needs no words.
+                why = f"could not write the {what} request of machine `{self.name}`: {problem.strerror}"
+                raise CloudError(why, hint="free space on the disk") from problem
+            # The disk is full. A stop needs no file.
             self.signal_shim(signal.SIGTERM)
             return
         self.wake()
@@ -134,11 +134,11 @@ class Folder:
             pass
 
     def wake(self) -> None:
-        """Tell the shim to look at its folder now."""
+        """Make the shim check its folder now."""
         self.signal_shim(signal.SIGUSR1)
 
     def signal_shim(self, number: int) -> None:
-        """Signal the shim if it lives, and never another process that got its pid meanwhile."""
+        """Signal the shim if it is alive, and never another process that has its pid by now."""
         pid = (self.state() or {}).get("shim_pid")
         if not isinstance(pid, int):
             return
@@ -153,14 +153,14 @@ class Folder:
     def _signal_by_pidfd(self, pid: int, number: int) -> None:
         descriptor = os.pidfd_open(pid)
         try:
-            # The lock still held, by the boot that wrote this pid, means that the descriptor is the shim's.
+            # The lock is still held by the boot that wrote this pid, so the descriptor is the shim's.
             if self.is_held() and (self.state() or {}).get("shim_pid") == pid:
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
 
     def print_serial(self, line: str) -> None:
-        """Append a line of our own to the serial output."""
+        """Append a line to the serial output."""
         now_s = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1000) % 1000:03d}Z"
         try:
@@ -170,12 +170,12 @@ class Folder:
         try:
             os.write(descriptor, f"{stamp} outlast: {line}\n".encode())
         except OSError:
-            pass  # a full disk is no reason for a machine to end
+            pass  # a full disk must not end a machine
         finally:
             os.close(descriptor)
 
     def discard(self) -> str:
-        """Make the machine disappear in one step; answers where its remains are. Only for the holder of the lock."""
+        """Move the machine to the trash in one step; return the new path. The caller holds the machine's lock."""
         trash = f"{self.root}/trash"
         os.makedirs(trash, exist_ok=True)
         remains = f"{trash}/{self.name}.{time.time_ns()}.{os.getpid()}"

@@ -1,7 +1,7 @@
-"""The names of Google's zones and machine types, which the local cloud takes beside its own. Names and sizes only.
+"""Names and sizes of Google's zones and machine types, which the local cloud accepts beside its own.
 
-What runs on a local machine of the type `n1-standard-64` still has the cores of this computer: the type is what plans,
-prices and listings are told.
+A local machine of type `n1-standard-64` still has the cores of this computer. Only plans, prices and listings show the
+type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ZONES = frozenset(zone for zones in REGIONS.values() for zone in zones)
 
 
 class GoogleType(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine type: `guestCpus`, `memoryMb`, and what it brings along."""
+    """A machine type: CPUs, memory and built-in accelerators."""
 
     name: str
     cpus: int
@@ -37,7 +37,7 @@ class GoogleType(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = False
 
 
-# Series → kinds → memory of a CPU in MiB, and the sizes. From Google's tables of machine families.
+# Series → kind → MiB of memory per CPU, and the numbers of CPUs. From Google's tables of machine families.
 _SERIES: dict[str, dict[str, tuple[float, str]]] = {
     "n1": {
         "standard": (3840, "1 2 4 8 16 32 64 96"),
@@ -83,7 +83,7 @@ _SERIES: dict[str, dict[str, tuple[float, str]]] = {
     "t2a": {"standard": (4096, "1 2 4 8 16 32 48")},
 }
 
-# Types that follow no rule: CPUs, MiB, accelerator, how many.
+# Types outside of that scheme → CPUs, MiB, accelerator, number of accelerators.
 _SINGLE: dict[str, tuple[int, int, str, int]] = {
     "f1-micro": (1, 614, "", 0),
     "g1-small": (1, 1740, "", 0),
@@ -118,7 +118,7 @@ _SINGLE: dict[str, tuple[int, int, str, int]] = {
 }
 _SHARED = ("f1-micro", "g1-small", "e2-micro", "e2-small", "e2-medium")
 
-# Accelerator → the most of them on a machine.
+# Accelerator → the most of them per machine.
 ACCELERATORS = {
     "nvidia-tesla-k80": 8,
     "nvidia-tesla-p4": 4,
@@ -131,7 +131,7 @@ ACCELERATORS = {
     "nvidia-l4": 8,
 }
 
-# `custom-4-8192` is of the series N1; memory in MiB, a multiple of 256.
+# `custom-4-8192` is of series N1; memory in MiB, a multiple of 256.
 _CUSTOM = re.compile(r"(?:(?:n1|n2|n2d|n4|e2|c2d)-)?custom-(\d{1,3})-(\d{3,7})(?:-ext)?")
 
 
@@ -156,7 +156,7 @@ TYPES = {kind.name: kind for kind in _all_types()}
 
 @functools.cache
 def machine_type(name: str) -> GoogleType | None:
-    """The type of that name, custom ones included. None when Google has none."""
+    """Return the type of that name, custom types included; None if Google has none."""
     if (known := TYPES.get(name)) is not None:
         return known
     if (custom := _CUSTOM.fullmatch(name)) is None:

@@ -1,6 +1,7 @@
-"""What the programs of a machine write for those outside: GCE's guest attributes. A file beside the machine's disk.
+"""GCE's guest attributes: values that a machine's programs publish to clients outside of it.
 
-Its shim alone writes, and it outlives a boot, so that whoever asks reads it without the machine.
+They are a file beside the machine's disk. Only the shim writes it; it survives a boot and is readable while the machine
+is off.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _BYTES_MAX = 256 * 1024
 
 
 class WriteRefused(ValueError):
-    """No path for it: `status` says which of HTTP's reasons, the words say why."""
+    """A write that is refused, with the HTTP status of the answer."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -26,14 +27,16 @@ class WriteRefused(ValueError):
 
 
 def read(folder: Folder) -> GuestAttributes:
-    """What was written, by namespace and key."""
+    """Return namespace → key → value."""
     return read_json(_path(folder)) or {}
 
 
 def write(folder: Folder, path: str, value: str | None) -> None:
-    """Put a value at `namespace/key`, or take it away. Raises WriteRefused."""
+    """Set the value at `namespace/key`; None removes it. Raises WriteRefused."""
     if not _KEY_PATH.fullmatch(path):
-        raise WriteRefused(400, f"`{path}` is not a namespace and a key, each of at most 128 letters, digits, `_.-`")
+        raise WriteRefused(
+            400, f"invalid path `{path}`: expected NAMESPACE/KEY, each at most 128 letters, digits, `_.-`"
+        )
     namespace, _, key = path.partition("/")
     written = read(folder)
     values = {name: old for name, old in written.get(namespace, {}).items() if name != key}
@@ -42,7 +45,7 @@ def write(folder: Folder, path: str, value: str | None) -> None:
     written = {**written, namespace: values}
     changed = {name: one for name, one in written.items() if one}
     if _size(changed) > _BYTES_MAX:
-        raise WriteRefused(413, f"all guest attributes together take more than {_BYTES_MAX} bytes")
+        raise WriteRefused(413, f"the guest attributes would exceed {_BYTES_MAX} bytes in total")
     try:
         write_json(_path(folder), changed)
     except OSError as problem:

@@ -1,7 +1,7 @@
-"""A web server of one thread that can leave an answer open until something changes. Knows HTTP, not what is served.
+"""A single-threaded HTTP server that can hold an answer back until a value changes (long polling).
 
-One thread, because then a change and those who wait for it cannot miss each other, and because the shim may have
-no threads when it forks. No request, however odd, may end it.
+One thread, so that no waiting client can miss a change, and because the shim must have no threads when it forks. No
+request, however malformed, may crash it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outlast.clouds.local.peer_credentials import PeerCheck, RefusalLog, is_page
 _HEAD_BYTES_MAX = 16 * 1024
 _BODY_BYTES_MAX = 256 * 1024
 _CONNECTIONS_MAX = 256
-# So many connections are accepted in a row before the others are served.
+# The most connections accepted in a row before the others are served.
 _ACCEPTED_AT_ONCE = 64
 _IDLE_S = 120.0
 
@@ -47,7 +47,7 @@ class MetadataRequest(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer. With `wait_s` it is held back until another reply to the same request has another etag."""
+    """An answer. With `wait_s` it is held back until a reply to the same request has another etag."""
 
     status: int
     body: str | bytes = ""
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
     wait_s: float | None = None
 
 
-_TO_PAGES = Reply(403, "this is not for web pages; use the address 127.0.0.1\n")
+_TO_PAGES = Reply(403, "requests of web pages are refused; use the address 127.0.0.1\n")
 
 
 class BadHead(ValueError):
@@ -67,7 +67,7 @@ class BadHead(ValueError):
 
 
 class _Connection:
-    """One client: what it sent and we have not read, what we wrote and it has not taken."""
+    """One client, with its unread input and its unsent output."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
@@ -79,8 +79,11 @@ class _Connection:
 
 
 class WebServer:
-    """Serves one listener. With `peers` it serves the user of this process alone, and closes all other connections
-    at once; None is for a listener that only the machine itself reaches."""
+    """The server of one listener.
+
+    With `peers` it serves only the user of this process, and closes all other connections at once; None is for a
+    listener that only the machine reaches.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class WebServer:
         self._connections: dict[int, _Connection] = {}
 
     def serve(self, timeout_s: float) -> list[object]:
-        """Handle what comes in that time; answers with the ready files that are not ours."""
+        """Handle connections for that time; return the other registered files that are ready."""
         others: list[object] = []
         for key, events in self.selector.select(timeout_s):
             if key.fileobj is self._listener:
@@ -113,7 +116,7 @@ class WebServer:
         return others
 
     def wake(self) -> None:
-        """Something may have changed: answer those who waited for it."""
+        """Answer the waiting clients whose value has changed."""
         for connection in list(self._connections.values()):
             if connection.waiting is not None:
                 request, etag = connection.waiting
@@ -125,7 +128,7 @@ class WebServer:
         return min((connection.deadline for connection in self._connections.values()), default=None)
 
     def flush(self) -> None:
-        """Give every client a last chance to take what we have written."""
+        """Send pending output to every client, once and without blocking."""
         for connection in list(self._connections.values()):
             self._send(connection)
 
@@ -135,7 +138,7 @@ class WebServer:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            # Refused before it counts: another user must not use up the connections of this one.
+            # Refuse before counting: another user must not exhaust this user's connections.
             if self._is_refused(client) or len(self._connections) >= _CONNECTIONS_MAX:
                 client.close()
             else:
@@ -174,14 +177,14 @@ class WebServer:
             self._answer_all(connection)
 
     def _answer_all(self, connection: _Connection) -> None:
-        """Answer the requests that are complete, in their order; one that waits holds up those behind it."""
+        """Answer the complete requests in order; a waiting one blocks those behind it."""
         try:
             while connection.waiting is None and not connection.closing:
                 taken = _take_request(connection.received)
                 if taken is None:
                     break
                 request, connection.received, connection.closing = taken
-                # The request is complete; its sender must still be there, and still be this user.
+                # Check again: the connection must still be open, and still belong to this user.
                 if self._is_refused(connection.client):
                     self._close(connection)
                     return
@@ -244,7 +247,7 @@ class WebServer:
 
 
 def _take_request(received: bytes) -> tuple[MetadataRequest, bytes, bool] | None:
-    """The first request, what follows it, and whether it is the last. None until it is complete. Raises BadHead."""
+    """Return the first request, the rest, and whether to close after it; None while incomplete. Raises BadHead."""
     head, separator, rest = received.partition(b"\r\n\r\n")
     if not separator:
         if len(received) > _HEAD_BYTES_MAX:
@@ -253,16 +256,17 @@ def _take_request(received: bytes) -> tuple[MetadataRequest, bytes, bool] | None
     if len(head) > _HEAD_BYTES_MAX:
         raise BadHead(431)
     first, *lines = head.decode("latin-1").split("\r\n")
-    argv = first.split(" ")
-    if len(argv) != 3 or not argv[2].startswith("HTTP/1.") or not argv[1].startswith(("/", "http://")):
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith(("/", "http://")):
         raise BadHead(400)
+    method, target, version = parts
     headers = _headers(lines)
     body_bytes = _body_bytes(headers)
     if len(rest) < body_bytes:
         return None
     keep_alive = headers.get("connection", "").lower()
-    closing = keep_alive == "close" or (argv[2] == "HTTP/1.0" and keep_alive != "keep-alive")
-    request = _request(argv[0], argv[1], headers)._replace(body=rest[:body_bytes])
+    closing = keep_alive == "close" or (version == "HTTP/1.0" and keep_alive != "keep-alive")
+    request = _request(method, target, headers)._replace(body=rest[:body_bytes])
     return request, rest[body_bytes:], closing
 
 
@@ -289,7 +293,7 @@ def _body_bytes(headers: dict[str, str]) -> int:
 
 def _request(method: str, target: str, headers: dict[str, str]) -> MetadataRequest:
     if target.startswith("http://"):
-        # The form that clients use towards a proxy.
+        # The form that clients send to a proxy.
         target = "/" + target.removeprefix("http://").partition("/")[2]
     path, _, query = target.partition("?")
     try:

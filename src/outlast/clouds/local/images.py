@@ -1,9 +1,9 @@
-"""Images of the local cloud: disks kept as layers, families, who may use them. Boots nothing.
+"""Images of the local cloud: their layers and families. Boots nothing.
 
-    images/<name>.json   family, layers, labels …      layers/<id>/   one disk, or what changed above the layers below
+    images/<name>.json   family, layers, labels …      layers/<id>/   one disk, or the changes above the layers below
 
-A layer is never written to again. Whoever no image and no machine names is collected, so that deleting an image leaves
-its machines alone.
+A layer is immutable. A layer that no image and no machine refers to is deleted, so deleting an image does not affect
+its machines.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from outlast.clouds.local.folder import Folder
 from outlast.errors import BadRequest, CloudError, NotFound
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-# How the disk of a machine in a mode is made of layers. Those of one kind mean nothing to another: overlays remember
-# what was removed in attributes of files, and real root uses others than an ordinary user.
+# Mode → format of its layers. Formats are incompatible: overlays store removals in file attributes, and root uses other
+# attributes than an ordinary user.
 FORMATS = {"pidns": "folder", "plain": "folder", "root": "overlay", "userns": "user-overlay"}
-# The kernel takes 4096 bytes of mount options, and each layer costs a path in them.
+# The kernel limits mount options to 4096 bytes, and each layer adds a path to them.
 _LAYERS_MAX = 12
 _PENDING, _PENDING_S_MAX = ".pending", 6 * 3600.0
 
 
 class Draft(NamedTuple):
-    """What an image shall be called and say of itself."""
+    """Name and description of an image to create."""
 
     name: str
     family: str
@@ -41,14 +41,14 @@ class Draft(NamedTuple):
 
 
 def list_all(root: str) -> list[Image]:
-    """All images, by name; `base` is always among them."""
+    """Return all images, sorted by name; `base` is always among them."""
     base = Image(name=catalog.BASE_IMAGE, cloud=catalog.CLOUD, description="the software of this computer")
     found = [image for name in _names(root) if (image := _read(root, name)) is not None]
     return sorted([base, *found], key=lambda image: image.name)
 
 
 def find(root: str, name: str) -> Image:
-    """The image of that name, else the newest of that family that is not retired."""
+    """Return the image of that name, else the newest of that family that is not retired. Raises NotFound."""
     known = list_all(root)
     for image in known:
         if image.name == name:
@@ -58,14 +58,14 @@ def find(root: str, name: str) -> Image:
         return max(members, key=lambda image: (image.created_at, image.name))
     if any(image.family == name for image in known):
         raise NotFound(
-            f"every image of the family `{name}` is retired", hint=f"`outlast image promote` one of `{name}`"
+            f"every image of family `{name}` is retired", hint="promote one of them: `outlast image promote IMAGE`"
         )
     near = catalog.unknown("image", name, {image.name for image in known} | {i.family for i in known if i.family})
     raise NotFound(near.message, hint=near.hint)
 
 
 def layers_for(root: str, name: str, *, mode: str) -> list[str]:
-    """The layers of which a machine's disk is made, lowest first. Raises BadRequest for a disk of another mode."""
+    """Return the layers of an image, lowest first. Raises BadRequest if it was created in an incompatible mode."""
     if not name or (image := find(root, name)).name == catalog.BASE_IMAGE:
         return []
     record = read_json(_path(root, image.name)) or {}
@@ -74,16 +74,16 @@ def layers_for(root: str, name: str, *, mode: str) -> list[str]:
     if record.get("format") != FORMATS[mode]:
         made_in = " or ".join(f"`{m}`" for m, kind in FORMATS.items() if kind == record.get("format"))
         raise BadRequest(
-            f"image `{image.name}` was made in mode {made_in} and cannot boot in mode `{mode}`",
+            f"image `{image.name}` was created in mode {made_in} and cannot boot in mode `{mode}`",
             hint="build it again in this mode, or set OUTLAST_LOCAL_MODE",
         )
     return [str(layer) for layer in record["layers"]]
 
 
 def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> Image:
-    """An image of the disk of a stopped machine, whose lock the caller holds; with `live` of one that runs.
+    """Create an image of the disk of a stopped machine, whose lock the caller holds; with `live`, of a running one.
 
-    Finds what it made before.
+    May be repeated: returns the image that an earlier call created.
     """
     _check_name("image", draft.name)
     if draft.family:
@@ -92,20 +92,19 @@ def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> 
     origin = f"{folder.name}.{facts.get('id')}"
     if (there := read_json(_path(root, draft.name))) is not None:
         if there.get("origin") != origin:
-            raise BadRequest(f"there is an image `{draft.name}` already", hint="delete it, or choose another name")
+            raise BadRequest(f"image `{draft.name}` exists already", hint="delete it, or choose another name")
         return find(root, draft.name)
     if draft.name == catalog.BASE_IMAGE or any(image.family == draft.name for image in list_all(root)):
-        raise BadRequest(f"`{draft.name}` is the name of a family or of the image that everybody has")
+        why = f"invalid image name `{draft.name}`: it names a family or the built-in image"
+        raise BadRequest(why, hint="choose another name")
     if any(image.name == draft.family for image in list_all(root)):
-        # An image goes before a family: nobody would ever boot from this one by it.
-        raise BadRequest(
-            f"`{draft.family}` is the name of an image, and cannot be a family", hint="choose another name"
-        )
+        # Names of images take precedence, so this family could never be used.
+        raise BadRequest(f"invalid family `{draft.family}`: it names an image", hint="choose another name")
     if not os.path.isdir(folder.disk_path):
-        raise BadRequest(f"machine `{folder.name}` has no disk yet: it was never booted")
+        raise BadRequest(f"machine `{folder.name}` has no disk: it was never booted", hint="start it first")
     layer = random.token_hex(8)
     os.makedirs(f"{root}/images", exist_ok=True)
-    # Until the image names its layer this does: nobody may collect it meanwhile.
+    # This refers to the layer until the image does, so that no other process collects it.
     write_json(pending := f"{root}/images/{draft.name}.{layer}{_PENDING}", {"layers": [layer]})
     layers = _make_layer(root, folder, facts, layer, live=live)
     record = {
@@ -124,24 +123,24 @@ def snapshot(root: str, folder: Folder, draft: Draft, *, live: bool = False) -> 
 
 
 def _make_layer(root: str, folder: Folder, facts: dict[str, Any], layer: str, *, live: bool) -> list[str]:
-    """Make the machine's disk a layer; the layers of the image, lowest first."""
+    """Turn the machine's disk into a layer; return the layers of the image, lowest first."""
     os.makedirs(f"{root}/layers", exist_ok=True)
     if FORMATS[str(facts.get("mode"))] == "folder":
         copy_disk(folder.disk_path, f"{root}/layers/{layer}")
         return [layer]
-    # One that is not there was to be made by a snapshot that was killed: what it would have held is on the disk still.
+    # A killed snapshot may have recorded a layer that it did not create; its content is still on the disk.
     below = [name for name in facts.get("layers", []) if os.path.isdir(f"{root}/layers/{name}")]
     if below and not os.listdir(folder.disk_path):
         return below
     layers = [*below, layer]
     if len(layers) > _LAYERS_MAX:
-        why = f"the disk of `{folder.name}` is {len(layers)} snapshots deep, and {_LAYERS_MAX} is the most"
+        why = f"the disk of `{folder.name}` would have {len(layers)} layers; the limit is {_LAYERS_MAX}"
         raise BadRequest(why, hint="build the image from an earlier base")
     if live:
-        # A running machine goes on writing to its disk, so it keeps it, and a copy becomes the layer.
+        # A running machine keeps writing to its disk, so a copy becomes the layer.
         copy_disk(folder.disk_path, f"{root}/layers/{layer}")
         return layers
-    # The facts go first: a machine that has lost its disk to a layer it does not know would have lost its files.
+    # Write the facts first: a machine whose disk became a layer that its facts omit would lose its files.
     folder.change_facts({"layers": layers})
     os.rename(folder.disk_path, f"{root}/layers/{layer}")
     os.mkdir(folder.disk_path)
@@ -149,15 +148,16 @@ def _make_layer(root: str, folder: Folder, facts: dict[str, Any], layer: str, *,
 
 
 def copy_disk(source: str, target: str) -> None:
-    """A copy that appears in one step."""
+    """Copy a disk; the copy appears in one step."""
     draft = f"{target}.draft"
     remove_tree(draft)
-    # `cp` shares the blocks where the file system can, which no module of Python does.
+    # `cp` shares blocks where the file system supports it; Python's modules do not.
     sharing = ["-a", "--reflink=auto"] if sys.platform == "linux" else ["-c", "-R", "-p"]
     copied = subprocess.run(["cp", *sharing, source, draft], capture_output=True, text=True, check=False)
     if copied.returncode != 0:
         remove_tree(draft)
-        raise CloudError(f"the disk could not be copied: {copied.stderr.strip()}", hint="is there room on the disk?")
+        why = f"could not copy the disk {source}: {copied.stderr.strip()}"
+        raise CloudError(why, hint="check the free space of the disk")
     os.rename(draft, target)
 
 
@@ -167,14 +167,14 @@ def change(root: str, name: str, **changes: Any) -> None:
 
 
 def share(root: str, name: str, who: str) -> None:
-    """Remember with whom it is shared; on one computer there is nobody to open it to."""
+    """Record with whom the image is shared. It has no effect on a single computer."""
     record = read_json(_path(root, _require(root, name))) or {}
     change(root, name, shared=sorted({*record.get("shared", []), who}))
 
 
 def delete(root: str, name: str) -> None:
     if name == catalog.BASE_IMAGE:
-        raise BadRequest(f"the image `{name}` is this computer's own software")
+        raise BadRequest(f"cannot delete image `{name}`: it is this computer's software")
     _check_name("image", name)
     try:
         os.unlink(_path(root, name))
@@ -183,7 +183,7 @@ def delete(root: str, name: str) -> None:
 
 
 def collect(root: str) -> None:
-    """Remove the layers that nobody names."""
+    """Delete the layers that no image and no machine refers to."""
     if not os.path.isdir(f"{root}/layers"):
         return
     lock = wait_lock(f"{root}/layers.lock")
@@ -199,7 +199,7 @@ def collect(root: str) -> None:
 
 
 def _records(root: str) -> list[str]:
-    """The files that name layers. A snapshot that was killed at its work is forgotten after a while."""
+    """Return the files that refer to layers. Those of killed snapshots expire."""
     found = []
     for entry in os.scandir(f"{root}/images") if os.path.isdir(f"{root}/images") else []:
         if entry.name.endswith(_PENDING) and time.time() - entry.stat().st_mtime > _PENDING_S_MAX:
@@ -211,7 +211,7 @@ def _records(root: str) -> list[str]:
 
 def _require(root: str, name: str) -> str:
     if name == catalog.BASE_IMAGE:
-        raise BadRequest(f"the image `{name}` is this computer's own software")
+        raise BadRequest(f"cannot change image `{name}`: it is this computer's software")
     if read_json(_path(root, name)) is None:
         raise NotFound(f"the local cloud has no image `{name}`")
     return name
@@ -230,7 +230,7 @@ def _read(root: str, name: str) -> Image | None:
     if record is None:
         return None
     if not record:
-        return Image(name=name, cloud=catalog.CLOUD, description="damaged: nobody can boot from it; delete it")
+        return Image(name=name, cloud=catalog.CLOUD, description="damaged: cannot be booted; delete it")
     return Image(
         name=name,
         cloud=catalog.CLOUD,
@@ -249,8 +249,8 @@ def _path(root: str, name: str) -> str:
 
 def _check_name(what: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        hint = "lower-case letters, digits and `-`, at most 63, a letter first"
-        raise BadRequest(f"`{name}` cannot name an image or a family: {what}", hint=hint)
+        hint = "use lower-case letters, digits and `-`, at most 63, a letter first"
+        raise BadRequest(f"invalid {what} name `{name}`", hint=hint)
 
 
 def _bytes_of(path: str) -> int:

@@ -1,4 +1,4 @@
-"""Amazon's metadata protocol, version 2, for machines that stand for instances of EC2. Off unless given paths."""
+"""Amazon's metadata protocol (IMDSv2), for machines that emulate EC2 instances. Off unless it is given paths."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Imds:
         self._ends_at = 0.0
 
     def read(self, text: str) -> None:
-        """Paths below `/latest/` and what they hold, as JSON; nothing switches it off. User data is base64."""
+        """Read path below `/latest/` → content from JSON; an empty text switches it off. User data is base64."""
         try:
             paths = json.loads(text) if text else None
         except ValueError:
-            paths = None  # set by hand; no word in metadata may end a machine
+            paths = None  # a user may set this; no attribute may crash a machine
         self._paths = {str(k): str(v) for k, v in paths.items()} if isinstance(paths, dict) else None
 
     def answers(self, request: MetadataRequest) -> bool:
         return self._paths is not None and request.path.startswith(_ROOT)
 
     def reply(self, request: MetadataRequest, *, grace_s: float | None) -> Reply:
-        """`grace_s` is how long the machine has after the notice, once that was given."""
+        """Answer a request. `grace_s` is the time from the preemption notice to the end; None: no notice yet."""
         if "x-forwarded-for" in request.headers:
             return Reply(403)
         path = request.path.removeprefix(_ROOT)

@@ -1,9 +1,9 @@
-"""The first process of a machine: runs the startup script, buries the dead, ends when told. Isolates nothing.
+"""The first process of a machine: runs the startup script, reaps orphans, powers the machine off. Isolates nothing.
 
-It is forked from the shim, not executed, because an interpreter of its own would double the time to boot. It hears:
+It is forked from the shim, not executed, because another interpreter would double the boot time. Its signals:
 
-    SIGUSR1   switch off      SIGUSR2   somebody may log in: see to the accounts, start sshd
-    SIGPWR    the power goes soon: run the shutdown script, then switch off
+    SIGUSR1   power off      SIGUSR2   keys were added: create the accounts, start sshd
+    SIGPWR    power goes off soon: run the shutdown script, then power off
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import NoReturn
 from outlast.clouds.local.folder import Folder
 from outlast.clouds.local.isolation import Inside
 
-# How init tells the shim that the machine switched itself off.
+# The exit code of init after the machine powered itself off.
 EXIT_POWERED_OFF = 64
 
 BASIC_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELLS = ("/bin/bash", "/bin/sh")
 _POWER_COMMANDS = ("shutdown", "poweroff", "halt")
-# macOS has no such signal; there nobody sends it.
+# macOS has no such signal, and there it is never sent.
 SIGPWR = getattr(signal, "SIGPWR", signal.SIGUSR2)
 
 
 def marker(folder: Folder) -> str:
-    """What marks the processes of this machine among all of this computer."""
+    """Return the value of OUTLAST_MACHINE in the environment of this machine's processes."""
     return f"{folder.name}.{(folder.facts() or {}).get('id')}"
 
 
 def write_scripts(folder: Folder, attributes: dict[str, str]) -> None:
-    """Lay out what init runs, before it is forked, and again whenever the attributes change."""
+    """Write the scripts that init runs: before init is forked, and when the attributes change."""
     os.makedirs(f"{folder.path}/scripts", exist_ok=True)
     for name in ("startup-script", "shutdown-script"):
         write_program(f"{folder.path}/scripts/{name}", attributes.get(name, ""))
 
 
 class Init:
-    """One boot, from within."""
+    """The init process of one boot."""
 
     def __init__(self, inside: Inside) -> None:
         self.inside = inside
@@ -48,9 +48,9 @@ class Init:
         self.sshd = 0
 
     def run(self, *, shim_died: Callable[[], bool], on_exit: Callable[[], object]) -> NoReturn:
-        """Be the machine's init until it is switched off or loses its shim."""
+        """Run until the machine is powered off or its shim dies."""
         watched = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, SIGPWR, signal.SIGTERM}
-        # Blocked before anybody can send one, then taken one by one: none is lost, and no handler interrupts us.
+        # Blocked before one can be sent, then taken one by one: none is lost, and no handler interrupts.
         signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         _write_power_commands(self.inside)
         self.start_script("startup-script")
@@ -81,11 +81,11 @@ class Init:
             reset_signals()
             _execute(path, self.inside.variables)
         except OSError as error:
-            report(f"{name} cannot be run: {error}")
+            report(f"could not run {name}: {error}")
         os._exit(127)
 
     def shut_down(self) -> None:
-        """The machine's last seconds, as its owner wants them spent."""
+        """Run the shutdown script, if there is one, then power off."""
         if "shutdown-script" not in self.scripts.values() and not self.start_script("shutdown-script"):
             power_off()
 
@@ -102,7 +102,7 @@ class Init:
             pass
 
     def start_sshd(self) -> None:
-        """Start the machine's own sshd once there is anybody who may come in."""
+        """Create accounts for new keys, and start sshd once there are keys."""
         if not self.inside.ssh:
             return
         from outlast.clouds.local import sshd
@@ -118,17 +118,17 @@ def power_off() -> NoReturn:
 
 
 def report(line: str) -> None:
-    """A line on the serial output, which is where our own error output goes."""
+    """Write a line to the serial output, which is this process's standard error."""
     now_s = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1000) % 1000:03d}Z"
     try:
         os.write(2, f"{stamp} outlast: {line}\n".encode())
     except OSError:
-        pass  # a full disk is no reason for a machine to end
+        pass  # a full disk must not end a machine
 
 
 def reset_signals() -> None:
-    # Python ignores SIGPIPE, and a shell ignores SIGINT for what it starts in the background; programs expect neither.
+    # Python ignores SIGPIPE, and a shell ignores SIGINT for background processes; programs expect neither.
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -138,7 +138,7 @@ def _execute(path: str, variables: dict[str, str]) -> NoReturn:
     try:
         os.execve(path, [path], variables)
     except OSError:
-        # No `#!` line, or a disk that refuses to execute: then it is a script of the shell, as on GCE.
+        # No `#!` line, or a disk mounted noexec: run it as a shell script, as GCE does.
         os.execve(shell(), [shell(), path], variables)
 
 
@@ -147,7 +147,7 @@ def shell() -> str:
 
 
 def mount_all(variables: dict[str, str]) -> None:
-    """What the machine's own /etc/fstab says of the disks beside its boot disk."""
+    """Mount the machine's /etc/fstab."""
     try:
         with open("/etc/fstab", encoding="utf-8", errors="replace") as file:
             lines = [line for line in file if line.strip() and not line.lstrip().startswith("#")]
@@ -158,7 +158,7 @@ def mount_all(variables: dict[str, str]) -> None:
 
 
 def _write_power_commands(inside: Inside) -> None:
-    """Commands that switch off the machine, where the real ones would switch off the user's computer."""
+    """Write commands that power off the machine; the real ones would power off the user's computer."""
     refusal = "#!/bin/sh\necho 'reboot: a local machine cannot reboot itself; power it off and start it' >&2\nexit 1\n"
     for folder in inside.power_dirs:
         for name in _POWER_COMMANDS:
@@ -167,7 +167,7 @@ def _write_power_commands(inside: Inside) -> None:
 
 
 def write_program(path: str, text: str) -> None:
-    """In one step and anew, never through a link that is there: the real `shutdown` is one."""
+    """Write a program in one step as a new file, never through an existing link: the real `shutdown` is one."""
     draft = f"{path}.draft"
     with open(draft, "w", encoding="utf-8") as file:
         file.write(text)

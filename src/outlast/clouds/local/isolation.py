@@ -1,4 +1,4 @@
-"""How the processes of a machine are kept apart and killed: one small interface, one file a mode."""
+"""The interface of the isolation modes: how a machine's processes are separated and killed. One module per mode."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from outlast.clouds.local.folder import Folder
 
 
 class Inside(NamedTuple):
-    """A machine as its init sees it."""
+    """Paths and environment of a machine, as its init sees them."""
 
-    # The folder with the startup script, and the one for commands that switch the machine off.
+    # The folder of the startup and shutdown scripts, and those for commands that power the machine off.
     scripts_dir: str
     power_dirs: tuple[str, ...]
     home: str
     variables: dict[str, str]
-    # Where the machine's own sshd finds its keys. Empty: it has none, and a session steps in from outside.
+    # The folder with the keys of the machine's sshd. Empty: it runs none, and sessions enter from the host.
     ssh: str = ""
 
 
 class Running(NamedTuple):
-    """A machine that was booted: its init, its address, the socket of its metadata server."""
+    """A booted machine: its init, its address, the socket of its metadata server."""
 
     init_pid: int
     address: str
     listener: socket.socket
     ssh_port: int = 0
-    # Whether only the machine reaches its metadata server: it has a network of its own.
+    # The machine has its own network, so no other client reaches its metadata server.
     private: bool = False
 
 
-# What init does once it is isolated: `run(inside, shim_died, on_exit)`.
+# The program of an isolated init: `run(inside, shim_died, on_exit)`.
 InitProgram = Callable[[Inside, Callable[[], bool], Callable[[], object]], NoReturn]
 
 
 class Isolation(Protocol):
-    """The processes of one machine, seen by its shim. Used by one thread, for one boot."""
+    """The processes of one machine, for its shim. Used by one thread, for one boot."""
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
-        """Fork init, the ancestor of everything on the machine. The disk is there, and the box is filled.
+        """Fork init, the ancestor of every process of the machine. Disk and scripts exist already.
 
-        Raises OSError when this computer does not allow what the mode needs.
+        Raises OSError if this computer does not allow the mode.
         """
 
     def cut(self) -> None:
-        """Pull the uplink: from here on nobody hears from the machine, as if it had vanished. Nothing is killed."""
+        """Disconnect the machine from the network, as if it had disappeared. Kills nothing."""
 
     def kill(self) -> bool:
-        """Kill everything that the machine ever started; True when all of it is dead. May be repeated."""
+        """Kill every process of the machine; return whether all are dead. May be repeated."""
 
 
 # Best first. The last one always works.
@@ -57,7 +57,7 @@ MODES = ("root", "userns", "pidns", "plain")
 
 
 def isolation(mode: str) -> Isolation:
-    """The one place that knows the modes by name. Imports only the one that is used: the shim must boot fast."""
+    """Return the isolation of a mode. Imports only that one: a shim must start fast."""
     if mode in ("root", "userns"):
         from outlast.clouds.local.namespaces import NamespaceIsolation
 

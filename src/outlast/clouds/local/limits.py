@@ -1,4 +1,4 @@
-"""How much memory and processor a realistic machine may use, where the kernel lets us say so. Kills nothing."""
+"""Limits of memory and CPU for machines with namespaces, by control groups where the kernel has them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from outlast.clouds.local.folder import Folder
 
 _V1 = "/sys/fs/cgroup/{controller}"
 _V2 = "/sys/fs/cgroup"
-# Where both kinds are mounted: without controllers, but with a place of its own for every machine.
+# Where both versions are mounted: no controllers here, but a group for every machine.
 _HYBRID = "/sys/fs/cgroup/unified"
 _PERIOD_US = 100_000
 
 
 def apply(folder: Folder, pid: int) -> None:
-    """Bind this process and what it will start to the limits of the machine's type. What cannot be had is left out."""
+    """Limit this process and its children to the machine's type. Limits that the kernel lacks are skipped."""
     if os.path.exists(f"{_HYBRID}/cgroup.procs"):
         _bind(f"{_HYBRID}/{_name(folder)}", pid, {})
     facts = folder.facts() or {}
@@ -34,12 +34,12 @@ def apply(folder: Folder, pid: int) -> None:
 
 
 def remove(folder: Folder, *, timeout_s: float = 0.0) -> None:
-    """Remove the groups; the machine's processes are dead, or die in a moment."""
+    """Remove the groups, waiting for the machine's dying processes."""
     give_up_at = time.monotonic() + timeout_s
-    for place in (inner for group in _groups(folder) for inner in _with_children(group)):
+    for path in (inner for group in _groups(folder) for inner in _with_children(group)):
         while True:
             try:
-                os.rmdir(place)
+                os.rmdir(path)
             except OSError as problem:
                 if problem.errno == errno.EBUSY and time.monotonic() < give_up_at:
                     time.sleep(0.01)
@@ -48,8 +48,8 @@ def remove(folder: Folder, *, timeout_s: float = 0.0) -> None:
 
 
 def _with_children(group: str) -> list[str]:
-    """The group and those that a container runtime of the machine has made below it, the innermost first."""
-    return [place for place, _, _ in os.walk(group, topdown=False)]
+    """Return the group and those that a container runtime created below it, innermost first."""
+    return [path for path, _, _ in os.walk(group, topdown=False)]
 
 
 def _groups(folder: Folder) -> list[str]:

@@ -1,4 +1,4 @@
-"""The few system calls of Linux that Python 3.11 lacks. Calls them, decides nothing; on other systems they raise."""
+"""System calls of Linux that Python 3.11 lacks. On other systems they raise."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def setns(descriptor: int, kind: int, what: str) -> None:
 
 
 def new_user_namespace(others: int, what: str, *, seen_as: int) -> None:
-    """Take a user namespace, and others with it, in which this user is seen as that one, and nobody else exists."""
+    """Enter a user namespace, and others with it, in which this user appears as `seen_as` and is the only user."""
     user, group = os.geteuid(), os.getegid()
     group_seen_as = 0 if seen_as == 0 else group
     unshare(CLONE_NEWUSER | others, what)
@@ -62,9 +62,9 @@ def _write(path: str, text: str) -> None:
 
 
 def change_root(root: str) -> None:
-    """Make this folder, which is a mount point, the root of everything; the old root is out of sight."""
+    """Make this folder, which must be a mount point, the root; unmount the old root."""
     os.chdir(root)
-    # One on top of the other: then the old one can be taken away without a place for it.
+    # Stacked on the new root, the old one can be unmounted without a folder for it.
     _check(_libc.pivot_root(b".", b"."), f"pivot_root to {root}")
     _check(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount of the old root")
     os.chdir("/")
@@ -81,7 +81,7 @@ def _prctl(option: int, value: int) -> int:
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Be sent this signal when the parent dies. Whether it died already is for the caller to check, afterwards."""
+    """Receive this signal when the parent dies. The caller must check afterwards whether it died before."""
     _check(_prctl(_PR_SET_PDEATHSIG, signal_number), "prctl PR_SET_PDEATHSIG")
 
 
@@ -90,13 +90,13 @@ def adopt_orphans() -> None:
     _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1), "prctl PR_SET_CHILD_SUBREAPER")
 
 
-# Modules, raw devices, the real switch, the clock, new devices: they are the computer's, and no machine needs them.
+# Kernel modules, raw devices, reboot, the clock, new devices: they affect the computer, and no machine needs them.
 DANGEROUS = (16, 17, 22, 25, 27)
 EVERY = tuple(range(64))
 
 
 def drop_capabilities(which: tuple[int, ...] = EVERY) -> None:
-    """Let no program that is executed from here on gain these. The caller's own are lost as it executes one."""
+    """Drop these capabilities for every program executed from here on."""
     for capability in which:
         if _prctl(_PR_CAPBSET_DROP, capability) != 0:
             return

@@ -1,4 +1,4 @@
-"""A machine on this computer's own loopback, for the modes that have no network of their own."""
+"""The environment of a machine on this computer's loopback, for the modes without namespaces for the network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.clouds.local.processes import MARKER
 
 
 def listen(folder: Folder) -> socket.socket:
-    """A socket on a loopback address of the machine's own where there is one, which is anywhere but on macOS."""
+    """Return a socket on the machine's own loopback address; on macOS, on the shared 127.0.0.1."""
     machine_id = int((folder.facts() or {})["id"])
     own = f"127.{machine_id % 253 + 1}.{machine_id // 253 % 254}.{machine_id // 65000 % 253 + 1}"
     for address in (own, "127.0.0.1"):
@@ -25,11 +25,11 @@ def listen(folder: Folder) -> socket.socket:
             continue
         listener.listen(socket.SOMAXCONN)
         return listener
-    raise OSError("no loopback address can be bound")
+    raise OSError("could not bind a loopback address")
 
 
 def inside(folder: Folder, metadata_host: str) -> Inside:
-    """The machine's disk is a folder of this computer, and it sees all others."""
+    """Return the machine as its init sees it: its disk is a folder of this computer."""
     return Inside(
         scripts_dir=f"{folder.path}/scripts",
         power_dirs=(f"{folder.path}/bin",),
@@ -39,14 +39,14 @@ def inside(folder: Folder, metadata_host: str) -> Inside:
 
 
 def prepare(folder: Folder) -> None:
-    for place in ("disk/home", "disk/tmp", "bin"):
-        os.makedirs(f"{folder.path}/{place}", exist_ok=True)
+    for name in ("disk/home", "disk/tmp", "bin"):
+        os.makedirs(f"{folder.path}/{name}", exist_ok=True)
 
 
 def environment(folder: Folder, metadata_host: str) -> dict[str, str]:
-    """A clean environment: nothing of the launcher's but its language and its interpreter."""
+    """Return a clean environment: of the launcher's, only the language and the interpreter."""
     return {
-        # The image `base` is this computer's own software, so `python` is the one that launched the machine.
+        # The image `base` is this computer's software, so `python` is the one that launched the machine.
         "PATH": f"{folder.path}/bin:{os.path.dirname(sys.executable)}:{BASIC_PATH}",
         "HOME": f"{folder.disk_path}/home",
         "TMPDIR": f"{folder.disk_path}/tmp",

@@ -1,7 +1,7 @@
-"""The metadata of a machine as GCE shows it: a tree of values, found by path, written as text or JSON. Speaks no HTTP.
+"""The metadata of a machine in GCE's form: a tree of values, found by path, rendered as text or JSON.
 
-A dict or list is a directory, all else a value. In JSON the names become camelCase, but for attributes, whose names
-are the user's own.
+A dict or list is a directory, everything else a value. In JSON, names become camelCase, except those of attributes,
+which users choose.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-# The metadata of Google's own machines; nothing here opens a door.
+# Placeholders with the form of Google's; they grant no access.
 _PROJECT = "outlast-local"
 _PROJECT_NUMBER = 424242424242
 EMAIL = f"local@{_PROJECT}.iam.gserviceaccount.com"
@@ -18,17 +18,17 @@ _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 
 
 class NoValue(KeyError):
-    """There is nothing at this path."""
+    """The path does not exist."""
 
 
 class List(list[Any]):
-    """A value of several lines, such as scopes: no directory, unlike a plain list."""
+    """A value of several lines, such as scopes; unlike a plain list, not a directory."""
 
 
 def tree(
     facts: dict[str, Any], attributes: dict[str, str], *, guest: dict[str, Any], address: str, preempted: bool
 ) -> dict[str, Any]:
-    """Everything below `computeMetadata/v1/`."""
+    """Return everything below `computeMetadata/v1/`."""
     zone, spot = str(facts["zone"]), bool(facts["spot"])
     account = {"aliases": List(["default"]), "email": EMAIL, "scopes": List(_SCOPES)}
     place = f"projects/{_PROJECT_NUMBER}"
@@ -68,21 +68,21 @@ def tree(
     return {"instance": instance, "project": project}
 
 
-# Directories below which the names are not ours.
+# Directories below which users choose the names.
 NAMED_BY_USERS = ("attributes", "guest-attributes")
-# Directories that an overlay gives whole: nothing of what was there before may shine through.
+# Directories that an overlay replaces as a whole.
 _GIVEN_WHOLE = ("attributes", "service-accounts")
 
 
 def overlay(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """The tree with other values laid over it: what an endpoint in front of this cloud says of its machine."""
+    """Return the tree with other values merged over it, which an emulator in front of this cloud sets."""
     merged = dict(values)
     for name, value in over.items():
         below: Any = merged.get(name)
         if isinstance(value, dict) and isinstance(below, dict) and name not in _GIVEN_WHOLE:
             merged[name] = overlay(below, value)
         elif _is_of_objects(value) and _is_of_objects(below):
-            # One by one: of a network card the endpoint says what is its own, and the address is the machine's.
+            # Merge item by item: of a network interface the emulator sets some fields, and the machine its address.
             known = [*below, *({} for _ in value)]
             merged[name] = [overlay(known[at], one) for at, one in enumerate(value)]
         else:
@@ -98,13 +98,13 @@ def _typed(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _typed(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        # Lines of text are one value; objects are a directory of them.
+        # A list of texts is one value; a list of objects is a directory.
         return [_typed(inner) for inner in value] if any(isinstance(inner, dict) for inner in value) else List(value)
     return value
 
 
 def find(values: Any, path: str) -> Any:
-    """What is at a path such as `instance/disks/0/mode`. Raises NoValue."""
+    """Return the value at a path such as `instance/disks/0/mode`. Raises NoValue."""
     found = values
     for part in filter(None, path.split("/")):
         if isinstance(found, dict) and part in found:
@@ -125,7 +125,7 @@ def is_directory(value: Any) -> bool:
 
 
 def as_listing(value: Any) -> str:
-    """The names in a directory, one a line; directories among them end with a slash."""
+    """Return the names in a directory, one per line; subdirectories end with a slash."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     return "".join(f"{name}{'/' if is_directory(inner) else ''}\n" for name, inner in items)
 
@@ -135,7 +135,7 @@ def as_text(value: Any) -> str:
 
 
 def as_text_tree(value: Any, prefix: str = "") -> str:
-    """Every value below, one a line, its path first."""
+    """Return every value below, one per line, after its path."""
     if not is_directory(value):
         return "".join(f"{prefix} {line}\n" for line in as_text(value).splitlines() or [""])
     items = value.items() if isinstance(value, dict) else enumerate(value)

@@ -1,7 +1,7 @@
-"""What the metadata server of a machine answers: GCE's protocol, and two doors of our own behind the machine's token.
+"""The answers of a machine's metadata server: GCE's protocol, and two paths that require the machine's token.
 
-POST /outlast/v1/self/delete      the machine deletes itself, disk and all
-GET  /outlast/v1/secrets/<name>   secrets that the attribute `outlast-secrets` or `outlast-store-key` names, as JSON
+POST /outlast/v1/self/delete      delete the machine and its disk
+GET  /outlast/v1/secrets/<name>   the secrets that `outlast-secrets` or `outlast-store-key` names, as JSON
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ATTRIBUTE_TOKEN = "outlast-self-token"
 # The name of a run's own secrets, and of the key with which its machines reach the workspace.
 ATTRIBUTES_SECRETS = ("outlast-secrets", "outlast-store-key")
 ATTRIBUTE_GRACE = "outlast-grace-s"
-# JSON that is laid over the tree of the metadata, and is not shown itself.
+# JSON that is merged over the metadata tree. Hidden from the machine.
 ATTRIBUTE_OVERLAY = "outlast-overlay"
-# JSON of the paths below `/latest/` with which the machine also speaks Amazon's protocol; not shown itself.
+# JSON of the paths below `/latest/` that the server answers by Amazon's protocol. Hidden from the machine.
 ATTRIBUTE_IMDS = "outlast-imds"
 
 _PREFIXES = ("/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/")
@@ -34,11 +34,13 @@ _OPEN = {"/": "0.1/\ncomputeMetadata/\n", "/computeMetadata/": "v1/\nv1beta1/\n"
 _PRIVATE = "/outlast/v1/"
 _GUEST = "instance/guest-attributes/"
 _ATTRIBUTE_GUEST = "enable-guest-attributes"
-# As long as a client may leave a question open without a `timeout_sec` of its own.
+# How long a request without `timeout_sec` may wait for a change.
 _WAIT_S_MAX = 24 * 3600.0
 
 
 class MetadataService:
+    """The metadata server of one machine, without its HTTP connections."""
+
     def __init__(self, folder: Folder, address: str, delete_machine: Callable[[], None]) -> None:
         self._folder = folder
         self._address = address
@@ -50,7 +52,7 @@ class MetadataService:
         self.preempted = False
 
     def refresh(self, *, grace_s: float | None = None) -> bool:
-        """Read the attributes again if they were changed; True when they were."""
+        """Read the attributes again if they changed; return whether they did."""
         if grace_s is not None:
             self._grace_s = grace_s
         try:
@@ -68,7 +70,7 @@ class MetadataService:
         try:
             over = json.loads(self._attributes.pop(ATTRIBUTE_OVERLAY, "{}"))
         except ValueError:
-            over = None  # set by hand; no word in metadata may end a machine
+            over = None  # a user may set this; no attribute may crash a machine
         self._overlay: dict[str, Any] = over if isinstance(over, dict) else {}
         self._imds.read(self._attributes.pop(ATTRIBUTE_IMDS, ""))
 
@@ -121,7 +123,7 @@ class MetadataService:
         return Reply(200)
 
     def _tree(self) -> dict[str, Any]:
-        # GCE's grace is known; ours is a setting, so the machine is told.
+        # GCE's grace time is fixed. Ours is a setting, so the machine reads it here.
         attributes = {ATTRIBUTE_GRACE: f"{self._grace_s:g}", **self._attributes}
         facts = self._folder.facts() or {}
         guest = guest_attributes.read(self._folder)
@@ -131,14 +133,14 @@ class MetadataService:
     def _token(self, values: dict[str, Any], path: str) -> Reply:
         if path.split("/")[2:-1] not in [[account] for account in values["instance"]["service-accounts"]]:
             return Reply(404)
-        # The endpoint in front of this cloud gives a machine a token that it accepts. Without one, no server checks it.
+        # An emulator in front of this cloud sets a token that it accepts. Without one, no server checks it.
         known = values["instance"].get("outlast", {}).get("token", "")
         token = {"access_token": known or f"local-{self._folder.name}", "expires_in": 3599, "token_type": "Bearer"}
         body = json.dumps(token)
         return Reply(200, body, "application/json", metadata.etag(body))
 
     def _identity(self, values: dict[str, Any], path: str, audience: str) -> Reply:
-        """Who the machine is, for a service of the user's own. No key has signed it: to be read, not trusted."""
+        """Return an unsigned identity token of the machine, for testing a user's service."""
         account = values["instance"]["service-accounts"].get("/".join(path.split("/")[2:-1]))
         if account is None:
             return Reply(404)
@@ -176,9 +178,9 @@ class MetadataService:
 
 
 def _guest_attributes_enabled(values: dict[str, Any]) -> bool:
-    """Whether the machine's owner, or the project's, lets its programs write."""
-    places = (values["instance"], values["project"])
-    return any(str(place["attributes"].get(_ATTRIBUTE_GUEST, "")).upper() == "TRUE" for place in places)
+    """Return whether an attribute of the machine or the project lets its programs write guest attributes."""
+    owners = (values["instance"], values["project"])
+    return any(str(owner["attributes"].get(_ATTRIBUTE_GUEST, "")).upper() == "TRUE" for owner in owners)
 
 
 def _render(value: Any, request: MetadataRequest) -> tuple[str, str]:
@@ -187,7 +189,7 @@ def _render(value: Any, request: MetadataRequest) -> tuple[str, str]:
     if metadata.is_directory(value) and not recursive:
         return metadata.as_listing(value), "application/text"
     if wanted == "json" or (recursive and metadata.is_directory(value) and wanted != "text"):
-        # Somebody who asks for the attributes alone has not passed the place where their names begin.
+        # A request below the attributes has left the part of the tree whose names become camelCase.
         named_by_users = any(name in metadata.NAMED_BY_USERS for name in request.path.split("/"))
         return metadata.as_json(value, named_by_users=named_by_users), "application/json"
     if metadata.is_directory(value):
@@ -196,7 +198,7 @@ def _render(value: Any, request: MetadataRequest) -> tuple[str, str]:
 
 
 def _wait_s(request: MetadataRequest, etag: str) -> float | None:
-    """How long the answer is held back: not at all when the client knows another etag than this one."""
+    """Return how long to hold the answer back; None if the client's etag is not the current one."""
     if request.query.get("wait_for_change", "").lower() != "true":
         return None
     if request.query.get("last_etag", etag) != etag:

@@ -1,11 +1,11 @@
-"""Modes `root` and `userns`: a machine with a root file system, processes, users and a network address of its own.
+"""Modes `root` and `userns`: machines with their own root file system, processes, users and network address.
 
-The same in both; an ordinary user does it as root of a user namespace, in which nobody else exists. In order:
+An ordinary user does the same as root of a user namespace with a single user. In order:
 
-    shim   joins the cloud's network, makes one for the machine, plugs the uplink in, forks   (network.py)
-    child    leaves all namespaces, waits
-    shim   sets limits
-    child    builds its root file system, moves into it, is init   (rootfs.py)
+    shim     joins the cloud's network, creates the machine's, connects them, forks   (network.py)
+    child    enters its own namespaces, waits
+    shim     sets limits
+    child    builds its root file system, changes into it, becomes init   (rootfs.py)
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ _SSH_PORT = 22
 
 
 class _Ends(NamedTuple):
-    """A pipe each way between shim and child."""
+    """One side of the two pipes between shim and child."""
 
     reader: int
     writer: int
 
 
 class NamespaceIsolation:
+    """The `Isolation` of modes `root` and `userns`."""
+
     def __init__(self, *, rootless: bool) -> None:
         self._rootless = rootless
         self._init_pid = 0
@@ -43,7 +45,7 @@ class NamespaceIsolation:
     def boot(self, folder: Folder, program: InitProgram) -> Running:
         self._folder = folder
         forwards = [int(port) for port in (folder.facts() or {}).get("ports", [])]
-        # In this computer's network, which we are about to leave.
+        # In this computer's network, which this process is about to leave.
         self._relay = relay.start() if forwards else None
         self._uplink = network.join(folder, rootless=self._rootless)
         machine_network = network.create_machine_network(forwards)
@@ -62,17 +64,17 @@ class NamespaceIsolation:
         os.close(theirs.writer)
         self._init_pid = pid
         if not self._rootless:
-            # What the shim starts from here on is its own again: a dead machine's space takes nobody in.
-            linux.setns(own_space, linux.CLONE_NEWPID, "this computer's process space")
+            # Later children of the shim belong to the host: the pid namespace of a dead machine accepts none.
+            linux.setns(own_space, linux.CLONE_NEWPID, "this computer's pid namespace")
         os.close(own_space)
-        _expect(ours.reader, b"apart", "it could not leave the namespaces of this computer")
+        _expect(ours.reader, b"apart", "it could not enter its own namespaces")
         os.close(machine_network.namespace)
         limits.apply(folder, pid)
         os.write(ours.writer, b"ready")
         _expect(ours.reader, b"moved", "its root file system could not be built")
         os.close(ours.reader)
         os.close(ours.writer)
-        # A single user's namespace has no sshd of its own: it could not become anybody else.
+        # A namespace with a single user runs no sshd, which must switch to other users.
         port = 0 if self._rootless else _SSH_PORT
         return Running(
             init_pid=pid, address=self._uplink.address, listener=machine_network.listener, ssh_port=port, private=True
@@ -104,17 +106,16 @@ def _expect(reader: int, expected: bytes, otherwise: str) -> None:
 
 
 def _unshare_cgroups() -> None:
-    """The control group that the shim has put us into is the root of all that the machine sees of them."""
-    with suppress(
-        OSError
-    ):  # a kernel without them: then no container runtime works on the machine, and nothing else fails
+    """Make the control group that the shim created the root of those that the machine sees."""
+    # A kernel may lack them. Then container runtimes do not work on the machine; everything else does.
+    with suppress(OSError):
         linux.unshare(linux.CLONE_NEWCGROUP, "control group namespace")
 
 
 def _run_machine(
     folder: Folder, uplink: network.Uplink, machine_network: int, ends: _Ends, program: InitProgram
 ) -> None:
-    """In the child, to the end. What fails is told to the shim, which is the one that can say it."""
+    """Build the machine and be its init. Runs in the child; sends errors to the shim, which reports them."""
     rootless = not uplink.routes_out
     try:
         linux.die_with_parent(signal.SIGKILL)

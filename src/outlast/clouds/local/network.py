@@ -1,8 +1,8 @@
-"""The network of the realistic modes: a switch of the cloud's own, an address for each machine, and 169.254.169.254.
+"""The network of modes `root` and `userns`: a switch, an address for each machine, and 169.254.169.254.
 
-There is no daemon. The switch lives in a network namespace in which every shim lives: the first one makes it, the
-others join through one that is there, and with the last one it is gone. Never is 169.254.169.254 put on an interface of
-this computer: if it is a machine of a cloud itself, that would take its own metadata server away.
+No daemon runs. All shims share a network namespace that holds the switch: the first one creates it, the others join
+through a living one, and it disappears with the last. 169.254.169.254 is never set on an interface of this computer: if
+it is itself a cloud machine, that would hide its own metadata server.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from outlast.clouds.local.folder import Folder
 
 METADATA = "169.254.169.254"
 _SWITCH = "outlast0"
-# A fixed address: otherwise the switch takes that of a port, and changes it whenever a machine comes or goes.
+# A fixed address: otherwise the switch uses that of a port, which changes as machines come and go.
 _SWITCH_MAC = "02:6f:6c:00:00:01"
 _IP_PATHS = ("/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip")
 _NFT_PATHS = ("/usr/sbin/nft", "/sbin/nft")
 
 
 class Uplink:
-    """One machine's line to the switch. Used by its shim, which lives where the switch is, and by the machine."""
+    """One machine's connection to the switch. Used by its shim, in the switch's namespace, and by the machine."""
 
     def __init__(self, *, number: int, block: int, routes_out: bool, host: int) -> None:
         self._port = f"ol{number}"
-        # Of the address: whoever spoke with the machine that had it before would send to that one's for half a minute.
+        # Derived from the address: peers cache the MAC of the previous machine at this address for half a minute.
         self._mac = f"02:6f:6c:01:{number // 256:02x}:{number % 256:02x}"
         self.address = _address(block, number)
-        # With a leg in this computer's own network machines have somebody to ask for the rest of the world.
+        # With a link into this computer's network, the computer is the gateway to other networks.
         self._gateway = _address(block, _HOST_NUMBER if routes_out else _SWITCH_NUMBER)
         self.routes_out = routes_out
-        # The network that the shim came from.
+        # The network namespace in which the shim started.
         self.host = host
 
     def attach(self, network: int) -> None:
-        """Put the other end into the machine's network."""
+        """Create the link, with its other end in the machine's network."""
         _remove_interface(self._port)
         ip_batch(
             f"link add {self._port} type veth peer name eth0 address {self._mac} "
@@ -51,7 +51,7 @@ class Uplink:
         )
 
     def configure(self) -> None:
-        """Called by the machine, within: its addresses and its way out."""
+        """Set addresses and the default route. Called inside the machine."""
         ip_batch(
             "link set lo up\n"
             f"addr add {self.address}/16 dev eth0\nlink set eth0 up\n"
@@ -60,13 +60,13 @@ class Uplink:
         )
 
     def cut(self) -> None:
-        """Nobody hears from the machine any more, and it hears from nobody: what a vanished machine looks like."""
+        """Disconnect the machine in both directions, as if it had disappeared."""
         with suppress(OSError):
             ip_batch(f"link set {self._port} down\n")
 
 
 class MachineNetwork(NamedTuple):
-    """A machine's network, with nothing in it but the way to its metadata server, and that server's socket."""
+    """A new network of a machine, the socket of its metadata server, and the sockets to forward."""
 
     namespace: int
     listener: socket.socket
@@ -74,10 +74,10 @@ class MachineNetwork(NamedTuple):
 
 
 def create_machine_network(ports: list[int]) -> MachineNetwork:
-    """A network for a machine, with a socket at 169.254.169.254 that this machine reaches, and no other.
+    """Create a machine's network, with a socket at 169.254.169.254 that only this machine reaches.
 
-    With sockets on these ports of the machine's loopback. By a thread, whose namespaces are its own: another shim may
-    follow us into ours at any time.
+    It also listens on these ports of the machine's loopback. The work is done in a thread, which has its own
+    namespaces: another shim may join those of this process at any time.
     """
     made: list[MachineNetwork | OSError] = []
     done = _thread.allocate_lock()
@@ -105,7 +105,7 @@ def _create_machine_network(ports: list[int]) -> MachineNetwork:
     if ports:
         ip_batch("link set lo up\n")
         forwards = [socket.create_server(("127.0.0.1", port)) for port in ports]
-    # The server has another one: on the machine itself its address would take port 80 from the machine's programs.
+    # The server gets its own namespace: in the machine's, it would take port 80 from the machine's programs.
     linux.unshare(linux.CLONE_NEWNET, "network namespace of the metadata server")
     ip_batch(
         f"link add meta0 type veth peer name meta0 netns /proc/{os.getpid()}/fd/{machine}\n"
@@ -118,7 +118,7 @@ def _create_machine_network(ports: list[int]) -> MachineNetwork:
     return MachineNetwork(machine, listener, forwards)
 
 
-# In a block of 65,536 addresses: the switch, this computer, and between them the machines.
+# Within a block of 65,536 addresses: the switch, the first and last machine, this computer.
 _SWITCH_NUMBER, _FIRST, _LAST, _HOST_NUMBER = 1, 10, 65_000, 65_534
 
 
@@ -127,7 +127,7 @@ def _address(block: int, number: int) -> str:
 
 
 def join(folder: Folder, *, rootless: bool) -> Uplink:
-    """Enter the cloud's network, making it if nobody is there, and take an address. Changes this process for good."""
+    """Enter the cloud's network, creating it if necessary, and allocate an address. This process stays in it."""
     lock = wait_lock(f"{folder.root}/network.lock")
     try:
         others = _others_on_network(folder)
@@ -149,7 +149,7 @@ def join(folder: Folder, *, rootless: bool) -> Uplink:
 
 
 def leave(folder: Folder, uplink: Uplink) -> None:
-    """The last one takes away what is not in the namespace that ends with it."""
+    """Remove the address translation from this computer if this was the last machine."""
     if not uplink.routes_out or not (nft := _find(_NFT_PATHS)):
         return
     lock = wait_lock(f"{folder.root}/network.lock")
@@ -163,7 +163,7 @@ def leave(folder: Folder, uplink: Uplink) -> None:
 
 
 def remove_nat(folder: Folder) -> None:
-    """What `leave` does, from this computer's own network, for a shim that was killed."""
+    """Do the same as `leave` for a killed shim, from this computer's network."""
     if os.geteuid() != 0 or not (nft := _find(_NFT_PATHS)):
         return
     lock = wait_lock(f"{folder.root}/network.lock")
@@ -176,7 +176,7 @@ def remove_nat(folder: Folder) -> None:
 
 
 def _others_on_network(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
-    """The machines of this cloud that are on the network, but for this one."""
+    """Return name and state of the other machines of this cloud that are on the network."""
     found = []
     for name in os.listdir(f"{folder.root}/machines"):
         other = Folder(f"{folder.root}/machines/{name}")
@@ -189,13 +189,13 @@ def _others_on_network(folder: Folder) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _join_namespaces_of(shim_pid: int, *, rootless: bool) -> bool:
-    """Go where another shim is; False when it is gone. Once its namespaces are open they stay."""
+    """Enter the namespaces of another shim; return False if it is gone. Open descriptors keep them alive."""
     try:
         opened = [(linux.CLONE_NEWNET, os.open(f"/proc/{shim_pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))]
         if rootless:
             user = os.open(f"/proc/{shim_pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
             opened.insert(0, (linux.CLONE_NEWUSER, user))
-        # A shim that was started a moment ago, or one whose pid is somebody else's by now, is still at home.
+        # A shim that has just started, or another process with its pid, is still in this computer's network.
         if os.stat(f"/proc/{shim_pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
             return False
         for kind, descriptor in opened:
@@ -207,14 +207,14 @@ def _join_namespaces_of(shim_pid: int, *, rootless: bool) -> bool:
 
 
 def _remove_interface(name: str) -> None:
-    """Remove what a dead network still has here: the kernel takes its time, and the name is ours by now."""
+    """Remove an interface of a dead network: the kernel removes it late, and its name is needed."""
     if any(known == name for _, known in socket.if_nameindex()):
-        with suppress(OSError):  # it went by itself meanwhile
+        with suppress(OSError):  # the kernel has removed it meanwhile
             ip_batch(f"link del {name}\n")
 
 
 def _create_switch(folder: Folder, host: int, *, rootless: bool) -> tuple[int, bool]:
-    """A new switch in a namespace of its own, with a leg in this computer's network if we may."""
+    """Create the switch in a new namespace, with a link into this computer's network if we are root."""
     leg = f"ol{_digest(folder.root):08x}"
     if not rootless:
         _remove_interface(leg)
@@ -246,7 +246,7 @@ def _create_switch(folder: Folder, host: int, *, rootless: bool) -> tuple[int, b
 
 
 def _enable_nat(root: str, block: int) -> None:
-    """Let machines reach what this computer reaches. Without nft, or the right to, they reach this computer only."""
+    """Let machines reach the networks of this computer. Without nft, or the right to use it, they reach it only."""
     nft = _find(_NFT_PATHS)
     if not nft:
         return
@@ -267,12 +267,12 @@ def _table(root: str) -> str:
 
 
 def _digest(root: str) -> int:
-    # Names of interfaces are short, and `hashlib` is a third of the time that a boot takes.
+    # Interface names are short, and importing `hashlib` takes a third of a boot.
     return zlib.crc32(root.encode())
 
 
 def _free_block(root: str, *, rootless: bool) -> int:
-    """10.x.0.0/16 that this computer has no route to yet; the same one again for the same cloud, if it can be had."""
+    """Return an x for which this computer has no route to 10.x.0.0/16; if possible always the same for this cloud."""
     first = _digest(root) % 100
     used: set[int] = set()
     if not rootless:
@@ -287,7 +287,7 @@ def _free_block(root: str, *, rootless: bool) -> int:
 
 
 def ip_batch(commands: str) -> None:
-    """Run commands of `ip`, all in one go. Raises OSError with what it output."""
+    """Run commands of `ip` in one batch. Raises OSError with its output."""
     program = _find(_IP_PATHS)
     if not program:
         raise OSError("the command `ip` is missing: apt install iproute2")
@@ -299,7 +299,7 @@ def _find(paths: tuple[str, ...]) -> str:
 
 
 def _run(argv: list[str], text: str = "") -> None:
-    """A program with this input. Not by `subprocess`, whose import costs as much as the whole network."""
+    """Run a program with this input. Not by `subprocess`, whose import takes as long as the whole network."""
     reader, writer = os.pipe()
     output_reader, output_writer = os.pipe()
     redirections = [

@@ -1,4 +1,4 @@
-"""What the operating system refuses, told as a cloud's refusal, for all of the local cloud that keeps files."""
+"""Translates errors of the operating system into errors of a cloud, for the modules that store files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def with_os_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """A folder that cannot be written is a denial; a full disk passes, maybe."""
+    """Raise Denied for an unusable folder, and the temporary CloudUnreachable for other OS errors (a full disk)."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
@@ -21,9 +21,9 @@ def with_os_errors(method: Callable[P, R]) -> Callable[P, R]:
             return method(*arguments, **options)
         except (PermissionError, NotADirectoryError, FileExistsError) as problem:
             why = f"the local cloud cannot use {problem.filename or 'its folder'}: {problem.strerror}"
-            raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
+            raise Denied(why, hint="check its owner, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
         except OSError as problem:
             why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
-            raise CloudUnreachable(why, hint="is there room on the disk?") from problem
+            raise CloudUnreachable(why, hint="check the free space of the disk") from problem
 
     return call

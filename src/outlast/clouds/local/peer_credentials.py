@@ -36,22 +36,21 @@ CLOSED = -1
 
 
 class PeerCheck:
-    """Tell the connections of this user from those of all others. May be used by several threads.
+    """Distinguishes connections of this user from those of others. May be used by several threads.
 
-    The kernel is asked through descriptors that are opened here. Create it before the process enters a user namespace:
-    there the kernel reports all users of the computer as one.
+    Create it before the process enters a user namespace, in which the kernel reports all users of the computer as one.
     """
 
     def __init__(self) -> None:
         self._uid = os.geteuid()
         self._lock = _thread.allocate_lock()
-        # macOS does not report the owner of a connection to other users' programs; SECURITY.md says what that means.
+        # macOS does not report the owner of a connection to other users' programs; see SECURITY.md.
         self._enforced = sys.platform == "linux"
         self._find = _working_finder() if self._enforced else None
 
     @property
     def works(self) -> bool:
-        """Whether owners can be found. If not, every connection is refused."""
+        """Return whether owners can be found. If not, every connection is refused."""
         return self._find is not None or not self._enforced
 
     def refusal(self, client: socket.socket) -> str:
@@ -62,7 +61,7 @@ class PeerCheck:
             return "it does not use TCP"
         try:
             user = self.user(client.getpeername()[:2], client.getsockname()[:2])
-            # Fails once the connection was reset. Only while it is open are its two addresses nobody else's.
+            # Fails once the connection was reset. Its two addresses are unique only while it is open.
             client.getpeername()
         except OSError:
             user = CLOSED
@@ -108,7 +107,7 @@ def _working_finder() -> Finder | None:
 
 
 def _find_own(find: Finder) -> PeerSocket | None:
-    """Look up a connection of our own, to see whether this way of asking works here."""
+    """Look up a connection of this process, to test whether the finder works here."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as client,
@@ -130,11 +129,11 @@ _ANSWER = struct.Struct("=BBBB4s32s12sIIIII")
 
 
 class _Netlink:
-    """Ask the kernel for one socket: microseconds, where reading /proc/net/tcp takes milliseconds."""
+    """Finds one socket by netlink: microseconds, where reading /proc/net/tcp takes milliseconds."""
 
     def __init__(self) -> None:
         self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG)
-        # The kernel queues its answer before `send` returns, so nothing has to be waited for.
+        # The kernel queues its answer before `send` returns, so `recv` never waits.
         self._kernel.setblocking(False)
         self._sequence = 0
 
@@ -153,7 +152,7 @@ class _Netlink:
         if kind != _SOCK_DIAG_BY_FAMILY or len(answer) < _HEADER.size + _ANSWER.size:
             return None
         fields = _ANSWER.unpack_from(answer, _HEADER.size)
-        # Ports in the answer, in the kernel's order: those that were asked for.
+        # The answer must be about the requested ports.
         return PeerSocket(uid=fields[-2], inode=fields[-1]) if fields[4] == ends[:4] else None
 
 
@@ -166,10 +165,10 @@ def _packed(address: Address) -> bytes:
 
 
 class _ProcFiles:
-    """Read the tables of all sockets, for kernels that do not answer by netlink."""
+    """Finds a socket in the tables of all sockets, for kernels without netlink diagnostics."""
 
     def __init__(self) -> None:
-        # Whose view of the users the kernel gives is settled when a file is opened.
+        # The kernel fixes the view of the users when a file is opened.
         self._tables = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in _TABLES if os.path.exists(path)]
 
     def find(self, theirs: Address, ours: Address) -> PeerSocket | None:
@@ -177,15 +176,15 @@ class _ProcFiles:
         local, remote = _in_table(theirs), _in_table(ours)
         for table in self._tables:
             for line in _read_all(table).splitlines()[1:]:
-                argv = line.split()
-                # Sockets of IPv6 that are connected by IPv4 have the same address, behind a prefix.
-                if argv[1].removeprefix(_MAPPED) == local and argv[2].removeprefix(_MAPPED) == remote:
-                    return PeerSocket(uid=int(argv[7]), inode=int(argv[9]))
+                fields = line.split()
+                # IPv6 sockets that are connected over IPv4 have the same address behind a prefix.
+                if fields[1].removeprefix(_MAPPED) == local and fields[2].removeprefix(_MAPPED) == remote:
+                    return PeerSocket(uid=int(fields[7]), inode=int(fields[9]))
         return None
 
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-# The kernel prints addresses as numbers of 32 bits, in its own order of bytes.
+# The kernel prints addresses as 32-bit numbers in host byte order.
 _MAPPED = "0" * 16 + ("FFFF0000" if sys.byteorder == "little" else "0000FFFF")
 
 
@@ -208,20 +207,20 @@ _LOG_EVERY_S = 3600.0
 
 
 class RefusalLog:
-    """Log refusals without letting a flood of them fill the log. May be used by several threads.
+    """Logs refusals, without letting a flood of them fill the log. May be used by several threads.
 
-    Of each kind the first is logged, then the 10th, the 100th and so on, and besides at most one an hour.
+    Logs the first of each kind, then the 10th, the 100th and so on, and besides at most one per hour.
     """
 
     def __init__(self, log: Callable[[str], object], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
         self._lock = _thread.allocate_lock()
-        # Kind → how many there were, the number that is logged next, when one was logged last.
+        # Kind → count, the count that is logged next, the time of the last log line.
         self._kinds: dict[str, tuple[int, int, float]] = {}
 
     def add(self, kind: str, text: str) -> None:
-        """Count a refusal. `kind` is one of a few words; `text` says what was refused, and why."""
+        """Count a refusal, and log `text` if it is due."""
         now = self._clock()
         with self._lock:
             count, next_at, logged_at = self._kinds.get(kind, (0, 1, now))
@@ -234,13 +233,15 @@ class RefusalLog:
             self._log(text if count == 1 else f"{text} ({count:,} such refusals so far)")
 
 
-# By these our servers are found; all else that a browser may have been told to be this computer is a page's name.
+# Host names of our servers. Any other name that resolves to this computer may belong to a web page (DNS rebinding).
 _OUR_NAMES = frozenset({"", "localhost", "metadata", "metadata.google.internal"})
 
 
 def is_page(headers: Mapping[str, str]) -> bool:
-    """Whether a web page asks (names in lower case). Browsers add headers that programs do not send; and a page whose
-    own name was made to lead here, so that it may read the answer, still says that name."""
+    """Return whether a web page sent the request. Header names are in lower case.
+
+    Browsers add headers that other programs do not send. A page whose name resolves to this computer sends that name.
+    """
     if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
         return True
     host = headers.get("host", "").strip().lower()

@@ -1,7 +1,7 @@
-"""Mode `plain`: ordinary processes, for macOS and for Linux that allows no namespaces.
+"""Mode `plain`: ordinary processes, for macOS and for Linux without namespaces.
 
-On Linux shim and init both adopt orphans, so no ordinary program escapes, whatever it does to its session, signals
-or environment; one that forks faster than it is killed might. Elsewhere: its process group, and the marker.
+On Linux shim and init both adopt orphans. A program cannot escape by changing its session, signals or environment, but
+one that forks faster than it is killed might. On macOS a machine is its process group and the marked processes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from outlast.clouds.local.processes import MARKER, kill_descendants, kill_marked
 
 
 class PlainProcesses:
+    """The `Isolation` of mode `plain`."""
+
     def __init__(self) -> None:
         self._init_pid = 0
 
     def boot(self, folder: Folder, program: InitProgram) -> Running:
-        """Fork init. The hostname stays the computer's: there is no namespace to hold another."""
+        """Fork init. The hostname stays the computer's: a different one needs a namespace."""
         listener = loopback.listen(folder)
         address, port = listener.getsockname()[:2]
         loopback.prepare(folder)
@@ -39,7 +41,7 @@ class PlainProcesses:
         return Running(init_pid=self._init_pid, address=address, listener=listener)
 
     def cut(self) -> None:
-        """There is no uplink: loopback is everybody's."""
+        """Do nothing: the machine uses the computer's loopback, which cannot be cut."""
 
     def kill(self) -> bool:
         if not linux.IS_LINUX and self._init_pid:
@@ -51,7 +53,7 @@ class PlainProcesses:
 
 
 def _kill_all() -> bool:
-    # Whoever logged in over ssh is no descendant of ours, but carries the marker.
+    # An ssh session is not a descendant of this process, but it carries the marker.
     if linux.IS_LINUX and not kill_descendants():
         return False
     return kill_marked(os.environ[MARKER])

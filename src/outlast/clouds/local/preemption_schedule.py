@@ -1,4 +1,4 @@
-"""When a machine must end of itself: its life is over, or its zone takes it back. Judges; the shim carries it out."""
+"""Decides when a machine must end: its maximum lifetime is over, or its zone preempts it. The shim acts on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Verdict = Literal["", "life over", "preempted"]
 
 
 class PreemptionSchedule:
-    """The fate of one boot. Moments are those of `time.monotonic`."""
+    """The preemption and the end of the lifetime of one boot. Times are those of `time.monotonic`."""
 
     def __init__(self, folder: Folder) -> None:
         facts = folder.facts() or {}
@@ -28,22 +28,22 @@ class PreemptionSchedule:
 
     @property
     def next_at(self) -> float | None:
-        """When to ask for the verdict again; sooner does no harm."""
-        moments = [self._life_over_at]
+        """Return when `verdict` may change; calling it earlier is harmless."""
+        times = [self._life_over_at]
         if self._spot and not self._preempting:
-            moments += [self._preempt_at, self._outage_at()]
-        return min((moment for moment in moments if moment is not None), default=None)
+            times += [self._preempt_at, self._outage_at()]
+        return min((at for at in times if at is not None), default=None)
 
     def verdict(self) -> Verdict:
-        """What is to happen now. Each verdict is given once: a machine is condemned to preemption but one time."""
+        """Return what must happen now. `preempted` is returned once only."""
         self._refresh()
         now = time.monotonic()
         if self._life_over_at is not None and now >= self._life_over_at:
             return "life over"
         if not self._spot or self._preempting:
             return ""
-        old = self._preempt_at is not None and now >= self._preempt_at
-        self._preempting = old or self.conditions.is_out(time.time())
+        due = self._preempt_at is not None and now >= self._preempt_at
+        self._preempting = due or self.conditions.is_out(time.time())
         return "preempted" if self._preempting else ""
 
     def _outage_at(self) -> float | None:
@@ -52,7 +52,7 @@ class PreemptionSchedule:
         return None if outage_at is None else time.monotonic() + outage_at - now
 
     def _refresh(self) -> None:
-        """Take notice of changed settings. A new mean life is drawn anew, which is fair: such a life has no memory."""
+        """Reload changed settings. A new mean lifetime is drawn again: an exponential lifetime has no memory."""
         try:
             status = os.stat(settings_path(self._root))
         except FileNotFoundError:

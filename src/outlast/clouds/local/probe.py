@@ -1,6 +1,8 @@
-"""Which mode this computer allows, found by trying, never by asking: settings say little about what really works.
+"""Finds the isolation modes that work on this computer, by trying them: settings do not predict it reliably.
 
-python -m outlast.clouds.local.probe MODE    boots a machine that ends at once; prints nothing if it works, else why not
+    python -m outlast.clouds.local.probe MODE
+
+boots a machine that ends at once. It prints nothing if the mode works, else the reason.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ _trying = threading.Lock()
 
 
 def why_not(mode: str, *, root: str) -> str:
-    """What stands against the mode; empty when it works. Tried once a process, and once a boot of the computer."""
+    """Return why the mode does not work; empty if it does. Tried once per boot of this computer, then cached."""
     if mode not in MODES:
-        raise BadRequest(f"the local cloud has no mode `{mode}`", hint="modes are " + ", ".join(MODES))
+        raise BadRequest(f"unknown mode `{mode}` of the local cloud", hint="modes are " + ", ".join(MODES))
     if mode == "plain":
         return ""
     with _trying:
@@ -50,7 +52,7 @@ def best_mode(*, root: str) -> str:
 
 
 def _host_fingerprint() -> str:
-    """What the answer depends on: the computer since it was switched on, the user, the namespace we are in."""
+    """Return everything that the result depends on: the boot of this computer, the user, the namespaces."""
     facts = [str(os.geteuid()), sys.executable]
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -63,13 +65,13 @@ def _host_fingerprint() -> str:
 
 
 def _try_in_subprocess(mode: str) -> str:
-    """Try in a process of its own: forking a program that has threads is not safe."""
+    """Try in a subprocess: forking a process with threads is not safe."""
     if sys.platform != "linux":
         return "it needs Linux"
     if mode == "root" and os.geteuid() != 0:
         return "it needs root"
     if mode == "userns" and os.geteuid() == 0:
-        return "root has a mode of its own"
+        return "root uses mode `root`"
     command = [sys.executable, "-m", "outlast.clouds.local.probe", mode]
     try:
         tried = subprocess.run(command, env=shim_environment(), capture_output=True, text=True, timeout=20, check=False)
@@ -81,9 +83,9 @@ def _try_in_subprocess(mode: str) -> str:
 
 
 def shim_environment() -> dict[str, str]:
-    """The environment of processes that we start with our own interpreter: none of the user's secrets is in it."""
+    """Return the environment of the processes that run our own modules, without the user's secrets."""
     kept = {name: os.environ[name] for name in ("LANG", "PATH", "PYTHONPATH") if name in os.environ}
-    # A source tree is not on the path of a new interpreter, as an installed package is.
+    # Unlike an installed package, a source tree is not on the path of a new interpreter.
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     if not source.endswith("-packages"):
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH", "")]))
@@ -95,8 +97,8 @@ def main(mode: str) -> None:
 
     with tempfile.TemporaryDirectory(prefix="outlast-probe-") as root:
         folder = Folder(f"{root}/machines/probe")
-        for place in ("disk", "scripts", "ssh"):
-            os.makedirs(f"{folder.path}/{place}")
+        for name in ("disk", "scripts", "ssh"):
+            os.makedirs(f"{folder.path}/{name}")
         write_json(f"{folder.path}/machine.json", {"id": os.getpid(), "mode": mode})
         folder.set_state(phase="starting")
         tried = isolation(mode)

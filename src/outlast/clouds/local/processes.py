@@ -1,4 +1,4 @@
-"""Finding, stopping and killing processes: descendants, and those that carry a machine's marker."""
+"""Finds, stops and kills processes: descendants, and those that carry a machine's marker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _GONE = ("Z", "X", "")
 
 
 def kill_descendants(*, timeout_s: float = 10.0) -> bool:
-    """Kill every descendant of this process, which must adopt orphans. True when none is left.
+    """Kill every descendant of this process, which must adopt orphans. Return whether none is left.
 
-    No child left means no descendant left: whoever loses its parent becomes ours.
+    No child left means no descendant left: a process that loses its parent becomes our child.
     """
     give_up_at = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at:
@@ -31,7 +31,7 @@ def kill_descendants(*, timeout_s: float = 10.0) -> bool:
 
 
 def _reap_all() -> bool:
-    """Collect the dead; True while there are living children."""
+    """Reap dead children; return whether living ones remain."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -56,16 +56,16 @@ def _children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 found += map(int, file.read().split())
     except OSError:
-        # It has died meanwhile, and then its children are found with their new parent.
+        # It has died; its children appear under their new parent.
         pass
     return found
 
 
 def kill_marked(marker: str, *, timeout_s: float = 10.0) -> bool:
-    """Kill every process whose environment carries `OUTLAST_MACHINE=<marker>`, and their descendants.
+    """Kill every process whose environment has `OUTLAST_MACHINE=<marker>`, and their descendants.
 
-    True when no marked one is left. A descendant that emptied its environment is known by its parent alone, so all are
-    stopped before the first is killed: nobody loses a parent, or gains a child, while we look.
+    Return whether no marked process is left. A descendant that cleared its environment is found through its parent
+    only, so all are stopped before the first is killed: no parent dies and no child is born during the search.
     """
     give_up_at = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at:
@@ -85,10 +85,10 @@ def kill_marked(marker: str, *, timeout_s: float = 10.0) -> bool:
 
 
 def freeze(first: int, marker: str) -> list[int]:
-    """Stop the process `first`, its descendants and those marked, where they stand; answers with whom to `thaw`.
+    """Stop the process `first`, its descendants and the marked processes; return those to `thaw`.
 
-    Parents before their children, each after the one before stands: a shell that sees its job stopped takes it for put
-    aside by hand, and goes on without it. Who was stopped already is left so, then and afterwards.
+    Parents are stopped before their children: a running shell that sees its job stopped treats it as suspended by the
+    user and goes on. Processes that were stopped before stay stopped after `thaw`.
     """
     frozen: list[int] = []
     seen: set[int] = set()
@@ -103,28 +103,28 @@ def freeze(first: int, marker: str) -> list[int]:
 
 
 def thaw(frozen: list[int]) -> None:
-    """Let those go on that `freeze` has stopped: children first, so that no parent ever saw them stand still."""
+    """Continue the processes that `freeze` stopped: children first, so that no parent sees them stopped."""
     for pid in reversed(frozen):
         _send(pid, signal.SIGCONT)
 
 
 def _subjects(first: int, marker: str) -> list[int]:
-    """Each once, with its parents before it."""
+    """Return the processes to stop, each once, parents first."""
     found = marked(marker)
-    everybody = {first, *found, *descendants([first, *found])}
-    eldest = sorted(pid for pid in everybody if _stat(pid)[1] not in everybody)
-    return [*eldest, *(pid for pid in descendants(eldest) if pid in everybody)]
+    members = {first, *found, *descendants([first, *found])}
+    eldest = sorted(pid for pid in members if _stat(pid)[1] not in members)
+    return [*eldest, *(pid for pid in descendants(eldest) if pid in members)]
 
 
 def _wait_standing(pid: int) -> None:
-    """It stands when the kernel gets to it; what hangs in a call to a disk stops after that, and is not waited for."""
+    """Wait briefly until the kernel has stopped it. A process in disk I/O stops after that, and is not waited for."""
     give_up_at = time.monotonic() + _STANDING_S_MAX
     while _stat(pid)[0] not in (*_STOPPED, *_GONE) and time.monotonic() < give_up_at:
         time.sleep(0.0005)
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """Its state, as a letter, and its parent; nothing for one that is gone, or where there is no /proc."""
+    """Return the kernel's letter for its state, and its parent; empty if it is gone or there is no /proc."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, parent, *_ = file.read().rpartition(")")[2].split()
@@ -134,7 +134,7 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 def marked(marker: str) -> list[int]:
-    """Living processes that carry the marker, but for this one."""
+    """Return the living processes that carry the marker, except this one."""
     wanted = f"{MARKER}={marker}"
     found = _marked_in_proc(wanted.encode()) if IS_LINUX else _marked_in_ps(wanted)
     return [pid for pid in found if pid != os.getpid()]
@@ -147,7 +147,7 @@ def _marked_in_proc(wanted: bytes) -> list[int]:
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
-                # A zombie has no environment any more, so the dead do not count.
+                # A zombie has no environment, so the dead are not found.
                 if wanted in file.read().split(b"\0"):
                     found.append(int(entry))
         except OSError:
@@ -156,11 +156,11 @@ def _marked_in_proc(wanted: bytes) -> list[int]:
 
 
 def _marked_in_ps(wanted: str) -> list[int]:
-    import subprocess  # costs 20 ms, which the shim does not have
+    import subprocess  # costs 20 ms, too much for a shim's start
 
     listing = subprocess.run(["ps", "-E", "-ax", "-o", "pid=,command="], capture_output=True, text=True, check=False)
-    lines = (line.split() for line in listing.stdout.splitlines())
-    return [int(argv[0]) for argv in lines if argv and wanted in argv[1:]]
+    rows = (line.split() for line in listing.stdout.splitlines())
+    return [int(row[0]) for row in rows if row and wanted in row[1:]]
 
 
 def _send(pid: int, number: int) -> None:

@@ -1,9 +1,9 @@
-"""Lets a machine with a network of its own reach chosen ports of this computer's loopback, at the same address.
+"""Forwards ports of a machine's loopback to the same ports of this computer's loopback.
 
     python -m outlast.clouds.local.relay DESCRIPTOR
 
-What listens on a laptop listens on loopback, and a rehearsal must reach it: an endpoint that stands for a cloud's. The
-process stays in this computer's network; the sockets that it listens on, in the machine's, are handed to it.
+Machines in their own network thereby reach servers of this computer, such as an emulator of a cloud. The process stays
+in this computer's network and receives listening sockets of the machine's network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTES = 256 * 1024
 
 
 def start() -> socket.socket:
-    """Start the relay, while we are still in this computer's network; it ends with us. Answers with the line to it."""
+    """Start the relay while this process is in the computer's network; it ends with us. Return the socket to it."""
     from outlast.clouds.local.probe import shim_environment
 
     ours, theirs = socket.socketpair()
@@ -32,7 +32,7 @@ def start() -> socket.socket:
 
 
 def hand_over(line: socket.socket, listeners: list[socket.socket]) -> None:
-    """Give the relay the sockets that it shall serve."""
+    """Send the relay the sockets to serve."""
     ports = ",".join(str(listener.getsockname()[1]) for listener in listeners)
     socket.send_fds(line, [ports.encode()], [listener.fileno() for listener in listeners])
     for listener in listeners:
@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
     for port, number in zip(ports.decode().split(","), descriptors, strict=True):
         listener = socket.socket(fileno=number)
         threading.Thread(target=_serve, args=(listener, int(port)), daemon=True).start()
-    # Until the shim is gone: nobody ever writes here again.
+    # Returns when the shim exits: nothing is ever written here.
     line.recv(1)
 
 
@@ -67,7 +67,7 @@ def _connect(client: socket.socket, port: int) -> None:
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """One direction, to its end; the other may go on."""
+    """Copy one direction to its end; the other may continue."""
     try:
         while data := source.recv(_BYTES):
             sink.sendall(data)

@@ -1,10 +1,10 @@
-"""The root file system of a realistic machine: layers of its image over this computer's software, and nothing personal.
+"""The root file system of modes `root` and `userns`: layers of an image over this computer's software.
 
-    disk/top/…         what the machine wrote anywhere else           work/…   the kernel's, as overlays need it
-    disk/%2Fusr/…      what it changed in a tree that it shares with this computer
+    disk/%2Fusr/…      changes below a tree that the machine shares with this computer
+    disk/top/…         all other changes                         work/…   work folders of the overlays
 
-`base` is this computer's own software: /usr, /etc, /opt, the package database, and the interpreter that launched the
-machine. Homes, data, keys and whatever else lies around are not in it.
+`base` is this computer's software: /usr, /etc, /opt, the package database, and the interpreter that launched the
+machine. Homes, data and keys are not in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOFTWARE = ("/usr", "/etc", "/opt", "/var/lib/dpkg", "/var/lib/apt", "/var/lib/
 _LEGACY = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FOLDERS = ("root", "home", "mnt", "media", "srv", "proc", "sys", "dev", "run", "tmp")
 _VAR = ("var/cache/apt/archives/partial", "var/log/apt", "var/tmp", "var/spool", "var/lib/misc", "var/mail")
-# What must not be seen although it lies among the software.
+# Files below the shared trees that a machine must not see.
 _SECRETS = (
     *(
         "/etc/shadow-",
@@ -40,7 +40,7 @@ _SECRETS = (
     *("/etc/NetworkManager/system-connections/*", "/etc/wireguard/*", "/etc/wpa_supplicant/*", "/etc/sudoers.d/*"),
     *("/etc/gshadow", "/etc/machine-id"),
 )
-# An ordinary user may not write into folders of this computer's root, unless they are there in a layer of their own.
+# An ordinary user can write into folders of this computer's root only if they exist in a layer above.
 _PREOWNED = (
     *("etc", "etc/apt", "etc/ssh", "etc/profile.d", "opt", "usr", "usr/bin", "usr/sbin", "usr/lib", "usr/share"),
     *("usr/local", "usr/local/bin", "usr/local/sbin", "usr/local/lib", "usr/local/share", "usr/local/etc"),
@@ -52,7 +52,7 @@ _NOSUID_NODEV_NOEXEC = _NOSUID_NODEV | linux.MS_NOEXEC
 
 
 def environment(folder: Folder) -> dict[str, str]:
-    """What the startup script and sessions are given: a clean one, with the interpreter that launched the machine."""
+    """Return the environment of scripts and sessions: clean, with the interpreter that launched the machine."""
     return {
         "PATH": f"{os.path.dirname(sys.executable)}:{BASIC_PATH}",
         "HOME": "/root",
@@ -62,7 +62,7 @@ def environment(folder: Folder) -> dict[str, str]:
         "LANG": os.environ.get("LANG", "C.UTF-8"),
         "SHELL": shell(),
         MARKER: marker(folder),
-        # As in every mode, for programs that look here first.
+        # As in the other modes, for programs that read these first.
         "GCE_METADATA_HOST": METADATA,
         "GCE_METADATA_IP": METADATA,
     }
@@ -71,7 +71,7 @@ def environment(folder: Folder) -> dict[str, str]:
 def inside(folder: Folder, *, rootless: bool) -> Inside:
     return Inside(
         scripts_dir="/run/outlast",
-        # In place of the real ones as well, which scripts call by their full names.
+        # Also in place of the real commands, which scripts call by full path.
         power_dirs=("/usr/local/sbin", "/usr/sbin"),
         home="/root",
         variables=environment(folder),
@@ -80,13 +80,13 @@ def inside(folder: Folder, *, rootless: bool) -> Inside:
 
 
 def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
-    """Mount everything below `root/`. In the machine's own mount namespace: nobody else sees it."""
+    """Mount everything below `root/`, in the machine's own mount namespace."""
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     root = f"{folder.path}/root"
     layers = _layers(folder)
     os.makedirs(root, exist_ok=True)
     is_new = not os.path.isdir(f"{folder.disk_path}/{_TOP}")
-    # A disk of which two images were made without a boot between is a layer with nothing in it.
+    # A layer is empty if two images were created of a disk without a boot in between.
     tops = [top for layer in layers if os.path.isdir(top := f"{layer}/{_TOP}")]
     _overlay(folder, _TOP, tops, root, rootless=rootless)
     _create_folders(root)
@@ -100,7 +100,7 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
         try:
             _overlay(folder, key, [*lowers, path], root + path, rootless=rootless)
         except OSError:
-            # Something of this computer is mounted below; then it is seen, and not changed.
+            # Another file system is mounted below it; then the machine gets it read-only.
             _bind(path, root + path, writable=False)
     _mount_system(root)
     for path in [*facts.get("readable", []), *facts.get("writable", [])]:
@@ -109,9 +109,9 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
     if is_new:
         _hide_secrets(root)
     if is_new and not tops:
-        # Not over an image: it has its accounts, and those who were added to them.
+        # Not over an image, which has its own accounts.
         _accounts(root, rootless=rootless)
-        # This computer's names disks that no machine has.
+        # This computer's fstab names disks that no machine has.
         _replace(f"{root}/etc/fstab", "# <file system> <mount point> <type> <options> <dump> <pass>\n", 0o644)
     _write_host_names(root, folder.name, uplink)
     _bind(f"{folder.path}/scripts", f"{root}/run/outlast")
@@ -119,19 +119,18 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
 
 
 def _layers(folder: Folder) -> list[str]:
-    """The layers below the machine's own, the uppermost first. Raises OSError when one of them was taken away."""
+    """Return the layers below the machine's own, uppermost first. Raises OSError if one is missing."""
     names = (folder.facts() or {}).get("layers", [])
     found = [path for name in names if os.path.isdir(path := f"{folder.root}/layers/{name}")]
-    # The last one is missing where a snapshot was killed just before it took the disk: then the disk is all there.
+    # The last one is missing if a snapshot was killed before it moved the disk: then the disk is complete.
     gone = [name for name in names[:-1] if f"{folder.root}/layers/{name}" not in found]
     if gone or (names and len(found) < len(names) and not os.path.isdir(f"{folder.disk_path}/{_TOP}")):
-        raise OSError(f"layers of its disk are gone from {folder.root}/layers: {', '.join(gone or names[-1:])}")
+        raise OSError(f"layers of its disk are missing in {folder.root}/layers: {', '.join(gone or names[-1:])}")
     return found[::-1]
 
 
 def software(more: Iterable[str] = ()) -> list[str]:
-    """The trees of this computer that every machine has, and what this one has more: outermost first, none inside
-    another."""
+    """Return the trees of this computer that machines share, plus `more`: outermost first, none inside another."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     interpreter = [os.path.realpath(sys.prefix), sys.prefix, os.path.realpath(sys.base_prefix), sys.base_prefix, source]
     wanted = [*_SOFTWARE, *(path for path in _LEGACY if not os.path.islink(path)), *interpreter, *more]
@@ -144,13 +143,13 @@ def software(more: Iterable[str] = ()) -> list[str]:
 
 def _overlay(folder: Folder, key: str, lowers: list[str], target: str, *, rootless: bool) -> None:
     upper, work, empty = f"{folder.disk_path}/{key}", f"{folder.path}/work/{key}", f"{folder.path}/work/empty"
-    # Left by a boot whose writes were not forced to the disk. They are there: this computer has not lost its power.
+    # The kernel's mark of a volatile overlay that was not synced. Nothing is lost without a power failure of the host.
     remove_tree(f"{work}/work/incompat")
-    for place in (upper, work, empty):
-        os.makedirs(place, exist_ok=True)
-    seen = ":".join(path.replace("\\", "\\\\").replace(":", "\\:") for path in lowers or [empty])
-    # Volatile: otherwise every end of a machine waits until this computer's whole disk is in order.
-    options = f"volatile,lowerdir={seen},upperdir={_escaped(upper)},workdir={_escaped(work)}"
+    for path in (upper, work, empty):
+        os.makedirs(path, exist_ok=True)
+    escaped = ":".join(path.replace("\\", "\\\\").replace(":", "\\:") for path in lowers or [empty])
+    # Volatile: otherwise every unmount waits until this computer's whole disk is synced.
+    options = f"volatile,lowerdir={escaped},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     linux.mount("overlay", target, "overlay", 0, options + (",userxattr" if rootless else ""))
 
 
@@ -187,10 +186,10 @@ def _preown(disk: str) -> None:
 
 
 def _mount_system(root: str) -> None:
-    """What the kernel provides, and what lives in memory."""
+    """Mount /proc, /sys, /dev and the file systems in memory."""
     linux.mount("proc", f"{root}/proc", "proc", _NOSUID_NODEV_NOEXEC)
     linux.mount("sysfs", f"{root}/sys", "sysfs", _NOSUID_NODEV_NOEXEC | linux.MS_RDONLY)
-    with suppress(OSError):  # the machine's own control groups, below which a container runtime makes its own
+    with suppress(OSError):  # the machine's control groups, below which a container runtime creates its own
         linux.mount("cgroup2", f"{root}/sys/fs/cgroup", "cgroup2", _NOSUID_NODEV_NOEXEC)
     linux.mount("tmpfs", f"{root}/dev", "tmpfs", linux.MS_NOSUID, "mode=755,size=1m")
     for name in _DEVICES:
@@ -223,7 +222,7 @@ def _hide_secrets(root: str) -> None:
 
 
 def _matching(pattern: str) -> list[str]:
-    """A path, or with a star at its end all that begin like it."""
+    """Return the path if it exists, or all paths with that prefix if it ends with a star."""
     folder, _, name = pattern.rpartition("/")
     try:
         found = os.listdir(folder)
@@ -235,10 +234,10 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _accounts(root: str, *, rootless: bool) -> None:
-    """This computer's users without their passwords; root's home is the machine's."""
+    """Write the system accounts of this computer, without passwords, and root's shell profile."""
     with open("/etc/passwd", encoding="utf-8") as file:
         lines = [line for line in file.read().splitlines() if line.count(":") == 6]
-    # People of this computer are none of the machine's business.
+    # A machine does not see the people who use this computer.
     system = [line for line in lines if int(line.split(":")[2]) < 1000 or int(line.split(":")[2]) >= 65534]
     _replace(f"{root}/etc/passwd", "".join(f"{line}\n" for line in system), 0o644)
     shadow = "".join(f"{line.split(':')[0]}:*:19000:0:99999:7:::\n" for line in system)
@@ -250,7 +249,7 @@ def _accounts(root: str, *, rootless: bool) -> None:
 
 
 def _write_host_names(root: str, name: str, uplink: Uplink) -> None:
-    """Without these every look-up of its own name costs a machine five seconds."""
+    """Write hostname, hosts and resolver, without which every look-up of the machine's name takes five seconds."""
     hosts = f"127.0.0.1 localhost\n{uplink.address} {name}\n{METADATA} metadata.google.internal metadata\n"
     resolver = ""
     if uplink.routes_out:
@@ -261,7 +260,7 @@ def _write_host_names(root: str, name: str, uplink: Uplink) -> None:
 
 
 def _replace(path: str, text: str, permissions: int) -> None:
-    """As a new file: one of this computer's cannot be changed in place by an ordinary user."""
+    """Write a new file: an ordinary user cannot change one of this computer's in place."""
     draft = f"{path}.outlast"
     with open(draft, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Secrets at rest: one private file a name. Who may read them over the network is decided in `service.py`."""
+"""Secrets at rest: one private file per name. `metadata_server.py` decides which machine may read them."""
 
 from __future__ import annotations
 

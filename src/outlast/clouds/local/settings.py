@@ -1,4 +1,4 @@
-"""Changing the weather of the zones, and refusing launches by it. The shims read the same file through `zones.py`."""
+"""Writes the conditions of the zones, and refuses launches by them. Shims read the same file through `zones.py`."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from outlast.spec.trace import HINT, NoTrace
 
 
 class ZoneChanges(TypedDict, total=False):
-    """What can be set for a zone."""
+    """The settings of a zone."""
 
-    # So many machines may run in the zone; those that run already go on.
+    # The most machines that may run in the zone. A lower value does not stop running ones.
     capacity: int | None
-    # So many machines may run in the zone before the quota is used up, which no other zone of its region helps.
+    # The same, but a launch beyond it fails with a quota error, which another zone of the region does not fix.
     quota: int | None
-    # So many requests a second does the endpoint of `outlast local serve` answer for this zone; the others get 429.
+    # Requests per second that `outlast local serve` accepts for this zone; it answers 429 to the others.
     rate: float | None
-    # Spot machines are preempted, with notice, after a random life.
+    # Spot machines are preempted, with notice, after a random lifetime with this mean.
     mean_life_s: float | None
-    # From the notice to the end.
+    # Time from the preemption notice to power off.
     grace_s: float | None
-    # A file with a recorded trace, replayed from now on: its window, so many times as fast as it was.
+    # A file with a recorded trace, replayed from now on: which window of it, and how many times as fast.
     trace: str | None
     window: str
     speed_up: float
-    # What a 1 in it stands for, if it does not say so itself.
+    # Meaning of a 1 in the trace, if the file does not define it.
     ones: str
-    # Launches are refused for good, with this message.
+    # Every launch fails with Denied and this message.
     deny: str | None
 
 
-# How a trace is replayed if nothing is said of it.
 _REPLAY = {"window": "0", "speed_up": 1.0, "ones": ""}
 
 
@@ -46,14 +45,14 @@ class ZoneSettings:
 
     def all(self) -> dict[str, dict[str, Any]]:
         known = read_settings(self._root)
-        # Those with Google's names are there once something was set for them.
+        # Zones with Google's names are listed only if they have settings.
         return {zone: {} for zone in catalog.ZONES} | known
 
     def of(self, zone: str) -> dict[str, Any]:
         return read_settings(self._root).get(zone, {})
 
     def change(self, zone: str, changes: ZoneChanges) -> None:
-        """What is left out stays as it is; None takes a setting back. Only under the cloud's lock."""
+        """Change the given settings; None removes one. The caller holds the cloud's lock."""
         catalog.check_zone(zone)
         wanted: dict[str, Any] = dict(changes)
         unknown = set(wanted) - set(ZoneChanges.__annotations__)
@@ -71,14 +70,16 @@ class ZoneSettings:
             raise Denied(str(message))
 
     def check_capacity(self, zone: str, running: Iterable[object], *, spot: bool) -> None:
-        """Raises NoCapacity or OverQuota when the zone takes no more machines. `running` is counted only if need be."""
+        """Raise NoCapacity or OverQuota if the zone is full. `running` is iterated only if there is a limit."""
         settings = self.of(zone)
         if spot and ZoneConditions(settings).is_out(time.time()):
             raise NoCapacity(f"zone `{zone}` has no spot capacity now", hint="try another zone")
         limits = {name: settings[name] for name in ("capacity", "quota") if settings.get(name) is not None}
         count = sum(1 for _ in running) if limits else 0
         if count >= limits.get("quota", count + 1):
-            raise OverQuota(f"zone `{zone}`: the quota of {limits['quota']} machines is used up", hint="ask for more")
+            raise OverQuota(
+                f"zone `{zone}`: the quota of {limits['quota']} machines is used up", hint="request more quota"
+            )
         if count >= limits.get("capacity", count + 1):
             raise NoCapacity(
                 f"zone `{zone}` has no capacity left: {limits['capacity']} machines at most", hint="try another zone"

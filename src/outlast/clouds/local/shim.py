@@ -1,9 +1,9 @@
-"""The process that is a machine's power supply: boots it, serves its metadata, ends it. Without it the machine dies.
+"""The process behind a machine: boots it, serves its metadata, ends it. The machine does not outlive it.
 
     python -m outlast.clouds.local.shim FOLDER LOCK_DESCRIPTOR MODE
 
-The lock comes with the process, taken by the launcher: there is no instant at which a starting machine looks dead.
-Before init is forked only cheap modules are imported, because boot time is recovery time.
+The launcher takes the machine's lock and passes it on, so that a starting machine never looks dead. Before init is
+forked only cheap modules are imported, because boot time is recovery time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from outlast.clouds.local.folder import SUSPENDED, Folder
 from outlast.clouds.local.isolation import Inside, isolation
 from outlast.clouds.local.peer_credentials import PeerCheck
 
-# How long a wish may lie unseen when its signal was lost.
+# The longest delay before a request is read if its signal was lost.
 _CHECK_EVERY_S = 1.0
 # How long a shutdown script may take when the machine is stopped, as on GCE.
 _STOP_S_MAX = 90.0
-# The mounts of a machine that was switched off go a moment after its processes, and only then can it have its disks.
+# A machine that was switched off unmounts its disks shortly after its processes end. Only then are they free again.
 _DRIVES_S = 3.0
 _ATTRIBUTE_KEYS = "ssh-keys"
 
 
 class PowerOff(NamedTuple):
+    """Why a machine ends, and whether its disk is deleted with it."""
+
     why: str
     delete: bool = False
 
@@ -49,28 +51,28 @@ class Shim:
         self.kill_at: float | None = None
         self.stop_at: float | None = None
         self.shutdown_started = False
-        # Who may come in, as far as the door is opened: nobody.
+        # The inputs of the machine's authorized keys when they were last written.
         self.ssh_inputs: tuple[int, str, bool] = (0, "", False)
         self.drives = Drives(folder, mode)
-        # Whom to wake when the machine is resumed; None while it is awake.
+        # The processes to continue when the machine is resumed; None while it is not suspended.
         self.frozen: list[int] | None = None
 
     def boot(self) -> None:
-        """Bring up init; from here on the machine runs."""
+        """Prepare the disk and fork init; from here on the machine runs."""
         self.wake_reader, wake_writer = os.pipe()
         _install_signal_handlers(wake_writer)
         if not os.path.isdir(self.folder.disk_path):
-            # It may take long, and whoever cannot wait must be able to find us.
+            # Copying may take long. With the pid in the state a `stop` can reach this process meanwhile.
             self.folder.set_state(shim_pid=os.getpid())
-            # Where layers are seen through, there is nothing to copy.
-            seen_through = str(self.facts.get("mode")) in ("root", "userns")
-            _copy_image(self.folder, [] if seen_through else list(self.facts.get("layers", [])))
+            # Overlays mount the layers, so there is nothing to copy.
+            overlay = str(self.facts.get("mode")) in ("root", "userns")
+            _copy_image(self.folder, [] if overlay else list(self.facts.get("layers", [])))
         init.write_scripts(self.folder, self.folder.attributes())
         self.drives.attach_requested(timeout_s=_DRIVES_S)
         os.makedirs(f"{self.folder.path}/ssh", mode=0o711, exist_ok=True)
         boots = int((self.folder.state() or {}).get("boots", 0)) + 1
         self.folder.print_serial(f"boot {boots} of {self.folder.name}")
-        # Before the boot, which may take this process into a user namespace.
+        # Before the boot, which may move this process into a user namespace.
         self.peers = PeerCheck()
         self.running = self.isolation.boot(self.folder, self._run_init)
         self.init_pid = self.running.init_pid
@@ -87,23 +89,23 @@ class Shim:
         )
 
     def _run_init(self, inside: Inside, died: Callable[[], bool], end: Callable[[], object]) -> NoReturn:
-        """In the machine, to its end."""
+        """Be the machine's init, to its end. Runs in the child."""
         if self.drives.nodes:
             try:
                 self.drives.create_nodes("/dev")
                 init.mount_all(inside.variables)
             except OSError as problem:
-                init.report(f"its disks cannot be seen: {problem}")
+                init.report(f"could not attach its disks: {problem}")
         init.Init(inside).run(shim_died=died, on_exit=end)
 
     def _write_init_pid(self, init_pid: str) -> None:
-        """Where whoever logs in finds the machine; nowhere once it is off."""
+        """Publish the pid of init, through which ssh sessions enter the machine; empty once it is off."""
         with open(f"{self.folder.path}/ssh/init", "w", encoding="ascii") as file:
             file.write(f"{init_pid}\n" if init_pid else "")
 
     def run(self) -> PowerOff:
-        """Serve and watch until there is a reason to end."""
-        # Imported only now: the machine boots while we read these.
+        """Serve metadata and handle requests until there is a reason to end."""
+        # Imported only now: the machine boots meanwhile.
         from outlast.clouds.local.http_server import WebServer
         from outlast.clouds.local.metadata_server import MetadataService
         from outlast.clouds.local.preemption_schedule import PreemptionSchedule
@@ -127,25 +129,25 @@ class Shim:
             if self.power_off is not None:
                 break
             schedule_at = None if self.frozen is not None else self.schedule.next_at
-            moments = (self.kill_at, self.stop_at, schedule_at, web.next_deadline())
-            due = [moment for moment in moments if moment is not None]
+            deadlines = (self.kill_at, self.stop_at, schedule_at, web.next_deadline())
+            due = [deadline for deadline in deadlines if deadline is not None]
             ready = web.serve(max(0.0, min([check_at, *due]) - now))
             if self.wake_reader in ready:
                 os.read(self.wake_reader, 4096)
             if ready or (schedule_at is not None and time.monotonic() >= schedule_at):
                 check_at = 0.0
-        # Whoever asked for the end is told that it comes.
+        # The client that requested the end gets its answer first.
         web.flush()
         return self.power_off
 
     def check(self) -> None:
-        """See what was asked for, what the zone is up to, and whether init still lives."""
+        """Handle requests, preemption, changed attributes, and the death of init."""
         self.reap()
         if _terminated:
-            self.power_off = PowerOff("its shim was told to end")
+            self.power_off = PowerOff("its shim was terminated")
         if self.folder.requested("stop") is not None and not self._start_shutdown_script(_STOP_S_MAX):
             self.power_off = PowerOff("stopped")
-        # Nobody takes back what nobody has: a machine that is suspended is on no computer.
+        # A suspended machine uses no capacity of its zone, so it is not preempted.
         verdict = self.schedule.verdict() if self.frozen is None else ""
         grace_s = self.schedule.conditions.grace_s
         if (request := self.folder.requested("preempt")) is not None:
@@ -164,7 +166,7 @@ class Shim:
         self._apply_suspend()
 
     def _apply_suspend(self) -> None:
-        """Stand still and go on, as is wanted. The machine's programs notice nothing but the time."""
+        """Stop or continue the machine's processes, as requested. They notice nothing but the time."""
         wanted = self.folder.requested("suspend") is not None
         if wanted == (self.frozen is not None):
             return
@@ -179,15 +181,15 @@ class Shim:
         self.folder.set_state(why=SUSPENDED if wanted else "")
 
     def _update_drives(self) -> None:
-        """Disks come and go while the machine runs."""
+        """Attach and detach disks while the machine runs."""
         self.drives.attach_requested()
         try:
             self.drives.create_nodes(f"/proc/{self.init_pid}/root/dev")
         except OSError as problem:
-            self.folder.print_serial(f"its disks cannot be seen: {problem}")
+            self.folder.print_serial(f"could not attach its disks: {problem}")
 
     def _start_shutdown_script(self, timeout_s: float) -> bool:
-        """Let the machine run its shutdown script, which ends with its power. False when it has none, or is asleep."""
+        """Start the shutdown script; power goes off when it ends. Return False if there is none, or if suspended."""
         if self.frozen is not None or not self.folder.attributes().get("shutdown-script"):
             return False
         if not self.shutdown_started:
@@ -197,7 +199,7 @@ class Shim:
         return True
 
     def _refresh_ssh(self) -> None:
-        """Whoever was admitted since the last look can come in now."""
+        """Write authorized keys and start sshd if keys were added since the last check."""
         try:
             newest = os.stat(f"{self.folder.path}/ssh/admitted").st_mtime_ns
         except FileNotFoundError:
@@ -213,7 +215,7 @@ class Shim:
             os.kill(self.init_pid, signal.SIGUSR2)
 
     def preempt(self, *, notice: bool, grace_s: float) -> None:
-        """Begin the machine's last seconds, or end them."""
+        """Give the preemption notice and start the grace time; without notice, power off now."""
         if not notice:
             self.kill_at = 0.0
         elif self.kill_at is None:
@@ -224,7 +226,7 @@ class Shim:
             self._start_shutdown_script(grace_s)
 
     def delete_itself(self) -> None:
-        """The machine asked for its own end, disk and all."""
+        """Handle the machine's request to delete itself and its disk."""
         self.power_off = self.power_off or PowerOff("deleted itself", delete=True)
 
     def reap(self) -> None:
@@ -236,7 +238,7 @@ class Shim:
             pass
 
     def _exit_reason(self, exit_code: int) -> str:
-        # Whoever switches itself off after the notice has been preempted all the same.
+        # A machine that powers itself off after the notice still counts as preempted.
         if self.kill_at is not None:
             return "preempted"
         if self.stop_at is not None:
@@ -244,12 +246,12 @@ class Shim:
         return "powered off by itself" if exit_code == init.EXIT_POWERED_OFF else "its init was killed"
 
     def end(self, ending: PowerOff) -> None:
-        """Cut the power. The lock goes last, with this process."""
+        """Kill the machine's processes and record why. The lock is released last, when this process exits."""
         self._write_init_pid("")
         if ending.delete:
             self.folder.set_state(phase="stopping", why=ending.why)
         if ending.why == "preempted":
-            # A machine that vanishes says no goodbye: its peers hear nothing, where a killed process closes its lines.
+            # A preempted machine disappears without closing its connections, which a killed process would do.
             self.isolation.cut()
         if not self.isolation.kill():
             self.folder.set_state(phase="broken", why="some of its processes could not be killed")
@@ -265,7 +267,7 @@ _terminated = False
 
 
 def _install_signal_handlers(wake_writer: int) -> None:
-    """Every signal that concerns us makes the shim look around; none interrupts what it does."""
+    """Let every relevant signal wake the main loop, and none interrupt it."""
 
     def remember(number: int, _frame: object) -> None:
         global _terminated
@@ -280,13 +282,13 @@ def _install_signal_handlers(wake_writer: int) -> None:
 
 
 def _copy_image(folder: Folder, layers: list[str]) -> None:
-    """Make the boot disk. It appears in one step, so a boot that was cut short begins it anew."""
+    """Create the boot disk. It appears in one step, so an interrupted boot starts over."""
     draft = f"{folder.path}/disk.draft"
     remove_tree(draft)
     if not layers:
         os.mkdir(draft)
     else:
-        # `cp` shares the blocks where the file system can, which no module of Python does.
+        # `cp` shares blocks where the file system supports it; Python's modules do not.
         sharing = ["-a", "--reflink=auto"] if sys.platform == "linux" else ["-c", "-R", "-p"]
         source = f"{folder.root}/layers/{layers[-1]}"
         pid = os.posix_spawnp("cp", ["cp", *sharing, source, draft], os.environ)
@@ -295,13 +297,13 @@ def _copy_image(folder: Folder, layers: list[str]) -> None:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)
         if os.waitstatus_to_exitcode(ended[1]) != 0:
-            raise OSError("its image could not be copied")
+            raise OSError(f"could not copy its image from {source}")
     os.rename(draft, folder.disk_path)
 
 
 def main(arguments: list[str]) -> NoReturn:
     folder = Folder(arguments[0])
-    # The machine's processes must not hold the lock: they would keep a dead machine looking alive.
+    # The machine's processes must not inherit the lock: a dead machine would look alive.
     os.set_inheritable(int(arguments[1]), False)
     try:
         machine = Shim(folder, arguments[2])
@@ -311,7 +313,7 @@ def main(arguments: list[str]) -> NoReturn:
         folder.set_state(phase="broken", why=f"boot failed: {error}")
         os._exit(1)
     machine.end(machine.run())
-    # Nothing is left to tidy up, and a quick end is a quick `stop`.
+    # Nothing is left to clean up, and a fast exit makes `stop` fast.
     os._exit(0)
 
 

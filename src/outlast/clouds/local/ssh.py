@@ -1,10 +1,10 @@
-"""How people log in to a machine of the local cloud: its keys, and the sshd that lets them in. Boots nothing.
+"""ssh access to machines of the local cloud: keys, configuration of sshd, and the entry of a session.
 
-    ssh/host_key, host_key.pub   ssh/keys/<user>   who may come in        ssh/admitted   keys that were added later
-    ssh/session                  what a session runs: it steps into the machine          ssh/init   the pid of its init
+    ssh/host_key, host_key.pub   ssh/keys/<user>   authorized keys        ssh/admitted   keys that were added later
+    ssh/session                  the program of a session: it enters the machine         ssh/init   the pid of its init
 
-In the modes without a network of their own nothing listens: the client starts `sshd -i` itself, as its ProxyCommand, so
-there is no port to take, no process to leave behind, and nobody but this user can knock.
+In modes without their own network no server listens: the client starts `sshd -i` as its ProxyCommand. That needs no
+port, leaves no process behind, and only this user can connect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outlast.errors import BadRequest, CloudError
 
 ATTRIBUTE_KEYS = "ssh-keys"
 _SSHD_PLACES = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/opt/homebrew/sbin/sshd")
-# Within a machine sshd reads a user's keys as that user; on this computer the cloud's folder is closed to others.
+# Inside a machine, sshd reads a user's keys as that user. On this computer the cloud's folder keeps others out.
 _PASSABLE = 0o711
 _SFTP_PLACES = (
     "/usr/lib/openssh/sftp-server",
@@ -58,7 +58,7 @@ def find_sshd() -> str:
 
 
 def access(folder: Folder) -> SshAccess:
-    """The door of a running machine. Only under the cloud's lock."""
+    """Return how to reach a running machine by ssh. The caller holds the cloud's lock."""
     sshd = find_sshd()
     if not sshd:
         raise BadRequest("this computer has no ssh server", hint="install one: apt install openssh-server")
@@ -80,17 +80,17 @@ def access(folder: Folder) -> SshAccess:
 
 
 def login_name(folder: Folder) -> str:
-    """Who logs in: root where the machine's own sshd lets people in, else whoever we are, who steps in from outside."""
+    """Return the login name: root where the machine runs sshd, else the user of this process."""
     if (folder.facts() or {}).get("mode") == "root":
         return "root"
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def admit(folder: Folder, ssh_key: str) -> None:
-    """Add a line to those that may come in. Only under the cloud's lock."""
+    """Add an authorized key. The caller holds the cloud's lock."""
     line = ssh_key.strip()
     if "\n" in line or len(line.split()) < 2 or "\0" in line:
-        raise BadRequest("this is no public ssh key", hint="it is one line, as in `id_ed25519.pub`")
+        raise BadRequest(f"invalid public ssh key `{line[:40]}`", hint="expected one line, as in `id_ed25519.pub`")
     os.makedirs(f"{folder.path}/ssh", mode=_PASSABLE, exist_ok=True)
     path = f"{folder.path}/ssh/admitted"
     if line not in _lines(path):
@@ -100,7 +100,7 @@ def admit(folder: Folder, ssh_key: str) -> None:
 
 
 def write_keys(folder: Folder) -> None:
-    """Who may come in: whom the machine was born with, whom its metadata names, who was admitted since."""
+    """Write the authorized keys: those from the launch, from the metadata, and those admitted since."""
     own = login_name(folder)
     keys = {own: [*(folder.facts() or {}).get("ssh_keys", []), *_lines(f"{folder.path}/ssh/admitted")]}
     for line in folder.attributes().get(ATTRIBUTE_KEYS, "").splitlines():
@@ -118,7 +118,7 @@ def write_keys(folder: Folder) -> None:
 
 
 def prepare(folder: Folder) -> None:
-    """Lay out host key, keys and configuration. May be repeated; the host key stays."""
+    """Create the host key if necessary, and write the authorized keys. May be repeated."""
     place = f"{folder.path}/ssh"
     os.makedirs(place, mode=_PASSABLE, exist_ok=True)
     lock = wait_lock(f"{place}/.lock")
@@ -128,7 +128,8 @@ def prepare(folder: Folder) -> None:
             try:
                 subprocess.run(command, check=True, capture_output=True)
             except (OSError, subprocess.CalledProcessError) as problem:
-                raise CloudError("ssh-keygen made no host key", hint="is openssh installed?") from problem
+                why = f"could not create a host key with ssh-keygen: {problem}"
+                raise CloudError(why, hint="install the openssh client") from problem
             os.replace(f"{place}/.host_key.pub", f"{place}/host_key.pub")
             os.replace(f"{place}/.host_key", f"{place}/host_key")
         write_keys(folder)
@@ -137,18 +138,18 @@ def prepare(folder: Folder) -> None:
 
 
 def server_config(place: str) -> str:
-    """What a sshd inside the machine is told, where `place` is its `ssh/` folder as seen from there."""
+    """Return a configuration of sshd. `place` is the machine's `ssh/` folder as sshd sees it."""
     return _CONFIG.format(place=place)
 
 
 def _prepare_client_side(folder: Folder) -> None:
-    """What the `sshd -i` of a client needs: a configuration, and the program that steps into the machine."""
+    """Write the configuration of a client's `sshd -i`, and the program that enters the machine."""
     place = f"{folder.path}/ssh"
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     config = server_config(place)
     if (folder.facts() or {}).get("mode") == "userns":
-        # This server is not in the machine's network: what it would forward are ports of this computer.
+        # This server is not in the machine's network: it would forward ports of this computer.
         config = config.replace("AllowTcpForwarding yes", "AllowTcpForwarding no")
     config += f"ForceCommand {shlex.quote(place)}/session\n"
     for name, text, permissions in (("sshd_config", config, 0o600), ("session", _session(folder), 0o700)):
@@ -159,7 +160,7 @@ def _prepare_client_side(folder: Folder) -> None:
 
 
 def _session(folder: Folder) -> str:
-    """A shell program: into the machine's namespaces, then the command that was asked for, or a shell."""
+    """Return a shell program that enters the machine and runs the session's command, or a shell."""
     from outlast.clouds.local.init import shell
 
     mode = str((folder.facts() or {}).get("mode"))
@@ -171,12 +172,12 @@ def _session(folder: Folder) -> str:
         f'cd "$HOME"; case "$SSH_ORIGINAL_COMMAND" in "") exec {shell()} -l;; '
         f'internal-sftp|*/sftp-server) exec {sftp};; *) exec {shell()} -c "$SSH_ORIGINAL_COMMAND";; esac'
     )
-    step = _step_into(mode)
+    enter = _enter_command(mode)
     return (
         "#!/bin/sh\n"
         f"read -r init 2>/dev/null < {shlex.quote(folder.path)}/ssh/init || "
         f'{{ echo "outlast: machine {folder.name} is not running" >&2; exit 255; }}\n'
-        f"{exports}exec {step} /bin/sh -c {shlex.quote(inside)}\n"
+        f"{exports}exec {enter} /bin/sh -c {shlex.quote(inside)}\n"
     )
 
 
@@ -190,7 +191,7 @@ def _variables(folder: Folder, mode: str, state: dict[str, Any]) -> dict[str, st
     return loopback.environment(folder, ":".join(map(str, state.get("metadata", []))))
 
 
-def _step_into(mode: str) -> str:
+def _enter_command(mode: str) -> str:
     if mode == "plain" or sys.platform != "linux":
         return ""
     ours = "" if os.geteuid() == 0 else "-U --preserve-credentials "

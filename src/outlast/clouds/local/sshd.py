@@ -1,6 +1,6 @@
-"""The door of a machine that has a root of its own: accounts for whom its keys name, and sshd on port 22.
+"""sshd inside a machine of mode `root`: the accounts of its authorized keys, and the server on port 22.
 
-Called by init, within the machine.
+Runs inside the machine, in its init.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pwd
 import re
 from contextlib import suppress
 
-from outlast.clouds.local.init import reset_signals, report
+from outlast.clouds.local.init import report, reset_signals
 from outlast.clouds.local.isolation import Inside
 from outlast.clouds.local.ssh import find_sshd, server_config
 
@@ -18,21 +18,21 @@ _ACCOUNT = re.compile(r"[a-z_][-a-z0-9_.]{0,31}")
 
 
 def create_accounts(inside: Inside) -> None:
-    """An account for everybody who may come in. May be repeated."""
+    """Create an account for every user with authorized keys. May be repeated."""
     with suppress(FileNotFoundError):
         for user in os.listdir(f"{inside.ssh}/keys"):
             _create_account(user, inside.variables)
 
 
 def start(inside: Inside) -> int:
-    """The pid of sshd; 0 when nobody may come in, or there is no sshd."""
+    """Start sshd and return its pid; 0 if there are no keys, or no sshd."""
     if not os.path.exists(f"{inside.ssh}/host_key"):
         return 0
     if not (sshd := find_sshd()):
-        report("nobody can log in: there is no sshd here")
+        report("ssh is unavailable: sshd is not installed")
         return 0
     settings = " ".join(f"{name}={value}" for name, value in inside.variables.items() if name in _KEPT and value)
-    # In memory, not on the disk: an image of this machine shall have keys of its own.
+    # In memory, not on the disk: a machine from an image of this one must use its own keys.
     with open("/run/outlast-sshd_config", "w", encoding="utf-8") as file:
         file.write(f"Port 22\nListenAddress 0.0.0.0\nSetEnv {settings}\n{server_config(inside.ssh)}")
     if (pid := os.fork()) != 0:
@@ -42,7 +42,7 @@ def start(inside: Inside) -> int:
         reset_signals()
         os.execve(sshd, [sshd, "-D", "-e", "-f", "/run/outlast-sshd_config"], inside.variables)
     except OSError as error:
-        report(f"sshd cannot be run: {error}")
+        report(f"could not run sshd: {error}")
     os._exit(127)
 
 
@@ -50,7 +50,7 @@ _KEPT = ("PATH", "LANG", "OUTLAST_MACHINE")
 
 
 def _create_account(user: str, variables: dict[str, str]) -> None:
-    """An account that may do everything, as Google's machines make it for whom the metadata names."""
+    """Create an account with sudo rights, as Google's machines do for users in the metadata."""
     if not _ACCOUNT.fullmatch(user):
         return
     try:
@@ -58,7 +58,7 @@ def _create_account(user: str, variables: dict[str, str]) -> None:
         return
     except KeyError:
         pass
-    # `*`: nobody logs in with a password; without it the account is locked, for keys as well.
+    # `*` disables password login. Without it the account is locked, for keys too.
     _run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", user], variables)
     if os.path.isdir("/etc/sudoers.d"):
         with open(f"/etc/sudoers.d/outlast-{user}", "w", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""Volumes of the local cloud: folders that every machine of it sees. Their size is a promise, kept by who fills them.
+"""Volumes of the local cloud: folders that all its machines share.
 
-    volumes/<name>/volume.json   what was asked        volumes/<name>/files/   what is in it
+    volumes/<name>/volume.json   the request        volumes/<name>/files/   the content
 
-The kernel need not know NFS for that, and many do not. What is lost by it: a folder is not full before the disk is.
+Folders need no NFS in the kernel. The kernel does not enforce their size: the commands that fill a volume check it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from typing import Any
 from outlast import private
 from outlast.clouds.local import catalog
 from outlast.clouds.local.files import read_json, remove_tree, wait_lock, write_json
+from outlast.clouds.local.os_errors import with_os_errors
 from outlast.clouds.resources import Volume
-from outlast.errors import BadRequest, CloudUnreachable, Denied, NotFound
+from outlast.errors import BadRequest, NotFound
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-# No volume can be called like this.
+# Not a valid end of a volume's name.
 _GONE = ".deleted"
 
 
 class LocalVolumes:
-    """All below one folder. Any number of processes may use it at once."""
+    """The volumes below one folder. Any number of processes may use it at once."""
 
     def __init__(self, root: str) -> None:
         self.root = root
 
+    @with_os_errors
     def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
         folder = self._folder(name)
         if zone:
             catalog.check_zone(zone)
-        with _as_cloud_errors(), self._locked():
+        with self._locked():
             os.makedirs(f"{folder}/files", mode=0o700, exist_ok=True)
             if read_json(f"{folder}/volume.json") is None:
                 facts = {"size_gb": size_gb, "zone": zone, "labels": dict(labels or {}), "created_at": time.time()}
@@ -53,27 +55,28 @@ class LocalVolumes:
             raise NotFound(f"the local cloud has no volume `{name}`")
         return found
 
+    @with_os_errors
     def resize(self, name: str, size_gb: float) -> Volume:
         volume = self.find(name)
         if size_gb < (volume.used_gb or 0.0):
-            why = f"the volume `{name}` holds {volume.used_gb:.3f} GB, and cannot have {size_gb:g}"
-            raise BadRequest(why, hint="delete what is not needed first")
-        with _as_cloud_errors(), self._locked():
+            why = f"cannot shrink volume `{name}` to {size_gb:g} GB: it holds {volume.used_gb:.3f} GB"
+            raise BadRequest(why, hint="delete files from it first")
+        with self._locked():
             path = f"{self._folder(name)}/volume.json"
             write_json(path, {**(read_json(path) or {}), "size_gb": size_gb})
         return self.find(name)
 
+    @with_os_errors
     def delete(self, name: str) -> None:
         folder = self._folder(name)
-        with _as_cloud_errors():
-            # In one step it is nobody's any more: who copies into it meanwhile is told, and makes no half of it anew.
-            with suppress(FileNotFoundError):
-                os.rename(folder, f"{folder}{_GONE}")
-            remove_tree(f"{folder}{_GONE}")
+        # Rename first: a concurrent copy into the volume then fails, and does not recreate half of it.
+        with suppress(FileNotFoundError):
+            os.rename(folder, f"{folder}{_GONE}")
+        remove_tree(f"{folder}{_GONE}")
 
     def _folder(self, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise BadRequest(f"`{name}` cannot name a volume", hint="lower-case letters, digits and `-`, at most 63")
+            raise BadRequest(f"invalid volume name `{name}`", hint="use lower-case letters, digits and `-`, at most 63")
         return f"{self.root}/volumes/{name}"
 
     def _describe(self, name: str, *, measured: bool) -> Volume | None:
@@ -106,27 +109,14 @@ class LocalVolumes:
 
 
 def used_bytes(folder: str) -> int:
-    """What is in a folder, each file once."""
+    """Return the size of the files in a folder, hard links counted once."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # it went meanwhile
+            with suppress(OSError):  # deleted meanwhile
                 status = os.lstat(os.path.join(place, name))
                 if (status.st_dev, status.st_ino) not in seen:
                     seen.add((status.st_dev, status.st_ino))
                     total += status.st_size
     return total
-
-
-@contextmanager
-def _as_cloud_errors() -> Iterator[None]:
-    """What the operating system refuses is a cloud's refusal."""
-    try:
-        yield
-    except PermissionError as problem:
-        why = f"the local cloud cannot use {problem.filename}: {problem.strerror}"
-        raise Denied(why, hint="check who owns it, or set OUTLAST_LOCAL_CLOUD to another folder") from problem
-    except OSError as problem:
-        why = f"the local cloud: {problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
-        raise CloudUnreachable(why, hint="is there room on the disk?") from problem
