@@ -100,7 +100,7 @@ def test_no_capacity_anywhere_holds_the_run_which_says_why_and_goes_on_when_ther
     for zone in zones:
         home.cloud.set_zone(zone, capacity=0)
     assert home.outlast("submit", "--type", "local-1", "--", "true").returncode == 0
-    home.until(lambda: home.state().held, "hold")
+    home.until(lambda: home.state().waiting, "hold")
     (row,) = json.loads(home.outlast("ps", "--json").stdout)
     assert row["state"] == "waiting"
     assert "no machine in 5 zones" in row["why"]

@@ -143,7 +143,7 @@ def test_there_is_one_master_although_others_are_started(home: Home, book: Path)
     home.until(lambda: entries(book), "it writes")
     others = [submit_master(home, book, 0.5, "second") for _ in range(3)]
     for other in others:
-        home.until(lambda other=other: home.state(other).held, "it is told what it waits for")
+        home.until(lambda other=other: home.state(other).waiting, "it is told what it waits for")
     home.until(
         lambda: any(row["holds"] == "db:genomes" for row in home.ps()), "it says with its heartbeat that it has it"
     )

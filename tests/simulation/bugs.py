@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from outlast.agent.attempt import AttemptWriter
-from outlast.agent.checkpoint.checkpointer import Checkpointer
-from outlast.agent.checkpoint.ready import FolderSnapshot
+from outlast.agent.checkpoint.commit import Committer
+from outlast.agent.checkpoint.snapshot import FolderSnapshot
 from outlast.clouds.cloud import Machine
 from outlast.errors import Exists, NotFound, StoreUnreachable
 from outlast.runs import events as ev
@@ -93,10 +93,10 @@ class BlindToStopped(SimCloudView):
         return machine if machine.status != "stopped" else msgspec.structs.replace(machine, status="running")
 
 
-class ManifestFirstSaver(Checkpointer):
+class ManifestFirstCommitter(Committer):
     """Says `Saved` before the bodies are there."""
 
-    def _commit(self, snapshot: FolderSnapshot) -> bool:
+    def commit(self, snapshot: FolderSnapshot, *, copy_first: bool = False) -> bool:
         files = []
         for path in snapshot.paths:
             body = Path(self.folder, path).read_bytes()
@@ -116,7 +116,7 @@ class ManifestFirstSaver(Checkpointer):
 
 
 class ManifestFirst(SimAgent):
-    saver_type = ManifestFirstSaver
+    committer_type = ManifestFirstCommitter
 
 
 class UnsettledParts(Parts):
@@ -128,18 +128,18 @@ class UnsettledParts(Parts):
             self._fresh = {}
 
 
-class UnsettledSaver(Checkpointer):
-    def _commit(self, snapshot: FolderSnapshot) -> bool:
+class UnsettledCommitter(Committer):
+    def commit(self, snapshot: FolderSnapshot, *, copy_first: bool = False) -> bool:
         if not isinstance(self.parts, UnsettledParts):
             self.parts = UnsettledParts(self.attempt.workspace.bucket, self.attempt.run, self.attempt.number)
-        return super()._commit(snapshot)
+        return super().commit(snapshot, copy_first=copy_first)
 
 
 class Unsettled(SimAgent):
-    saver_type = UnsettledSaver
+    committer_type = UnsettledCommitter
 
 
-class GreedySaver(Checkpointer):
+class GreedyCommitter(Committer):
     """Deletes every checkpoint but the newest, and its parts by name alone."""
 
     def _prune(self, committed: str) -> None:
@@ -155,7 +155,7 @@ class GreedySaver(Checkpointer):
 
 
 class Greedy(SimAgent):
-    saver_type = GreedySaver
+    committer_type = GreedyCommitter
 
 
 class ResumesFromWhatItFetchedFirst(SimAgent):
@@ -170,12 +170,12 @@ class ResumesFromWhatItFetchedFirst(SimAgent):
         return super().restore()
 
 
-class RollingBackSaver(Checkpointer):
+class RollingBackCommitter(Committer):
     """No answer to `Saved`: it takes that for a failure, and tidies up."""
 
-    def _commit(self, snapshot: FolderSnapshot) -> bool:
+    def commit(self, snapshot: FolderSnapshot, *, copy_first: bool = False) -> bool:
         before = len(self.attempt.story.state.checkpoints)
-        done = super()._commit(snapshot)
+        done = super().commit(snapshot, copy_first=copy_first)
         if not done and len(self.attempt.story.state.checkpoints) == before:
             bucket, run = self.attempt.workspace.bucket, self.attempt.run
             for entry in list(bucket.list(f"runs/{run}/parts/{self.attempt.number}/")):
@@ -185,7 +185,7 @@ class RollingBackSaver(Checkpointer):
 
 
 class LostAnswerIsFailure(SimAgent):
-    saver_type = RollingBackSaver
+    committer_type = RollingBackCommitter
 
     def _persist(self, act: Callable[[], bool]) -> bool:
         try:

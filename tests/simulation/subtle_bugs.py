@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.agent.attempt import AttemptWriter, Turn
 from outlast.clouds.cloud import Machine
+from outlast.clouds.traits import CloudTraits, traits_of
 from outlast.errors import Damaged, Missing, NotFound
 from outlast.runs import events as ev
 from outlast.runs import retention, state
@@ -124,7 +125,7 @@ def collect_everything(bucket: Bucket, run: str, state: RunState) -> int:
 
 def release_is_always_legal(state: RunState, event: ev.Released) -> str:
     if not 1 <= event.attempt <= len(state.attempts):
-        return f"there is no attempt {event.attempt}"
+        return f"attempt {event.attempt} does not exist"
     return f"attempt {event.attempt} is released" if state.attempts[event.attempt - 1].released else ""
 
 
@@ -156,6 +157,10 @@ class DropsSecretsEarly(Applier):
 
 
 # Limits
+
+
+def short_silence(cloud: str) -> CloudTraits:
+    return msgspec.structs.replace(traits_of(cloud), silence_s=1.0)
 
 
 def one_crash_more(view: RunView) -> object:
@@ -194,7 +199,7 @@ SUBTLE: dict[str, tuple[type[Simulation], set[str]]] = {
         {"a_living_attempt_is_not_released"},
     ),
     "orphans are deleted by a stale story": (
-        with_patch(Observer, "_ask_whose", ask_no_story),
+        with_patch(Observer, "_read_owners", ask_no_story),
         {"no_living_machine_is_deleted"},
     ),
     "a run is finished although its outputs were not copied": (
@@ -214,14 +219,14 @@ SUBTLE: dict[str, tuple[type[Simulation], set[str]]] = {
         {"nothing_is_remembered_of_the_dead"},
     ),
     "secrets go with the first machine": (with_parts(applier_type=DropsSecretsEarly), {"a_live_run_has_its_secrets"}),
-    "healthy machines are given up": (with_patch(plan, "SILENCE_S", {"local": 1.0}), {"no_machine_is_wasted"}),
+    "healthy machines are given up": (with_patch(plan, "traits_of", short_silence), {"no_machine_is_wasted"}),
     "one crash more than allowed": (with_patch(plan, "failure", one_crash_more), {"no_attempt_follows_the_last_one"}),
     "one attempt without progress more than allowed": (
         with_patch(plan, "failure", no_brake),
         {"no_attempt_follows_the_last_one"},
     ),
     "the limit of machines is not kept": (
-        with_patch(plan, "no_room", lambda _view, _shared: None),
+        with_patch(plan, "machine_limit", lambda _view, _shared: None),
         {"the_machine_limit_is_kept"},
     ),
 }

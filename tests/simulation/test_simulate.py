@@ -74,10 +74,10 @@ def test_who_cannot_move_says_why() -> None:
     world.hub.spawn(actor, audit)
     result = world.run()
     check(result)
-    assert any(state.held for state in states)
+    assert any(state.waiting for state in states)
     for before, state in zip(states, states[15:], strict=False):
         stuck = state.alive and state.length == before.length and (state.last is None or state.last.phase == "over")
-        assert not stuck or "no machine in 3 zones" in state.held
+        assert not stuck or "no machine in 3 zones" in state.waiting
     assert result.endings == {"finished": 1}
 
 

@@ -211,9 +211,7 @@ def test_a_manifest_of_another_run_is_refused_and_the_one_before_it_taken() -> N
     bucket.put(manifest_key(RUN, "c2"), sealed(body))
     found, problems = restored(bucket, 2, 1)
     assert found == {"n": b"mine"}
-    assert problems == [
-        "checkpoint c2 does not hold: runs/r/checkpoints/c2/manifest.json belongs to checkpoint c2 of q"
-    ]
+    assert problems == ["checkpoint c2 is damaged: runs/r/checkpoints/c2/manifest.json belongs to checkpoint c2 of q"]
 
 
 def test_a_manifest_that_names_what_is_not_its_runs_is_refused() -> None:

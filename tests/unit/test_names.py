@@ -98,7 +98,7 @@ def test_a_manifest_that_names_other_files_is_refused(tmp_path: Path) -> None:
         saved = committed(tmp_path / "workspace", source, paths)
         manifest, problems = restore(bucket, RUN, [saved], str(folder), names=names)
         assert manifest is None
-        assert "none of the files that this run's checkpoints have" in problems[0]
+        assert "does not match the checkpoint files" in problems[0]
         bucket.delete("runs/r/checkpoints/c1/manifest.json")
     assert (folder / "train.py").read_text() == "code"
     assert list(elsewhere.iterdir()) == []

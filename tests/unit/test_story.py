@@ -145,7 +145,7 @@ def test_every_attempt_event_has_an_edge() -> None:
 
 
 def test_an_illegal_event_is_loud() -> None:
-    with pytest.raises(InvalidTransition, match="no legal event number 2"):
+    with pytest.raises(InvalidTransition, match="illegal event at index 2"):
         step(fold([ev.Submitted()]), started(1))
 
 

@@ -30,7 +30,7 @@ def preempt_run(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
     state = workspace.story(run).refresh()
     attempt = state.current or next((a for a in reversed(state.attempts) if a.phase != "over"), None)
     if attempt is None or not state.alive:
-        why = f"it is {state.ending}" if state.ending else state.held or "it waits for a machine"
+        why = f"it is {state.ending}" if state.ending else state.waiting or "it waits for a machine"
         raise OutlastError(f"{run} has no machine that could be preempted: {why}", hint=f"see `outlast show {run}`")
     clouds()[attempt.cloud].preempt(attempt.machine, notice=notice)
     return attempt

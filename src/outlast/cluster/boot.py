@@ -1,4 +1,4 @@
-"""What the machines of a cluster are born with: the boot script, and the metadata that tells a node who it is."""
+"""The boot script and the metadata of a cluster's machines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from outlast.agent.container import OCI
-from outlast.clouds.cloud import Boot
+from outlast.clouds.cloud import Boot, HostAccess
+from outlast.clouds.traits import traits_of
 from outlast.code.wheel import store_wheel
 from outlast.records.mounts import ATTRIBUTE, Mount, encode
 from outlast.runs.data import local_path
@@ -18,19 +19,19 @@ from outlast.supervisor import install_script
 from outlast.supervisor.boot import settings
 from outlast.workspace import Workspace
 
-# A node whose program ended does nothing but bill. It deletes itself on its way out; if it could not, it is off.
+# A node whose program has ended only costs money. The program deletes the machine; if that failed, switch it off.
 _SCRIPT = """#!/bin/bash
 echo "outlast: starting the node"
 {python} -P -m outlast.cluster.node_main
-echo "outlast: the node ended with $?; switching off"
+echo "outlast: the node program exited with $?; switching off"
 shutdown -h now
 """
-_STARTING = 'say "starting the agent"\n'
-# Most images of clouds for machine learning have it. Ray's own launcher gives up without.
+_STARTING = 'log "starting the agent"\n'
+# Most machine learning images have docker. Ray's own launcher fails without it.
 _ENGINE = """
 if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then
-    say "installing docker"
-    apt-get -qq update && apt-get -qq install --yes docker.io >/dev/null || say "docker cannot be installed"
+    log "installing docker"
+    apt-get -qq update && apt-get -qq install --yes docker.io >/dev/null || log "could not install docker"
 fi
 """
 _AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node_main\n"
@@ -48,7 +49,7 @@ def boot(
     volumes: Sequence[Mount] = (),
     images: Sequence[str] = (),
 ) -> Boot:
-    """Of a head, or of the workers, with the images of containers that run on them. Nothing in it is a secret."""
+    """Return the boot settings of a head or a worker. They contain no secrets. `images` are its container images."""
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-cluster": name,
@@ -58,17 +59,17 @@ def boot(
     }
     if volumes:
         metadata[ATTRIBUTE] = encode(volumes)
-    if cloud != "local":
+    if not traits_of(cloud).shares_host_files:
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
         metadata |= access.metadata(workspace.url, os.environ)
-        # The agent's way to an outlast of its own, with the cluster's program at its end.
+        # The agent's script installs outlast; only the program that it starts differs.
         script = install_script.SCRIPT.replace(_AGENT, _NODE)
         if any(not image.startswith(OCI) for image in images):
             script = script.replace(_STARTING, _ENGINE + _STARTING)
         if role != HEAD:
             return Boot(script=script, metadata=metadata, life_max_s=life_s)
-        # It launches the others.
-        script = install_script.speaking(script, cloud, settings())
+        # The head launches the workers.
+        script = install_script.with_client(script, cloud, settings())
         return Boot(script=script, metadata=metadata, life_max_s=life_s, rights="supervisor")
     host = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if host:
@@ -76,19 +77,14 @@ def boot(
     if broker:
         metadata["outlast-broker"] = broker
     mounted = [mount.source for mount in volumes if mount.kind == "folder"]
-    shares = (local_path(workspace.url), os.path.dirname(broker) if broker else "", *mounted)
+    writable = (local_path(workspace.url), os.path.dirname(broker) if broker else "", *mounted)
     return Boot(
         script=_SCRIPT.format(python=shlex.quote(sys.executable)),
         metadata=metadata,
-        shares=tuple(dict.fromkeys(path for path in shares if path)),
-        shows=tuple(dict.fromkeys(image.removeprefix(OCI) for image in images if image.startswith(OCI))),
-        forwards=_forwards(host),
+        host=HostAccess(
+            writable=tuple(dict.fromkeys(path for path in writable if path)),
+            readable=tuple(dict.fromkeys(image.removeprefix(OCI) for image in images if image.startswith(OCI))),
+            ports=(port,) if (port := access.loopback_port(host)) else (),
+        ),
         life_max_s=life_s,
     )
-
-
-def _forwards(host: str) -> tuple[int, ...]:
-    """The port of an endpoint that is rehearsed with, where it is one of this computer."""
-    # Behind the port there may be a path: the token of the endpoint.
-    name, _, port = host.rpartition("//")[2].partition("/")[0].rpartition(":")
-    return (int(port),) if name in ("127.0.0.1", "localhost") and port.isdigit() else ()

@@ -69,7 +69,7 @@ def why(state: RunState) -> str:
         return state.why
     if state.limit is not None:
         return state.limit.why
-    return state.held or "; ".join(state.near.values())
+    return state.waiting or "; ".join(state.near.values())
 
 
 def newest_step(state: RunState, heartbeat: Heartbeat | None) -> int | None:
@@ -85,7 +85,7 @@ def status_text(state: RunState) -> str:
     if state.limit is not None:
         return "stopping"
     last = state.last
-    if state.held or last is None or last.phase == "over":
+    if state.waiting or last is None or last.phase == "over":
         return "waiting"
     if last.phase == "noticed":
         return "leaving"

@@ -1,4 +1,4 @@
-"""Where and when a job runs: wait, spot here, spot there, on demand. Pure but for `traces`; standard library only."""
+"""The deadline policy: wait, spot, or on demand. Pure except for `traces`; standard library only."""
 
 from outlast.policy.decide import decide
 from outlast.policy.explain import explain

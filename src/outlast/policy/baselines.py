@@ -1,7 +1,7 @@
-"""The policies that ours is compared with: on demand alone, greedy, and Uniform Progress. Pure.
+"""Baseline policies for comparison: on demand only, greedy, and Uniform Progress. Pure.
 
-Greedy and Uniform Progress are those of the can't-be-late paper, in the form in which the public benchmark scores them:
-both go on demand for good when time left is no more than work left and their starts, in whole ticks.
+Greedy and Uniform Progress follow the can't-be-late paper, in the form that the public benchmark scores: both stay on
+demand once the time left does not exceed the work left plus their starts, in whole ticks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def on_demand_only(view: PolicyView) -> Choice:
 
 
 def greedy(view: PolicyView) -> Choice:
-    """Spot whenever it is there, and wait when it is not, until the deadline is near."""
+    """Use spot whenever it is available and wait otherwise, until the deadline is near."""
     return _net(view, _spot(view) or WAIT)
 
 
 def uniform_progress(job: ReplayJob) -> Policy:
-    """Keep to the straight line from nothing at the start to everything at the deadline."""
+    """Return a policy that keeps progress on a straight line from the start to the deadline."""
 
     def policy(view: PolicyView) -> Choice:
         spot = _spot(view)
@@ -43,21 +43,21 @@ def uniform_progress(job: ReplayJob) -> Policy:
 
 
 def _spot(view: PolicyView) -> Choice | None:
-    """The spot that is held, else the cheapest that is there."""
-    there = [spot for spot in view.spots if spot.up]
-    if not there:
+    """Return the held spot machine, else the cheapest available one."""
+    available = [spot for spot in view.spots if spot.up]
+    if not available:
         return None
-    return Choice("spot", min(there, key=lambda spot: (spot.name != view.held, spot.price)).name)
+    return Choice("spot", min(available, key=lambda spot: (spot.name != view.held, spot.price)).name)
 
 
 def _net(view: PolicyView, choice: Choice) -> Choice:
     if view.time_left_s is None:
         return choice
-    look, start = view.look_s, view.on_demand.start_s
-    left = math.floor(view.time_left_s / look + _ROUND)
+    interval, start = view.interval_s, view.on_demand.start_s
+    left = math.floor(view.time_left_s / interval + _ROUND)
     on_spot = view.held not in ("", ON_DEMAND)
-    if math.ceil((view.work_left_s + 2 * start) / look - _ROUND) >= left and not on_spot:
+    if math.ceil((view.work_left_s + 2 * start) / interval - _ROUND) >= left and not on_spot:
         choice = DEMAND
-    if math.ceil((view.work_left_s + start) / look - _ROUND) >= left:
+    if math.ceil((view.work_left_s + start) / interval - _ROUND) >= left:
         choice = Choice("spot", view.held) if on_spot and view.start_left_s <= _ROUND else DEMAND
     return choice

@@ -1,4 +1,4 @@
-"""Why the policy chose what it chose: a sentence, and a row for every option. Decides nothing of its own."""
+"""The reasons for a choice of the policy: one sentence, and one row per option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outlast.spec.duration import describe_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One thing that could be done. `value` is dollars an hour: progress at on-demand price, less what it costs."""
+    """One possible choice. `value` is dollars per hour: progress at the on-demand price, minus the cost."""
 
     name: str
     price: float
@@ -41,7 +41,7 @@ class Explanation:
 
 
 def explain(view: PolicyView) -> Explanation:
-    """The choice of `decide`, with its reasons."""
+    """Return the choice of `decide` with its reasons."""
     choice = decide(view)
     options = [_spot(view, spot, choice) for spot in view.spots]
     demand = view.on_demand
@@ -78,17 +78,17 @@ def _spot(view: PolicyView, spot: Spot, choice: Choice) -> Option:
     elif not spot.up:
         note = f"no capacity for {describe_s(spot.age_s)}"
     elif spot.price >= view.on_demand.price:
-        note = "dearer than on demand"
+        note = "more expensive than on demand"
     elif view.time_left_s is not None and not safe_on(view, spot):
-        note = "the deadline leaves no time for its loss"
+        note = "its loss could miss the deadline"
     elif view.held == ON_DEMAND and not pays(view, spot):
         note = f"must live {describe_s(break_even_s(view, spot))} to pay for the move"
     else:
-        note = f"there for {describe_s(spot.age_s)}"
+        note = f"available for {describe_s(spot.age_s)}"
     return Option(
         name=spot.name,
         price=spot.price,
-        life_s=life_s(spot, view.look_s),
+        life_s=life_s(spot, view.interval_s),
         start_s=view.start_left_s if spot.name == view.held else spot.start_s,
         value=value(view, spot),
         chosen=chosen,
@@ -101,8 +101,8 @@ def _wait_note(view: PolicyView) -> str:
         return "no deadline"
     slack, reserve = slack_s(view), reserve_s(view)
     if not safe_to_wait(view):
-        return "it would be too late for on demand afterwards"
-    return f"{describe_s(max(slack, 0.0))} to spare, {describe_s(reserve)} kept in reserve"
+        return "on demand would then be too late"
+    return f"{describe_s(max(slack, 0.0))} to spare, {describe_s(reserve)} reserved"
 
 
 def _sentence(view: PolicyView, choice: Choice) -> str:
@@ -115,16 +115,16 @@ def _sentence(view: PolicyView, choice: Choice) -> str:
         return f"{stays} spot in {spot.name}: ${spot.price:g} an hour, ${saved:.4g} less than on demand"
     if view.time_left_s is None:
         if choice.kind == "wait":
-            return "waits for spot: there is no deadline, and waiting costs nothing"
-        return "on demand: no spot makes cheaper progress than that"
+            return "waits for spot: without a deadline, waiting costs nothing"
+        return "on demand: no spot machine makes cheaper progress"
     slack = slack_s(view)
     if slack < (view.start_left_s if view.held == ON_DEMAND else view.on_demand.start_s):
-        return "on demand: the deadline cannot be met any more, and this ends soonest"
+        return "on demand: the deadline can no longer be met, and this finishes soonest"
     spare = describe_s(max(slack, 0.0))
     if choice.kind == "wait":
-        return f"waits for spot: {spare} to spare, {describe_s(reserve_s(view))} of it kept for restarts"
+        return f"waits for spot: {spare} to spare, {describe_s(reserve_s(view))} of it reserved for restarts"
     if not any(worthwhile(view, spot) for spot in view.spots):
-        return "on demand: no spot makes cheaper progress than that"
+        return "on demand: no spot machine makes cheaper progress"
     if any(spot.up for spot in view.spots):
-        return f"on demand: {spare} to spare, and no spot that is there pays for the move"
-    return f"on demand: no spot is there, and the {spare} to spare are kept for restarts to come"
+        return f"on demand: {spare} to spare, and no available spot machine pays for the move"
+    return f"on demand: no spot capacity, and the {spare} to spare are reserved for restarts"

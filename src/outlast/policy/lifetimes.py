@@ -1,37 +1,37 @@
-"""How long a spot machine will live, and how often capacity comes and goes, from what was seen. Pure.
+"""Estimates of the lifetime of spot machines and the cycle of capacity, from observations. Pure.
 
-Lives of spot machines have heavy tails: the longer one has lived, the longer it will. A machine of age `a` lives for
-about `a` more (the median of a Pareto tail of index one), a newborn one for a fraction of the mean that was seen.
+Lifetimes have heavy tails: the longer a machine has lived, the longer it will live. A machine of age `a` lives for
+about `a` more (the median of a Pareto tail of index one), a new one for a fraction of the observed mean.
 """
 
 from __future__ import annotations
 
 from outlast.policy.view import Spot
 
-# What is assumed of a place that nobody has seen: capacity comes and goes every two hours, half of each. It weighs as
-# much as four such cycles, eight hours of looking, and gives way to what is seen.
+# The prior for a zone without observations: a cycle of two hours, half of it with capacity. It weighs as much as four
+# observed cycles (eight hours).
 CYCLE_S = 7200.0
 CYCLES = 4
-# Of a heavy-tailed life the median is far below the mean; a machine that is born is given this part of the mean.
+# With heavy tails the median is far below the mean; a new machine is expected to live this part of the mean.
 NEWBORN = 0.25
 
 
 def mean_life_s(spot: Spot) -> float:
-    """The mean life of what was seen; the life that still goes on counts for as long as it has lasted."""
+    """Return the mean observed lifetime; a life that still continues counts with its age."""
     advised = spot.advised_life_s or CYCLE_S / 2
     return (CYCLES * advised + spot.up_s) / (CYCLES + spot.ups)
 
 
-def life_s(spot: Spot, look_s: float) -> float:
-    """How long the machine of this place can be expected to live from now on."""
+def life_s(spot: Spot, interval_s: float) -> float:
+    """Return how long a machine of this zone is expected to live from now on."""
     newborn = NEWBORN * mean_life_s(spot)
-    # An age is told in looks: what was seen first at the last look is older than nothing.
-    old = spot.age_s + look_s
+    # Ages are multiples of the interval: a machine first seen at this decision may be up to one interval old.
+    old = spot.age_s + interval_s
     return old if old > newborn else newborn
 
 
 def cycle_s(spots: tuple[Spot, ...]) -> float:
-    """The mean time from one coming of capacity to the next, over all places."""
+    """Return the mean time from one start of capacity to the next, over all zones."""
     seen_s = CYCLES * CYCLE_S
     ups = float(CYCLES)
     for spot in spots:

@@ -1,4 +1,4 @@
-"""A job a thousand times: capacity drawn from traces or from lives, each run replayed. Pure: the dice are handed in."""
+"""Monte Carlo replays of a job over capacity drawn from traces or from lifetimes. Pure: the RNG is an argument."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ POLICIES: dict[str, Callable[[ReplayJob], Policy]] = {
     "greedy": lambda job: greedy,
     "on-demand": lambda job: on_demand_only,
 }
-# A job without a deadline is given up after so many times its work.
+# A job without a deadline is given up after this multiple of its work.
 _PATIENCE = 20
-# Steps of paths that perfect foresight looks at in one run: about a second's worth.
+# The search steps of the oracle for one replay: about one second.
 _EFFORT_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is played: the job, and its zones without their ticks."""
+    """The job to replay, and its zones without their ticks."""
 
     job: ReplayJob
     zones: tuple[ReplayZone, ...]
@@ -35,20 +35,20 @@ class Question:
 
     @property
     def ticks(self) -> int:
-        """How many ticks of capacity a run may need."""
+        """The number of ticks of capacity that a replay may need."""
         starts = 2 * max([self.job.on_demand.start_s, *(zone.start_s for zone in self.zones)])
         longest = self.job.deadline_s if self.job.deadline_s is not None else self.job.work_s * _PATIENCE
         return int((longest + starts) / self.tick_s) + 2
 
 
-def from_traces(question: Question, traces: Sequence[Trace], dice: random.Random) -> Iterator[tuple[ReplayZone, ...]]:
-    """Capacity as it was recorded: a window that all traces have, from any tick on, and around its end."""
+def from_traces(question: Question, traces: Sequence[Trace], rng: random.Random) -> Iterator[tuple[ReplayZone, ...]]:
+    """Yield recorded capacity: a window that all traces share, from a random tick on, wrapped around its end."""
     common = [window for window in traces[0].ids() if all(window in trace.windows for trace in traces)]
     if not common:
         raise UsageError("the traces have no window in common", hint="give traces that were recorded at the same time")
     while True:
-        window = dice.choice(common)
-        begin = dice.randrange(min(len(trace.windows[window]) for trace in traces))
+        window = rng.choice(common)
+        begin = rng.randrange(min(len(trace.windows[window]) for trace in traces))
         yield tuple(
             replace(zone, name=trace.name, ticks=_around(trace.windows[window], begin, question.ticks))
             for zone, trace in zip(_as_many(question.zones, len(traces)), traces, strict=True)
@@ -56,11 +56,11 @@ def from_traces(question: Question, traces: Sequence[Trace], dice: random.Random
 
 
 def from_lives(
-    question: Question, life_s: float, outage_s: float, dice: random.Random
+    question: Question, life_s: float, outage_s: float, rng: random.Random
 ) -> Iterator[tuple[ReplayZone, ...]]:
-    """Capacity that comes and goes at random, with these means, in every zone by itself."""
+    """Yield random capacity with these means, independent in every zone."""
     while True:
-        yield tuple(replace(zone, ticks=_weather(dice, question, life_s, outage_s)) for zone in question.zones)
+        yield tuple(replace(zone, ticks=_random_ticks(rng, question, life_s, outage_s)) for zone in question.zones)
 
 
 def play(question: Question, zones: tuple[ReplayZone, ...], policy: str) -> Outcome:
@@ -71,8 +71,10 @@ def play(question: Question, zones: tuple[ReplayZone, ...], policy: str) -> Outc
 def least_usd(
     question: Question, worlds: Sequence[tuple[ReplayZone, ...]], *, each: Callable[[int], None]
 ) -> tuple[list[float], bool]:
-    """What foresight would have paid in each, and whether it is exact; else nobody can stay below it. What is too hard
-    is told by steps and not by the clock: the same question has the same answer everywhere."""
+    """Return the cost with perfect foresight in each world, and whether it is exact or only a lower bound.
+
+    The effort is limited by steps rather than by the clock, so every computer gives the same answer.
+    """
     job, tick_s = question.job, question.tick_s
     costs: list[float] = []
     for zones in worlds:
@@ -90,17 +92,17 @@ def _around(ticks: str, begin: int, count: int) -> str:
 
 
 def _as_many(zones: tuple[ReplayZone, ...], count: int) -> tuple[ReplayZone, ...]:
-    """A zone for each trace: the cheapest ones, and the dearest again if there are more traces."""
+    """Return one zone per trace: the cheapest ones, and the most expensive again if there are more traces."""
     return (zones + (zones[-1],) * count)[:count]
 
 
-def _weather(dice: random.Random, question: Question, life_s: float, outage_s: float) -> str:
-    up = dice.random() < life_s / (life_s + outage_s)
+def _random_ticks(rng: random.Random, question: Question, life_s: float, outage_s: float) -> str:
+    up = rng.random() < life_s / (life_s + outage_s)
     ticks: list[str] = []
     left = 0.0
     for at in range(question.ticks):
         while at * question.tick_s >= left:
-            left += dice.expovariate(1.0 / (life_s if up else outage_s))
+            left += rng.expovariate(1.0 / (life_s if up else outage_s))
             up = not up
         ticks.append("1" if up else "0")
     return "".join(ticks)

@@ -1,8 +1,7 @@
-"""What a job would have cost if the future had been known: the least cost of all paths, by dynamic programming. Pure.
+"""The cost of a job with perfect foresight: the cheapest of all paths, by dynamic programming. Pure.
 
-Forward over the ticks. For every machine that may be held (with what is left of its start) those pairs of work left and
-cost are kept that no other pair beats in both. A pair is dropped when even a future in which every tick of capacity is
-used from its first second would cost more than a path that is known.
+It proceeds tick by tick. For every machine that may be held (with the rest of its start) it keeps the Pareto-optimal
+pairs of work left and cost. It drops a pair if the cheapest conceivable future costs more than a known path.
 """
 
 from __future__ import annotations
@@ -17,19 +16,21 @@ from outlast.policy.replay import ReplayJob, ReplayZone, replay
 _DEMAND, _NONE = -1, -2
 _ROUND = 1e-6
 
-# (machine, what is left of its start) → {work left: cost}
+# (machine, rest of its start) → {work left: cost}
 Front = dict[tuple[int, float], dict[float, float]]
 
 
 class TooHard(Exception):
-    """There are more paths than may be looked at."""
+    """The search exceeded its limit of steps."""
 
 
 def least_cost_path(
     job: ReplayJob, zones: Sequence[ReplayZone], *, tick_s: float, effort_max: float = math.inf
 ) -> float:
-    """Dollars. Raises ValueError without a deadline, or when on demand from the first tick would be late; TooHard when
-    more than so many steps of paths would have to be looked at."""
+    """Return the least cost in dollars. Raises TooHard after `effort_max` search steps.
+
+    Raises ValueError without a deadline, or if on demand from the first tick would be late.
+    """
     if job.deadline_s is None:
         raise ValueError("foresight needs a deadline")
     known = min(
@@ -59,15 +60,15 @@ def least_cost_path(
 
 
 def least_possible(job: ReplayJob, zones: Sequence[ReplayZone], *, tick_s: float) -> float:
-    """What nobody can stay below, foresight or not: every start is free. Quick, where `foresight` is too hard."""
+    """Return a lower bound of the cost, with free starts. It is fast where `least_cost_path` raises TooHard."""
     assert job.deadline_s is not None
     return _Bound(job, zones, tick_s, int((job.deadline_s + _ROUND) // tick_s) + 1).usd(job.work_s, 0)
 
 
 def _machines(job: ReplayJob, zones: Sequence[ReplayZone], tick: int) -> list[tuple[int, float, float, float]]:
-    """What can be held in this tick: machine, price, start, cost of moving there."""
-    there = [(number, zone.price, zone.start_s, zone.move_usd) for number, zone in enumerate(zones) if _up(zone, tick)]
-    return [*there, (_DEMAND, job.on_demand.price, job.on_demand.start_s, 0.0)]
+    """Return the machines that can be held in this tick: machine, price, start, cost of moving there."""
+    spots = [(number, zone.price, zone.start_s, zone.move_usd) for number, zone in enumerate(zones) if _up(zone, tick)]
+    return [*spots, (_DEMAND, job.on_demand.price, job.on_demand.start_s, 0.0)]
 
 
 def _spend(
@@ -77,7 +78,7 @@ def _spend(
     terms: tuple[float, float, float],
     limits: tuple[float, float, float],
 ) -> float:
-    """One tick on this machine, from wherever a path was; the least cost of a path that is done."""
+    """Extend all paths by one tick on this machine; return the least cost of a finished path."""
     cost, start, move = terms
     room, tick_s, best = limits
     for (held, start_left), pairs in front.items():
@@ -103,7 +104,7 @@ def _merge(into: dict[float, float], pairs: dict[float, float]) -> None:
 
 
 def _lost(front: Front, zones: Sequence[ReplayZone], tick: int) -> Front:
-    """Spot machines whose zone has no capacity in this tick are gone; what they did is kept."""
+    """Drop spot machines whose zone has no capacity in this tick; their work is kept."""
     kept: Front = {}
     for (machine, start_left), pairs in front.items():
         gone = machine >= 0 and not _up(zones[machine], tick)
@@ -112,14 +113,14 @@ def _lost(front: Front, zones: Sequence[ReplayZone], tick: int) -> Front:
 
 
 class _Bound:
-    """The least that work can still cost: it is done in the cheapest ticks left, from their first second on."""
+    """A lower bound of the cost of the remaining work: done in the cheapest remaining ticks, without starts."""
 
     def __init__(self, job: ReplayJob, zones: Sequence[ReplayZone], tick_s: float, ticks: int) -> None:
         assert job.deadline_s is not None
         self.deadline_s, self.tick_s = job.deadline_s, tick_s
         self.on_demand_usd_per_s = job.on_demand.price / 3600.0
         cheapest = [min((zone.price for zone in zones if _up(zone, tick)), default=math.inf) for tick in range(ticks)]
-        # For each price below that of on demand: how much capacity at that price is left at each tick.
+        # For each price below on demand: the capacity that is left at that price at each tick.
         self.classes: list[tuple[float, list[float]]] = []
         for price in sorted({price for price in cheapest if price < job.on_demand.price}):
             left_s = [0.0] * (ticks + 2)
@@ -143,7 +144,7 @@ def _up(zone: ReplayZone, tick: int) -> bool:
 
 
 def _beaten(front: Front) -> None:
-    """Who holds nothing is beaten by who holds a machine at the same cost: that can be given up at any time."""
+    """Drop paths without a machine that a path with a machine matches in cost: it can release the machine."""
     idle = front.get((_NONE, 0.0), {})
     for state, pairs in front.items():
         if state[0] != _NONE:

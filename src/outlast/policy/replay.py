@@ -1,8 +1,8 @@
-"""A job over recorded capacity, tick by tick, under any policy: what it costs and when it ends. Pure; decides nothing.
+"""A replay of a job over recorded capacity, tick by tick, under any policy. Pure.
 
-The rules are those of the public can't-be-late benchmark. At each tick the machine held in the tick before is billed
-for all of it, and its work is counted: the tick less what was left of the start. A spot machine is lost if its place
-has no capacity in this tick; what it did until then is kept. Then the policy decides; a new machine starts first.
+The rules are those of the public can't-be-late benchmark. At each tick the machine of the previous tick is billed for
+all of it, and its work counts: the tick minus the rest of its start. A spot machine is lost if its zone has no capacity
+in this tick; its work is kept. Then the policy decides, and a new machine begins with its start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Policy = Callable[[PolicyView], Choice]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJob:
-    """What is to be done, and by when; None: whenever."""
+    """The work and the deadline of a replay; None: no deadline."""
 
     work_s: float
     deadline_s: float | None
@@ -27,7 +27,7 @@ class ReplayJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayZone:
-    """A place over time: a character a tick, `0` capacity, `1` none, as traces have it; none after the last."""
+    """A zone over time: one character per tick, `0` with capacity, `1` without; none after the last."""
 
     name: str
     ticks: str
@@ -38,7 +38,7 @@ class ReplayZone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How it went. `finish_s` is the moment of the last work, not the end of its tick."""
+    """The result of a replay. `finish_s` is the time of the last work, not the end of its tick."""
 
     cost_usd: float
     finish_s: float
@@ -47,12 +47,12 @@ class Outcome:
     waited_s: float
     starts: int
     late: bool
-    # A letter a tick: `.` waiting, `s` spot, `d` on demand.
+    # One letter per tick: `.` waiting, `s` spot, `d` on demand.
     path: str = ""
 
 
-class _Memory:
-    """What was seen of one zone until now, as the policy is told."""
+class _ZoneHistory:
+    """The observations of one zone until now."""
 
     __slots__ = ("age", "last", "up_ticks", "ups", "zone")
 
@@ -66,7 +66,7 @@ class _Memory:
             self.age += 1
         else:
             self.age = 0
-            # What was there at the first look came some other time.
+            # Capacity at the first tick began earlier.
             self.ups += up and tick > 0
         self.up_ticks += up
         self.last = up
@@ -86,8 +86,8 @@ class _Memory:
 def replay(
     job: ReplayJob, zones: Sequence[ReplayZone], policy: Policy, *, tick_s: float, ticks_max: int = 100_000
 ) -> Outcome:
-    """The job from the first tick to its end. A policy that does not end it in `ticks_max` ticks is late."""
-    memories = [_Memory(zone) for zone in zones]
+    """Replay the job to its end. A policy that does not finish it in `ticks_max` ticks is late."""
+    histories = [_ZoneHistory(zone) for zone in zones]
     prices = {zone.name: zone.price for zone in zones} | {ON_DEMAND: job.on_demand.price}
     starts = {zone.name: zone.start_s for zone in zones} | {ON_DEMAND: job.on_demand.start_s}
     moves = {zone.name: zone.move_usd for zone in zones} | {ON_DEMAND: 0.0}
@@ -106,7 +106,7 @@ def replay(
             left -= tick_s - lost
         elif tick:
             path.append(".")
-        spots = tuple([memory.see(tick, tick_s) for memory in memories])
+        spots = tuple([history.see(tick, tick_s) for history in histories])
         if held and held != ON_DEMAND and not next(spot.up for spot in spots if spot.name == held):
             held = ""
         choice = policy(
@@ -117,7 +117,7 @@ def replay(
                 spots=spots,
                 held=held,
                 start_left_s=start_left if held else 0.0,
-                look_s=tick_s,
+                interval_s=tick_s,
                 unsaved_s=job.unsaved_s,
             )
         )

@@ -1,4 +1,4 @@
-"""Recorded capacity: the traces in files and folders. Reads files; what they say is judged by `spec.trace`."""
+"""Traces of recorded capacity, read from files and folders; `spec.trace` checks their content."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from outlast.spec.trace import HINT, NoTrace, is_cut, parse_trace
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One place over time, in one or more windows."""
+    """One zone over time, in one or more windows."""
 
     name: str
     tick_s: float
     windows: dict[str, str]
 
     def ids(self) -> list[str]:
-        """The windows in the order of their files' names, which is the benchmark's."""
+        """Return the windows in the order of their file names, as the benchmark does."""
         return sorted(self.windows, key=lambda window: f"{window}.json")
 
 
 def read_traces(path: str, *, ones: str = "") -> list[Trace]:
-    """The trace in a file; in a folder all by name, or the windows of one place, a file each. Raises UsageError for
-    what is none, or not there."""
+    """Return the trace in a file, or all traces in a folder. Raises UsageError for missing or invalid files.
+
+    A folder may instead contain the windows of one zone, one file each.
+    """
     if not os.path.isdir(path):
         return [_trace(path, _read(path), ones)]
     names = sorted(name for name in os.listdir(path) if name.endswith(".json"))
     if not names:
-        raise UsageError(f"the folder `{path}` holds no trace: there is no file in it that ends in `.json`", hint=HINT)
+        raise UsageError(f"folder `{path}` contains no trace: no file name ends in `.json`", hint=HINT)
     found = {file: _read(file) for file in (os.path.join(path, name) for name in names)}
     traces = [_trace(file, body, ones) for file, body in found.items()]
     return [_joined(path, traces)] if all(map(is_cut, found.values())) else traces
@@ -49,14 +51,14 @@ def _read(path: str) -> object:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except OSError as problem:
-        raise UsageError(f"the trace `{path}` cannot be read: {problem.strerror}", hint=HINT) from problem
+        raise UsageError(f"could not read trace `{path}`: {problem.strerror}", hint=HINT) from problem
     except (ValueError, RecursionError) as problem:
-        raise UsageError(f"the trace `{path}` is no JSON: {problem}", hint=HINT) from problem
+        raise UsageError(f"trace `{path}` is not valid JSON: {problem}", hint=HINT) from problem
 
 
 def _trace(path: str, found: object, ones: str) -> Trace:
     try:
         tick_s, windows = parse_trace(found, ones=ones)
     except NoTrace as problem:
-        raise UsageError(f"the trace `{path}`: {problem}", hint=problem.hint) from problem
+        raise UsageError(f"trace `{path}`: {problem}", hint=problem.hint) from problem
     return Trace(os.path.splitext(os.path.basename(path))[0], tick_s, windows)

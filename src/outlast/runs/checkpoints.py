@@ -1,7 +1,6 @@
-"""Restores checkpoints: the newest one whose hashes hold, whole or not at all.
+"""Restore of checkpoints: the newest one whose hashes are correct, complete or not at all.
 
-Of a commit, the order is the guarantee: parts first, the manifest after them, `Saved` in the story last. Refuses to
-write through a link: links are made when everything else is there.
+A commit stores parts, then the manifest, then `Saved`. A restore creates links last, so that no write follows a link.
 """
 
 from __future__ import annotations
@@ -37,12 +36,10 @@ def restore(
     names: Collection[str] = (),
     each: ParallelMap = in_parallel,
 ) -> tuple[Manifest | None, list[str]]:
-    """Put the newest checkpoint whose hashes hold into the folder. Also returns remarks: which checkpoints did not
-    hold and why, and which links were left out.
+    """Restore the newest intact checkpoint into the folder; also return remarks on damaged ones and omitted links.
 
-    The folder, or all in it that is called by `names`, is replaced: it never mixes two checkpoints. Raises
-    StoreUnreachable: a store that does not answer says nothing about a checkpoint, and to fall back then would throw
-    away committed progress.
+    The folder, or everything in it that matches `names`, is replaced: it never mixes two checkpoints. Raises
+    StoreUnreachable rather than fall back: an unreachable store must not cost committed progress.
     """
     problems: list[str] = []
     folder = os.path.abspath(folder)
@@ -55,7 +52,7 @@ def restore(
             left_out = _make_links(manifest, staged)
             _exchange(folder, staged, manifest, names)
         except (Missing, Damaged) as problem:
-            problems.append(f"checkpoint {checkpoint.id} does not hold: {problem.message}")
+            problems.append(f"checkpoint {checkpoint.id} is damaged: {problem.message}")
             continue
         return manifest, problems + left_out
     shutil.rmtree(staged, ignore_errors=True)
@@ -63,7 +60,7 @@ def restore(
 
 
 def _exchange(folder: str, staged: str, manifest: Manifest, names: Collection[str]) -> None:
-    """What was fetched takes the place of what is there. Raises Damaged if it is not what the names allow."""
+    """Replace the folder by the staged files. Raises Damaged if a file does not match the names."""
     if names:
         _exchange_some(folder, staged, manifest, names)
         return
@@ -75,11 +72,11 @@ def _exchange(folder: str, staged: str, manifest: Manifest, names: Collection[st
 
 
 def _exchange_some(folder: str, staged: str, manifest: Manifest, names: Collection[str]) -> None:
-    """Beside other files, which stay as they are."""
+    """Replace only the files that match the names."""
     paths = [*manifest.folders, *(file.path for file in manifest.files)]
     for path in paths:
         if not is_meant(path, names) or not _is_within(folder, os.path.dirname(path)):
-            raise Damaged(f"`{path}` is none of the files that this run's checkpoints have")
+            raise Damaged(f"`{path}` does not match the checkpoint files of this run")
     for name in names:
         for path in glob.glob(name, root_dir=folder, include_hidden=True):
             if _is_within(folder, os.path.dirname(path)):
@@ -87,7 +84,7 @@ def _exchange_some(folder: str, staged: str, manifest: Manifest, names: Collecti
     for path in paths:
         source, target = os.path.join(staged, path), os.path.join(folder, path)
         if not os.path.lexists(source):
-            continue  # a link that was left out
+            continue  # an omitted link
         with _room_for(path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.replace(source, target)
@@ -95,7 +92,7 @@ def _exchange_some(folder: str, staged: str, manifest: Manifest, names: Collecti
 
 
 def _is_within(folder: str, path: str) -> bool:
-    """Does it lead to the folder or below, whatever links are on the way?"""
+    """Return whether the path, with all links resolved, is the folder or below it."""
     real = os.path.realpath(os.path.join(folder, path))
     return os.path.join(real, "").startswith(os.path.join(os.path.realpath(folder), ""))
 
@@ -108,13 +105,13 @@ def _remove(path: str) -> None:
 
 
 def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: ParallelMap) -> dict[str, bytes]:
-    """All files and folders, but no links. Returns the sha256 of each small file."""
+    """Fetch all files and folders, but no links. Return the sha256 of each small file."""
     targets = {file.path: _inside(folder, file.path) for file in manifest.files}
     above = {os.path.dirname(path) for path in targets}
     for path in {*above, *manifest.folders}:
         with _room_for(path):
             os.makedirs(_inside(folder, path) if path else folder, exist_ok=True)
-    # As in `packs.py`; with room for one byte too many, which would be a lie.
+    # Reused buffers, as in `packs.py`; larger than a part, to detect a body that is too long.
     rooms: list[memoryview] = []
     digests: dict[str, bytes] = {}
     packs: dict[str, list[StoredFile]] = {}
@@ -138,7 +135,7 @@ def _fetch(bucket: Bucket, manifest: Manifest, folder: str, each: ParallelMap) -
 
 
 class _Unpacker:
-    """Fetches packs in several threads and writes their files in one, as the threads would only wait for each other."""
+    """Fetches packs in several threads and writes their files in one: more writers would only wait for each other."""
 
     def __init__(
         self, bucket: Bucket, targets: dict[str, str], digests: dict[str, bytes], rooms: list[memoryview]
@@ -150,10 +147,10 @@ class _Unpacker:
         self._turn = threading.Lock()
 
     def fetch(self, files: list[StoredFile]) -> None:
-        """The files of one pack."""
+        """Fetch and write the files of one pack."""
         part = files[0].parts[0]
         with _fetched(self._bucket, part, self._rooms) as body:
-            if not _holds(body, part):
+            if not _is_intact(body, part):
                 raise Damaged(f"`{files[0].path}` and the {len(files) - 1} files beside it are damaged")
             with self._turn:
                 for file in files:
@@ -173,10 +170,10 @@ class _Unpacker:
 
 
 def _make_links(manifest: Manifest, folder: str) -> list[str]:
-    """Make the links. Returns a remark for each that is left out because it leads to something outside.
+    """Create the links. Return a remark for each that is omitted because it points outside the folder.
 
-    A link that leads nowhere harms nothing and is kept. All are made before any is judged: a link may lead out by way
-    of another. Each that goes may change where others lead, so they are judged again.
+    A dangling link is harmless and kept. All links are created before the check, since one may lead outside through
+    another, and they are checked again after each removal.
     """
     links = {file.path: file.link for file in manifest.files if file.link}
     for path, target in links.items():
@@ -186,12 +183,12 @@ def _make_links(manifest: Manifest, folder: str) -> list[str]:
     while out := [path for path in links if not _is_within(folder, path) and os.path.exists(f"{folder}/{path}")]:
         for path in out:
             os.unlink(f"{folder}/{path}")
-            remarks.append(f"the link `{path}` leads to `{links.pop(path)}` outside of the checkpoint: left out")
+            remarks.append(f"link `{path}` was omitted: it points to `{links.pop(path)}`, outside the checkpoint")
     return remarks
 
 
 def _make(target: str, file: StoredFile) -> None:
-    """The file in its full length, as one hole: its parts come in any order, and what is a hole may stay one."""
+    """Create the file as one hole of its full length: parts arrive in any order, and holes may stay."""
     with open(target, "xb") as made:
         made.truncate(file.bytes)
     if file.executable:
@@ -199,8 +196,10 @@ def _make(target: str, file: StoredFile) -> None:
 
 
 class _Target:
-    """A file that many threads write to. They take turns, as they must in the kernel, where whoever waits spins on a
-    core that others could hash with."""
+    """A file that several threads write.
+
+    The lock avoids spinning in the kernel, which would take cores from hashing.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -216,7 +215,7 @@ def _fetch_part(bucket: Bucket, target: _Target, at: int, part: Part, rooms: lis
 
 @contextmanager
 def _fetched(bucket: Bucket, part: Part, rooms: list[memoryview]) -> Iterator[memoryview]:
-    """The body of a part, as it is in the bucket."""
+    """Yield the stored body of a part."""
     if part.bytes > PART_BYTES:
         yield memoryview(bucket.get(part.key))
         return
@@ -227,13 +226,13 @@ def _fetched(bucket: Bucket, part: Part, rooms: list[memoryview]) -> Iterator[me
         rooms.append(room)
 
 
-def _holds(body: memoryview, part: Part) -> bool:
+def _is_intact(body: memoryview, part: Part) -> bool:
     return len(body) == part.bytes and hashlib.sha256(body).hexdigest() == part.sha256
 
 
 def _put(target: _Target, at: int, part: Part, body: memoryview) -> None:
-    # The very bytes that are written: there is no second look at the file.
-    if not _holds(body, part):
+    # The check covers the very bytes that are written.
+    if not _is_intact(body, part):
         raise Damaged(f"`{os.path.basename(target.path)}` is damaged at byte {at}")
     with target.turn, open(target.path, "r+b", buffering=0) as file:
         file.seek(at)
@@ -246,7 +245,7 @@ def _sha256_of_zeros() -> str:
     return hashlib.sha256(bytes(PART_BYTES)).hexdigest()
 
 
-# What a file system says of names and sizes that it cannot hold; a full disk is not among them.
+# Errors of a file system for impossible names and sizes; a full disk is not among them.
 _IMPOSSIBLE = {errno.ENAMETOOLONG, errno.EFBIG, errno.EINVAL, errno.EILSEQ}
 
 
@@ -263,7 +262,7 @@ def _room_for(path: str) -> Iterator[None]:
 
 
 def _inside(folder: str, path: str) -> str:
-    """The path below the folder, if it is one that a commit writes: relative, without `.` and `..`."""
+    """Return the path below the folder. Raises Damaged unless it is relative and without `.` and `..`."""
     if any(name in ("", ".", "..") for name in path.split("/")):
         raise Damaged(f"`{path}` leaves the checkpoint folder")
     return f"{folder}/{path}"

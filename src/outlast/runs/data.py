@@ -1,27 +1,29 @@
-"""What `[data]` may say: where data come from, where they go. Refuses places outside of the code folder."""
+"""Checks of `[data]`: its sources, and its target paths inside the code folder."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
+from outlast.store.traits import is_url
+
 STORES = ("gs://", "s3://", "memory://")
 
 
 def local_path(source: str) -> str:
-    """The path of a source on this computer; empty for one in a store."""
+    """Return the local path of a source; empty for a bucket."""
     if source.startswith("file://"):
         source = source.removeprefix("file://")
-    return "" if "://" in source else os.path.abspath(os.path.expanduser(source))
+    return "" if is_url(source) else os.path.abspath(os.path.expanduser(source))
 
 
 def field(place: str) -> str:
-    """How messages name one line of `[data]`."""
+    """Return the name of a line of `[data]` in messages."""
     return f'[data] "{place}"'
 
 
 def check_data(sources: Mapping[str, str]) -> list[str]:
-    """Every problem that can be seen at submit time: bad places, unknown stores, local sources that are not there."""
+    """Return all problems visible at submission: bad paths, unknown URL schemes, missing local sources."""
     problems = check_places(sources)
     for place, source in sources.items():
         path = local_path(source)
@@ -33,7 +35,7 @@ def check_data(sources: Mapping[str, str]) -> list[str]:
 
 
 def check_places(sources: Mapping[str, str]) -> list[str]:
-    """Every problem that can be seen without looking at the sources."""
+    """Return all problems that are visible without access to the sources."""
     problems = []
     for place, source in sources.items():
         parts = place.removesuffix("/").split("/")

@@ -6,7 +6,7 @@
 
 `ENDED` is the time of the end, counted backwards, so that a listing begins with the newest. A record may be in several
 places after a crash; readers drop the copies. A run is listed by its heartbeat or wakeup until its record is stored.
-Without `ended/complete`, readers look through all runs: the index is then at most a part of them.
+Without `ended/complete` the index may be partial, and readers read all runs.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 _LOOSE, _PAGES, _COMPLETE = "ended/loose/", "ended/pages/", "ended/complete"
 PAGE = 100
 _LAST = 99_999_999_999
-# A record that is gone when it is read was packed meanwhile: the pages are listed again.
+# A record that vanished was packed into a page meanwhile: list again.
 _TRIES = 10
 
 
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One record. The state has only the newest of its checkpoints: the others make it large."""
+    """One record. To keep it small, the state contains only the newest checkpoint."""
 
     run: str
     state: RunState
     checkpoints: int = 0
-    # How many steps the run was asked for, if that was said.
+    # `[limits] steps` of the run; 0: none.
     steps: int = 0
     egress_usd: float = 0.0
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """The name of a record or page: when its newest run ended, counted backwards, and when the newest was submitted."""
+    """The name of a record or page: when its newest run ended, counted backwards, and when its newest was submitted."""
 
     ended: int
     submitted: int
@@ -81,13 +81,13 @@ def _parsed(name: str) -> _Key | None:
 
 
 class EndedRuns:
-    """The index, as far as this process has read it. Pages and records never change: each is read once."""
+    """The index as far as this process has read it. Pages and records never change, so each is read once."""
 
     def __init__(self, workspace: Workspace, *, each: ParallelMap | None = None) -> None:
         self.workspace = workspace
         self.bucket = workspace.bucket
         self.each = each or suited_to(self.bucket.url)
-        # Runs whose record and story cannot be read, now or ever, with the error.
+        # Runs whose record and story cannot be read, with the error.
         self.unread: dict[str, WorkspaceError] = {}
         self._pages: dict[str, tuple[EndedRun, ...]] = {}
         self._records: dict[str, EndedRun] = {}
@@ -95,9 +95,9 @@ class EndedRuns:
         self._broken: set[str] = set()
         self._unindexed: dict[str, EndedRun] = {}
         self._complete = False
-        # What was asked for last, over which names, and the answer.
-        self._same: object = None
-        self._found: tuple[list[EndedRun], bool] = ([], False)
+        # The last query with its listing, and its result.
+        self._last_query: object = None
+        self._last_result: tuple[list[EndedRun], bool] = ([], False)
 
     # Writing
 
@@ -110,7 +110,7 @@ class EndedRuns:
         self._pack()
 
     def _pack(self) -> None:
-        """Move the oldest loose records into a page, if there are many. Several processes may do so at a time."""
+        """Move the oldest loose records into a page, if there are many. Several processes may do so at once."""
         names = [key.name for key in self._keys(_LOOSE)]
         if len(names) < 2 * PAGE:
             return
@@ -122,7 +122,7 @@ class EndedRuns:
     def write_page(self, records: Sequence[EndedRun]) -> None:
         """Store these records as one page."""
         keys = [_key_of(record) for record in records]
-        # The name tells which runs are in it: two processes that pack the same ones make the same page.
+        # The name depends on the runs: two processes that pack the same ones write the same page.
         same = zlib.crc32("\n".join(key.rest for key in keys).encode())
         ended, submitted = min(key.ended for key in keys), max(key.submitted for key in keys)
         page = _Key(ended=ended, submitted=submitted, rest=f"{len(keys)}-{same:08x}")
@@ -132,7 +132,7 @@ class EndedRuns:
             pass
 
     def complete(self) -> bool:
-        """Whether every run that has ended, and is not live any more, has a record."""
+        """Return whether every ended run has a record."""
         if not self._complete:
             try:
                 self.bucket.head(_COMPLETE)
@@ -142,8 +142,7 @@ class EndedRuns:
         return self._complete
 
     def rebuild(self) -> None:
-        """Store records of all runs that ended and have none, once in the life of a workspace. A run that has not
-        ended, and that no supervisor would look at, is rung for."""
+        """Store the missing records of ended runs, once per workspace; wake runs that are not over."""
         if self.complete():
             return
         records, _ = self.newest()
@@ -160,16 +159,16 @@ class EndedRuns:
     def newest(self, limit: int = 0, *, but: Collection[str] = ()) -> tuple[list[EndedRun], bool]:
         """Return the `limit` runs that ended last (0: all), newest first, and whether there are more.
 
-        `but`: live runs that the caller has listed before. Without a complete index the runs that have no record are
-        looked through, and are among them whether or not they have ended.
+        `but`: live runs that the caller has listed before. Without a complete index all runs without a record are
+        included, whether or not they have ended.
         """
         for _ in range(_TRIES):
-            # The loose ones are listed first: what is packed between the two listings is then in both, not in neither.
+            # List loose records first: a record packed between the two listings is then in both, not in neither.
             loose = {key.rest: key for key in self._keys(_LOOSE)}
             pages = self._keys(_PAGES)
-            same = (limit, frozenset(but), tuple(loose), tuple(pages))
-            if same == self._same and self.complete() and not self._broken:
-                return self._found
+            query = (limit, frozenset(but), tuple(loose), tuple(pages))
+            if query == self._last_query and self.complete() and not self._broken:
+                return self._last_result
             packed, more = self._packed(limit, loose, pages)
             found: dict[str, _Key] = loose | {run: _key_of(record) for run, record in packed.items()}
             order = sorted((key, run) for run, key in found.items() if run not in but)
@@ -178,24 +177,27 @@ class EndedRuns:
             read = dict(zip(wanted, self.each(self._record, wanted), strict=True))
             records = [packed.get(run) or read.get(found[run].name) for run in chosen]
             if all(record or run in self.unread for record, run in zip(records, chosen, strict=True)):
-                self._same = same
-                self._found = [record for record in records if record is not None], more or len(chosen) < len(order)
-                return self._found
+                self._last_query = query
+                self._last_result = (
+                    [record for record in records if record is not None],
+                    more or len(chosen) < len(order),
+                )
+                return self._last_result
         raise StoreUnreachable(f"workspace {self.workspace.url}: the index of ended runs changes too fast to be read")
 
     def submitted_last(self, count: int) -> list[str]:
-        """Return the ended runs that were submitted last. Reads names, and the pages that may hold one of them."""
+        """Return the ended runs that were submitted last. Reads only the pages that may contain one of them."""
         known = {key.rest: key.submitted for key in self._keys(_LOOSE)}
         for page in sorted(self._keys(_PAGES), key=lambda key: key.submitted, reverse=True):
             if len(known) >= count and page.submitted < sorted(known.values(), reverse=True)[count - 1]:
                 break
             known |= {record.run: _seconds(record.state.submitted_at) for record in self._page(page.name)}
         if self._broken or not self.complete():
-            known |= {one.run: _seconds(one.state.submitted_at) for one in self._look_through(known)}
+            known |= {one.run: _seconds(one.state.submitted_at) for one in self._read_all_stories(known)}
         return sorted(known, key=lambda run: known[run], reverse=True)[:count]
 
     def _packed(self, limit: int, loose: Mapping[str, _Key], pages: list[_Key]) -> tuple[dict[str, EndedRun], bool]:
-        """Read pages until the newest `limit` runs are known, and whether pages are left."""
+        """Read pages until the newest `limit` runs are known; also return whether pages are left."""
         found = dict[str, EndedRun]()
         whole = not limit or not self.complete()
         while pages:
@@ -208,14 +210,14 @@ class EndedRuns:
                 found |= {record.run: record for record in records}
             pages = pages[len(batch) :]
         if self._broken or not self.complete():
-            found |= {record.run: record for record in self._look_through({*loose, *found})}
+            found |= {record.run: record for record in self._read_all_stories({*loose, *found})}
         return found, False
 
     def _keys(self, prefix: str) -> list[_Key]:
         return [key for name in self.bucket.children(prefix) if (key := _parsed(name)) is not None]
 
     def _page(self, name: str) -> tuple[EndedRun, ...]:
-        """The records of a page. If it cannot be read, all runs are looked through: their stories are the truth."""
+        """Return the records of a page. If it is damaged, the stories of all runs are read instead."""
         if name not in self._pages and name not in self._broken:
             try:
                 self._pages[name] = decoded(self.bucket.get(_PAGES + name), tuple[EndedRun, ...], _PAGES + name)
@@ -224,7 +226,7 @@ class EndedRuns:
         return self._pages.get(name, ())
 
     def _record(self, name: str) -> EndedRun | None:
-        """A loose record; None if it was packed meanwhile, or if neither it nor the run's story can be read."""
+        """Return a loose record; None if it was packed meanwhile, or if neither it nor the story can be read."""
         if name in self._records:
             return self._records[name]
         try:
@@ -238,8 +240,8 @@ class EndedRuns:
             self._records[name] = found
         return found
 
-    def _look_through(self, known: Collection[str]) -> list[EndedRun]:
-        """Read the stories of all runs that are neither live nor known: all that the index may lack."""
+    def _read_all_stories(self, known: Collection[str]) -> list[EndedRun]:
+        """Read the stories of all runs that are neither live nor known."""
         live = {*self.workspace.heartbeats(), *self.workspace.wakeups()}
         names = [run for run in self.workspace.runs() if run not in known and run not in live]
         return [record for record in self.each(self._from_story, names) if record is not None]
@@ -265,4 +267,4 @@ class EndedRuns:
         try:
             return self.workspace.request(run).spec.limits.steps
         except (Damaged, NoSuchRun):
-            return 0  # the story tells all that matters more
+            return 0  # only the progress display lacks it

@@ -1,39 +1,39 @@
-"""What can happen to a run: one type an event, frozen, written once.
+"""The events of a run: one frozen type each, written once.
 
-An event says what happened, never what should be done about it. `at` is the writer's clock and is for people; nothing
-is decided by comparing it with another machine's clock.
+An event records a fact, never an instruction. `at` is the writer's clock, for display; nothing is decided by comparing
+it with the clock of another machine.
 """
 
-# No `from __future__ import annotations` here: msgspec would compile each annotation anew in every process.
+# No `from __future__ import annotations` here: msgspec would have to compile each annotation in every process.
 
 from typing import Annotated, Literal
 
 import msgspec
 
-# How an attempt ended. `preempted`: the machine was taken away. `killed`: a signal, and no notice.
-# `hung`: no sign of progress. `broken`: it never came to running the command. `stopped`: the run was over.
+# How an attempt ended. `preempted`: the cloud took the machine. `killed`: by a signal, without a notice. `hung`: no
+# progress. `broken`: the command never started. `stopped`: the run was over.
 Outcome = Literal["preempted", "crashed", "killed", "hung", "broken", "stopped"]
 
 
-# Up to the year 33,658, which no clock says: a story with another time was not written by us.
+# Up to the year 33,658: a story with another time was not written by us.
 Moment = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     at: Moment = 0.0
-    # Whoever writes recognises its own event by it when the answer to the create was lost.
+    # A writer recognizes its own event by it after a lost response.
     nonce: str = ""
     by: str = ""
 
 
 class Submitted(_Event, frozen=True, kw_only=True, tag="submitted"):
-    """A user asked for the run."""
+    """A user submitted the run."""
 
     who: str = ""
 
 
 class Placed(_Event, frozen=True, kw_only=True, tag="placed"):
-    """The intent to launch a machine for this attempt; written before the launch, so that no machine is unknown."""
+    """The intent to launch a machine for this attempt; written before the launch, so that every machine is known."""
 
     attempt: int
     cloud: str
@@ -71,29 +71,29 @@ class Saved(_Event, frozen=True, kw_only=True, tag="saved"):
     checkpoint: str
     step: int | None = None
     bytes: int = 0
-    # What it is judged by if the best are kept; empty if that was not logged, or no number.
+    # The metric of `keep_best`; empty if it was not logged as a number.
     metrics: dict[str, float] = {}
 
 
 class Noticed(_Event, frozen=True, kw_only=True, tag="noticed"):
-    """The machine will be taken away in `grace_s`."""
+    """The cloud takes the machine away in `grace_s` seconds."""
 
     attempt: int
     why: str
     grace_s: float
-    # The supervisor takes the run to another machine, to be in time or for less; no cloud takes this one away.
+    # The supervisor moves the run to another machine, for its deadline or its cost; the cloud did not ask.
     moves: bool = False
 
 
 class Warned(_Event, frozen=True, kw_only=True, tag="warned"):
-    """The cloud thinks that it may soon want the machine back. Nothing ends by it."""
+    """The cloud warns that a preemption is likely. The attempt continues."""
 
     attempt: int
     why: str
 
 
 class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
-    """The attempt is over and the run is not; written by the attempt's own agent."""
+    """The attempt is over and the run is not; written by the agent."""
 
     attempt: int
     outcome: Outcome
@@ -106,7 +106,7 @@ class Stopped(_Event, frozen=True, kw_only=True, tag="stopped"):
 
 
 class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
-    """The command did what it was asked for. Ends the run."""
+    """The command succeeded. Ends the run."""
 
     attempt: int
     exit_code: int = 0
@@ -114,7 +114,7 @@ class Finished(_Event, frozen=True, kw_only=True, tag="finished"):
 
 
 class Lost(_Event, frozen=True, kw_only=True, tag="lost"):
-    """The supervisor gave the attempt up. Fences it: if it still breathes it can commit nothing any more."""
+    """The supervisor gave up the attempt. Fences it: if it still runs, it can no longer append any event."""
 
     attempt: int
     why: str
@@ -122,32 +122,32 @@ class Lost(_Event, frozen=True, kw_only=True, tag="lost"):
 
 
 class Released(_Event, frozen=True, kw_only=True, tag="released"):
-    """The attempt's machine and disks are gone; what they cost."""
+    """The attempt's machine and disks are deleted, with their cost."""
 
     attempt: int
     cost_usd: float
     seconds: float = 0.0
-    # The part of it that was paid for the disk.
+    # The part of the cost for the disk.
     disk_usd: float = 0.0
 
 
 class Waiting(_Event, frozen=True, kw_only=True, tag="waiting"):
-    """The run cannot move now, and why."""
+    """The run cannot proceed now, for this reason."""
 
     why: str
     until: float = 0.0
 
 
 class LimitNear(_Event, frozen=True, kw_only=True, tag="limit_near"):
-    """A limit is near; said once a limit, before it is reached."""
+    """A limit is near; written once per limit."""
 
-    # Which one: `cost_usd`, `deadline`, `max_hours`; of whom: `user cost_usd`, `workspace cost_usd`.
+    # `cost_usd`, `deadline`, `max_hours` of the run, or with an owner: `user cost_usd`, `workspace cost_usd`.
     limit: str
     why: str
 
 
 class LimitReached(_Event, frozen=True, kw_only=True, tag="limit_reached"):
-    """A limit is reached: what runs has `grace_s` to save and leave, nothing else is placed, then the run ends."""
+    """A limit is reached: the attempts have `grace_s` to save and stop, no other is placed, then the run ends."""
 
     limit: str
     why: str
@@ -164,13 +164,13 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
 
 
 class OwnerChanged(_Event, frozen=True, kw_only=True, tag="owner_changed"):
-    """From now on the run is this user's: in listings, limits and costs."""
+    """The run belongs to this user from now on, in listings, limits and costs."""
 
     who: str
 
 
 class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
-    """Ends the run because somebody asked for it, or because those whom it served are done."""
+    """Ends the run because a user cancelled it, or because the runs that it serves have ended."""
 
     who: str = ""
     why: str = ""
@@ -205,5 +205,5 @@ def encode(event: Event) -> bytes:
 
 
 def decode(body: bytes) -> Event:
-    """Raises msgspec.DecodeError (ValidationError is one) for what is no event."""
+    """Parse an event. Raises msgspec.DecodeError (ValidationError is one)."""
     return _decoder.decode(body)

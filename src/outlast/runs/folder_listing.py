@@ -1,4 +1,4 @@
-"""Lists what is below a folder: files with their marks, symbolic links, empty folders. Refuses to judge them."""
+"""Listing of a folder: files with size, time and inode, symbolic links, and empty folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from outlast.spec.checkpoint_patterns import is_meant, may_hold
 
-# Size, time of the last change in nanoseconds, and inode of a file.
+# Size, modification time in nanoseconds, and inode of a file.
 Mark = tuple[int, int, int]
 
 
@@ -26,15 +26,15 @@ class FolderListing(NamedTuple):
 
 
 def files_of(folder: str) -> Mapping[str, Mark]:
-    """Every regular file below the folder with its mark; see `survey`."""
+    """Return every regular file below the folder with its mark; see `survey`."""
     return survey(folder).files
 
 
 def survey(folder: str, *, names: Collection[str] = ()) -> FolderListing:
-    """The regular files below a folder with their marks, its links and its empty folders.
+    """Return the regular files below a folder with their marks, its links and its empty folders.
 
-    A link to a place inside of the folder, or to nothing, is a link. One to a place outside is followed, since nothing
-    else brings along what it leads to. With `names` only what is called by them counts, and what is not is outside.
+    A dangling link, or one to a target inside the folder, stays a link. A link to a target outside is followed, so that
+    its content is included. With `names` only matching paths count; all others are outside.
     """
     found = FolderListing({}, {}, [])
     top = os.path.realpath(folder)
@@ -53,7 +53,7 @@ def survey(folder: str, *, names: Collection[str] = ()) -> FolderListing:
                 try:
                     info = entry.stat()
                 except OSError:
-                    # It went away meanwhile, or it is a link to nothing.
+                    # It was deleted meanwhile, or it is a dangling link.
                     if meant and entry.is_symlink() and (target := _target(f"{folder}/{path}", inside, below)):
                         found.links[path] = target
                     continue
@@ -65,7 +65,7 @@ def survey(folder: str, *, names: Collection[str] = ()) -> FolderListing:
                 if meant and real.startswith(inside) and is_meant(real.removeprefix(inside), names):
                     found.links[path] = os.path.relpath(real.removeprefix(inside), below or ".")
                 elif stat.S_ISREG(info.st_mode) or (is_folder and not os.access(f"{folder}/{path}", os.R_OK)):
-                    # A folder that may not be read is named, so that its copy fails: its files would be missing.
+                    # List an unreadable folder as a file, so that its copy fails rather than omits its files.
                     if meant:
                         found.files[path] = (info.st_size, info.st_mtime_ns, info.st_ino)
                 elif is_folder and real not in ways:
@@ -79,8 +79,10 @@ def survey(folder: str, *, names: Collection[str] = ()) -> FolderListing:
 
 @contextmanager
 def _listed(folder: str) -> Iterator[list[os.DirEntry[str]] | None]:
-    """The entries of a folder in order; None if it cannot be listed. Their stats are to be had while it is open: by
-    its handle they take the system a fifth less time than by paths."""
+    """Yield the sorted entries of a folder; None if it cannot be listed.
+
+    It stays open meanwhile: `stat` relative to its handle is 20 % faster than by path.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -98,9 +100,9 @@ def _listed(folder: str) -> Iterator[list[os.DirEntry[str]] | None]:
 
 
 def has_same_names(folder: str, found: FolderListing) -> bool:
-    """Are the names below a folder still those that were found? No stats are read: it takes a sixth of the time.
+    """Return whether the names below a folder are unchanged. Without `stat` calls this is six times as fast.
 
-    False also where it cannot tell, as with links.
+    Returns False if there are links.
     """
     if found.links:
         return False
@@ -121,8 +123,7 @@ def has_same_names(folder: str, found: FolderListing) -> bool:
 
 
 def _target(link: str, inside: str, below: str) -> str:
-    """The target of a link to nothing. One that names a place inside by its absolute path becomes relative: the folder
-    may be restored elsewhere."""
+    """Return the target of a dangling link; relative if it is inside, as the folder may be restored elsewhere."""
     try:
         target = os.readlink(link)
     except OSError:

@@ -1,6 +1,6 @@
-"""Groups: runs that were asked for together. Who belongs to one, where they are, and whether they are ready.
+"""Groups of runs that were submitted together: their members, with addresses and readiness.
 
-A group decides nothing: each of its runs has a story of its own. What a member says of itself is a hint, like a heartbeat.
+Each member is a run with its own story. A seat, like a heartbeat, is only a hint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from outlast.workspace import Workspace
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`group.json`: that there is such a group. Written once, before any of its runs."""
+    """`group.json`: written once, before any run of the group."""
 
     group: str
     who: str = ""
@@ -23,7 +23,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a group, as it says itself."""
+    """A member of a group, as reported by its agent."""
 
     run: str
     task: str
@@ -40,13 +40,12 @@ class Groups:
         self.bucket = workspace.bucket
 
     def reserve(self, name: str, *, who: str, tasks: tuple[str, ...]) -> str:
-        """A new group under the next free number of its name: `evolve-3`."""
+        """Create a group under the next free number of its name, such as `evolve-3`."""
         number = self.workspace.next_number(name)
         while True:
             record = GroupRecord(group=f"{name}-{number}", who=who, asked_at=self.workspace.clock(), tasks=tasks)
             try:
-                # Among the runs, where names are drawn: no run is called as a group is. It goes first: a group that is
-                # not among them, because we died, would lend its name to a run.
+                # Groups and runs share their names. Reserve the name first: if we crash in between, no run gets it.
                 self.bucket.create(f"runs/{record.group}/group", b"")
                 self.bucket.create(f"groups/{record.group}/group.json", msgspec.json.encode(record))
             except Exists:
@@ -56,7 +55,7 @@ class Groups:
             return record.group
 
     def record(self, group: str) -> GroupRecord:
-        """Raises NoSuchRun."""
+        """Return the record of a group. Raises NoSuchRun."""
         key = f"groups/{group}/group.json"
         try:
             return decoded(self.bucket.get(key), GroupRecord, key)
@@ -70,7 +69,7 @@ class Groups:
         return list(self.bucket.children("groups/"))
 
     def seal(self, group: str) -> None:
-        """All that were asked for at the beginning are asked for: now they may start."""
+        """Mark the group as complete: all runs are written and may start. May be repeated."""
         try:
             self.bucket.create(f"groups/{group}/sealed", b"")
         except Exists:
@@ -84,19 +83,21 @@ class Groups:
         return True
 
     def claim(self, group: str, seat: Seat) -> None:
-        """Say that there is to be such a member, before it is asked for: one that nobody knows would never end. What it
-        says of itself stays: a teammate may have asked for the same one, and it may be there by now."""
+        """Create the seat of a member, before its run is submitted: a member without a seat would never be released.
+
+        An existing seat stays: another user may have added the same member, and it may already run.
+        """
         try:
             self.bucket.create(f"groups/{group}/seats/{seat.run}", msgspec.json.encode(seat))
         except Exists:
             pass
 
     def sit(self, group: str, seat: Seat) -> None:
-        """Say what is so now."""
+        """Write the current state of a member."""
         self.bucket.put(f"groups/{group}/seats/{seat.run}", msgspec.json.encode(seat))
 
     def seats(self, group: str) -> list[Seat]:
-        """Everybody who belongs to it. One that cannot be read is a member that has said nothing yet."""
+        """Return the seats of all members. Unreadable seats are skipped."""
         found = []
         for entry in self.bucket.list(f"groups/{group}/seats/"):
             try:

@@ -1,4 +1,4 @@
-"""The output of attempts, in numbered pieces. Pieces are created in order, so that a reader needs no listing."""
+"""The logs of attempts, in numbered pieces. Pieces are created in order, so a reader needs no listing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def piece_key(run: str, attempt: int, number: int) -> str:
 
 
 def write_piece(bucket: Bucket, run: str, attempt: int, number: int, body: bytes) -> None:
-    """Create one piece. An attempt has one writer: finding it there means that the answer was lost."""
+    """Create one piece. An attempt has one writer: if the piece exists, an earlier response was lost."""
     try:
         bucket.create(piece_key(run, attempt, number), body, durable=False)
     except Exists:
@@ -27,7 +27,7 @@ def attempts_with_logs(bucket: Bucket, run: str) -> list[int]:
 
 
 class LogReader:
-    """Follows the output of one attempt from where it stopped reading."""
+    """Reads the log of one attempt incrementally."""
 
     def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
         self.bucket = bucket
@@ -36,7 +36,7 @@ class LogReader:
         self.next = 1
 
     def read(self) -> Iterator[bytes]:
-        """The pieces that have come since the last call."""
+        """Yield the pieces written since the last call."""
         while True:
             try:
                 body = self.bucket.get(piece_key(self.run, self.attempt, self.next))

@@ -1,8 +1,7 @@
-"""The manifest of a checkpoint: which files it has and where their bodies are. Refuses parts of other runs.
+"""The manifest of a checkpoint: its files, and the parts that contain their bodies. Parts of other runs are rejected.
 
-It is a small JSON object. Where a checkpoint has many files, their list is a compressed table of columns, stored in
-parts like the files themselves, and the manifest names these parts and the packs. Whoever deletes old checkpoints
-therefore reads no list.
+It is a small JSON object. A long list of files is a compressed table of columns, stored in parts like the files
+themselves. The manifest names these parts and the packs, so deleting old checkpoints does not read the list.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from outlast.store.bucket import Bucket, check_key
 from outlast.store.codec import decoded, sealed, unsealed
 from outlast.store.parts import Part, Parts, StoredFile, parts_prefix
 
-# Up to so many files, links and folders stand in the manifest itself, where people can read them.
+# Up to this many files, links and folders are listed in the manifest itself, where users can read them.
 _INLINE_MAX = 500
-# The table of a manifest is not larger than this: some ten million files.
+# The maximum size of a table: about ten million files.
 _TABLE_BYTES_MAX = 1 << 30
-# What gzip writes, so that `zcat` shows the table. Level 1 is five times as fast as the default, and 10 % larger.
+# The gzip format, so that `zcat` shows the table. Level 1 is five times as fast as the default, and 10 % larger.
 _GZIP, _LEVEL = 31, 1
 
 
@@ -32,12 +31,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     attempt: int
     files: tuple[StoredFile, ...]
-    # Empty folders; all others are made for what is in them.
+    # Empty folders; the others follow from the paths of files.
     folders: tuple[str, ...] = ()
     step: int | None = None
-    # Where the list of files is stored, if it is not in the manifest.
+    # The parts of the list of files, if it is not in the manifest.
     table: tuple[Part, ...] = ()
-    # The sha256 of small files by their paths: known to the process that restored them, and not stored.
+    # Path → sha256 of small files. Known to the process that restored them; not stored.
     digests: dict[str, bytes] = {}
 
     @property
@@ -58,7 +57,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[StoredFile, ...]
     folders: tuple[str, ...] = ()
     step: int | None = None
-    # The parts that the table's files are in, and the table's own.
+    # The parts that contain the files of the table, and the parts of the table.
     packs: tuple[Part, ...] = ()
     table: tuple[Part, ...] = ()
 
@@ -67,12 +66,12 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
     """Small files, links and empty folders, in columns: value number n of each column belongs to path number n."""
 
     paths: list[str]
-    # The number of the pack in the manifest; of an empty file -1.
+    # The index of the pack in the manifest; -1 for an empty file.
     packs: list[int]
-    # Bytes between the end of the file before it and this one in the same pack: mostly 0.
+    # Bytes between this file and the previous one in the same pack: mostly 0.
     gaps: list[int]
     sizes: list[int]
-    # The numbers of the files that are executable.
+    # The indexes of executable files.
     executable: list[int]
     links: dict[str, str]
     folders: list[str]
@@ -83,7 +82,7 @@ def manifest_key(run: str, checkpoint: str) -> str:
 
 
 def write_manifest(bucket: Bucket, manifest: Manifest, own: Parts | None = None) -> None:
-    """Commit the bodies. Finding our own manifest there means that an answer was lost.
+    """Write the manifest. An identical one means that an earlier response was lost.
 
     A long list of files is stored as a table if `own` is given.
     """
@@ -94,11 +93,11 @@ def write_manifest(bucket: Bucket, manifest: Manifest, own: Parts | None = None)
         bucket.create(key, sealed(msgspec.json.encode(stored)))
     except Exists:
         if decoded(unsealed(bucket.get(key), key), _Stored, key) != stored:
-            raise WorkspaceError(f"{key} is there already and says something else") from None
+            raise WorkspaceError(f"{key} already exists with other content") from None
 
 
 def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
-    """Raises Missing, or Damaged if it lies about itself."""
+    """Return the manifest of a checkpoint. Raises Missing, and Damaged if it is inconsistent."""
     stored = _read(bucket, run, checkpoint)
     key = manifest_key(run, checkpoint)
     files, folders = stored.files, stored.folders
@@ -121,7 +120,7 @@ def read_manifest(bucket: Bucket, run: str, checkpoint: str) -> Manifest:
 
 
 def read_keys(bucket: Bucket, run: str, checkpoint: str) -> frozenset[str]:
-    """The parts that a checkpoint needs, without reading the list of its files. Raises like `read_manifest`."""
+    """Return the keys of the parts of a checkpoint, without reading its list of files. Raises like `read_manifest`."""
     stored = _read(bucket, run, checkpoint)
     return frozenset(part.key for part in (*_all_parts(stored.files), *stored.packs, *stored.table))
 
@@ -131,17 +130,17 @@ def _read(bucket: Bucket, run: str, checkpoint: str) -> _Stored:
     stored = decoded(unsealed(bucket.get(key), key), _Stored, key)
     if (stored.run, stored.checkpoint) != (run, checkpoint):
         raise Damaged(f"{key} belongs to checkpoint {stored.checkpoint} of {stored.run}")
-    # Only parts of its own run: what a manifest names is read, and deleted some day.
+    # Accept only parts of the same run: named parts are read, and deleted later.
     for part in {*_all_parts(stored.files), *stored.packs, *stored.table}:
         try:
             mine = check_key(part.key).startswith(parts_prefix(run))
         except (WorkspaceError, ValueError):
             mine = False
         if not mine or part.bytes < 1:
-            raise Damaged(f"{key} names `{part.key}`, which is no part of {run}")
+            raise Damaged(f"{key} names `{part.key}`, which is not a part of {run}")
     for file in stored.files:
         if file.size is not None and (len(file.parts) != 1 or not _fits(file.at, file.size, file.parts[0])):
-            raise Damaged(f"{key} names a place outside of a pack for `{file.path}`")
+            raise Damaged(f"{key} gives an offset outside its pack for `{file.path}`")
     return stored
 
 
@@ -165,15 +164,15 @@ def _inline(manifest: Manifest) -> _Stored:
 
 
 def _with_table(manifest: Manifest, own: Parts) -> _Stored:
-    """The manifest without the files that its table has; the table is stored and durable."""
+    """Store the table durably; return the manifest without the files in it."""
     listed = [file for file in manifest.files if not file.link and (file.size is not None or not file.parts)]
-    # By pack and offset: then the gaps are zero, and numbers that are alike stand together.
+    # Sorted by pack and offset, most gaps are 0 and compress well.
     listed.sort(key=lambda file: (file.parts[0].key if file.parts else "", file.at))
     packs = list({file.parts[0].key: file.parts[0] for file in listed if file.parts}.values())
     rest = tuple(file for file in manifest.files if file.parts and file.size is None)
     body = msgspec.json.encode(_table_of(manifest, listed, packs))
-    squeezer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    body = squeezer.compress(body) + squeezer.flush()
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    body = compressor.compress(body) + compressor.flush()
     size = parts.PART_BYTES
     table = tuple(own.store(body[at : at + size]) for at in range(0, len(body), size))
     own.make_durable()
@@ -202,25 +201,25 @@ def _table_of(manifest: Manifest, listed: list[StoredFile], packs: list[Part]) -
 
 
 def _read_table(bucket: Bucket, stored: _Stored, key: str) -> _Table:
-    squeezed = bytearray()
+    compressed = bytearray()
     for part in stored.table:
         body = bucket.get(part.key)
         if len(body) != part.bytes or hashlib.sha256(body).hexdigest() != part.sha256:
             raise Damaged(f"the list of files of {key} is damaged")
-        squeezed += body
+        compressed += body
     try:
-        opener = zlib.decompressobj(_GZIP)
-        body = opener.decompress(bytes(squeezed), _TABLE_BYTES_MAX)
+        decompressor = zlib.decompressobj(_GZIP)
+        body = decompressor.decompress(bytes(compressed), _TABLE_BYTES_MAX)
     except zlib.error as problem:
-        raise Damaged(f"the list of files of {key} cannot be read: {problem}") from problem
-    if not opener.eof:
-        raise Damaged(f"the list of files of {key} is cut short or larger than {_TABLE_BYTES_MAX >> 20} MiB")
+        raise Damaged(f"could not decompress the list of files of {key}: {problem}") from problem
+    if not decompressor.eof:
+        raise Damaged(f"the list of files of {key} is truncated or larger than {_TABLE_BYTES_MAX >> 20} MiB")
     return decoded(body, _Table, f"the list of files of {key}")
 
 
 def _table_files(table: _Table, packs: tuple[Part, ...], key: str) -> tuple[StoredFile, ...]:
     if not len(table.paths) == len(table.packs) == len(table.gaps) == len(table.sizes):
-        raise Damaged(f"the columns of the list of files of {key} are not equally long")
+        raise Damaged(f"the columns of the list of files of {key} differ in length")
     executable = set(table.executable)
     files: list[StoredFile] = []
     alone = [(pack,) for pack in packs]
@@ -234,7 +233,7 @@ def _table_files(table: _Table, packs: tuple[Part, ...], key: str) -> tuple[Stor
             continue
         at = gap + (end if pack == last else 0)
         if not 0 <= pack < len(packs) or not _fits(at, size, packs[pack]):
-            raise Damaged(f"{key} names a place outside of a pack for `{path}`")
+            raise Damaged(f"{key} gives an offset outside its pack for `{path}`")
         last, end = pack, at + size
         files.append(StoredFile(path=path, parts=alone[pack], executable=runs, at=at, size=size))
     return tuple(files)

@@ -1,6 +1,6 @@
-"""What trainers logged: rows in numbered pieces, an attempt apart, and one curve a metric over all attempts.
+"""Logged metrics: rows in numbered pieces per attempt, and one curve per metric over all attempts.
 
-Stitching is pure. A line that is no row is left out, wherever it comes from: a metric is never worth a failure.
+Stitching is pure. Invalid lines are skipped: a metric never causes a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outlast.store.codec import UNREADABLE
 from outlast.store.parallel import in_parallel
 
 PIECE_BYTES = 64 * 1024
-# Beyond it a step is none: no reader of JSON would keep it exactly.
+# Larger steps are rejected: JSON readers would round them.
 _STEP_MAX = 2**53
 _NAME_MAX = 200
 _OWN = ("step", "at")
@@ -42,7 +42,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class CurveMark(msgspec.Struct, frozen=True):
-    """What happened to an attempt at a step: it ended before the work was done, or began where another had been."""
+    """An event on a curve: an attempt ended before the work was done, or resumed another."""
 
     step: int
     kind: End | Literal["resumed"]
@@ -51,7 +51,7 @@ class CurveMark(msgspec.Struct, frozen=True):
 
 
 class Curves(msgspec.Struct, frozen=True):
-    """Every metric by name, in the order in which they first came, with the marks in the order of attempts."""
+    """All metrics by name, in order of appearance, and the marks in the order of attempts."""
 
     series: dict[str, tuple[Point, ...]]
     marks: tuple[CurveMark, ...]
@@ -61,7 +61,7 @@ class Curves(msgspec.Struct, frozen=True):
 
 
 def parsed(line: bytes) -> Row | None:
-    """The row of a line, with the values that are finite numbers; None if it is no row."""
+    """Parse a line into a row with its finite values; None if it is not a row."""
     found = _decoded(line)
     if not isinstance(found, dict):
         return None
@@ -84,7 +84,7 @@ def _decoded(line: bytes) -> object:
             return None
     import json
 
-    # Python's own writer says NaN, which is no JSON; the other values of that line count all the same.
+    # Python's `json` writes NaN, which is invalid JSON; keep the other values of the line.
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -112,7 +112,7 @@ def piece_key(run: str, attempt: int, number: int) -> str:
 
 
 def write_piece(bucket: Bucket, run: str, attempt: int, number: int, body: bytes) -> None:
-    """Create one piece. An attempt has one writer: finding it there means that the answer was lost."""
+    """Create one piece. An attempt has one writer: if the piece exists, an earlier response was lost."""
     try:
         bucket.create(piece_key(run, attempt, number), body, durable=False)
     except Exists:
@@ -124,19 +124,19 @@ def attempts_with_metrics(bucket: Bucket, run: str) -> list[int]:
 
 
 def read(bucket: Bucket, run: str, attempt: int, *, newest: int = 0) -> list[Row]:
-    """The rows of an attempt as they were logged; only those of the `newest` pieces if so many are asked for."""
+    """Return the rows of an attempt as logged; with `newest`, only those of the last pieces."""
     keys = [entry.key for entry in bucket.list(f"runs/{run}/metrics/{attempt}/")]
     bodies = in_parallel(bucket.get, keys[-newest:])
     return [row for body in bodies for line in body.splitlines() if (row := parsed(line)) is not None]
 
 
 def stitched(bucket: Bucket, run: str, state: RunState, *, newest: int = 0) -> Curves:
-    """One curve a metric over all attempts, without the work that was lost and done again."""
+    """Return one curve per metric over all attempts, without work that was lost and repeated."""
     return stitch(_rows(bucket, run, newest=newest), state.attempts)
 
 
 def unstitched(bucket: Bucket, run: str, state: RunState) -> Curves:
-    """All that was logged, the lost work too: attempt after attempt, each in the order of its steps."""
+    """Return all logged points, including lost work: attempt after attempt, each in the order of its steps."""
     rows = _rows(bucket, run)
     series: dict[str, list[Point]] = {}
     for number in sorted(rows):
@@ -153,14 +153,14 @@ def _rows(bucket: Bucket, run: str, *, newest: int = 0) -> dict[int, list[Row]]:
 
 
 def stitch(rows: Mapping[int, Sequence[Row]], attempts: Sequence[Attempt]) -> Curves:
-    """What attempts logged, as one curve a metric whose steps only grow.
+    """Return one curve per metric with increasing steps.
 
-    An attempt replaces what the ones before it logged from where it began. Work that it did not do again stays.
+    An attempt replaces the points of earlier attempts from its first step on. Work that it did not repeat stays.
     """
-    told = {attempt.number: attempt for attempt in attempts}
+    by_number = {attempt.number: attempt for attempt in attempts}
     curves: dict[str, dict[int, Point]] = {}
-    for number in sorted({*rows, *told}):
-        begin = _begin(rows.get(number, ()), told.get(number))
+    for number in sorted({*rows, *by_number}):
+        begin = _begin(rows.get(number, ()), by_number.get(number))
         if begin is not None:
             curves = {name: {s: p for s, p in points.items() if s < begin} for name, points in curves.items()}
         for name, points in _own_points(number, rows.get(number, ())).items():
@@ -169,10 +169,10 @@ def stitch(rows: Mapping[int, Sequence[Row]], attempts: Sequence[Attempt]) -> Cu
 
 
 def _begin(rows: Iterable[Row], attempt: Attempt | None) -> int | None:
-    """The first step that an attempt did itself, as far as it is known.
+    """Return the first step of an attempt, if known.
 
-    The checkpoint of step 10 may be the state after step 10 or before it. Whoever does 10 again logs it again; else
-    the old point is of the work that was saved.
+    The checkpoint of step 10 may be the state after step 10 or before it. An attempt that repeats step 10 logs it
+    again; otherwise the old point belongs to the saved work.
     """
     begins = [row.step for row in rows]
     if attempt is not None and attempt.started_at and attempt.resumed_step is not None:
@@ -181,7 +181,7 @@ def _begin(rows: Iterable[Row], attempt: Attempt | None) -> int | None:
 
 
 def _own_points(number: int, rows: Iterable[Row]) -> dict[str, dict[int, Point]]:
-    """By metric and step, in the order of steps; of a step that was logged twice the later value."""
+    """Return the points by metric and step, sorted; if a step was logged twice, the later value."""
     points: dict[str, dict[int, Point]] = {}
     for row in rows:
         for name, value in row.values.items():
@@ -205,7 +205,7 @@ def _marks(rows: Mapping[int, Sequence[Row]], attempts: Sequence[Attempt]) -> tu
 
 
 def _end(attempt: Attempt) -> End | None:
-    """How an attempt ended before the work was done; None if it did not."""
+    """Return how an attempt ended before the work was done; None if it did not."""
     if attempt.outcome in ("finished", "stopped"):
         return None
     if attempt.preempted:

@@ -1,4 +1,4 @@
-"""The next number of a name: found by a hint and a few looks, however many runs there are."""
+"""The next free number of a name, found by a hint and a few requests for any number of runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outlast.store.bucket import Bucket
 
 
 def next_number(bucket: Bucket, name: str) -> int:
-    """The first number after those that runs and groups of that name have.
+    """Return the first number after those of all runs and groups of that name.
 
     Only a first guess: the caller creates an object under the number, and takes the next one if it exists.
     """
@@ -22,7 +22,7 @@ def next_number(bucket: Bucket, name: str) -> int:
 
 
 def first_free(taken: Callable[[int], bool], last: int) -> int:
-    """The first number above `last` that is not taken, if those below are: doubling steps, then halving ones."""
+    """Return the first free number above `last`, by exponential and then binary search."""
     step = 1
     while taken(last + step):
         last, step = last + step, 2 * step
@@ -34,7 +34,7 @@ def first_free(taken: Callable[[int], bool], last: int) -> int:
 
 
 def keep_hint(bucket: Bucket, name: str, number: int) -> None:
-    """Remember the last number given. It saves looks and decides nothing: failing to write it is harmless."""
+    """Store the last number as a hint; a failure is harmless."""
     try:
         bucket.put(f"numbers/{name}", str(number).encode())
     except WorkspaceError:
@@ -46,5 +46,5 @@ def _hint(bucket: Bucket, name: str) -> int:
         body = bucket.get(f"numbers/{name}")
     except Missing:
         return 0
-    # At most as many digits as fit: a name has no more than 60 characters.
+    # Ignore a hint with too many digits: a name has at most 60 characters.
     return int(body) if body.isdigit() and len(body) <= 15 else 0

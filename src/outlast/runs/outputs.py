@@ -1,8 +1,8 @@
-"""Where outputs are in a workspace."""
+"""The locations of outputs in a workspace."""
 
 from __future__ import annotations
 
-# Of each attempt: a zombie cannot overwrite what a later one wrote.
+# Per attempt: a zombie cannot overwrite the outputs of a later attempt.
 OF_ATTEMPT = "runs/{run}/outputs/{attempt}/"
-# Those that were final before their attempt was over: results of parts that are done for good, and never done again.
+# Outputs that were final before the end of their attempt, such as results of finished trials.
 FINAL = OF_ATTEMPT.format(run="{run}", attempt=0)

@@ -1,8 +1,7 @@
-"""Uploads of files: large ones in parts of their own, small ones together in packs. Refuses to upload a body twice.
+"""Upload of files: large ones in separate parts, small ones together in packs. No body is uploaded twice.
 
-A pack is a part that holds many small files one after the other. A file that did not change stays in the pack that
-already has it, so that a commit uploads the changed files alone. Packs that are mostly unused are written again when
-there are too many of them (`sparse_packs`).
+A pack is a part that contains many small files in sequence. An unchanged file stays in its pack, so a commit uploads
+only changed files. When too many packs are mostly unused, their files are packed again (`sparse_packs`).
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from outlast.store import direct_io, parts
 from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.store.parts import Part, Parts, StoredFile
 
-# Files above this share of a part get parts of their own.
+# Files above this share of a part get separate parts.
 _SMALL_SHARE = 4
-# Packs that are filled while as many are stored. Times two and the size of a part: the memory.
+# Packs that are filled while as many are stored. The memory is twice this number of parts.
 _AT_ONCE = 8
-# So many packs may be less than half in use before their files are packed again.
+# This many packs may be less than half in use before their files are packed again.
 _SPARSE_MAX = 16
 
 
 class Changed(OSError):
-    """A file is not as it was seen."""
+    """A file changed since it was listed."""
 
 
-# Path, sha256, size and whether it is executable: a small file as it was read.
+# A small file: path, sha256, size, and whether it is executable.
 _Small = tuple[str, bytes, int, bool]
 _Places = dict[bytes, tuple[Part, int]]
 
@@ -52,10 +51,10 @@ def upload_files(
     seen: Mapping[str, Mark] | None = None,
     once_read: Callable[[], None] = lambda: None,
 ) -> tuple[StoredFile, ...]:
-    """Upload all files and make them durable. Raises OSError if a file went away or may not be read.
+    """Upload all files and make them durable. Raises OSError if a file was deleted or is not readable.
 
-    A file that changes meanwhile is taken as it was read, unless it is a small one among those `seen`: raises Changed.
-    `once_read` is called when all are read, while they are made durable: the caller can check there what changed.
+    A file that changes meanwhile is stored as it was read; a small one listed in `seen` raises Changed instead.
+    `once_read` is called when all files are read, while they are made durable: the caller can check for changes there.
     """
     places, seen = own.places(), seen or {}
     small, large = _upload_small(own, places, folder, paths, each, seen=seen)
@@ -74,7 +73,7 @@ def upload_files(
 
 
 def is_small(size: int) -> bool:
-    """Does a file of this size share a pack with others?"""
+    """Return whether a file of this size goes into a pack."""
     return size <= parts.PART_BYTES // _SMALL_SHARE
 
 
@@ -121,11 +120,10 @@ def _upload_small(
     seen: Mapping[str, Mark],
     avoid: Collection[str] = (),
 ) -> tuple[list[_Small], dict[str, bool]]:
-    """Read the small files among the paths and store those that the bucket lacks, or has in a pack to `avoid`. Also
-    returns the paths of large files, each with whether it is executable.
+    """Read the small files and store those that the bucket lacks, or has only in a pack to `avoid`.
 
-    Packs are stored while the next ones are filled. One thread reads: the files were just written and are in memory,
-    and more threads wait for each other more than for the disk.
+    Also returns the paths of large files, each with whether it is executable. Packs are stored while the next ones are
+    filled. One thread reads: the files are in the page cache, and more threads would only wait for each other.
     """
     reader = _Reader(places, folder, paths, seen=seen, avoid=avoid)
 
@@ -144,7 +142,7 @@ def _upload_small(
 
 
 class _Reader:
-    """Reads files in order, fills packs with the small ones that are in no pack yet, and notes the large ones."""
+    """Reads files in order, fills packs with small ones that are in no pack yet, and collects the large ones."""
 
     def __init__(
         self,
@@ -193,7 +191,7 @@ class _Reader:
                 body = room[at : at + size]
                 if os.readv(handle, [body]) != size:
                     body = body[: _read_again(handle, body)]
-                # After it was read: if it is as it was seen then, so are the bytes.
+                # Checked after the read: an unchanged mark means unchanged bytes.
                 info = os.fstat(handle)
             finally:
                 os.close(handle)
@@ -204,7 +202,7 @@ class _Reader:
         return packs
 
     def _take(self, path: str, body: memoryview, mode: int, pack: _Pack) -> None:
-        """Note a file that was read, and keep its bytes in the pack unless they are in another one."""
+        """Add a file that was read, and keep its bytes in the pack unless they are in another one."""
         digest, size = hashlib.sha256(body).digest(), len(body)
         self.small.append((path, digest, size, mode & 0o100 != 0))
         if size and digest not in self._packed and not self._is_stored(digest):
@@ -218,7 +216,7 @@ class _Reader:
 
 
 def _read_again(handle: int, into: memoryview) -> int:
-    """From the beginning, in as many reads as it takes."""
+    """Read the whole file again from its beginning; return its size."""
     size = 0
     while size < len(into) and (count := os.preadv(handle, [into[size:]], size)):
         size += count
@@ -226,10 +224,9 @@ def _read_again(handle: int, into: memoryview) -> int:
 
 
 def _upload_large(own: Parts, folder: str, paths: Sequence[str], each: ParallelMap) -> dict[str, list[Part]]:
-    """Large files in parts, several at a time."""
+    """Store large files in parts, in parallel."""
     pieces = [(path, at) for path in paths for at in _offsets(os.path.join(folder, path))]
-    # Memory for a part a thread, used again and again so that its pages are there; it begins at a page's beginning, as
-    # disks like it.
+    # One page-aligned buffer per thread, reused so that its pages stay mapped.
     rooms: list[memoryview] = []
     stored = each(lambda piece: _store(own, os.path.join(folder, piece[0]), piece[1], rooms), pieces)
     found: dict[str, list[Part]] = {path: [] for path in paths}

@@ -3,7 +3,7 @@
 A snapshot is a cache. A reader believes it only if all of these hold; otherwise it reads the whole story:
 - its checksum fits its body, so that a damaged object is recognised;
 - the same code folded it, by a fingerprint of the modules that define events and states;
-- the story holds the event that the snapshot ends with, with the same body.
+- the story contains the last event of the snapshot, with the same body.
 Every event after that one is read from the story.
 """
 
@@ -31,7 +31,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     # The checksum of the body of the last of these events.
     last_crc32: int
-    # Of all these events: a writer whose answer was lost recognises its own event.
+    # Of all these events, so that a writer recognizes its own event after a lost response.
     nonces: tuple[str, ...]
     state: RunState
 
@@ -48,7 +48,7 @@ def snapshot_key(run: str) -> str:
 
 
 def is_due(length: int, before: int, gap: int = GAP) -> bool:
-    """Whether a story of this length deserves a new snapshot, if the last one known ends at `before`."""
+    """Return whether a story of this length needs a new snapshot, if the last known one ends at `before`."""
     return length - before >= min(_GAP_MAX, max(gap, length // _GAP_PART))
 
 

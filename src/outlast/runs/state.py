@@ -1,4 +1,4 @@
-"""From events to a state: the fold and the table of legal steps. Pure; refuses IO, clocks and decisions."""
+"""The state of a run: the fold of its events, and the table of legal events. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AttemptPhase = Literal["placed", "started", "noticed", "over"]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One try of a run on one machine, as far as the story tells."""
+    """One execution of a run on one machine, as recorded in the story."""
 
     number: int
     machine: str
@@ -28,7 +28,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     price_usd_per_hour: float
     on_demand_usd_per_hour: float
     placed_at: float
-    # The store's own times of these two events tell how long it worked, by one clock.
+    # The numbers of two events; the store's times of both give the duration by one clock.
     started_event: int = 0
     over_event: int = 0
     phase: AttemptPhase = "placed"
@@ -45,7 +45,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     exit_code: int | None = None
     preempted: bool = False
-    # The supervisor itself took the run elsewhere.
+    # The supervisor itself moved the run.
     moved: bool = False
     keep_s: float = 0.0
     # Why the newest state of the checkpoint folder was not committed; empty if it was.
@@ -60,7 +60,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitBreach(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that was reached, and how long what runs has to save and leave."""
+    """A limit that was reached, and the time that the attempts have to save and stop."""
 
     name: str
     why: str
@@ -79,7 +79,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a story says. The empty story is a run that does not exist."""
+    """The state after all events of a story. The empty story is a run that does not exist."""
 
     length: int = 0
     submitted_at: float = 0.0
@@ -91,8 +91,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     attempts: tuple[Attempt, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
-    held: str = ""
-    held_until: float = 0.0
+    # Why the run waits for a machine, and until when; empty if it does not.
+    waiting: str = ""
+    waiting_until: float = 0.0
     cooldowns: dict[str, float] = {}
     # The limits that are near, by name, and the one that was reached.
     near: dict[str, str] = {}
@@ -122,7 +123,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """Over, with nothing left that could cost."""
+        """Whether the run is over and all its machines are released."""
         return bool(self.ending) and all(a.released or a.outcome == "refused" for a in self.attempts)
 
     @property
@@ -135,7 +136,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attempts_without_progress(self) -> int:
-        """How many attempts in a row ended without a new checkpoint."""
+        """The number of attempts in a row that ended without a new checkpoint."""
         count = 0
         for attempt in reversed(self.attempts):
             if attempt.saves:
@@ -144,22 +145,22 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         return count
 
 
-# Which events are legal when. One line an edge: the event, the phases its attempt may be in, why it is legal there.
-# Events about the run itself and the three special ones (`Submitted`, `Placed`, `Released`) are checked below.
+# Event → the phases of its attempt in which it is legal. Events about the run itself, `Submitted`, `Placed` and
+# `Released` are checked below.
 EDGES: dict[type, frozenset[AttemptPhase]] = {
     ev.LaunchRefused: frozenset({"placed"}),  # the launch failed; once started there is a machine
-    ev.Started: frozenset({"placed"}),  # once only; a noticed machine does not start any more
-    ev.Saved: frozenset({"started", "noticed"}),  # the last save comes after the notice
-    ev.Noticed: frozenset({"placed", "started"}),  # machines are taken away while they boot, too
-    ev.Warned: frozenset({"placed", "started"}),  # after the notice it is no news
+    ev.Started: frozenset({"placed"}),  # once; a noticed machine does not start the command
+    ev.Saved: frozenset({"started", "noticed"}),  # the last save follows the notice
+    ev.Noticed: frozenset({"placed", "started"}),  # machines are also preempted while they boot
+    ev.Warned: frozenset({"placed", "started"}),  # after the notice it has no value
     ev.Stopped: frozenset({"placed", "started", "noticed"}),  # `placed`: code or data could not be fetched
-    ev.Finished: frozenset({"started", "noticed"}),  # noticed, and yet the trainer said that it is done
+    ev.Finished: frozenset({"started", "noticed"}),  # the command may finish after a notice
     ev.Lost: frozenset({"placed", "started", "noticed"}),  # the supervisor may give up at any time before the end
 }
 
 
 def why_illegal(state: RunState, event: Event) -> str:
-    """Why the event is no legal step from the state; empty if it is one."""
+    """Return why the event is illegal in this state; empty if it is legal."""
     if isinstance(event, ev.Submitted):
         return "a run is submitted once" if state.exists else ""
     if not state.exists:
@@ -169,10 +170,10 @@ def why_illegal(state: RunState, event: Event) -> str:
     if state.ending:
         return f"the run is over: {state.ending}"
     if isinstance(event, ev.Failed | ev.Cancelled | ev.Waiting | ev.OwnerChanged):
-        return ""  # whoever lives can be held, handed over, failed or cancelled
+        return ""  # legal in every live run
     if isinstance(event, ev.LimitNear):
-        return f"it was warned of {event.limit}" if event.limit in state.near else ""
-    # What has reached a limit saves and ends; it begins nothing.
+        return f"`LimitNear` was already written for {event.limit}" if event.limit in state.near else ""
+    # A run at a limit saves and ends; it starts nothing.
     if isinstance(event, ev.LimitReached | ev.Placed | ev.Started) and state.limit is not None:
         return f"a limit was reached: {state.limit.name}"
     if isinstance(event, ev.LimitReached):
@@ -180,7 +181,7 @@ def why_illegal(state: RunState, event: Event) -> str:
     if isinstance(event, ev.Placed):
         return _illegal_place(state, event)
     if not 1 <= event.attempt <= len(state.attempts):
-        return f"there is no attempt {event.attempt}"
+        return f"attempt {event.attempt} does not exist"
     attempt = state.attempts[event.attempt - 1]
     if attempt.phase not in EDGES[type(event)]:
         return f"attempt {event.attempt} is {attempt.outcome or attempt.phase}"
@@ -191,17 +192,17 @@ def _illegal_place(state: RunState, event: ev.Placed) -> str:
     if event.attempt != len(state.attempts) + 1:
         return f"the next attempt is {len(state.attempts) + 1}"
     last = state.last
-    # Handoff: the successor of a noticed machine is placed at once. Nothing else may have two attempts at a time.
+    # Handoff: the successor of a noticed attempt is placed at once. Otherwise only one attempt is active at a time.
     if last and last.phase not in ("over", "noticed"):
         return f"attempt {last.number} is {last.phase}"
     if sum(a.phase != "over" for a in state.attempts) > 1:
-        return "two attempts are under way already"
+        return "two attempts are active already"
     return ""
 
 
 def _illegal_release(state: RunState, event: ev.Released) -> str:
     if not 1 <= event.attempt <= len(state.attempts):
-        return f"there is no attempt {event.attempt}"
+        return f"attempt {event.attempt} does not exist"
     attempt = state.attempts[event.attempt - 1]
     if attempt.released:
         return f"attempt {event.attempt} is released"
@@ -211,16 +212,17 @@ def _illegal_release(state: RunState, event: ev.Released) -> str:
 
 
 def step(state: RunState, event: Event) -> RunState:
-    """The state after one more event. Raises InvalidTransition."""
+    """Return the state after one more event. Raises InvalidTransition."""
     problem = why_illegal(state, event)
     if problem:
-        name = type(event).__name__
-        raise InvalidTransition(f"{name} is no legal event number {state.length + 1}: {problem}")
+        raise InvalidTransition(f"illegal event at index {state.length + 1}: {type(event).__name__}: {problem}")
     state = msgspec.structs.replace(state, length=state.length + 1)
     if isinstance(event, _RunEvent):
         return _step_run(state, event)
     if isinstance(event, ev.Placed):
-        return msgspec.structs.replace(state, attempts=(*state.attempts, _new_attempt(event)), held="", held_until=0.0)
+        return msgspec.structs.replace(
+            state, attempts=(*state.attempts, _new_attempt(event)), waiting="", waiting_until=0.0
+        )
     return _step_attempt(state, event)
 
 
@@ -235,12 +237,12 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
         case ev.OwnerChanged():
             return replace(state, who=event.who)
         case ev.Waiting():
-            return replace(state, held=event.why, held_until=event.until)
+            return replace(state, waiting=event.why, waiting_until=event.until)
         case ev.LimitNear():
             return replace(state, near={**state.near, event.limit: event.why})
         case ev.LimitReached():
             reached = LimitBreach(name=event.limit, why=event.why, hint=event.hint, grace_s=event.grace_s, at=event.at)
-            return replace(state, limit=reached, held="", held_until=0.0)
+            return replace(state, limit=reached, waiting="", waiting_until=0.0)
         case ev.Failed():
             return _end(replace(state, hint=event.hint, exit_code=event.exit_code), "failed", event.at, event.why)
         case ev.Cancelled():
@@ -251,10 +253,10 @@ def _step_run(state: RunState, event: _RunEvent) -> RunState:
 
 
 def _end(state: RunState, ending: Ending, at: float, why: str) -> RunState:
-    """Over: whatever is still under way is fenced by it."""
+    """End the run and fence all active attempts."""
     attempts = tuple(_over(a, state, at, "fenced", why) if a.phase != "over" else a for a in state.attempts)
     return msgspec.structs.replace(
-        state, ending=ending, ended_at=at, why=why, attempts=attempts, held="", held_until=0.0
+        state, ending=ending, ended_at=at, why=why, attempts=attempts, waiting="", waiting_until=0.0
     )
 
 
@@ -289,10 +291,10 @@ def _step_attempt(state: RunState, event: _AttemptEvent) -> RunState:
         case ev.LaunchRefused():
             cooldowns = {**state.cooldowns, **dict.fromkeys(event.offers, event.until)}
             state = replace(state, cooldowns=cooldowns)
-            # No machine was made, so there is nothing to release.
+            # No machine was created, so there is nothing to release.
             attempt = replace(_over(attempt, state, event.at, "refused", event.why), released=True)
         case ev.Started():
-            state = replace(_fence_earlier(state, event), held="", held_until=0.0)
+            state = replace(_fence_earlier(state, event), waiting="", waiting_until=0.0)
             attempt = replace(
                 attempt,
                 phase="started",
@@ -352,7 +354,7 @@ def _with(state: RunState, attempt: Attempt) -> RunState:
 
 
 def _fence_earlier(state: RunState, event: ev.Started) -> RunState:
-    """`Started(n)` fences every attempt before n: an older one that still breathes can append nothing any more."""
+    """Fence every attempt before n at `Started(n)`: an older one that still runs can append nothing."""
     fenced = tuple(
         _over(a, state, event.at, "fenced", f"attempt {event.attempt} took over")
         if a.number < event.attempt and a.phase != "over"
@@ -363,7 +365,7 @@ def _fence_earlier(state: RunState, event: ev.Started) -> RunState:
 
 
 def fold(events: list[Event]) -> RunState:
-    """The state that a whole story tells."""
+    """Return the state of a whole story."""
     state = RunState()
     for event in events:
         state = step(state, event)

@@ -1,4 +1,4 @@
-"""The story of a run: append-only, optimistic, one winner per number. The log protocol everything rests on."""
+"""The story of a run: an append-only event log with optimistic writers, one winner per number."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from outlast.store.parallel import ParallelMap, suited_to
 E = TypeVar("E", bound=msgspec.Struct)
 S = TypeVar("S")
 
-# So many new events are asked for one by one, which is cheapest for a story that is followed; then the rest is listed.
+# New events are fetched one by one up to this number, which is cheapest for a reader that follows; then listed.
 _PROBES = 3
-# Events that are fetched at a time.
+# Events per parallel fetch.
 _CHUNK = 64
 
 
@@ -32,8 +32,10 @@ def event_key(run: str, number: int) -> str:
 
 
 class Log(ABC, Generic[E, S]):
-    """A story as far as this process has read it: events in numbered objects, and the state that they tell. Not shared
-    between threads. Who makes one says where its events are and what they mean."""
+    """A log as far as this process has read it: events in numbered objects, and their folded state.
+
+    Subclasses define the location and the meaning of the events. Not thread-safe.
+    """
 
     def __init__(self, bucket: Bucket, name: str, *, prefix: str, empty: S, each: ParallelMap | None = None) -> None:
         self.bucket = bucket
@@ -43,35 +45,35 @@ class Log(ABC, Generic[E, S]):
         self.state = empty
         self._empty = empty
         self._events: list[E] = []
-        # Events that a snapshot stands for: they are in the state and in the nonces, and were not read.
+        # Events that a snapshot replaces: included in the state and the nonces, but not read.
         self._skipped = 0
         self._nonces: list[str] = []
         self._last_crc32 = 0
 
     @abstractmethod
     def decode(self, body: bytes) -> E:
-        """Raises what is in `UNREADABLE`."""
+        """Parse an event. Raises the exceptions in `UNREADABLE`."""
 
     @abstractmethod
     def encode(self, event: E) -> bytes:
-        """The event as it is stored."""
+        """Return the stored form of an event."""
 
     @abstractmethod
     def step(self, state: S, event: E) -> S:
-        """The state after one more event. Raises InvalidTransition."""
+        """Return the state after one more event. Raises InvalidTransition."""
 
     @abstractmethod
     def why_illegal(self, state: S, event: E) -> str:
-        """Why the event is no legal step; empty if it is one."""
+        """Return why the event is illegal; empty if it is legal."""
 
     @property
     def length(self) -> int:
-        """How many events are in the state."""
+        """The number of events in the state."""
         return self._skipped + len(self._events)
 
     @property
     def events(self) -> list[E]:
-        """Every event in the state. Fetches those that a snapshot stands for, and folds the whole story again."""
+        """All events. If a snapshot replaced some, fetches them and folds the whole story again."""
         if self._skipped:
             length = self.length
             self._reset()
@@ -85,7 +87,7 @@ class Log(ABC, Generic[E, S]):
         return f"{self.prefix}{number:08d}.json"
 
     def refresh(self) -> S:
-        """Read what others have appended since. Events are never changed, so the old ones are not read again."""
+        """Read the events that other processes have appended since. Events never change, so none is read twice."""
         if not self.length:
             if not self._open_snapshot():
                 self._read(self._listed())
@@ -100,16 +102,16 @@ class Log(ABC, Generic[E, S]):
         return self.state
 
     def _open_snapshot(self) -> bool:
-        """Start from a snapshot, if this kind of story has one that can be verified."""
+        """Start from a verified snapshot; return whether there was one."""
         return False
 
     def _listed(self, first: int = 0) -> range:
-        """The numbers of the events that are stored, from the first that was not read (or `first`) on."""
+        """List the numbers of stored events, from the first unread one (or `first`) on."""
         first = first or self.length + 1
         after = self._key(first - 1) if first > 1 else ""
         number = first
         for entry in self.bucket.list(self.prefix, after=after):
-            # A listing may lack an event that was written while it was made; only the store itself knows of a gap.
+            # A listing may omit an event that was written meanwhile; only `head` proves a gap.
             while entry.key > self._key(number):
                 self._check_stored(number)
                 number += 1
@@ -117,8 +119,7 @@ class Log(ABC, Generic[E, S]):
         return range(first, number)
 
     def _check_stored(self, number: int) -> None:
-        """Raise Damaged if the event is missing: going on would fill the gap beneath later events, and tell another
-        story."""
+        """Raise Damaged if the event is missing: an append would fill the gap below later events and change history."""
         try:
             self.bucket.head(self._key(number))
         except Missing:
@@ -128,8 +129,7 @@ class Log(ABC, Generic[E, S]):
         return Damaged(f"the story of {self.name} is damaged: {self._key(number)} is missing", hint=HINT)
 
     def _read(self, numbers: range) -> None:
-        """Fetch and fold these events, the next ones of the story, several at a time. What was folded before a failure
-        is kept."""
+        """Fetch and fold the next events of the story, in parallel. Events folded before a failure are kept."""
         for begin in range(0, len(numbers), _CHUNK):
             for body in self._fetched(numbers[begin : begin + _CHUNK]):
                 self._fold(body)
@@ -149,7 +149,7 @@ class Log(ABC, Generic[E, S]):
             return problem
 
     def _fold(self, body: bytes) -> None:
-        """Take the next event into the state."""
+        """Add the next event to the state."""
         key = self._key(self.length + 1)
         try:
             event = self.decode(body)
@@ -164,11 +164,10 @@ class Log(ABC, Generic[E, S]):
         self._last_crc32 = zlib.crc32(body)
 
     def append(self, event: E, *, nonce: str) -> bool:
-        """Append the event if it is a legal step from whatever the story has become; False if it is none.
+        """Append the event if it is legal in the current state of the story; return whether it was appended.
 
-        Exactly one writer wins each number. A lost answer is no harm: the nonce shows that the event found is ours.
-        Raises StoreUnreachable; then the event may or may not be there, and appending it again with the same nonce
-        is right.
+        Exactly one writer wins each number. After a lost response the nonce shows that the event is ours. Raises
+        StoreUnreachable; then the event may be stored, and the call may be repeated with the same nonce.
         """
         event = msgspec.structs.replace(event, nonce=nonce)
         while True:
@@ -181,16 +180,16 @@ class Log(ABC, Generic[E, S]):
             try:
                 self.bucket.create(self._key(self.length + 1), body)
             except Exists:
-                continue  # somebody was first, or it was we and the answer was lost: read again, check again
+                continue  # another writer was first, or our response was lost: read and check again
             self._add(event, self.step(self.state, event), body)
             self._appended()
             return True
 
     def _appended(self) -> None:
-        """Called after each event that was appended here."""
+        """Run after each event that this process appended."""
 
     def append_or_raise(self, event: E, *, nonce: str) -> None:
-        """Append, or raise InvalidTransition with the reason: for writers for whom a refusal is a bug or the end."""
+        """Append the event, or raise InvalidTransition with the reason."""
         if not self.append(event, nonce=nonce):
             raise InvalidTransition(
                 f"{self.name}: {type(event).__name__} was refused: {self.why_illegal(self.state, event)}",
@@ -221,15 +220,17 @@ class Story(Log[Event, RunState]):
         return why_illegal(state, event)
 
     def _open_snapshot(self) -> bool:
-        """Start from the snapshot, and read the events after it. The event that it ends with is fetched as well: a
-        snapshot that is ahead of its story, or of another story, is not used."""
+        """Start from the snapshot and read the events after it.
+
+        Its last event is fetched as well, so that a snapshot of another story, or ahead of its story, is not used.
+        """
         found = read_snapshot(self.bucket, self.run)
         if found is None:
             return False
         try:
             listed = self._listed(found.length)
         except Damaged:
-            return False  # the whole story is read, and says what is missing
+            return False  # reading the whole story reports the gap
         if not listed:
             return False
         bodies = self._fetched(listed[:_CHUNK])
@@ -243,7 +244,7 @@ class Story(Log[Event, RunState]):
             self._read(listed[_CHUNK:])
         except Damaged:
             self._reset()
-            return False  # whether the event or the snapshot is wrong, the whole story tells
+            return False  # reading the whole story shows whether the event or the snapshot is damaged
         return True
 
     def _appended(self) -> None:
@@ -254,7 +255,7 @@ class Story(Log[Event, RunState]):
 
 
 def format_story(events: Sequence[Any], describe: Callable[[Any], str] | None = None) -> str:
-    """The story as text, an event a line, for errors and golden tests."""
+    """Return the story as text, one event per line."""
     describe = describe or (lambda event: type(event).__name__ + _fields(event))
     return "\n".join(f"{number:4d} {describe(event)}" for number, event in enumerate(events, 1))
 

@@ -1,4 +1,4 @@
-"""Carries out steps: one idempotent effect each, recorded as it turned out. Decides nothing; answers may be lost."""
+"""The effects of a supervisor: each step is one idempotent call, and its result becomes an event."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ from outlast.supervisor.world import (
 )
 from outlast.workspace import Workspace
 
-# How long an offer rests after it was refused: doubled with each refusal.
-_REST_S = 5.0
-_REST_MAX_S = 300.0
-_REST_QUOTA_S = 1800.0
-# As much of a machine's console as goes into a story.
+# How long a refused offer is not requested again; doubled with each refusal.
+_COOLDOWN_S = 5.0
+_COOLDOWN_MAX_S = 300.0
+_COOLDOWN_QUOTA_S = 1800.0
+# The part of a machine's console that goes into a story.
 _CONSOLE_LINES, _CONSOLE_CHARACTERS = 3, 300
 
 
 class Applier:
-    """The hands of a supervisor: all of it but `Effect.work` belongs to the thread of the rounds."""
+    """Applies the steps of a supervisor. Only `SlowEffect.work` may run outside the thread of the rounds."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Applier:
         self.ids = ids
 
     def apply(self, step: Step) -> None:
-        """Carry out the whole step here and now, however long it takes.
+        """Apply the whole step in this thread, however long it takes.
 
-        Raises StoreUnreachable, Throttled and CloudUnreachable: passing troubles; the next round plans it again.
+        Raises StoreUnreachable, Throttled and CloudUnreachable, which are temporary: the next round plans it again.
         """
         effect = self.slow(step)
         if effect is None:
@@ -96,7 +96,7 @@ class Applier:
             self.record(EffectResult(step=step, event=event))
 
     def slow(self, step: Step) -> SlowEffect | None:
-        """The effect of a step that calls a cloud or deletes many objects; None if the step only appends an event."""
+        """Return the effect of a step that calls a cloud or deletes many objects; None if it only appends an event."""
         match step:
             case Launch():
                 name, watched = self.workspace.machine_name(step.run, step.attempt), self.observer.watched[step.run]
@@ -108,7 +108,7 @@ class Applier:
                 if attempt.started_at or step.preempted:
                     return None
                 return SlowEffect(
-                    step=step, target=attempt.machine, cloud=attempt.cloud, work=lambda: self._lose(step, attempt)
+                    step=step, target=attempt.machine, cloud=attempt.cloud, work=lambda: self._mark_lost(step, attempt)
                 )
             case Release():
                 return SlowEffect(step=step, target=step.machine, cloud=step.cloud, work=lambda: self._release(step))
@@ -117,13 +117,13 @@ class Applier:
             case Finalize():
                 watched = self.observer.watched[step.run]
                 return SlowEffect(
-                    step=step, target=f"run {step.run}", cloud=step.cloud, work=lambda: self._forget(step, watched)
+                    step=step, target=f"run {step.run}", cloud=step.cloud, work=lambda: self._finalize(step, watched)
                 )
             case _:
                 return None
 
     def record(self, result: EffectResult) -> None:
-        """Write down how an effect ended. Raises the error that it ended with, unless the story has room for that."""
+        """Record the result of an effect. Raises its error, unless that error becomes an event."""
         step, problem = result.step, result.problem
         if problem is not None:
             if not isinstance(step, Launch) or not isinstance(problem, CloudError):
@@ -135,7 +135,7 @@ class Applier:
             self.observer.forget(step.run)
 
     def _event(self, step: Step) -> Event:
-        """The event that a step without an effect appends."""
+        """Return the event of a step that has no slow effect."""
         match step:
             case PlaceAttempt():
                 return self._placed(step)
@@ -163,20 +163,20 @@ class Applier:
             case _:
                 assert_never(step)
 
-    # Effects, on any thread: they read what `slow` handed to them, and change nothing of the observer
+    # Effects, on any thread: they use only their arguments and do not change the observer.
 
-    def _lose(self, step: MarkLost, attempt: Attempt) -> Event:
-        """With the last lines of the console: they go with the machine, and nothing else tells why it never started."""
-        why = step.why + self._last_words(attempt)
+    def _mark_lost(self, step: MarkLost, attempt: Attempt) -> Event:
+        """Add the last lines of the console: they vanish with the machine, and may be the only reason on record."""
+        why = step.why + self._console_tail(attempt)
         return ev.Lost(attempt=step.attempt, why=why, preempted=step.preempted, at=self.clock())
 
-    def _last_words(self, attempt: Attempt) -> str:
+    def _console_tail(self, attempt: Attempt) -> str:
         try:
             lines = [line.strip() for line in self.clouds[attempt.cloud].serial(attempt.machine).splitlines()]
         except (CloudError, KeyError):
-            return ""  # a machine that vanished has none, and a cloud that is not ours to ask tells nothing
-        told = " | ".join([line for line in lines if line][-_CONSOLE_LINES:])
-        return f"; its console says last: {told[-_CONSOLE_CHARACTERS:]}" if told else ""
+            return ""  # the machine is gone, or its cloud is not one of ours
+        tail = " | ".join([line for line in lines if line][-_CONSOLE_LINES:])
+        return f"; last lines of its console: {tail[-_CONSOLE_CHARACTERS:]}" if tail else ""
 
     def _launch(self, step: Launch, name: str, watched: Watched) -> None:
         cloud = step.offer.cloud
@@ -194,10 +194,10 @@ class Applier:
                 machine = self.clouds[step.cloud].machine(step.machine)
                 LedgerStore(self.workspace).close_machine(machine_record, machine)
             except NotFound:
-                pass  # somebody was first
+                pass  # already deleted
         self.clouds[step.cloud].delete(step.machine)
         if machine_record is not None and machine_record.id == step.machine_record:
-            # The record goes last, so that one cut short is found again; and it goes: nobody else would take it away.
+            # Remove the record last: if we crash before, the next supervisor repeats the deletion.
             self.observer.machine_records.remove_own(machine_record)
 
     def _release(self, step: Release) -> Event:
@@ -209,9 +209,11 @@ class Applier:
         )
 
     def _ran_s(self, step: Release) -> float:
-        """How long the machine ran: its cloud knows, and it is noted before the machine is deleted, for whoever goes on
-        if we die in between. If nobody noted it, from its start to its end by the store's clock: those of supervisor,
-        agent and cloud may disagree."""
+        """Return how long the machine ran, as its cloud reports it.
+
+        The figure is stored before the machine is deleted, for a supervisor that continues after a crash. Without it,
+        the time between the events of start and end counts, by the store's clock: other clocks may disagree.
+        """
         note = f"runs/{step.run}/ran/{step.attempt}"
         try:
             ran_s = step.ran_s or self.clouds[step.cloud].machine(step.machine).ran_s
@@ -221,28 +223,31 @@ class Applier:
             with suppress(Missing, Damaged):
                 return decoded(self.workspace.bucket.get(note), float, note)
             if not step.started_event:
-                return 0.0  # nobody ever saw it: the run was over before the launch
+                return 0.0  # it was never launched: the run was over before
         head = self.workspace.bucket.head
         started, over = (head(event_key(step.run, n)).modified_at for n in (step.started_event, step.over_event))
         return max(0.0, over - started)
 
-    def _forget(self, step: Finalize, watched: Watched) -> None:
-        # While the heartbeat is there, a collection that was cut short is taken up again.
+    def _finalize(self, step: Finalize, watched: Watched) -> None:
+        # The heartbeat goes last: while it exists, the next supervisor repeats an interrupted collection.
         state = watched.story.state
         collect(self.workspace.bucket, step.run, state)
-        # The record before the heartbeat goes: a run is found by one or the other.
+        # Write the record before the heartbeat is deleted: a run is listed by one or the other.
         record = record_of(step.run, state, url=self.workspace.url, steps=watched.spec.limits.steps)
         EndedRuns(self.workspace, each=self.workspace.each).add(record)
         for name in watched.spec.machine.clouds:
-            # One that this outlast does not know was given none by it.
+            # An unknown cloud has no secrets of ours.
             if (cloud := self.clouds.get(name)) is not None:
                 drop_secrets(self.workspace, cloud, step.run)
         self.workspace.bucket.delete(f"heartbeats/{step.run}")
 
-    # Records, on the thread of the rounds
+    # Records, on the thread of the rounds.
 
     def _append(self, run: str, event: Event) -> bool:
-        """Append to the story of a run that is still watched. Otherwise the next round that watches it plans again."""
+        """Append to the story if the run is still watched; return whether it was appended.
+
+        A later round plans it again.
+        """
         if (watched := self.observer.watched.get(run)) is None:
             return False
         return watched.story.append(msgspec.structs.replace(event, by=self.who), nonce=self.ids())
@@ -263,7 +268,7 @@ class Applier:
         )
 
     def _record_refusal(self, step: Launch, problem: CloudError) -> None:
-        """Record why a launch failed, unless its attempt is over by now. Raises passing troubles."""
+        """Record why a launch failed, unless its attempt is over by now. Re-raises temporary errors."""
         watched = self.observer.watched.get(step.run)
         last = watched.story.state.last if watched else None
         if last is None or (last.number, last.phase) != (step.attempt, "placed"):
@@ -272,26 +277,26 @@ class Applier:
             case NoCapacity() | OverQuota():
                 self._append(step.run, self._refused(step, problem))
             case Throttled() | CloudUnreachable():
-                # It is planned again in the next round; meanwhile the run says what it waits for.
-                self._hold(step.run, f"{step.offer.cloud} does not answer a launch: {problem.message}")
+                # The next round plans it again; meanwhile the story says why the run waits.
+                self._wait(step.run, f"{step.offer.cloud} does not answer launch requests: {problem.message}")
                 raise problem
             case Denied() | BadRequest() | NotFound():
-                # Permanent: told at once, and never tried in the next zone as if it were a lack of capacity.
+                # Permanent: another zone would refuse as well.
                 why = f"could not launch {self.workspace.machine_name(step.run, step.attempt)}: {problem.message}"
                 self._append(step.run, ev.Failed(why=why, hint=problem.hint, at=self.clock()))
             case _:
                 raise problem
 
-    def _hold(self, run: str, why: str) -> None:
-        if self.observer.state(run).held != why:
+    def _wait(self, run: str, why: str) -> None:
+        if self.observer.state(run).waiting != why:
             self._append(run, ev.Waiting(why=why, at=self.clock()))
 
     def _refused(self, step: Launch, problem: CloudError) -> Event:
         quota = isinstance(problem, OverQuota)
-        rest_s = _REST_QUOTA_S if quota else min(_REST_MAX_S, _REST_S * 2 ** min(step.tries, 32))
+        cooldown_s = _COOLDOWN_QUOTA_S if quota else min(_COOLDOWN_MAX_S, _COOLDOWN_S * 2 ** min(step.tries, 32))
         offers = (step.offer.key, region_key(step.offer)) if quota else (step.offer.key,)
         return ev.LaunchRefused(
-            attempt=step.attempt, why=problem.message, until=self.clock() + rest_s, offers=offers, at=self.clock()
+            attempt=step.attempt, why=problem.message, until=self.clock() + cooldown_s, offers=offers, at=self.clock()
         )
 
 

@@ -1,4 +1,4 @@
-"""What a machine of a run is born with: the boot script and the metadata that tell the agent who it is."""
+"""The boot script and the metadata of the machines of runs, and of supervisor machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import suppress
 import msgspec
 
 from outlast import private
-from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud
+from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud, HostAccess
+from outlast.clouds.traits import known_clouds, traits_of
 from outlast.code.wheel import store_wheel
 from outlast.records import mounts
 from outlast.records.machines import supervisor_name
@@ -22,7 +23,7 @@ from outlast.store import access
 from outlast.supervisor import install_script
 from outlast.workspace import Workspace
 
-# The machine is switched off whatever the reason was that the agent ended: without one it does nothing but bill.
+# Switch the machine off when the agent ends, for any reason: without an agent it only costs money.
 _SCRIPT = """#!/bin/bash
 echo "outlast: starting the agent"
 {python} -P -m outlast.agent
@@ -32,16 +33,10 @@ shutdown -h now
 """
 
 LIFE_MAX_S = 7 * 86400.0
-# What a supervisor elsewhere does as the one here would. None of it is a secret.
-_SETTINGS = (
-    *("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "OUTLAST_GCP_SERVICE_ACCOUNT"),
-    *("AWS_REGION", "AWS_DEFAULT_REGION", "OUTLAST_AWS_INSTANCE_PROFILE"),
-)
 
 
 def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *, path: str = "") -> Boot:
-    """The boot of one attempt; `path` is where its submitter finds programs. Nothing in it is a secret: secrets are
-    fetched by the name of their place."""
+    """Return the boot of one attempt; `path` is the submitter's PATH. It names secrets and contains none."""
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-run": run,
@@ -51,8 +46,9 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         **access.metadata(workspace.url, os.environ),
         **{f"param-{name}": render_param(value) for name, value in spec.params.items()},
     }
-    if cloud == "local":
-        # Every machine of the local cloud sees the same disk: data that one attempt fetched serves the next.
+    traits = traits_of(cloud)
+    if traits.shares_host_files:
+        # All machines of the local cloud share one disk: the next attempt can use data that an earlier one fetched.
         metadata["outlast-cache"] = _cache()
     else:
         metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
@@ -62,25 +58,31 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
     if volumes:
         metadata[mounts.ATTRIBUTE] = mounts.encode(volumes)
     if access.needs_key(workspace.url, cloud, os.environ):
-        # The name of the key, which the machine asks its cloud for; never the key.
+        # The name of the key, under which the machine fetches it from its cloud.
         metadata[access.STORE_KEY] = access.key_name(workspace.secrets_name(run))
     return Boot(
-        script=_script(cloud),
+        script=_script(shares_host_files=traits.shares_host_files),
         image=spec.machine.image,
         metadata=metadata,
         disk_gb=spec.machine.disk_gb,
-        shares=_shares(workspace, volumes) if cloud == "local" else (),
-        shows=_shows(spec) if cloud == "local" else (),
-        software=environments(path) if cloud == "local" else (),
-        forwards=_forwards(workspace.url) if cloud == "local" else (),
-        databases=_databases(workspace, spec),
+        host=_host_access(workspace, spec, volumes, path) if traits.shares_host_files else None,
         life_max_s=_life_max_s(spec),
     )
 
 
-def _script(cloud: str) -> str:
-    """Machines made out of this computer have its outlast; the others bring their own."""
-    return _SCRIPT.format(python=shlex.quote(sys.executable)) if cloud == "local" else install_script.SCRIPT
+def _script(*, shares_host_files: bool) -> str:
+    """Local machines use the outlast of this computer; others install it."""
+    return _SCRIPT.format(python=shlex.quote(sys.executable)) if shares_host_files else install_script.SCRIPT
+
+
+def _host_access(workspace: Workspace, spec: Spec, volumes: list[mounts.Mount], path: str) -> HostAccess:
+    return HostAccess(
+        writable=_writable(workspace, volumes),
+        readable=_readable(spec),
+        software=environments(path),
+        ports=_ports(workspace.url),
+        databases=_databases(workspace, spec),
+    )
 
 
 def _cache() -> str:
@@ -88,31 +90,33 @@ def _cache() -> str:
 
 
 def _volumes(workspace: Workspace, spec: Spec) -> list[mounts.Mount]:
-    """What is mounted. A volume that was deleted since is left out, and the agent says so."""
+    """Return the mounts. A volume that was deleted since is left out, and the agent reports it."""
     records = ResourceRecords(workspace, "volume")
     found = {name: held for place in spec.volumes.values() if (held := records.find(name := place.partition("/")[0]))}
     wanted = {path: place for path, place in spec.volumes.items() if place.partition("/")[0] in found}
     return mounts.mounts_for(wanted, found)
 
 
-def _shares(workspace: Workspace, volumes: list[mounts.Mount]) -> tuple[str, ...]:
-    """What a machine made out of this computer writes to on it: on a real cloud it is a bucket."""
-    # A cache that cannot be had costs time, not the run.
+def _writable(workspace: Workspace, volumes: list[mounts.Mount]) -> tuple[str, ...]:
+    """Return the host folders that a local machine may write; on a real cloud these are buckets."""
+    # Without a cache the run is slower, but works.
     with suppress(OSError):
         private.folder("cache", "data")
     mounted = [mount.source for mount in volumes if mount.kind == "folder"]
     return tuple(dict.fromkeys(path for path in (local_path(workspace.url), _cache(), *mounted) if path))
 
 
-def _shows(spec: Spec) -> tuple[str, ...]:
-    """What it reads from it: on a real cloud these are buckets and servers."""
+def _readable(spec: Spec) -> tuple[str, ...]:
+    """Return the host paths that a local machine may read; on a real cloud these are buckets and servers."""
     paths = (local_path(place) for place in (spec.code.git, *spec.data.values()) if place)
     return tuple(path for path in paths if path and os.path.exists(path))
 
 
 def environments(path: str) -> tuple[str, ...]:
-    """The virtual environments among the folders that programs are found in, and what those were made from: whoever has
-    activated one means its Python, which need not be the one that runs outlast."""
+    """Return the virtual environments on a PATH, and the Python installations that they are based on.
+
+    A user who activated an environment expects its Python, which may not be the one that runs outlast.
+    """
     found: list[str] = []
     for folder in (folder.rstrip("/") for folder in path.split(os.pathsep)):
         environment = os.path.dirname(folder)
@@ -122,19 +126,19 @@ def environments(path: str) -> tuple[str, ...]:
             found.append(environment)
         elif base := _base(f"{environment}/pyvenv.cfg"):
             found += [environment, base]
-    # Under both names, if one is a link.
+    # Include both the link and its target.
     named = (path for one in found for path in (os.path.realpath(one), one) if os.path.isdir(path))
     return tuple(dict.fromkeys(path for path in named if not _is_private(os.path.realpath(path))))
 
 
 def _is_private(path: str) -> bool:
-    """A Python that was installed right into a home would bring all of that along, keys and tokens as well."""
+    """Return whether the folder contains the home directory: sharing it would expose keys and tokens."""
     home = os.path.realpath(os.path.expanduser("~"))
     return os.path.commonpath([path, home]) == path or path == os.path.join(home, ".local")
 
 
 def _base(settings: str) -> str:
-    """The folder of the Python that a virtual environment was made from; empty if it is none."""
+    """Return the base installation of a virtual environment; empty if the environment does not exist."""
     try:
         with open(settings, encoding="utf-8", errors="replace") as file:
             lines = [line.partition("=") for line in file]
@@ -144,8 +148,8 @@ def _base(settings: str) -> str:
     return os.path.dirname(home) if os.path.isabs(home) else ""
 
 
-def _forwards(url: str) -> tuple[int, ...]:
-    """The ports of this computer's loopback at which stores are that stand for those of a cloud."""
+def _ports(url: str) -> tuple[int, ...]:
+    """Return the loopback ports of storage emulators on this computer."""
     own = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
     names = ("STORAGE_EMULATOR_HOST", *((own,) if url.startswith("s3://") else ()))
     found = (access.loopback_port(os.environ.get(name, "")) for name in names)
@@ -153,10 +157,10 @@ def _forwards(url: str) -> tuple[int, ...]:
 
 
 def _databases(workspace: Workspace, spec: Spec) -> tuple[str, ...]:
-    """Those of this computer that the run names, by the local cloud's names."""
+    """Return the local databases that the run names, by their names in the local cloud."""
     records = ResourceRecords(workspace, "database")
     found = (records.find(name) for name in spec.databases.values())
-    return tuple(one.there for one in found if one is not None and one.cloud == "local")
+    return tuple(one.there for one in found if one is not None and traits_of(one.cloud).shares_host_files)
 
 
 def _life_max_s(spec: Spec) -> float:
@@ -165,12 +169,13 @@ def _life_max_s(spec: Spec) -> float:
 
 
 def settings() -> dict[str, str]:
-    """What is said here of clouds, for a machine that calls them in our place."""
-    return {name: os.environ[name] for name in sorted(os.environ) if name in _SETTINGS and os.environ[name]}
+    """Return the cloud settings of this computer, for a supervisor machine."""
+    names = {name for cloud in known_clouds() for name in traits_of(cloud).settings}
+    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
 
 
 def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
-    """The boot of the machine that supervises a workspace. It says nothing of runs: those are in the workspace."""
+    """Return the boot of a supervisor machine. It reads the runs from the workspace."""
     script = install_script.supervisor_script(
         cloud, supervisor_name(workspace), workspace_url=workspace.url, settings=settings()
     )
@@ -188,7 +193,7 @@ def labels(workspace: Workspace, run: str, attempt: int) -> dict[str, str]:
 
 
 def drop_secrets(workspace: Workspace, cloud: Cloud, run: str) -> None:
-    """What the run's machines on this cloud could read."""
+    """Delete the secrets of a run from a cloud."""
     name = workspace.secrets_name(run)
     cloud.drop_secrets(name)
     if access.needs_key(workspace.url, cloud.name, os.environ):

@@ -1,4 +1,4 @@
-"""What users and the workspace may still spend: their limits and the closed pages of the ledger, read now and then."""
+"""A cache of spending limits and closed ledger pages, refreshed every few seconds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from outlast.store.parallel import ParallelMap
 from outlast.supervisor.world import Budget
 from outlast.workspace import Workspace
 
-# Limits change rarely, and what is over changes only when a run is forgotten: a round does not ask each time.
+# Limits change rarely, and closed pages change only when a run ends.
 _FRESH_S = 15.0
 
 
 class BudgetReader:
-    """The memory of one supervisor of limits and closed pages. Losing it loses nothing."""
+    """The budgets that one supervisor has read. Only a cache."""
 
     def __init__(self, workspace: Workspace, *, each: ParallelMap) -> None:
         self.workspace = workspace
@@ -27,21 +27,23 @@ class BudgetReader:
         self._read_at = float("-inf")
         self._stale = True
 
-    def forgot(self) -> None:
-        """A run is over, or another supervisor has seen it to its end: its page is new."""
+    def mark_stale(self) -> None:
+        """Read the pages again next time: a run has ended and its page is new."""
         self._stale = True
 
     def budgets(
-        self, now: float, *, looked_at: float, open_runs: Container[str], others: Collection[str] = ()
+        self, now: float, *, observed_at: float, open_runs: Container[str], others: Collection[str] = ()
     ) -> tuple[Budget, ...]:
-        """Each limit that is set, with what is used of it by all that is over, and by what others see to.
-        `looked_at` is monotonic."""
-        if looked_at - self._read_at >= _FRESH_S:
+        """Return each limit with its use by closed pages and by the runs of other supervisors (`others`).
+
+        `observed_at` is monotonic.
+        """
+        if observed_at - self._read_at >= _FRESH_S:
             try:
                 self._limits = read_limits(self.workspace.bucket)
             except Damaged:
-                pass  # those that were read before still hold; one broken object must not stop the supervision
-            self._read_at, self._stale = looked_at, True
+                pass  # keep the limits read before: one damaged object must not stop the supervision
+            self._read_at, self._stale = observed_at, True
         if not self._limits:
             return ()
         if self._stale:
@@ -49,7 +51,7 @@ class BudgetReader:
         return tuple(self._budget(limits, now, open_runs) for limits in self._limits)
 
     def _read_pages(self, now: float, others: Collection[str]) -> None:
-        # A page that was closed a moment ago is in the list already.
+        # A page that was closed just now is also in `closed`.
         pages = {page.name: page for page in (self.ledger.run(run, now) for run in others)}
         closed = self.ledger.closed()
         self._pages = [*closed, *(page for name, page in pages.items() if name not in {p.name for p in closed})]

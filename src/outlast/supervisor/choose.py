@@ -1,4 +1,4 @@
-"""Where the next attempt goes: the cheapest progress that is not resting and not where it was just preempted. Pure."""
+"""The choice of an offer for the next attempt: cheapest progress, without cooldowns and recent preemptions. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from outlast.clouds.cloud import Offer
 from outlast.supervisor.deadline import next_place, progress_usd
 from outlast.supervisor.world import Fail, RunView, Wait, World
 
-# A zone that has just taken a machine back is likely to do it again soon.
+# A zone that has just preempted a machine is likely to do so again soon.
 AVOID_S = 600.0
-# If the cheapest is not to be had the next zones are tried, not machines that nobody meant: so much dearer at most.
+# Offers are tried up to this multiple of the cheapest price; beyond it, the run waits.
 DEARER_MAX = 1.5
 
 
 def region_key(offer: Offer) -> str:
-    """What a quota applies to."""
+    """Return the key of a quota: one region, spot or on demand."""
     return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
 
 
 def choose(world: World, view: RunView) -> Offer | Wait | Fail:
-    """An offer to take, or why there is none now."""
+    """Return an offer, or why there is none now."""
     if view.impossible:
         return Fail(run=view.run, why=view.impossible, hint=view.hint)
     if view.spec.uses_policy:
@@ -30,21 +30,21 @@ def choose(world: World, view: RunView) -> Offer | Wait | Fail:
         kind = "spot" if view.spec.machine.spot else "on-demand"
         return Fail(
             run=view.run,
-            why=f"no {kind} machine of {' and '.join(view.spec.machine.clouds)} fits what `[machine]` asks for",
-            hint="ask for less, or name no zones",
+            why=f"no {kind} machine of {' and '.join(view.spec.machine.clouds)} matches `[machine]`",
+            hint="request less, or remove `zones`",
         )
-    offers = _meant(offers)
+    offers = _near_cheapest(offers)
     free = _free(world, view, offers)
     if not free and view.spec.machine.fallback:
-        offers = _meant(view.on_demand_offers)
+        offers = _near_cheapest(view.on_demand_offers)
         free = _free(world, view, offers)
     if free:
         return free[0]
-    return _hold(world, view, offers)
+    return _wait(world, view, offers)
 
 
-def _meant(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """Of each cloud those that are meant: a dear cloud is not left out where it was named."""
+def _near_cheapest(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    """Return the offers near the cheapest of their own cloud, so that an expensive cloud is not left out."""
     cheapest: dict[str, float] = {}
     for offer in offers:
         cheapest[offer.cloud] = min(offer.price_usd_per_hour, cheapest.get(offer.cloud, offer.price_usd_per_hour))
@@ -52,18 +52,18 @@ def _meant(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]:
-    """The offers that do not rest, best first."""
+    """Return the offers without a cooldown, best first."""
     preferred = [zone for zone in view.spec.machine.zones if zone != "*"]
     avoided, clouds = _avoided(world, view), view.spec.machine.clouds
 
     def rank(offer: Offer) -> tuple[int, bool, int, float]:
         places = [preferred.index(p) for p in (offer.zone, offer.region) if p in preferred]
         place = min(places, default=len(preferred))
-        # Clouds in the order in which they were named: data crosses between them for money.
+        # Clouds in the user's order: moving data between them costs money.
         return clouds.index(offer.cloud), offer.zone in avoided, place, progress_usd(world, view, offer)
 
-    awake = [o for o in offers if all(world.cooldowns.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
-    return sorted(awake, key=rank)
+    ready = [o for o in offers if all(world.cooldowns.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
+    return sorted(ready, key=rank)
 
 
 def _avoided(world: World, view: RunView) -> set[str]:
@@ -74,8 +74,8 @@ def _avoided(world: World, view: RunView) -> set[str]:
     }
 
 
-def _hold(world: World, view: RunView, offers: tuple[Offer, ...]) -> Wait:
-    """All are resting: say why, from the last refusal, and until when."""
+def _wait(world: World, view: RunView, offers: tuple[Offer, ...]) -> Wait:
+    """Return why no offer is available, from the last refusal, and until when."""
     zones = {o.zone for o in offers}
     until = min(max(world.cooldowns.get(o.key, 0.0), world.cooldowns.get(region_key(o), 0.0)) for o in offers)
     last = next((a for a in reversed(view.state.attempts) if a.outcome == "refused"), None)

@@ -54,7 +54,7 @@ def inline(work: Callable[[], None]) -> None:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Run the effect in a thread of its own. It never delays the end of the process: a successor repeats the step."""
+    """Run the effect in a new thread. It never delays the end of the process: a successor repeats the step."""
     threading.Thread(target=work, name="effect", daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Who else belongs to a run's group and how they are: the reading for `company`. Caches; decides nothing."""
+"""A cache of groups: the members of a run's group and their states, for `group_rules`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from outlast.spec.spec import Spec
 from outlast.supervisor.world import RunView, Sibling
 from outlast.workspace import Workspace
 
-# How often a group's members are asked anew: a listing a group, which costs on a real store.
-_LOOK_S = {True: 0.5, False: 10.0}
+# How often a group's members are listed again; each listing of a bucket is billed.
+_FRESH_S = {True: 0.5, False: 10.0}
 
 
 class Known(Protocol):
-    """A run that is watched: its story is as fresh as this round."""
+    """A watched run, whose story was read in this round."""
 
     @property
     def story(self) -> Story: ...
@@ -29,23 +29,23 @@ class Known(Protocol):
 
 
 class _Group(msgspec.Struct, kw_only=True):
-    looked_at: float
+    read_at: float
     seats: list[Seat]
     sealed: bool
 
 
 class GroupReader:
-    """The memory of one supervisor about groups. Losing it loses nothing."""
+    """The groups that one supervisor has read. Only a cache."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.groups = Groups(workspace)
-        self._look_s = _LOOK_S["://" not in workspace.url]
+        self._fresh_s = _FRESH_S[not workspace.store.remote]
         self._known: dict[str, _Group] = {}
         self._ended: dict[str, RunState] = {}
 
     def complete(self, view: RunView, watched: Mapping[str, Known], now: float) -> RunView:
-        """The view with the others of its group; `now` is the monotonic time of this look."""
+        """Return the view with the other runs of its group; `now` is monotonic."""
         member = view.spec.member
         if member is None or not view.state.alive:
             return view
@@ -59,14 +59,14 @@ class GroupReader:
 
     def _group(self, name: str, now: float) -> _Group:
         known = self._known.get(name)
-        if known is None or now - known.looked_at >= self._look_s:
+        if known is None or now - known.read_at >= self._fresh_s:
             sealed = bool(known and known.sealed) or self.groups.sealed(name)
-            known = _Group(looked_at=now, seats=self.groups.seats(name), sealed=sealed)
+            known = _Group(read_at=now, seats=self.groups.seats(name), sealed=sealed)
             self._known[name] = known
         return known
 
     def _sibling(self, seat: Seat, watched: Mapping[str, Known]) -> Sibling | None:
-        """None for one whose submit was cut short: it has a seat and no story."""
+        """Return a member of the group; None if its submission crashed, so that it has a seat and no story."""
         one = watched.get(seat.run)
         state = one.story.state if one else self._state(seat.run)
         if not state.exists:
@@ -86,7 +86,7 @@ class GroupReader:
             except StoreUnreachable:
                 raise
             except WorkspaceError:
-                return RunState()  # damaged: nobody can say more about it than that it was there
+                return RunState()  # damaged: its state is unknown
             if not state.ending:
                 return state
             self._ended[run] = state

@@ -1,15 +1,15 @@
-"""What the other runs of its group mean for a run, and who has what only one may have. Pure."""
+"""Rules between runs: order and end within a group, and exclusive locks. Pure."""
 
 from __future__ import annotations
 
 from outlast.supervisor.world import Fail, ReleaseMember, RunView, Wait, World
 
-# Whoever asks for a group writes all of its runs within seconds; one that is not whole by then never will be.
-HALF_S = 600.0
+# A submitter writes all runs of a group within seconds; a group that is incomplete after this time stays so.
+INCOMPLETE_S = 600.0
 
 
 def member_release(view: RunView) -> ReleaseMember | None:
-    """The end of those whom a run serves is its own end."""
+    """Return the end of a run that serves others, once all of those have ended."""
     member = view.spec.member
     if member is None or not member.until or not view.sealed:
         return None
@@ -20,7 +20,7 @@ def member_release(view: RunView) -> ReleaseMember | None:
 
 
 def waiting_reason(world: World, view: RunView) -> Wait | Fail | None:
-    """Why a run must not have a machine yet, because of others; None if nothing stands against it."""
+    """Return why a run must wait for other runs before it gets a machine; None if it need not."""
     if view.spec.member is not None:
         found = _waits_for_group(world, view)
         if found is not None:
@@ -35,12 +35,12 @@ def _waits_for_group(world: World, view: RunView) -> Wait | Fail | None:
     member = view.spec.member
     assert member is not None
     if not view.sealed:
-        if world.now - view.state.submitted_at < HALF_S:
-            return Wait(run=view.run, why=f"the group {member.group} is still being asked for")
+        if world.now - view.state.submitted_at < INCOMPLETE_S:
+            return Wait(run=view.run, why=f"group {member.group} is still being submitted")
         return Fail(
             run=view.run,
-            why=f"the group {member.group} was never whole: whoever asked for it was cut short",
-            hint="ask for it again",
+            why=f"group {member.group} is incomplete: its submission was interrupted",
+            hint="submit the group again",
         )
     for task in member.after:
         before = [s for s in view.siblings if s.task == task]
@@ -48,15 +48,15 @@ def _waits_for_group(world: World, view: RunView) -> Wait | Fail | None:
             continue
         failed = [s for s in before if s.state.ending in ("failed", "cancelled")]
         if before and len(failed) == len(before):
-            return Fail(run=view.run, why=f"{failed[0].run} is {failed[0].state.ending}, and it was to start after it")
+            return Fail(run=view.run, why=f"{failed[0].run} is {failed[0].state.ending}, and this run starts after it")
         return Wait(run=view.run, why=f"starts after `{task}`, which is not ready")
     if member.spare and any(s.waits and not s.spare for s in view.siblings if s.task == member.task):
-        return Wait(run=view.run, why=f"comes when the least number of `{member.task}` have their machines")
+        return Wait(run=view.run, why=f"starts when the minimum number of `{member.task}` runs have machines")
     return None
 
 
 def _holder(world: World, view: RunView) -> str | None:
-    """Who has it, or goes first: the one under way, and else the one that was asked for first."""
+    """Return the run that holds the lock, or was submitted earlier; None if this run may take it."""
     if not view.spec.exclusive:
         return None
     rivals = [v for v in world.runs if v.spec.exclusive == view.spec.exclusive and v.state.alive and v.run != view.run]

@@ -1,7 +1,7 @@
-"""When a run must end without success: limits of the run, its user and the workspace, and the brake. Pure.
+"""The limits of a run, its user and the workspace, and the end of runs that make no progress. Pure.
 
-What a limit allows is never used up to the last cent: what it takes to save and leave is paid from it, too. So the
-spend exceeds a cap by no more than what the machines that live cost until somebody notices.
+A limit is reached early enough to pay for the last save. Spend exceeds a limit by at most (live machines × price ×
+detection delay).
 """
 
 from __future__ import annotations
@@ -12,57 +12,56 @@ import msgspec
 
 from outlast.billing.ledger import part_in
 from outlast.clouds.cloud import LABEL_MACHINE, Machine
+from outlast.clouds.traits import traits_of
 from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import due_at
 from outlast.supervisor.world import Budget, Fail, RunView, StopAtLimit, Wait, Warn, World
 
-# A limit is said to be near when so much of it is used.
+# The part of a limit after which a warning is written.
 NEAR = 0.8
-# What runs at a limit has so long to save and leave, and a little for its last word to be heard.
-GRACE_S = {"local": 20.0}
-GRACE_ELSEWHERE_S = 120.0
-LAST_WORD_S = {"local": 5.0}
-LAST_WORD_ELSEWHERE_S = 30.0
 
 
 class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run is with one of its limits."""
+    """The use of one limit of a run."""
 
     limit: str
     used: float
     reached: bool
-    # What is said when it is near, and when it is reached.
+    # The messages when it is near and when it is reached.
     near: str
     why: str
     hint: str
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """How far everybody under one budget is, together."""
+    """The use of one budget by all runs and machines that it covers."""
 
     budget: Budget
     used_usd: float
     used_s: float
-    # What it takes until all that runs has saved and left.
+    # The cost until all live runs have saved and stopped.
     reserve_usd: float
     machines: int
 
-    def holds(self, view: RunView) -> bool:
+    def covers(self, view: RunView) -> bool:
         return not self.budget.limits.who or self.budget.limits.who == view.state.who
 
 
 def grace_s(cloud: str) -> float:
-    return GRACE_S.get(cloud, GRACE_ELSEWHERE_S)
+    return traits_of(cloud).grace_s
 
 
-def last_word_s(cloud: str) -> float:
-    return LAST_WORD_S.get(cloud, LAST_WORD_ELSEWHERE_S)
+def report_s(cloud: str) -> float:
+    return traits_of(cloud).report_s
 
 
 def ran_s(world: World, attempt: Attempt) -> float:
-    """How long an attempt's machine was billed: its cloud knows; where that cannot be asked, since it was wished for.
-    One that is not there yet costs nothing, and what one that is gone has cost is told when it is released."""
+    """Return how long an attempt's machine was billed, as its cloud reports it.
+
+    If the cloud is unreachable, the time since `Placed` counts. A machine that the cloud does not list costs nothing
+    yet, or its cost becomes known with `Released`.
+    """
     if attempt.released:
         return attempt.seconds
     machine = world.machines.get(attempt.machine)
@@ -81,20 +80,22 @@ def attempt_usd(world: World, attempt: Attempt) -> float:
 
 
 def spent_usd(world: World, view: RunView, since: float = 0.0) -> float:
-    """What a run has cost until now: the released attempts, and an estimate for those that still run."""
+    """Return the cost of a run until now; an estimate for attempts that are not released."""
     return sum(attempt_usd(world, a) * part_in(a.placed_at, _until(world, a), since) for a in view.state.attempts)
 
 
 def reserve_usd(world: World, view: RunView) -> float:
-    """What the run's machines cost while they save and leave. A run that waits needs it for the machine that it waits
-    for: one that must leave as soon as it has come would be money for nothing."""
+    """Return the cost of the run's machines while they save and stop.
+
+    A waiting run reserves it for its next machine: one that had to stop right after its start would be a waste.
+    """
     live = [a for a in view.state.attempts if not a.released]
     rates = [a.price_usd_per_hour for a in live]
     if not live and view.state.alive:
         offers = view.spot_offers or view.on_demand_offers
         rates = [min((offer.price_usd_per_hour for offer in offers), default=0.0)]
     cloud = view.spec.machine.cloud
-    return sum(rates) * (grace_s(cloud) + last_word_s(cloud)) / 3600.0
+    return sum(rates) * (grace_s(cloud) + report_s(cloud)) / 3600.0
 
 
 def _until(world: World, attempt: Attempt) -> float:
@@ -102,7 +103,7 @@ def _until(world: World, attempt: Attempt) -> float:
 
 
 def tallies(world: World) -> tuple[Tally, ...]:
-    """What is used of each budget: by what is over, by what runs, by machines made by hand."""
+    """Return the use of each budget by closed pages, live runs and machines that no run owns."""
     return tuple(_tally(world, budget) for budget in world.budgets)
 
 
@@ -110,50 +111,50 @@ def _tally(world: World, budget: Budget) -> Tally:
     who, since = budget.limits.who, budget.since
     views = [view for view in world.runs if not who or view.state.who == who]
     attempts = [attempt for view in views for attempt in view.state.attempts]
-    machine_records = [machine for machine in world.machines.values() if _is_hand_of(world, machine, who)]
+    others = [machine for machine in world.machines.values() if _counts_for(world, machine, who)]
     used_usd = budget.closed_usd + sum(spent_usd(world, view, since) for view in views)
-    used_usd += sum(m.cost_usd * part_in(m.created_at, m.seen_at, since) for m in machine_records)
+    used_usd += sum(m.cost_usd * part_in(m.created_at, m.seen_at, since) for m in others)
     used_s = budget.closed_s + sum(ran_s(world, a) * part_in(a.placed_at, _until(world, a), since) for a in attempts)
-    used_s += sum(m.ran_s * part_in(m.created_at, m.seen_at, since) for m in machine_records)
+    used_s += sum(m.ran_s * part_in(m.created_at, m.seen_at, since) for m in others)
     return Tally(
         budget=budget,
         used_usd=used_usd,
         used_s=used_s,
         reserve_usd=sum(reserve_usd(world, view) for view in views if view.state.attempts and not view.state.closed),
-        # A machine that is about to be taken away does not keep its successor from coming.
-        machines=sum(a.phase in ("placed", "started") for a in attempts)
-        + sum(m.status != "stopped" for m in machine_records),
+        # A machine with a notice does not count: its successor may start.
+        machines=sum(a.phase in ("placed", "started") for a in attempts) + sum(m.status != "stopped" for m in others),
     )
 
 
-def _is_hand_of(world: World, machine: Machine, who: str) -> bool:
+def _counts_for(world: World, machine: Machine, who: str) -> bool:
+    """Return whether a machine belongs to this user (empty: any) and to no run."""
     if LABEL_MACHINE not in machine.labels:
         return False
     machine_record = world.machine_records.get(machine.name)
     return not who or (machine_record is not None and machine_record.who == who)
 
 
-def marks(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[LimitUse]:
-    """Every limit that holds for a run, its own first."""
-    yield from _own_marks(world, view)
+def limit_uses(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterator[LimitUse]:
+    """Yield the use of every limit of a run, its own first."""
+    yield from _run_limit_uses(world, view)
     for tally in shared:
-        if tally.holds(view):
-            yield from _shared_marks(tally)
+        if tally.covers(view):
+            yield from _budget_uses(tally)
 
 
-def _own_marks(world: World, view: RunView) -> Iterator[LimitUse]:
+def _run_limit_uses(world: World, view: RunView) -> Iterator[LimitUse]:
     limits, state = view.spec.limits, view.state
     kept = "its checkpoints are kept; submit it again with "
     due = due_at(view.spec, state)
     if due:
         age_s, given_s = world.now - state.submitted_at, max(1.0, due - state.submitted_at)
-        said = describe_s(given_s)
+        length = describe_s(given_s)
         yield LimitUse(
             limit="deadline",
             used=age_s / given_s,
             reached=world.now > due,
-            near=f"{describe_s(age_s)} of the deadline of {said} have passed",
-            why=f"the deadline of {said} has passed",
+            near=f"{describe_s(age_s)} of the deadline of {length} have passed",
+            why=f"the deadline of {length} has passed",
             hint=kept + "a later `[limits] deadline`",
         )
     if limits.max_s:
@@ -173,13 +174,13 @@ def _own_marks(world: World, view: RunView) -> Iterator[LimitUse]:
             limit="cost_usd",
             used=spent / limits.cost_usd,
             reached=spent + reserve_usd(world, view) >= limits.cost_usd,
-            near=f"${spent:.4g} of the budget of ${limits.cost_usd:g} are spent",
+            near=f"${spent:.4g} of the budget of ${limits.cost_usd:g} is spent",
             why=f"the budget of ${limits.cost_usd:g} is spent",
             hint=kept + "a larger `[limits] cost_usd`",
         )
 
 
-def _shared_marks(tally: Tally) -> Iterator[LimitUse]:
+def _budget_uses(tally: Tally) -> Iterator[LimitUse]:
     limits = tally.budget.limits
     hint = "its checkpoints are kept; see `outlast limits` and `outlast cost`, and submit it again with more"
     span = {"day": " a day", "month": " a month", "total": ""}[limits.per]
@@ -189,7 +190,7 @@ def _shared_marks(tally: Tally) -> Iterator[LimitUse]:
             limit=f"{limits.scope} cost_usd",
             used=tally.used_usd / limits.cost_usd,
             reached=tally.used_usd + tally.reserve_usd >= limits.cost_usd,
-            near=f"${tally.used_usd:.4g} of {budget} are spent",
+            near=f"${tally.used_usd:.4g} of {budget} is spent",
             why=f"{budget} is spent",
             hint=hint,
         )
@@ -206,36 +207,36 @@ def _shared_marks(tally: Tally) -> Iterator[LimitUse]:
 
 
 def limit_step(world: World, view: RunView, shared: tuple[Tally, ...]) -> StopAtLimit | Warn | None:
-    """What a limit asks for now: save and stop, or a warning that was not given yet."""
-    found = list(marks(world, view, shared))
-    for mark in found:
-        if mark.reached:
+    """Return the step that a limit requires now: stop, or a warning that was not written yet."""
+    found = list(limit_uses(world, view, shared))
+    for use in found:
+        if use.reached:
             grace = grace_s(view.spec.machine.cloud)
-            return StopAtLimit(run=view.run, limit=mark.limit, why=mark.why, hint=mark.hint, grace_s=grace)
-    for mark in found:
-        if mark.used >= NEAR and mark.limit not in view.state.near:
-            return Warn(run=view.run, limit=mark.limit, why=mark.near)
+            return StopAtLimit(run=view.run, limit=use.limit, why=use.why, hint=use.hint, grace_s=grace)
+    for use in found:
+        if use.used >= NEAR and use.limit not in view.state.near:
+            return Warn(run=view.run, limit=use.limit, why=use.near)
     return None
 
 
-def no_room(view: RunView, shared: tuple[Tally, ...]) -> Wait | None:
-    """Why no machine may be added for this run now: as many live as its user, or everybody, may have."""
+def machine_limit(view: RunView, shared: tuple[Tally, ...]) -> Wait | None:
+    """Return why no machine may be added for this run now: the number of machines is limited."""
     for tally in shared:
         limits = tally.budget.limits
-        if limits.max_machines and tally.holds(view) and tally.machines >= limits.max_machines:
+        if limits.max_machines and tally.covers(view) and tally.machines >= limits.max_machines:
             count = "1 machine" if limits.max_machines == 1 else f"{limits.max_machines} machines"
             return Wait(run=view.run, why=f"{limits.whose} may have {count} at a time, see `outlast limits`")
     return None
 
 
-def with_one_more(view: RunView, shared: tuple[Tally, ...]) -> tuple[Tally, ...]:
+def add_machine(view: RunView, shared: tuple[Tally, ...]) -> tuple[Tally, ...]:
     return tuple(
-        msgspec.structs.replace(tally, machines=tally.machines + 1) if tally.holds(view) else tally for tally in shared
+        msgspec.structs.replace(tally, machines=tally.machines + 1) if tally.covers(view) else tally for tally in shared
     )
 
 
 def failure(view: RunView) -> Fail | None:
-    """Crashes have a small budget; preemptions have none, but for the brake on attempts that get nowhere."""
+    """Return the end of a run that crashed too often, or made no progress in too many attempts."""
     state, limits = view.state, view.spec.limits
     last = state.last
     if last is not None and state.crashes >= limits.crashes and not last.preempted:
@@ -246,7 +247,7 @@ def failure(view: RunView) -> Fail | None:
             hint=f"see `outlast logs {view.run}`",
             exit_code=last.exit_code,
         )
-    # One that serves others and saves nothing of its own has its progress where those are.
+    # A run that serves others and has no checkpoints makes its progress in those.
     serves = view.spec.member is not None and view.spec.member.until and not view.spec.checkpoint.path
     count = state.attempts_without_progress
     if count >= limits.no_progress and not serves:
@@ -254,7 +255,7 @@ def failure(view: RunView) -> Fail | None:
             return Fail(
                 run=view.run,
                 why=f"its command was never started in {count} attempts; the last time: {last.why}",
-                hint=f"what they boot with may be at fault: image, network, disk; see `outlast show {view.run}`",
+                hint=f"check image, network and disk of the machines; see `outlast show {view.run}`",
             )
         return Fail(
             run=view.run,

@@ -1,4 +1,4 @@
-"""The loop observe → plan → apply. Any number of supervisors may run it; losing one loses nothing."""
+"""The loop observe → plan → apply. Any number of supervisors may run, and any may die at any time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from outlast.clouds.cloud import Cloud
+from outlast.clouds.traits import traits_of
 from outlast.errors import CloudError, OutlastError, WorkspaceError
 from outlast.records.machines import is_supervisor_vm, supervisor_name
 from outlast.runs.ended import EndedRuns
@@ -21,25 +22,25 @@ from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Reap, Step, World, describe
 from outlast.workspace import Workspace
 
-# Between rounds: short while things happen, longer when nothing does; a bucket far away, which bills for every look,
-# is asked less often.
+# Pauses between rounds: short while steps are planned, longer otherwise. Buckets bill every request and are polled
+# less.
 _QUICK_S, _CALM_S = 0.05, 0.3
 _REMOTE_S, _REMOTE_CALM_S = 1.5, 5.0
-# How often the end of a slow effect is looked for between rounds.
-_LOOK_S = 0.25
-# How long a supervisor that leaves waits for its effects in flight: less than its lease lives.
+# How often the end of a slow effect is polled between rounds.
+_POLL_S = 0.25
+# How long a supervisor that exits waits for its effects in flight; shorter than its lease.
 _LEAVE_S = 3.0
-# Rounds without a pause while each of them does something.
-_HURRY = 4
+# Rounds without a pause, while each of them plans steps.
+_BURST = 4
 
 
 def on_this_computer(cloud: str) -> bool:
-    return cloud == "local"
+    return not traits_of(cloud).remote
 
 
 def on_clouds(cloud: str) -> bool:
-    """What a machine of a cloud sees to: another computer's own cloud is not its to touch."""
-    return cloud != "local"
+    """Return the scope of a supervisor machine: it cannot reach the local cloud of a user's computer."""
+    return traits_of(cloud).remote
 
 
 class Supervisor:
@@ -51,7 +52,7 @@ class Supervisor:
         clouds: Mapping[str, Cloud],
         *,
         who: str = "",
-        station: str = "",
+        supervisor_vm: str = "",
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         ids: Callable[[], str] = lambda: secrets.token_hex(8),
@@ -64,21 +65,21 @@ class Supervisor:
         self.report = report
         self.each = each
         who = who or process_name()
-        self.station = station
-        self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each, station=station)
+        self.supervisor_vm = supervisor_vm
+        self.observer = Observer(workspace, clouds, monotonic=monotonic, each=each, supervisor_vm=supervisor_vm)
         self.applier = Applier(workspace, clouds, self.observer, who=who, clock=clock, ids=ids)
         self.lease = supervisors(workspace.bucket, workspace.url, "supervisor", who=who, monotonic=monotonic)
-        self.near = supervisors(workspace.bucket, workspace.url, "near", who=who, monotonic=monotonic)
-        self.spare = supervisors(workspace.bucket, workspace.url, "spare", who=who, monotonic=monotonic)
+        self.local_lease = supervisors(workspace.bucket, workspace.url, "this-computer", who=who, monotonic=monotonic)
+        self.standby_lease = supervisors(workspace.bucket, workspace.url, "standby", who=who, monotonic=monotonic)
         self.world = World(now=clock(), workspace_id=workspace.id)
-        # A round that is called alone does its effects inline; `run` does them beside the rounds.
-        self._alone = effects is None
+        # `round` applies its effects inline; `run` applies them in threads beside the rounds.
+        self._inline = effects is None
         self.effects = effects or Effects()
         # Whether the index of ended runs is known to be complete.
         self._indexed = False
 
     def round(self) -> tuple[Step, ...]:
-        """Observe, plan, apply, once; the steps that were done or begun. The next round plans failed steps again."""
+        """Observe, plan and apply once; return the steps applied or begun. The next round plans failed steps again."""
         if not self._indexed:
             EndedRuns(self.workspace, each=self.each).rebuild()
             self._indexed = True
@@ -103,7 +104,7 @@ class Supervisor:
                 self.report(f"could not {describe(result.step)}: {problem.message}")
 
     def _apply_all(self, steps: list[Step]) -> list[Step]:
-        """Apply the quick steps, begin the slow ones; without those that are in flight already."""
+        """Apply the quick steps and begin the slow ones; return those that were not already in flight."""
         return [step for step in steps if self._apply(step)]
 
     def _apply(self, step: Step) -> bool:
@@ -121,29 +122,29 @@ class Supervisor:
         return True
 
     def idle(self) -> bool:
-        """Nothing lives and nothing costs: the supervisor may go home."""
+        """Return whether no run is alive and no machine of a run exists."""
         return (
             not self.observer.watched
             and not self.effects.busy
             and not any("outlast-run" in machine.labels for machine in self.world.machines.values())
         )
 
-    def beside(self) -> bool:
-        """Whether a machine of a cloud supervises. It sees to the runs on clouds; those on this computer are ours."""
-        if self.station or self._local:
+    def has_cloud_supervisor(self) -> bool:
+        """Return whether a supervisor machine is at work. It handles runs on clouds; local runs remain ours."""
+        if self.supervisor_vm or self._local:
             return False
         holder = self.lease.holder()
         if holder is None or not is_supervisor_vm(holder.who):
             return False
-        # One that is about to leave may not have heard of what was submitted just now.
+        # A supervisor machine that is about to exit may not see a run that was submitted just now.
         machine_record = self.observer.machine_records.find(supervisor_name(self.workspace))
         return machine_record is not None and machine_record.phase != "deleting"
 
-    def _part(self, holds_lease: bool) -> bool:
-        """Take our part of the work; whether we have one."""
-        near = not holds_lease and self.beside() and self.near.hold()
-        self.observer.mind(on_this_computer if near else on_clouds if self.station else anywhere)
-        return holds_lease or near
+    def _acquire_scope(self, holds_lease: bool) -> bool:
+        """Set the scope of this supervisor; return whether it has work to do."""
+        local = not holds_lease and self.has_cloud_supervisor() and self.local_lease.hold()
+        self.observer.set_scope(on_this_computer if local else on_clouds if self.supervisor_vm else anywhere)
+        return holds_lease or local
 
     def run(
         self,
@@ -151,71 +152,75 @@ class Supervisor:
         stop: threading.Event,
         until_idle: bool = False,
         surplus_leaves: bool = False,
-        relieved: Callable[[bool], bool] = lambda _: False,
+        should_exit: Callable[[bool], bool] = lambda _: False,
     ) -> None:
-        """Rounds until told to stop, or until there is nothing left to do, or until two others are at it.
+        """Run rounds until `stop` is set, until idle (`until_idle`), or until two others run (`surplus_leaves`).
 
-        `relieved` is asked after every round that did nothing: whether to leave, all the same.
+        After every round without steps, `should_exit` is called with whether this supervisor is working.
         """
-        wait_s, hurry, far_s = _QUICK_S, 0, _REMOTE_S
-        if self._alone:
-            self._alone, self.effects = False, Effects(in_thread)
+        wait_s, burst, far_s = _QUICK_S, 0, _REMOTE_S
+        if self._inline:
+            self._inline, self.effects = False, Effects(in_thread)
         try:
             while not stop.is_set():
                 try:
                     holds_lease = self.lease.hold()
-                    if not holds_lease and surplus_leaves and not self.spare.hold():
-                        return  # one supervises and one stands by: enough
-                    working = self._part(holds_lease)
+                    if not holds_lease and surplus_leaves and not self.standby_lease.hold():
+                        return  # one supervisor works and one stands by: enough
+                    working = self._acquire_scope(holds_lease)
                     self.record_effects()
                     steps = self.round() if working else ()
-                    if not steps and ((until_idle and working and self.idle()) or relieved(working)):
+                    if not steps and ((until_idle and working and self.idle()) or should_exit(working)):
                         return
                 except OutlastError as problem:
                     self.report(f"{problem.message}; trying again")
                     holds_lease, steps = False, ()
                 except Exception:  # noqa: BLE001
-                    # A bug of ours in one round must not leave every run unattended; it is loud, and the next round
-                    # begins with fresh eyes.
+                    # A bug in one round must not leave all runs unsupervised: report it, and start the next round
+                    # without caches.
                     import traceback
 
                     self.report(f"bug: {traceback.format_exc()}")
                     self.observer.watched.clear()
                     holds_lease, steps, wait_s = False, (), _CALM_S
-                # A loss, a place and a launch follow each other at once; what goes on failing does not make us spin.
-                hurry = (hurry + 1) % _HURRY if steps else 0
+                # MarkLost, PlaceAttempt and Launch follow each other without a pause, but repeated failures must not
+                # spin.
+                burst = (burst + 1) % _BURST if steps else 0
                 calmer_s = _QUICK_S if steps else min(_CALM_S, max(_QUICK_S, wait_s * 1.3))
-                wait_s = 0.0 if hurry else calmer_s
+                wait_s = 0.0 if burst else calmer_s
                 if not self._local:
                     far_s = _REMOTE_S if steps else min(_REMOTE_CALM_S, far_s * 1.2)
                     wait_s = max(wait_s, far_s if not steps else 0.2)
-                self._rest(stop, wait_s)
+                self._pause(stop, wait_s)
         finally:
             self._leave()
 
     def _leave(self) -> None:
-        """Record the effects that end soon, and leave the others to a successor, which repeats them."""
+        """Record the effects that end soon; another supervisor repeats the others."""
         self.effects.wait(_LEAVE_S)
-        for act in (self.record_effects, self.lease.release, self.near.release, self.spare.release):
+        for act in (self.record_effects, self.lease.release, self.local_lease.release, self.standby_lease.release):
             # Leases expire by themselves.
             with suppress(OutlastError):
                 act()
 
-    def _rest(self, stop: threading.Event, wait_s: float) -> None:
-        """Wait until the next round is due, a slow effect has succeeded, or a wakeup rings: where looking for wakeups costs
-        one small listing, a notice need not wait for the round."""
-        until, look_s = time.monotonic() + wait_s, _QUICK_S if self._local else _LOOK_S
-        hanging = self._bells()
-        while (left_s := until - time.monotonic()) > 0 and self._bells() == hanging and not self.effects.succeeded:
-            if stop.wait(min(look_s, left_s)):
+    def _pause(self, stop: threading.Event, wait_s: float) -> None:
+        """Wait for the next round, a successful slow effect, or (where listings are free) a new wakeup."""
+        until, poll_s = time.monotonic() + wait_s, _QUICK_S if self._local else _POLL_S
+        before = self._pending_wakeups()
+        while (
+            (left_s := until - time.monotonic()) > 0
+            and self._pending_wakeups() == before
+            and not self.effects.succeeded
+        ):
+            if stop.wait(min(poll_s, left_s)):
                 return
 
-    def _bells(self) -> Sequence[str]:
+    def _pending_wakeups(self) -> Sequence[str]:
         try:
             return self.workspace.bucket.children("wakeups/") if self._local else ()
         except OutlastError:
-            return ()  # the round will say it
+            return ()  # the next round reports it
 
     @property
     def _local(self) -> bool:
-        return "://" not in self.workspace.url
+        return not self.workspace.store.remote

@@ -1,7 +1,7 @@
-"""All the reading: workspace and clouds into a World. Decides nothing; what cannot be read is said to be unknown.
+"""The observer: reads workspace and clouds into a World.
 
-One listing of heartbeats, one of wakeups and one of each cloud a round, however many runs there are; a story is read again
-only when somebody rang, when its heartbeat fell silent, or when this supervisor wrote to it.
+A round lists heartbeats, wakeups and the machines of each cloud once, for any number of runs. A story is read again
+only after a wakeup, when its heartbeat stops, or when this supervisor wrote to it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from outlast.clouds.cloud import LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Cloud, Machine, Offer
+from outlast.clouds.registry import enable
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -29,16 +30,16 @@ from outlast.store.bucket import Entry
 from outlast.store.parallel import ParallelMap, in_parallel
 from outlast.supervisor.boot import drop_secrets
 from outlast.supervisor.budget_reader import BudgetReader
-from outlast.supervisor.deadline import look_s
+from outlast.supervisor.deadline import decision_interval_s
 from outlast.supervisor.group_reader import GroupReader
 from outlast.supervisor.world import RunView, World
 from outlast.workspace import Heartbeat, Workspace
 
-# A wakeup for a run that has no story yet is from a submit that is still writing, or that died; it is kept this long.
+# A wakeup without a story belongs to a submission that is still writing, or that crashed; it is kept this long.
 _STRAY_WAKEUP_S = 600.0
-_WORRY_S = 3.0
+_SILENCE_S = 3.0
 
-Minds = Callable[[str], bool]
+Scope = Callable[[str], bool]
 
 
 def anywhere(_cloud: str) -> bool:
@@ -46,22 +47,22 @@ def anywhere(_cloud: str) -> bool:
 
 
 class Watched(msgspec.Struct, kw_only=True):
-    """What this supervisor remembers of a run between rounds. Losing it loses nothing."""
+    """The cached story of a run, and when it last changed."""
 
     story: Story
     spec: Spec
-    # Where its submitter finds programs.
+    # The submitter's PATH.
     path: str = ""
     heartbeat_at: float = 0.0
     since: float = 0.0
     read_at: float = 0.0
-    # How many attempts there are, and whether the last one has started.
+    # The number of attempts, and whether the last one has started.
     phase: tuple[int, bool] = (0, False)
     limited_since: float = 0.0
 
 
 class Observer:
-    """The memory of one supervisor between rounds: caches only."""
+    """The observer of one supervisor. It keeps only caches between rounds."""
 
     def __init__(
         self,
@@ -71,37 +72,38 @@ class Observer:
         monotonic: Callable[[], float],
         each: ParallelMap = in_parallel,
         read_only: bool = False,
-        station: str = "",
+        supervisor_vm: str = "",
     ) -> None:
         self.workspace = workspace
         self.machine_records = MachineRecords(workspace)
-        self.roster = GroupReader(workspace)
-        # Only look: leave wakeups hanging and heartbeats as they are, for `plan` and `ps`.
+        self.group_reader = GroupReader(workspace)
+        # Write nothing: for `outlast plan` and `outlast ps`.
         self.read_only = read_only
         self.clouds = clouds
-        self.station = station
-        # How long workers of a cluster may wait for another head, whatever they themselves would.
+        self.supervisor_vm = supervisor_vm
+        # An upper bound on how long workers of a cluster wait for another head.
         self.patience_s = float("inf")
-        # The clouds whose runs and machines are this supervisor's business, and the runs that are not.
-        self.minds: Minds = anywhere
+        # The clouds that this supervisor handles, and the runs that it leaves to others.
+        self.scope: Scope = anywhere
         self.others: set[str] = set()
         self.monotonic = monotonic
         self.each = each
-        # When the heartbeats were last listed. Silence is what lies between two looks, not what a slow round adds to it.
-        self.looked_at = monotonic()
+        # When the heartbeats were last listed. Silence is measured between listings, so a slow round does not add to
+        # it.
+        self.observed_at = monotonic()
         self.watched: dict[str, Watched] = {}
         self.damaged: dict[str, str] = {}
-        self.purse = BudgetReader(workspace, each=each)
+        self.budget_reader = BudgetReader(workspace, each=each)
 
     def observe(self, now: float) -> World:
-        self.looked_at = self.monotonic()
+        self.observed_at = self.monotonic()
         heartbeats = self.workspace.heartbeats()
         wakeups = self.workspace.wakeups()
-        self._listen(heartbeats, wakeups)
+        self._refresh_runs(heartbeats, wakeups)
         unreachable: dict[str, str] = {}
         machines: dict[str, Machine] = {}
         for name, cloud in self.clouds.items():
-            if not self.minds(name):
+            if not self.scope(name):
                 continue
             try:
                 found = cloud.machines({LABEL_WORKSPACE: self.workspace.id})
@@ -110,7 +112,7 @@ class Observer:
                 machines.update(self._confirm(name, cloud, machines))
             except CloudError as problem:
                 unreachable[name] = problem.message
-        self._ask_whose(machines)
+        self._read_owners(machines)
         views = tuple(self._view(run, watched, unreachable) for run, watched in self.watched.items())
         cooldowns: dict[str, float] = {}
         for watched in self.watched.values():
@@ -124,17 +126,19 @@ class Observer:
             machines=machines,
             unreachable=unreachable,
             cooldowns=cooldowns,
-            # The machines of runs that are somebody else's business are that one's, too.
+            # Leave the machines of other supervisors' runs alone, too.
             damaged=frozenset(self.damaged) | self.others,
-            machine_records=self._hands(machines),
-            station=self.station,
-            budgets=self.purse.budgets(now, looked_at=self.looked_at, open_runs=self.watched, others=self.others),
+            machine_records=self._read_machine_records(machines),
+            supervisor_vm=self.supervisor_vm,
+            budgets=self.budget_reader.budgets(
+                now, observed_at=self.observed_at, open_runs=self.watched, others=self.others
+            ),
         )
 
-    def mind(self, minds: Minds) -> None:
-        """From now on see only to the runs of these clouds."""
-        if minds is not self.minds:
-            self.minds = minds
+    def set_scope(self, scope: Scope) -> None:
+        """Handle only the runs of these clouds from now on."""
+        if scope is not self.scope:
+            self.scope = scope
             self.watched.clear()
             self.others.clear()
 
@@ -143,48 +147,52 @@ class Observer:
 
     def forget(self, run: str) -> None:
         self.watched.pop(run, None)
-        self.purse.forgot()
+        self.budget_reader.mark_stale()
 
-    def _listen(self, heartbeats: Mapping[str, Entry], wakeups: Mapping[str, list[Entry]]) -> None:
-        """Refresh the stories of the runs that are new, that rang, or that fell silent."""
+    def _refresh_runs(self, heartbeats: Mapping[str, Entry], wakeups: Mapping[str, list[Entry]]) -> None:
+        """Refresh the stories of runs that are new, have a wakeup, or whose heartbeat stopped."""
         for run in [run for run in self.watched if run not in heartbeats and run not in wakeups]:
             if self._read(run) and self.watched[run].story.state.closed:
-                self.forget(run)  # another supervisor saw it to its end
+                self.forget(run)  # another supervisor finalized it
         self.others &= heartbeats.keys() | wakeups.keys()
-        everyone = [run for run in {**dict.fromkeys(self.watched), **heartbeats, **wakeups} if run not in self.others]
-        self.each(self._meet, [run for run in everyone if run not in self.watched])
-        for run in everyone:
+        known = [run for run in {**dict.fromkeys(self.watched), **heartbeats, **wakeups} if run not in self.others]
+        self.each(self._load_run, [run for run in known if run not in self.watched])
+        for run in known:
             if (watched := self.watched.get(run)) is not None:
-                self._feel(watched, heartbeats[run].modified_at if run in heartbeats else 0.0)
-        due = [run for run in everyone if run in self.watched and (run in wakeups or self._worried(self.watched[run]))]
+                self._update_silence(watched, heartbeats[run].modified_at if run in heartbeats else 0.0)
+        due = [
+            run for run in known if run in self.watched and (run in wakeups or self._should_reread(self.watched[run]))
+        ]
         unread = {run for run, read in zip(due, self.each(self._read, due), strict=True) if not read}
-        for run in everyone:
+        for run in known:
             watched = self.watched.get(run)
             if watched is None:
-                # The wakeup of one that cannot be read stays, for a supervisor that can.
+                # Keep the wakeup of an unreadable run, for a supervisor that can read it.
                 if run not in self.others and run not in unread:
-                    self._forget_stray(run, wakeups.get(run, []))
+                    self._drop_stray_wakeups(run, wakeups.get(run, []))
             elif not self.read_only:
-                self._answer(run, watched, heartbeats, wakeups.get(run, []))
+                self._acknowledge(run, watched, heartbeats, wakeups.get(run, []))
 
-    def _feel(self, watched: Watched, heartbeat_at: float) -> None:
-        """Since when the heartbeat stands still. The silence of a new attempt begins with it, and that of its command with
-        `Started`: the heartbeats may have been listed just before the agent's first one."""
+    def _update_silence(self, watched: Watched, heartbeat_at: float) -> None:
+        """Restart the measurement of silence if heartbeat or phase changed.
+
+        The phase counts because the heartbeats may have been listed just before the agent's first one.
+        """
         state = watched.story.state
         phase = (len(state.attempts), state.last is not None and state.last.phase != "placed")
         if (watched.heartbeat_at, watched.phase) != (heartbeat_at, phase):
-            watched.heartbeat_at, watched.phase, watched.since = heartbeat_at, phase, self.looked_at
+            watched.heartbeat_at, watched.phase, watched.since = heartbeat_at, phase, self.observed_at
 
-    def _answer(self, run: str, watched: Watched, heartbeats: Mapping[str, Entry], wakeups: list[Entry]) -> None:
+    def _acknowledge(self, run: str, watched: Watched, heartbeats: Mapping[str, Entry], wakeups: list[Entry]) -> None:
         if run not in heartbeats and (wakeups or watched.story.state.alive):
-            # Heartbeats are the list of runs that need care: it must name this one before its wakeup is taken down. One that
-            # was cancelled before any supervisor saw it has secrets and a bill to close, too.
+            # A run without a heartbeat or a wakeup is lost to supervisors, so write one before the wakeup is deleted.
+            # A run that was cancelled before any supervisor saw it also needs to be finalized.
             self.workspace.write_heartbeat(run, Heartbeat(length=watched.story.state.length), durable=True)
         for entry in wakeups:
             self.workspace.bucket.delete(entry.key)
 
     def _read(self, run: str) -> bool:
-        """Read what is new in a story. One that nobody can read must not stop the supervision of the others."""
+        """Read new events of a story. An unreadable story must not stop the supervision of other runs."""
         try:
             self.watched[run].story.refresh()
         except StoreUnreachable:
@@ -193,12 +201,14 @@ class Observer:
             self.damaged[run] = problem.message
             self.forget(run)
             return False
-        self._feel(self.watched[run], self.watched[run].heartbeat_at)
+        self._update_silence(self.watched[run], self.watched[run].heartbeat_at)
         return True
 
-    def _ask_whose(self, machines: Mapping[str, Machine]) -> None:
-        """Read the stories of machines that we would take for orphans. Their stories were read before the machines
-        were listed, and another supervisor may have placed and launched an attempt meanwhile."""
+    def _read_owners(self, machines: Mapping[str, Machine]) -> None:
+        """Read the stories of machines that look like orphans.
+
+        Another supervisor may have placed and launched an attempt between our reading and our listing.
+        """
         for machine in machines.values():
             run = machine.labels.get(LABEL_RUN, "")
             watched = self.watched.get(run)
@@ -207,10 +217,10 @@ class Observer:
             if watched:
                 self._read(run)
             else:
-                self._meet(run)
+                self._load_run(run)
 
-    def _hands(self, machines: Mapping[str, Machine]) -> dict[str, MachineRecordView | None]:
-        """The records of machines that no run owns. Read after the machines were listed: a record is written first."""
+    def _read_machine_records(self, machines: Mapping[str, Machine]) -> dict[str, MachineRecordView | None]:
+        """Read the records of machines that no run owns, after the listing: a record is written before its machine."""
         found: dict[str, MachineRecordView | None] = {}
         headless: dict[str, bool] = {}
         for machine in machines.values():
@@ -224,14 +234,14 @@ class Observer:
                     view = msgspec.structs.replace(view, headless=headless[view.cluster])
                 found[machine.name] = view
             except Damaged as problem:
-                # Nobody can tell whose it is, so it is nobody's to delete.
+                # Its owner is unknown, so leave the machine alone.
                 self.machine_records.damaged[machine.name] = problem.message
         return found
 
     def _headless(self, name: str, cloud: str, machines: Mapping[str, Machine]) -> bool:
-        """Whether the head of the cluster is gone, and its workers have waited for another for as long as they may.
+        """Return whether the cluster's head is gone, and its workers have waited long enough for another.
 
-        Its cloud is asked by name: listings lag. Nobody is taken for gone who says something: its word is in the store.
+        Listings lag, so the cloud is queried by name. A head that writes its state to the store is not gone.
         """
         cluster = self.machine_records.cluster(name)
         if cluster is None or cluster.phase != "ready" or not cluster.head:
@@ -248,53 +258,56 @@ class Observer:
         except CloudError:
             return False
 
-    def _worried(self, watched: Watched) -> bool:
-        """An attempt is under way and says nothing: read its story before believing the worst, but not every round.
-        So it is with one whose hours or saves are counted: nobody rings when it starts or saves."""
+    def _should_reread(self, watched: Watched) -> bool:
+        """Return whether to read a story without a wakeup, at a limited rate.
+
+        This applies to attempts whose heartbeat stopped, and to runs whose hours or checkpoints count: their agents
+        write no wakeup when they start or save.
+        """
         last = watched.story.state.last
         if last is None or last.phase == "over":
             return False
-        due, often_s = watched.spec.uses_policy, _WORRY_S
+        due, often_s = watched.spec.uses_policy, _SILENCE_S
         counted = due or (watched.spec.limits.max_s > 0 and last.phase == "placed")
-        if self.looked_at - watched.since < _WORRY_S:
+        if self.observed_at - watched.since < _SILENCE_S:
             if not counted:
                 return False
-            often_s = max(often_s, look_s(last.cloud)) if due and last.phase != "placed" else often_s
-        if self.looked_at - watched.read_at < often_s:
+            often_s = max(often_s, decision_interval_s(last.cloud)) if due and last.phase != "placed" else often_s
+        if self.observed_at - watched.read_at < often_s:
             return False
-        watched.read_at = self.looked_at
+        watched.read_at = self.observed_at
         return True
 
-    def _meet(self, run: str) -> Watched | None:
+    def _load_run(self, run: str) -> Watched | None:
         try:
             request = self.workspace.request(run)
             story = self.workspace.story(run)
             exists = story.refresh().exists
         except NoSuchRun as problem:
             if any(True for _ in self.workspace.bucket.list(f"runs/{run}/story/")):
-                # Its request is lost and its story is not: its machine may be at work, and is no orphan.
+                # The request is lost but not the story: its machine may be at work and must not be reaped.
                 self.damaged[run] = problem.message
             return None
         except StoreUnreachable:
-            raise  # passing: nothing is known about this run, and nothing may be decided about it
+            raise  # temporary: decide nothing about this run
         except WorkspaceError as problem:
-            # One story that nobody can read must not stop the supervision of the others.
+            # An unreadable story must not stop the supervision of other runs.
             self.damaged[run] = problem.message
             return None
         self.damaged.pop(run, None)
         if not exists:
             return None
-        if not all(self.minds(name) for name in request.spec.machine.clouds):
+        if not all(self.scope(name) for name in request.spec.machine.clouds):
             self.others.add(run)
             return None
         # From now on the machines of these clouds are listed, too.
         for name in request.spec.machine.clouds:
-            self.clouds.get(name)
-        watched = Watched(story=story, spec=request.spec, path=request.path, since=self.looked_at)
+            enable(self.clouds, name)
+        watched = Watched(story=story, spec=request.spec, path=request.path, since=self.observed_at)
         self.watched[run] = watched
         return watched
 
-    def _forget_stray(self, run: str, wakeups: list[Entry]) -> None:
+    def _drop_stray_wakeups(self, run: str, wakeups: list[Entry]) -> None:
         if run in self.damaged or not wakeups or self.read_only:
             return
         now = self.workspace.bucket.put("clock", b"").modified_at
@@ -306,15 +319,18 @@ class Observer:
             self.workspace.bucket.delete(entry.key)
 
     def _read_before_launch(self, name: str, machines: Mapping[str, Machine]) -> None:
-        """Read the stories of attempts that would be launched now. Such an attempt may have started since, and its
-        machine be gone: then it is lost, or the run is finished. The wakeup that would tell may have failed to ring."""
+        """Read the stories of attempts that would be launched now.
+
+        Such an attempt may have started and lost its machine since, or the run may be over, and its wakeup may have
+        failed.
+        """
         for run, watched in list(self.watched.items()):
             last = watched.story.state.last
             if last is not None and last.cloud == name and last.phase == "placed" and last.machine not in machines:
                 self._read(run)
 
     def _confirm(self, name: str, cloud: Cloud, machines: Mapping[str, Machine]) -> dict[str, Machine]:
-        """Ask by name for machines that ought to be there and are not in the listing: listings lag."""
+        """Query machines by name that should exist and are not listed: listings lag."""
         found: dict[str, Machine] = {}
         for watched in self.watched.values():
             for attempt in watched.story.state.attempts:
@@ -329,27 +345,30 @@ class Observer:
     def _view(self, run: str, watched: Watched, unreachable: Mapping[str, str]) -> RunView:
         state, spec = watched.story.state, watched.spec
         if state.limit is not None and not watched.limited_since:
-            watched.limited_since = self.looked_at
-        limited_s = self.looked_at - watched.limited_since if watched.limited_since else 0.0
-        view = RunView(run=run, spec=spec, state=state, silent_s=self.looked_at - watched.since, limited_s=limited_s)
-        view = self.roster.complete(view, self.watched, self.looked_at)
+            watched.limited_since = self.observed_at
+        limited_s = self.observed_at - watched.limited_since if watched.limited_since else 0.0
+        view = RunView(run=run, spec=spec, state=state, silent_s=self.observed_at - watched.since, limited_s=limited_s)
+        view = self.group_reader.complete(view, self.watched, self.observed_at)
         last = state.last
         waits = state.alive and (last is None or last.phase != "started")
-        # A run with a deadline may leave the machine that it works on for a better one.
-        asks = waits or (state.alive and spec.uses_policy)
-        seen = [name for name in spec.machine.clouds if name not in unreachable] if asks else []
-        return self._offered(view, spec, seen) if seen else view
+        # A run with a deadline may move to a better machine.
+        needs_offers = waits or (state.alive and spec.uses_policy)
+        reachable = [name for name in spec.machine.clouds if name not in unreachable] if needs_offers else []
+        return self._with_offers(view, spec, reachable) if reachable else view
 
-    def _offered(self, view: RunView, spec: Spec, names: list[str]) -> RunView:
-        """With what these clouds offer. One that cannot say, or has nothing, does not keep the others from it."""
+    def _with_offers(self, view: RunView, spec: Spec, names: list[str]) -> RunView:
+        """Return the view with the offers of these clouds.
+
+        An error of one cloud matters only if no other has offers.
+        """
         machine = spec.machine
         spot: list[Offer] = []
         on_demand: list[Offer] = []
-        impossible, hint, unsure = "", "", ""
+        impossible, hint, offers_error = "", "", ""
         for name in names:
             cloud = self.clouds.get(name)
             if cloud is None:
-                impossible = f"this outlast does not know the cloud `{name}`"
+                impossible = f"cloud `{name}` is unknown to this version of outlast"
                 continue
             try:
                 spot += cloud.offers(machine.needs_on(name, spot=True)) if machine.spot else ()
@@ -357,15 +376,15 @@ class Observer:
             except (BadRequest, NotFound, Denied) as problem:
                 impossible, hint = problem.message, problem.hint
             except CloudError as problem:
-                # The listing worked and the prices did not: nothing is known about offers, so nothing is placed.
-                unsure = problem.message
+                # Temporary: place nothing while offers are unknown.
+                offers_error = problem.message
         if spot or on_demand:
-            impossible, hint, unsure = "", "", ""
+            impossible, hint, offers_error = "", "", ""
         return msgspec.structs.replace(
             view,
             spot_offers=tuple(spot),
             on_demand_offers=tuple(on_demand),
-            impossible="" if unsure else impossible,
+            impossible="" if offers_error else impossible,
             hint=hint,
-            unsure=unsure,
+            offers_error=offers_error,
         )

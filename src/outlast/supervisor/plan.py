@@ -1,16 +1,17 @@
-"""All the deciding: from a world to steps. Pure: no IO, no clock, no dice, no logging."""
+"""The plan: from a World to steps. Pure: no IO, no clock, no randomness, no logging."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_MACHINE, LABEL_RUN, LABEL_WORKSPACE, Machine
+from outlast.clouds.traits import traits_of
 from outlast.runs.state import Attempt
 from outlast.spec.quantity import describe_s
 from outlast.supervisor.choose import choose
 from outlast.supervisor.deadline import next_move
 from outlast.supervisor.group_rules import member_release, waiting_reason
-from outlast.supervisor.limits import Tally, failure, last_word_s, limit_step, no_room, tallies, with_one_more
+from outlast.supervisor.limits import Tally, add_machine, failure, limit_step, machine_limit, report_s, tallies
 from outlast.supervisor.world import (
     Fail,
     Finalize,
@@ -26,24 +27,18 @@ from outlast.supervisor.world import (
     World,
 )
 
-# No heartbeat for so long: nobody is at home. The local cloud beats every second, the others every ten.
-SILENCE_S = {"local": 15.0}
-SILENCE_ELSEWHERE_S = 90.0
-# From the launch to the agent's first heartbeat.
-BOOT_S = {"local": 60.0}
-BOOT_ELSEWHERE_S = 900.0
-# A machine that supervises until the last run's end waits for the first one so long.
+# A supervisor machine waits this long for its first run.
 IDLE_S = 900.0
 
 
 def plan(world: World) -> tuple[Step, ...]:
-    """What to do now. A world at rest plans nothing."""
+    """Return the steps to apply now; none if nothing has to change."""
     steps: list[Step] = []
     shared = tallies(world)
     for view in world.runs:
         own = list(_plan_run(world, view, shared))
         if any(isinstance(step, PlaceAttempt) for step in own):
-            shared = with_one_more(view, shared)
+            shared = add_machine(view, shared)
         steps += own
     steps += _plan_orphans(world)
     return tuple(steps)
@@ -65,7 +60,7 @@ def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterato
             return
         losses = list(_plan_losses(world, view))
         yield from losses
-        # What is lost is decided on in the next round, from the story that says so.
+        # The next round plans the successor, from the story with `Lost`.
         if not losses:
             yield from _plan_next(world, view, shared)
     yield from _plan_releases(world, view)
@@ -74,11 +69,11 @@ def _plan_run(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterato
 
 
 def _plan_stop(world: World, view: RunView) -> Iterator[Step]:
-    """A limit was reached: end the run when whatever worked has saved and left, or its time is up."""
+    """End a run at its limit: once its attempts have saved and stopped, or their grace is over."""
     limit = view.state.limit
     assert limit is not None
     busy = any(attempt.phase in ("started", "noticed") for attempt in view.state.attempts)
-    if busy and view.limited_s <= limit.grace_s + last_word_s(view.spec.machine.cloud):
+    if busy and view.limited_s <= limit.grace_s + report_s(view.spec.machine.cloud):
         yield from _plan_losses(world, view)
     else:
         yield Fail(run=view.run, why=limit.why, hint=limit.hint)
@@ -97,21 +92,21 @@ def _plan_losses(world: World, view: RunView) -> Iterator[Step]:
 def _why_lost(world: World, view: RunView, attempt: Attempt) -> tuple[str, bool] | None:
     machine = world.machines.get(attempt.machine)
     if machine is None:
-        # A placed attempt without a machine is one that is still to be launched.
+        # A placed attempt without a machine is still to be launched.
         return None if attempt.phase == "placed" else ("its machine vanished", True)
-    # `stopping` is not lost: clouds say so during the grace, while the last checkpoint is being saved.
+    # `stopping` is not lost: clouds report it during the grace, while the last checkpoint is being saved.
     if machine.status in ("stopped", "broken"):
         preempted = attempt.preempted or "preempted" in machine.why
         return f"its machine is {machine.status}" + (f": {machine.why}" if machine.why else ""), preempted
     if attempt.number != view.state.attempts[-1].number:
         return None  # the heartbeat is the successor's
     if attempt.phase == "placed":
-        # From the launch on, which may come long after the decision: a cloud does not always answer at once.
+        # Count from the launch, which may come long after `Placed`.
         booting_s = min(view.silent_s, machine.ran_s)
-        if booting_s > BOOT_S.get(attempt.cloud, BOOT_ELSEWHERE_S):
-            return f"its machine did not come up for {describe_s(booting_s)}", False
-    elif view.silent_s > SILENCE_S.get(attempt.cloud, SILENCE_ELSEWHERE_S):
-        return f"its machine gave no sign of life for {describe_s(view.silent_s)}", False
+        if booting_s > traits_of(attempt.cloud).boot_s:
+            return f"its machine has not started after {describe_s(booting_s)}", False
+    elif view.silent_s > traits_of(attempt.cloud).silence_s:
+        return f"no heartbeat from its machine for {describe_s(view.silent_s)}", False
     return None
 
 
@@ -136,27 +131,27 @@ def _plan_next(world: World, view: RunView, shared: tuple[Tally, ...]) -> Iterat
         yield waits
         return
     if waits is not None:
-        yield from _hold(view, waits.why, waits.until)
+        yield from _wait(view, waits.why, waits.until)
         return
     clouds = view.spec.machine.clouds
     cloud = " and ".join(clouds)
     if all(name in world.unreachable for name in clouds):
-        yield from _hold(view, f"{cloud} cannot be reached: {world.unreachable[clouds[0]]}", 0.0)
+        yield from _wait(view, f"{cloud} is unreachable: {world.unreachable[clouds[0]]}", 0.0)
         return
-    if view.unsure:
-        yield from _hold(view, f"{cloud} does not tell its offers: {view.unsure}", 0.0)
+    if view.offers_error:
+        yield from _wait(view, f"{cloud} does not list its offers: {view.offers_error}", 0.0)
         return
-    chosen = no_room(view, shared) or choose(world, view)
+    chosen = machine_limit(view, shared) or choose(world, view)
     if isinstance(chosen, Wait):
-        yield from _hold(view, chosen.why, chosen.until)
+        yield from _wait(view, chosen.why, chosen.until)
     elif isinstance(chosen, Fail):
         yield chosen
     else:
         yield PlaceAttempt(run=view.run, attempt=len(view.state.attempts) + 1, offer=chosen)
 
 
-def _hold(view: RunView, why: str, until: float) -> Iterator[Step]:
-    if view.state.held != why:
+def _wait(view: RunView, why: str, until: float) -> Iterator[Step]:
+    if view.state.waiting != why:
         yield Wait(run=view.run, why=why, until=until)
 
 
@@ -173,11 +168,11 @@ def _plan_launch(world: World, view: RunView, attempt: Attempt) -> Iterator[Step
             yield Launch(run=view.run, attempt=attempt.number, offer=offer, tries=_refusals(view, attempt))
             return
     # The offer was withdrawn between the intent and the launch.
-    yield MarkLost(run=view.run, attempt=attempt.number, why=f"{attempt.type} is no longer offered", preempted=True)
+    yield MarkLost(run=view.run, attempt=attempt.number, why=f"{attempt.type} is not offered any more", preempted=True)
 
 
 def _refusals(view: RunView, attempt: Attempt) -> int:
-    """How often in a row this offer was refused: a machine that was to be had ends an outage."""
+    """Return how often in a row this offer was refused."""
     count = 0
     for past in reversed(view.state.attempts[: attempt.number - 1]):
         if (past.zone, past.type, past.spot) == (attempt.zone, attempt.type, attempt.spot):
@@ -193,7 +188,7 @@ def _plan_releases(world: World, view: RunView) -> Iterator[Step]:
             continue
         machine = world.machines.get(attempt.machine)
         if machine is not None and machine.status == "running" and world.now < attempt.over_at + attempt.keep_s:
-            continue  # kept for debugging, for a while
+            continue  # kept for debugging
         yield _release(view, attempt, machine)
 
 
@@ -212,34 +207,32 @@ def _release(view: RunView, attempt: Attempt, machine: Machine | None) -> Releas
 
 
 def _plan_orphans(world: World) -> Iterator[Step]:
-    """Machines of this workspace that are nobody's: running, stopped or half created."""
+    """Yield the deletion of machines of this workspace that neither a run nor a record owns."""
     known = {attempt.machine for view in world.runs for attempt in view.state.attempts if not attempt.released}
     for machine in world.machines.values():
         if machine.labels.get(LABEL_WORKSPACE) != world.workspace_id or machine.name in known:
             continue
         if LABEL_MACHINE in machine.labels:
-            if why := _why_nobodys(world, machine):
+            if why := _why_orphan(world, machine):
                 yield Reap(
                     cloud=machine.cloud, machine=machine.name, why=why, machine_record=machine.labels[LABEL_MACHINE]
                 )
             continue
         run, attempt = machine.labels.get(LABEL_RUN, ""), machine.labels.get(LABEL_ATTEMPT, "")
         if not run or run in world.damaged:
-            continue  # made by hand in this workspace, not by a run; or by one that nobody can ask
-        yield Reap(
-            cloud=machine.cloud, machine=machine.name, why=f"attempt {attempt} of {run} does not own it any more"
-        )
+            continue  # not created for a run, or its run cannot be read
+        yield Reap(cloud=machine.cloud, machine=machine.name, why=f"attempt {attempt} of {run} no longer owns it")
 
 
-def _why_nobodys(world: World, machine: Machine) -> str:
-    """Why a machine that no run owns is no person's either; empty for one that is, or that nobody can tell of."""
+def _why_orphan(world: World, machine: Machine) -> str:
+    """Return why a machine that no run owns is an orphan; empty if it is not, or if its record cannot be read."""
     if machine.name not in world.machine_records:
         return ""
     machine_record = world.machine_records[machine.name]
     if machine_record is None or machine_record.id != machine.labels[LABEL_MACHINE]:
-        return "it was made by hand, and no record of it is left"
+        return "it has no record"
     if machine_record.overdue:
-        return "it was kept for a while, and its time is up"
+        return "the time for which it was kept is over"
     if machine_record.headless:
         return f"the head of its cluster `{machine_record.cluster}` is gone"
     if machine_record.abandoned:
@@ -248,8 +241,8 @@ def _why_nobodys(world: World, machine: Machine) -> str:
     if (
         machine_record.until_idle
         and idle
-        and machine.name != world.station
+        and machine.name != world.supervisor_vm
         and machine.seen_at - machine.created_at > IDLE_S
     ):
-        return "it was to supervise until the last run's end, and nothing runs"
+        return "it supervises until the last run ends, and no run is alive"
     return ""

@@ -1,8 +1,7 @@
-"""The supervisor on a machine of a cloud: it knows who it is, whether it is wanted, and how to take itself down.
+"""The supervisor on a cloud machine, which deletes its own machine when it is not needed any more.
 
-Whether it is wanted says its record in the workspace and nothing else. One whose record is gone deletes its machine; as
-nobody restarts a deleted machine, and the boot script restarts whatever else ended, it is there exactly while it is
-wanted.
+Its record in the workspace alone decides whether it is needed. The boot script restarts a supervisor that ends for any
+other reason.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from outlast.supervisor.loop import Supervisor
 from outlast.supervisor.plan import IDLE_S
 from outlast.workspace import Workspace
 
-# How often it asks whether it is still wanted.
-_LOOK_S = 15.0
+# How often it reads its record.
+_CHECK_S = 15.0
 
 
 class SupervisorVm:
@@ -45,24 +44,26 @@ class SupervisorVm:
         self.monotonic = monotonic
         self.idle_s = idle_s
         self.since = monotonic()
-        self.looked_at = float("-inf")
-        # Whether it has seen a run: before the first one it is patient.
-        self.met = False
-        self.supervisor = Supervisor(workspace, clouds, who=machine.name, station=machine.name, report=report)
+        self.checked_at = float("-inf")
+        # Whether it has seen a run: before the first one it waits for `idle_s`.
+        self.seen_run = False
+        self.supervisor = Supervisor(workspace, clouds, who=machine.name, supervisor_vm=machine.name, report=report)
         self.supervisor.lease.who = title(machine)
 
     def serve(self, stop: threading.Event) -> bool:
-        """Supervise until told to stop, or until it is wanted no more; whether it is. Then `go`."""
-        self._take_up()
+        """Supervise until `stop` is set (True), or until the machine is not needed any more (False; then call `go`)."""
+        self._resume_after_crash()
         if self._record() is None:
             return False
-        self.supervisor.run(stop=stop, relieved=self._relieved)
+        self.supervisor.run(stop=stop, should_exit=self._should_exit)
         return stop.is_set()
 
     def go(self) -> None:
-        """Delete this machine. The record goes first: a machine without one is deleted by whoever sees it, if this is
-        cut short here. Raises CloudError."""
-        self.report(f"nobody wants {self.machine.name} any more; deleting it")
+        """Delete this machine. Raises CloudError.
+
+        The record goes first: if we crash in between, any supervisor deletes a machine that has none.
+        """
+        self.report(f"{self.machine.name} is not needed any more; deleting it")
         machine_record = self.machine_records.find(self.machine.name)
         if machine_record is not None and machine_record.id == self.machine.labels.get(LABEL_MACHINE):
             LedgerStore(self.machine_records.workspace).close_machine(
@@ -71,9 +72,11 @@ class SupervisorVm:
             self.machine_records.remove(self.machine.name)
         self.cloud.delete(self.machine.name)
 
-    def _take_up(self) -> None:
-        """One that was killed here while it looked a last time has said `deleting`, and may have found a run: it is the
-        next one's to look again. What somebody elsewhere has said is meant."""
+    def _resume_after_crash(self) -> None:
+        """Take back `deleting` if a supervisor on this machine crashed during its last check for runs.
+
+        It may have found one. `deleting` from another computer is a user's decision and stays.
+        """
         machine_record = self.machine_records.find(self.machine.name)
         if (
             machine_record is None
@@ -83,10 +86,10 @@ class SupervisorVm:
             return
         if machine_record.until_idle and machine_record.by.rpartition(":")[0] == host_name():
             self.machine_records.write(msgspec.structs.replace(machine_record, phase="ready"))
-            self.met = True  # the dead one was done with its runs; nobody need wait for a first one again
+            self.seen_run = True  # it had seen its runs end: do not wait for a first run again
 
     def _record(self) -> MachineRecord | None:
-        """Our record, while we are wanted."""
+        """Return our record; None once the machine is not needed any more."""
         machine_record = self.machine_records.find(self.machine.name)
         if (
             machine_record is None
@@ -96,17 +99,18 @@ class SupervisorVm:
             return None
         return machine_record
 
-    def _relieved(self, record: bool) -> bool:
-        self.met = self.met or bool(self.supervisor.observer.watched)
-        if self.monotonic() - self.looked_at < _LOOK_S and not (record and self._idle()):
+    def _should_exit(self, working: bool) -> bool:
+        self.seen_run = self.seen_run or bool(self.supervisor.observer.watched)
+        if self.monotonic() - self.checked_at < _CHECK_S and not (working and self._idle()):
             return False
-        self.looked_at = self.monotonic()
+        self.checked_at = self.monotonic()
         machine_record = self._record()
         if machine_record is None:
             return True
-        if not machine_record.until_idle or not record or not self._idle():
+        if not machine_record.until_idle or not working or not self._idle():
             return False
-        # Said first, then looked again: who submits rings first, and looks for us then, so one of us sees the other.
+        # Write `deleting`, then check again: a submitter writes a wakeup, then reads this record, so one sees the
+        # other.
         self.machine_records.write(msgspec.structs.replace(machine_record, phase="deleting"))
         self.supervisor.round()
         if self._idle():
@@ -115,11 +119,11 @@ class SupervisorVm:
         return False
 
     def _idle(self) -> bool:
-        patient = self.met or self.monotonic() - self.since > self.idle_s
-        return patient and self.supervisor.idle()
+        waited = self.seen_run or self.monotonic() - self.since > self.idle_s
+        return waited and self.supervisor.idle()
 
 
 def title(machine: Machine) -> str:
-    """Who supervises, for `outlast ps`: a machine, where it is, and what it costs."""
+    """Return the holder of the lease for `outlast ps`: machine, zone and price."""
     price = f"${machine.bills_usd_per_hour:.4f}/h"
     return f"{machine.name} on {machine.cloud} ({machine.type} in {machine.zone}, {price})"

@@ -1,4 +1,4 @@
-"""What the supervisor sees and what it may do: two unions of values, and nothing that acts."""
+"""The values of the supervisor's loop: the World that it observes, and the steps that it plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sibling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """It lives and has no machine."""
+        """Return whether it is alive and has no machine."""
         return self.state.alive and (self.state.last is None or self.state.last.phase == "over")
 
 
@@ -32,55 +32,55 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     spec: Spec
     state: RunState
-    # How long this supervisor has itself watched the heartbeat stand still; a laptop that slept has watched nothing.
+    # How long this supervisor has observed no new heartbeat; time in which the computer slept does not count.
     silent_s: float = 0.0
     spot_offers: tuple[Offer, ...] = ()
     on_demand_offers: tuple[Offer, ...] = ()
-    # Why there can be no offer at all: an unknown type, a zone that does not exist.
+    # Why there can be no offer: an unknown machine type, a zone that does not exist.
     impossible: str = ""
-    # Why the offers could not be read just now.
-    unsure: str = ""
+    # Why the offers could not be listed in this round.
+    offers_error: str = ""
     hint: str = ""
     # How long this supervisor has known that the run has reached a limit.
     limited_s: float = 0.0
-    # The other runs of its group, and whether all of it was asked for.
+    # The other runs of its group, and whether the group is complete.
     siblings: tuple[Sibling, ...] = ()
     sealed: bool = True
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a user or of the whole workspace, and what is used of them by all that is over."""
+    """Limits of a user or of the whole workspace, and their use by closed ledger pages."""
 
     limits: Limits
-    # When the day, the month or everything began.
+    # The begin of the day, the month or the whole period.
     since: float = 0.0
     closed_usd: float = 0.0
     closed_s: float = 0.0
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a round decides on. Partial is normal: `unreachable` names the clouds that did not answer."""
+    """The input of a round. It may be partial: `unreachable` names the clouds that did not answer."""
 
     now: float
     workspace_id: str
-    # Where the workspace is: data that crosses between clouds costs.
+    # Moving data between clouds costs money.
     workspace_url: str = ""
     runs: tuple[RunView, ...] = ()
     machines: dict[str, Machine] = {}
     unreachable: dict[str, str] = {}
-    # Offers that were refused lately, by whichever run asked: key → until.
+    # Recently refused offers of all runs: key → until.
     cooldowns: dict[str, float] = {}
-    # Runs whose story cannot be read: what they own is not known, so their machines are nobody's to delete.
+    # Runs whose story cannot be read: their machines must not be deleted.
     damaged: frozenset[str] = frozenset()
-    # Machines that no run owns, with their records; None where there is none. Those that cannot be read are left out.
+    # Machines that no run owns → their records; None without a record. Unreadable records are left out.
     machine_records: dict[str, MachineRecordView | None] = {}
-    # The machine that this supervisor is on, if it is there for that: it knows itself when to go.
-    station: str = ""
+    # The supervisor machine on which this supervisor runs; it deletes itself.
+    supervisor_vm: str = ""
     budgets: tuple[Budget, ...] = ()
 
 
 class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Write the intent to launch; the launch follows in the next round."""
+    """Append the intent to launch; the launch follows in the next round."""
 
     run: str
     attempt: int
@@ -88,7 +88,7 @@ class PlaceAttempt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Make the machine of a placed attempt, or find it."""
+    """Create the machine of a placed attempt, or find it."""
 
     run: str
     attempt: int
@@ -97,7 +97,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MarkLost(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Give an attempt up."""
+    """Give up an attempt."""
 
     run: str
     attempt: int
@@ -106,14 +106,14 @@ class MarkLost(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete the machine of an attempt that is over, with its disks, and record what it cost."""
+    """Delete the machine of an attempt that is over, with its disks, and record its cost."""
 
     run: str
     attempt: int
     cloud: str
     machine: str
     price_usd_per_hour: float
-    # How long it ran, if its cloud has told; else 0.
+    # How long it ran, if its cloud reports it; else 0.
     ran_s: float = 0.0
     disk_usd: float = 0.0
     started_event: int = 0
@@ -121,12 +121,12 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Reap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete a machine that no story knows as the current attempt of a live run, and no record as made by hand."""
+    """Delete a machine that belongs neither to a current attempt of a live run nor to a record."""
 
     cloud: str
     machine: str
     why: str
-    # The id of its record, if it was made by hand.
+    # The id of its record, if it had one.
     machine_record: str = ""
 
 
@@ -138,7 +138,7 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run cannot move; say why, once."""
+    """Append once why a run cannot proceed."""
 
     run: str
     why: str
@@ -146,7 +146,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Warn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A limit is near; say so, once."""
+    """Append once that a limit is near."""
 
     run: str
     limit: str
@@ -154,7 +154,7 @@ class Warn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Let an attempt save and leave, and the next one start elsewhere: a handoff that no cloud has asked for."""
+    """Let an attempt save and stop while its successor starts elsewhere: a handoff without a preemption."""
 
     run: str
     attempt: int
@@ -163,7 +163,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class StopAtLimit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A limit is reached: let the run save and stop."""
+    """Let a run that has reached a limit save and stop."""
 
     run: str
     limit: str
@@ -180,7 +180,7 @@ class ReleaseMember(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Finalize(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run is over and costs nothing: drop its heartbeat, its secrets, and parts that no checkpoint names."""
+    """Delete the heartbeat, the secrets and the unreferenced checkpoint parts of a run that is over."""
 
     run: str
     cloud: str
@@ -203,7 +203,7 @@ Step = (
 
 
 def describe(step: Step) -> str:
-    """A step in a sentence, for `outlast plan` and the supervisor's log."""
+    """Return a step in words, for `outlast plan` and the supervisor's log."""
     match step:
         case PlaceAttempt():
             kind = "spot" if step.offer.spot else "on demand"
@@ -221,12 +221,12 @@ def describe(step: Step) -> str:
         case Wait():
             return f"hold {step.run}: {step.why}"
         case Move():
-            return f"let attempt {step.attempt} of {step.run} save and leave: it {step.why}"
+            return f"let attempt {step.attempt} of {step.run} save and stop: it {step.why}"
         case Warn():
             return f"warn {step.run}: {step.why}"
         case StopAtLimit():
             return f"let {step.run} save and stop: {step.why}"
         case ReleaseMember():
-            return f"end {step.run}, which is not needed any more: {step.why}"
+            return f"end {step.run}, not needed any more: {step.why}"
         case Finalize():
-            return f"forget the heartbeat and the secrets of {step.run}: it is over"
+            return f"finalize {step.run}: delete its heartbeat and secrets"

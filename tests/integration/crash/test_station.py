@@ -16,7 +16,7 @@ from outlast.supervisor.supervisor_vm import SupervisorVm
 from outlast.workspace import open_workspace
 
 
-def stationed(name: str) -> Machine:
+def supervisor_vm_location(name: str) -> Machine:
     return Machine(
         name=name,
         cloud="local",
@@ -46,7 +46,7 @@ def test_a_supervisor_that_finds_its_machine_about_to_go_stays_if_that_may_have_
     machine_record = MachineRecord(name=name, id="1", cloud="local", phase="deleting", until_idle=until_idle)
     machine_record = msgspec.structs.replace(machine_record, by=by or process_identity())
     workspace.bucket.put(f"machines/{name}.json", msgspec.json.encode(machine_record))
-    machine = stationed(name)
+    machine = supervisor_vm_location(name)
     clouds = {"local": LocalCloud(str(tmp_path / "cloud"))}
     told_to_stop = threading.Event()
     told_to_stop.set()
@@ -67,6 +67,6 @@ def test_whoever_takes_up_a_last_look_waits_for_no_first_run_again(tmp_path: Pat
     given_up = threading.Event()
     patience = threading.Timer(30.0, given_up.set)
     patience.start()
-    stays = SupervisorVm(workspace, clouds, stationed(name), report=lambda _: None).serve(given_up)
+    stays = SupervisorVm(workspace, clouds, supervisor_vm_location(name), report=lambda _: None).serve(given_up)
     patience.cancel()
     assert not stays, "it is done at once"

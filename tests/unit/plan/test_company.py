@@ -12,7 +12,7 @@ from outlast.runs import events as ev
 from outlast.runs.events import Event
 from outlast.runs.state import fold
 from outlast.spec.spec import Member, Spec
-from outlast.supervisor.group_rules import HALF_S
+from outlast.supervisor.group_rules import INCOMPLETE_S
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Fail, PlaceAttempt, ReleaseMember, RunView, Sibling, Wait
 
@@ -37,14 +37,14 @@ FINISHED = (*STARTED, ev.Finished(attempt=1, at=990.0))
 def test_a_group_that_is_still_being_asked_for_does_not_start() -> None:
     (step,) = plan(world(worker(sealed=False)))
     assert isinstance(step, Wait)
-    assert "still being asked for" in step.why
+    assert "still being submitted" in step.why
 
 
 def test_a_group_whose_asking_was_cut_short_never_starts() -> None:
     seen = worker(sealed=False)
-    (step,) = plan(msgspec.structs.replace(world(seen), now=NOW + HALF_S))
+    (step,) = plan(msgspec.structs.replace(world(seen), now=NOW + INCOMPLETE_S))
     assert isinstance(step, Fail)
-    assert "never whole" in step.why
+    assert "is incomplete" in step.why
 
 
 @pytest.mark.parametrize("siblings", [(), (sibling(),), (sibling(*STARTED),)])

@@ -11,14 +11,14 @@ from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Machine
 from outlast.records.machines import MachineRecordView
 from outlast.runs import events as ev
 from outlast.submit.validate import check_cost_limit
-from outlast.supervisor.limits import grace_s, last_word_s, spent_usd
+from outlast.supervisor.limits import grace_s, report_s, spent_usd
 from outlast.supervisor.plan import plan
 from outlast.supervisor.world import Budget, Fail, MarkLost, PlaceAttempt, RunView, StopAtLimit, Wait, Warn
 
 STARTED = (placed(1), ev.Started(attempt=1, at=905.0))
 # The machine of worlds.machine has run for 95 s at $1 an hour.
 SPENT = 95 / 3600
-LEAVING = (grace_s("local") + last_word_s("local")) / 3600
+LEAVING = (grace_s("local") + report_s("local")) / 3600
 LIMITED = (
     *STARTED,
     ev.LimitReached(limit="cost_usd", why="the budget of $1 is spent", hint="more", grace_s=20, at=990.0),

@@ -55,7 +55,7 @@ def test_a_world_at_rest_plans_nothing() -> None:
         ([machine(1, "stopped", why="preempted")], 0.0, "its machine is stopped: preempted", True),
         ([machine(1, "stopped", why="powered off by itself")], 0.0, "powered off by itself", False),
         ([machine(1, "broken", why="its shim was killed")], 0.0, "its shim was killed", False),
-        ([machine(1)], 16.0, "gave no sign of life for 16 s", False),
+        ([machine(1)], 16.0, "no heartbeat from its machine for 16 s", False),
     ],
 )
 def test_an_attempt_is_given_up(machines: list, silent_s: float, why: str, preempted: bool) -> None:
@@ -72,7 +72,7 @@ def test_a_machine_that_is_stopping_is_still_saving() -> None:
 def test_a_machine_that_never_comes_up_is_given_up() -> None:
     (step,) = plan(world(view(placed(1), silent_s=61.0), machines=[machine(1)]))
     assert isinstance(step, MarkLost)
-    assert "did not come up" in step.why
+    assert "has not started" in step.why
 
 
 def test_a_machine_that_was_launched_late_gets_its_whole_time_to_come_up() -> None:
@@ -162,7 +162,7 @@ def test_one_whose_command_never_started_is_not_told_to_save_more_often() -> Non
         for n in range(1, 9)
         for event in (
             placed(n, at=700.0),
-            ev.Lost(attempt=n, why="its console says last: no space left", at=701.0),
+            ev.Lost(attempt=n, why="last lines of its console: no space left", at=701.0),
             ev.Released(attempt=n, cost_usd=0.1, at=701.0),
         )
     ]
@@ -244,7 +244,7 @@ def test_what_cannot_be_had_at_all_fails_at_once() -> None:
 
 
 def test_offers_that_could_not_be_read_hold_the_run_and_fail_nothing() -> None:
-    (step,) = plan(world(view(spot_offers=(), unsure="timeout")))
+    (step,) = plan(world(view(spot_offers=(), offers_error="timeout")))
     assert isinstance(step, Wait)
 
 
@@ -323,7 +323,7 @@ def test_the_plan_of_a_busy_workspace_reads_like_this() -> None:
         "place attempt 1 of a-1 on small in here-a (spot)",
         "give up attempt 1 of b-1: its machine is stopped: preempted",
         "give up attempt 1 of c-1: its machine is stopped: preempted",
-        "delete z-9-a7 on local: attempt 7 of z-9 does not own it any more",
+        "delete z-9-a7 on local: attempt 7 of z-9 no longer owns it",
     ]
 
 
@@ -351,8 +351,8 @@ def by_hand(label: str = "id1") -> Machine:
             "the process that was deleting it has died",
         ),
         (MachineRecordView(id="id1", phase="deleting", owner_silent_s=10.0), ""),
-        (MachineRecordView(id="id2", phase="ready"), "it was made by hand, and no record of it is left"),
-        (None, "it was made by hand, and no record of it is left"),
+        (MachineRecordView(id="id2", phase="ready"), "it has no record"),
+        (None, "it has no record"),
     ],
 )
 def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(
@@ -364,7 +364,7 @@ def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(
 
 
 @pytest.mark.parametrize(
-    ("age_s", "until_idle", "station", "runs", "gone"),
+    ("age_s", "until_idle", "supervisor_vm", "runs", "gone"),
     [
         (1000.0, True, "", [], True),
         (1000.0, False, "", [], False),
@@ -374,11 +374,13 @@ def test_a_machine_made_by_hand_is_reaped_only_when_nobody_stands_for_it(
     ],
 )
 def test_a_machine_that_supervises_until_the_last_runs_end_is_reaped_when_nothing_runs(
-    age_s: float, until_idle: bool, station: str, runs: list[RunView], gone: bool
+    age_s: float, until_idle: bool, supervisor_vm: str, runs: list[RunView], gone: bool
 ) -> None:
     box = msgspec.structs.replace(by_hand(), created_at=50.0, seen_at=50.0 + age_s)
     record = MachineRecordView(id="id1", phase="ready", until_idle=until_idle)
-    seen = msgspec.structs.replace(world(*runs, machines=[box]), machine_records={"box": record}, station=station)
+    seen = msgspec.structs.replace(
+        world(*runs, machines=[box]), machine_records={"box": record}, supervisor_vm=supervisor_vm
+    )
     assert any(isinstance(step, Reap) for step in plan(seen)) is gone
 
 

@@ -63,7 +63,7 @@ def test_says_what_is_wrong_with_a_folder_of_traces(tmp_path: Path) -> None:
         [sys.executable, str(BENCHMARK), "--traces", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 1
-    assert "holds no trace" in answer.stderr
+    assert "contains no trace" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

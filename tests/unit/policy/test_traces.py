@@ -64,22 +64,22 @@ def test_a_folder_of_windows_of_one_place_is_one_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("", "no JSON"),
-        ("[]", "no `windows`"),
-        ('{"metadata": {"gap_seconds": 600}, "data": []}', "`data` is empty"),
+        ("", "not valid JSON"),
+        ("[]", "expected `windows` or `data`"),
+        ('{"metadata": {"gap_seconds": 600}, "data": []}', "`data` contains no ticks"),
         ('{"metadata": {"gap_seconds": 600}, "data": [0, 1, 0]}', "whether a 1 is a machine or an outage"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [0, 4, -1]}', "-1 at tick 2"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [0, 0.5]}', "0.5 at tick 1"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [Infinity]}', "inf at tick 0"),
-        ('{"metadata": {"gap_seconds": 600}, "data": ["1"]}', "'1' at tick 0"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [0, 4, -1]}', "at tick 2: expected a count of machines, got -1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [0, 0.5]}', "got 0.5"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [Infinity]}', "got inf"),
+        ('{"metadata": {"gap_seconds": 600}, "data": ["1"]}', "got '1'"),
         ('{"metadata": [], "data": [0, 2]}', "above zero"),
         (f'{{"metadata": {{"gap_seconds": 600}}, "data": [1{"0" * 400}]}}', "at tick 0"),
         (f'{{"gap_seconds": 1{"0" * 400}, "windows": {{"0": "01"}}}}', "above zero"),
         ('{"gap_seconds": 600, "windows": {}}', "empty"),
-        ('{"gap_seconds": 600, "windows": {"0": ""}}', "window `0` is empty"),
-        ('{"gap_seconds": 600, "windows": {"0": "0012"}}', "has '2' at tick 3"),
+        ('{"gap_seconds": 600, "windows": {"0": ""}}', "expected text that is not empty, got ''"),
+        ('{"gap_seconds": 600, "windows": {"0": "0012"}}', "at tick 3: expected `0` or `1`, got '2'"),
         ('{"gap_seconds": 600, "windows": {"0": "00\\u00a0"}}', "at tick 2"),
-        ('{"gap_seconds": 600, "windows": {"0": 7}}', "no text"),
+        ('{"gap_seconds": 600, "windows": {"0": 7}}', "got 7"),
         ('{"gap_seconds": 0, "windows": {"0": "01"}}', "above zero"),
         ('{"gap_seconds": -600, "windows": {"0": "01"}}', "above zero"),
         ('{"gap_seconds": NaN, "windows": {"0": "01"}}', "above zero"),
@@ -98,5 +98,5 @@ def test_says_what_is_wrong_with_a_trace(tmp_path: Path, body: str, why: str) ->
 def test_says_that_there_is_no_such_file_or_nothing_in_the_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_traces(str(tmp_path / "nothing.json"))
-    with pytest.raises(UsageError, match="holds no trace"):
+    with pytest.raises(UsageError, match="contains no trace"):
         read_traces(str(tmp_path))
