@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 from measure import OUTLAST, Home, Row, Table, home, row, tell
 
-from outlast.clouds.cloud import Boot, Requirements
+from outlast.clouds.cloud import Boot, HostAccess, Requirements
 from outlast.machines import sshfiles
 from outlast.machines.ssh import Link
 
@@ -55,7 +55,7 @@ class Bench:
         where.environment["OUTLAST_SSH_DIR"] = os.environ["OUTLAST_SSH_DIR"] = os.path.join(where.root, "ssh")
         self.there = Path(where.root) / "there"
         self.there.mkdir()
-        boot = Boot(script="#!/bin/sh\nexec sleep 100000\n", shares=(str(self.there),))
+        boot = Boot(script="#!/bin/sh\nexec sleep 100000\n", host=HostAccess(writable=(str(self.there),)))
         where.cloud.launch(where.cloud.offers(Requirements())[0], "dev", boot=boot, labels={})
         while where.cloud.machine("dev").status != "running":
             time.sleep(0.02)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.code.record import CodeRecord
 from outlast.errors import Damaged, Exists, Missing, NoSuchRun
 from outlast.runs.numbering import keep_hint, next_number
@@ -18,6 +19,7 @@ from outlast.spec.spec import Spec
 from outlast.store.bucket import Bucket, Entry, open_bucket
 from outlast.store.codec import HINT, decoded
 from outlast.store.parallel import ParallelMap, suited_to
+from outlast.store.traits import StoreTraits, traits_of_store
 
 DEFAULT = "~/.outlast/workspace"
 # With the attempt and the workspace it is the name of a machine, which clouds let have 63 characters.
@@ -84,6 +86,10 @@ class Workspace:
         return self.bucket.url
 
     @property
+    def store(self) -> StoreTraits:
+        return traits_of_store(self.bucket.url)
+
+    @property
     def id(self) -> str:
         """Who this workspace is, whatever address it is reached by; machines carry it as a label."""
         if not self._id:
@@ -107,6 +113,8 @@ class Workspace:
 
     def remember_cloud(self, cloud: str) -> None:
         """From now on whoever supervises looks for machines there, too."""
+        if cloud == DEFAULT_CLOUD:
+            return  # it is always enabled
         try:
             self.bucket.create(f"clouds/{cloud}", b"")
         except Exists:
@@ -185,7 +193,7 @@ class Workspace:
 
     def _beginning_with(self, text: str, limit: int) -> list[str]:
         """The first runs whose names begin like this; a call for each, and not one for every thousand runs."""
-        if "://" not in self.url:
+        if not self.store.remote:
             return [run for run in self.runs() if run.startswith(text)][:limit]
         found: list[str] = []
         after = f"runs/{text}"

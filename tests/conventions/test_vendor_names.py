@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from outlast.clouds.traits import BUILT_IN
 
+from outlast.clouds.traits import BUILT_IN
 from tests.conventions.sources import PACKAGE, modules, shown, tree
 
 # Packages that implement clouds, and specs that translate the files of other tools for those clouds.
@@ -27,8 +27,7 @@ def test_no_module_outside_clouds_names_a_vendor(path: Path) -> None:
     wrong = [
         f"{shown(path)}:{node.lineno}: `{node.value}`: use the traits of the cloud (outlast.clouds.traits)"
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.Constant)
-        and node.value in BUILT_IN.keys() - COMMANDS.get(inside(path), set())
+        if isinstance(node, ast.Constant) and node.value in BUILT_IN.keys() - COMMANDS.get(inside(path), set())
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -56,7 +56,8 @@ def _read(path: Path) -> str:
 class Door:
     """The part of a cloud that ssh asks, with a real sshd behind it: one machine, `box`."""
 
-    name = "local"
+    name = LocalCloud.name
+    traits = LocalCloud.traits
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -8,7 +8,7 @@ import time
 from outlast.agent.agent import Agent
 from outlast.agent.instance import GceInstance, Instance, patiently
 from outlast.agent.output import report
-from outlast.code.bootstrap import MACHINE_OF
+from outlast.code.bootstrap import METADATA_SERVICE
 from outlast.errors import OutlastError
 from outlast.store.access import STORE_KEY, StoreAccess, store_access
 from outlast.store.bucket import open_bucket
@@ -37,8 +37,8 @@ def main() -> int:
 
 
 def this_machine() -> Instance:
-    """Whoever packed the boot script knows whose machine it is."""
-    if os.environ.get(MACHINE_OF) == "aws":
+    """Return the client of this machine's metadata service, which the cloud's boot script names."""
+    if os.environ.get(METADATA_SERVICE) == "ec2":
         from outlast.agent.ec2 import Ec2Instance
 
         return Ec2Instance()

@@ -56,7 +56,7 @@ class GroupMember:
         self.request = request
         self.attempt = attempt.number
         self.instance = instance
-        self.beat_s = 1.0 if "://" not in self.workspace.url else 10.0
+        self.beat_s = self.workspace.store.heartbeat_s
         self.peers_file = os.path.join(os.path.dirname(place.notice_file), "peers.json")
         self.groups = Groups(self.workspace)
         self.exclusive = request.spec.exclusive

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import Damaged, NotFound, OutlastError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def to_be_deleted(clouds: Mapping[str, Cloud], records: ResourceRecords, name: s
         raise damaged
     if not there:
         told = f"{damaged.message}; no cloud of this workspace has such a {records.kind}"
-        return ResourceRecord(kind=records.kind, name=name, id="", cloud="local", there=f"{beginning}lost"), told
+        return ResourceRecord(kind=records.kind, name=name, id="", cloud=DEFAULT_CLOUD, there=f"{beginning}lost"), told
     [one] = there
     hourly = getattr(one, "usd_per_hour", 0.0) * HOURS_PER_MONTH
     record = ResourceRecord(

@@ -1,4 +1,7 @@
-"""What the tab key finds: names from records and from this computer. Never asks a cloud: a key must answer at once."""
+"""Shell completion: the names that it offers, and the command that prints its script.
+
+Names come from records and from this computer; completion never queries a cloud.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,15 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import get_completion_class
 
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import complete_run
 from outlast.cli.shared.terminal import find_workspace, note
+from outlast.clouds.traits import known_clouds
 from outlast.errors import OutlastError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-CLOUDS = ("local", "gcp", "aws")
 
 
 def complete_run_or_machine(ctx: click.Context, param: click.Parameter, beginning: str) -> list[str]:
@@ -28,11 +29,11 @@ def complete_run_or_machine(ctx: click.Context, param: click.Parameter, beginnin
 
 
 def complete_path_on_machine(ctx: click.Context, param: click.Parameter, beginning: str) -> list[CompletionItem]:
-    """`NAME:` of machines and runs, besides files of here. What is on a machine is not looked up."""
+    """Offer `NAME:` of machines and runs, and local files; paths on a machine are not completed."""
     from click.shell_completion import CompletionItem
 
     names = [] if ":" in beginning else complete_run_or_machine(ctx, param, beginning)
-    # The shell's own files come along with this kind of item.
+    # With an item of this type the shell adds its own file completion.
     files = CompletionItem(beginning, type="file")
     return [*(CompletionItem(f"{name}:") for name in names if name != "last"), files]
 
@@ -48,7 +49,7 @@ def complete_volume_or_folder(ctx: click.Context, param: click.Parameter, beginn
 
 
 def complete_image(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
-    """Images and families."""
+    """Offer images and families."""
     found = {name for pair in _images(ctx) for name in pair if name}
     return sorted(name for name in found if name.startswith(beginning))
 
@@ -58,11 +59,11 @@ def complete_family(ctx: click.Context, _param: click.Parameter, beginning: str)
 
 
 def complete_cloud(_ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
-    return [name for name in CLOUDS if name.startswith(beginning)]
+    return [name for name in known_clouds() if name.startswith(beginning)]
 
 
 def _images(ctx: click.Context) -> list[tuple[str, str]]:
-    """Image and family, of this computer and of what was built from this workspace, on whichever cloud."""
+    """Return image and family of local images, and of all images built from this workspace."""
     from outlast.clouds.local.cloud import LocalCloud
     from outlast.images.records import ImageRecords
 
@@ -79,7 +80,7 @@ def _images(ctx: click.Context) -> list[tuple[str, str]]:
 
 
 VARIABLE = "_OUTLAST_COMPLETE"
-# Shell → how its completion is installed for good.
+# Shell → the command that installs its completion permanently.
 _INSTALL = {
     "bash": "echo 'eval \"$(outlast completion bash)\"' >> ~/.bashrc",
     "zsh": "echo 'eval \"$(outlast completion zsh)\"' >> ~/.zshrc",
@@ -90,7 +91,12 @@ _INSTALL = {
 @command(section="admin", interrupt=UNCHANGED)
 @click.argument("shell", required=False, type=click.Choice(list(_INSTALL)))
 def completion(shell: str | None) -> int:
-    """Print the completion script for bash, zsh or fish."""
+    """Print the completion script for bash, zsh or fish.
+
+    Without SHELL it is the script for $SHELL.
+    """
+    from click.shell_completion import get_completion_class
+
     from outlast.cli.app import app
 
     shell = shell or _shell_of(os.environ.get("SHELL", ""))
@@ -98,7 +104,7 @@ def completion(shell: str | None) -> int:
     assert kind is not None
     click.echo(kind(app, {}, "outlast", VARIABLE).source())
     if sys.stdout.isatty():
-        # Quiet when a shell's start-up file evaluates it: nobody wants this line in every new terminal.
+        # Only on a terminal: a start-up file of the shell evaluates the output.
         note(f"to install it, run this once and open a new shell: {_INSTALL[shell]}")
     return 0
 
@@ -106,6 +112,6 @@ def completion(shell: str | None) -> int:
 def _shell_of(path: str) -> str:
     shell = os.path.basename(path)
     if shell not in _INSTALL:
-        what = f"there is no completion for `{shell}`" if shell else "the variable SHELL does not say which shell"
-        raise UsageError(what, hint=f"name one: `outlast completion {'|'.join(_INSTALL)}`")
+        why = f"there is no completion for `{shell}`" if shell else "the variable SHELL is not set"
+        raise UsageError(why, hint=f"name one: `outlast completion {'|'.join(_INSTALL)}`")
     return shell

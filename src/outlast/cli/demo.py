@@ -1,4 +1,4 @@
-"""`outlast demo`: the main job in half a minute, on this computer, for free."""
+"""`outlast demo`: a run that survives two preemptions, on the local cloud, in half a minute."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from outlast.cli.shared.command import command
 from outlast.cli.shared.options import clouds, workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.shared.timeline import legend, sums, timeline
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import OutlastError
 from outlast.spec.parse import parse
 from outlast.workspace import Workspace
 
-# After which part of the epochs the machine is taken away, and whether it is told so before.
-_BLOWS = ((0.3, True), (0.65, False))
+# (share of the epochs after which the machine is preempted, with notice)
+_PREEMPTIONS = ((0.3, True), (0.65, False))
 
 
 @command(section="start", interrupt="stopped the demo; `outlast reap` deletes machines that it may have left")
-@click.option("--epochs", metavar="N", default=60, show_default=True, help="How long to train.")
+@click.option("--epochs", metavar="N", default=60, show_default=True, help="Epochs to train.")
 @workspace_option
 def demo(epochs: int, workspace_url: str) -> int:
     """Train a small network, preempt it twice, and watch it recover.
 
-    Once with a notice, once without. Ends with a picture of what happened.
+    It runs on the local cloud. One preemption comes with a notice, one without. A timeline follows at the end.
     """
     from outlast.submit.run import submit
     from outlast.supervisor.loop import Supervisor
 
     workspace = find_workspace(workspace_url)
-    note("A small neural network learns to tell two spirals apart on a spot machine of the cloud in your computer.")
-    note("The machine will be taken away twice: once with a notice, once without.\n")
+    note("A small neural network learns to separate two spirals on a spot machine of the local cloud.")
+    note("The machine will be preempted twice: once with a notice, once without.\n")
     with tempfile.TemporaryDirectory() as folder:
         source = importlib.resources.files("outlast.demo").joinpath("train.py").read_bytes()
         with open(os.path.join(folder, "train.py"), "wb") as file:
@@ -65,7 +66,7 @@ def demo(epochs: int, workspace_url: str) -> int:
         cancel_run(workspace, request.run)
         follower.wait_until_closed()
         stop.set()
-        note("\nthe demo was cancelled; nothing is left running")
+        note("\ncancelled the demo; nothing is left running")
         return 130
     state = follower.wait_until_closed()
     stop.set()
@@ -73,14 +74,14 @@ def demo(epochs: int, workspace_url: str) -> int:
     click.echo("\n" + timeline(state, now))
     click.echo(legend() + "\n")
     click.echo(sums(state, now))
-    note(f"\nthe whole story: `outlast show {request.run}`; your own: `outlast init`, then `outlast run`")
+    note(f"\nthe full story: `outlast show {request.run}`; for your own project: `outlast init`, then `outlast run`")
     return follower.exit_code()
 
 
 def _preempt(workspace: Workspace, run: str, epochs: int) -> None:
-    """Take the machine away when enough has been trained; gives up quietly if the run is over before."""
+    """Preempt the machine after the given shares of the epochs; stop if the run ends earlier."""
     story = workspace.story(run)
-    for attempt, (part, notice) in enumerate(_BLOWS, 1):
+    for attempt, (part, notice) in enumerate(_PREEMPTIONS, 1):
         while True:
             state = story.refresh()
             if state.ending:
@@ -89,18 +90,18 @@ def _preempt(workspace: Workspace, run: str, epochs: int) -> None:
                 break
             time.sleep(0.1)
         try:
-            clouds()["local"].preempt(state.current.machine, notice=notice)
+            clouds()[DEFAULT_CLOUD].preempt(state.current.machine, notice=notice)
         except OutlastError as problem:
             note(f"could not preempt: {problem.message}")
 
 
 def _epochs_trained(workspace: Workspace, run: str) -> int:
-    """From the trainer's own output: the highest epoch that it told of."""
+    """Return the highest epoch in the output of the trainer."""
     from outlast.runs.logs import LogReader, attempts_with_logs
 
     for attempt in reversed(attempts_with_logs(workspace.bucket, run)):
-        argv = b"".join(LogReader(workspace.bucket, run, attempt).read()).split()
-        told = [w for before, w in itertools.pairwise(argv) if before == b"epoch" and b"/" in w]
-        if told:
-            return int(told[-1].split(b"/")[0])
+        tokens = b"".join(LogReader(workspace.bucket, run, attempt).read()).split()
+        epochs = [after for before, after in itertools.pairwise(tokens) if before == b"epoch" and b"/" in after]
+        if epochs:
+            return int(epochs[-1].split(b"/")[0])
     return 0

@@ -1,4 +1,4 @@
-"""`outlast doctor`: checks the set-up, and says what is missing and how to get it. Repairs nothing."""
+"""`outlast doctor`: checks of the set-up, each with a fix. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -17,27 +17,29 @@ import outlast
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace
+from outlast.clouds.traits import DEFAULT_CLOUD, known_clouds, store_owner, traits_of
 from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
+from outlast.store.traits import scheme_of
 from outlast.workspace import Workspace
 
 _PYTHON_MIN = (3, 11)
-# Below the first it is worth a word, below the second nothing works for long.
+# Free space below the first is a warning, below the second an error.
 _FREE_GB_WARN, _FREE_GB_MIN = 2.0, 0.05
 _CLOCK_S_MAX = 5.0
 _THREADS = 16
 
 _TOOLS = {
-    "bash": "runs a `command` that is text, and `setup`; without it write `command` as a list of words",
+    "bash": "runs a `command` that is text, and `setup`; without it write `command` as a list",
     "git": "fetches `[code] git`, and records the commit and the uncommitted changes of your code",
     "ssh": "logs in to machines (`sync`, `attach`, `tunnel`), and fetches `[code] git` from git@host:repo",
-    "rsync": "`outlast sync` copies with it",
-    "tmux": "`outlast attach` shows terminals in it, on machines of the local cloud",
+    "rsync": "copies files for `outlast sync`",
+    "tmux": "holds the terminals of `outlast attach` on machines of the local cloud",
 }
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. An error makes outlast unusable here; a warning does not."""
+    """One result. An error makes outlast unusable on this computer; a warning does not."""
 
     check: str
     state: Literal["ok", "warning", "error"]
@@ -51,7 +53,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 def doctor(workspace_url: str, as_json: bool) -> int:
     """Check the set-up and report what is missing.
 
-    Exits with 0 if outlast is usable here, with 1 if it is not. Warnings do not count.
+    Prints what works, what is missing, its purpose and how to fix it. Exits with 0 if outlast is usable on this
+    computer, with 1 if not. Warnings do not count.
     """
     checks = list(_examine(workspace_url))
     usable = all(check.state != "error" for check in checks)
@@ -66,7 +69,7 @@ def doctor(workspace_url: str, as_json: bool) -> int:
 
 
 def _print(checks: list[Check]) -> None:
-    """A table; how to fix it is a line of its own, which no narrow terminal cuts off."""
+    """Print a table; each fix has a separate line, which a narrow terminal does not cut off."""
     colours = {"ok": "green", "warning": "yellow", "error": "red"}
     width = max(len(check.check) for check in checks)
     for check in checks:
@@ -79,7 +82,7 @@ def _print(checks: list[Check]) -> None:
 def _examine(workspace_url: str) -> Iterator[Check]:
     yield _python()
     yield Check(check="outlast", state="ok", says=f"version {outlast.__version__}")
-    yield _guarded("local cloud", _local_cloud)
+    yield from _cloud(DEFAULT_CLOUD)
     for tool in _TOOLS:
         yield _tool(tool)
     try:
@@ -90,13 +93,13 @@ def _examine(workspace_url: str) -> Iterator[Check]:
     row = _guarded("workspace", lambda: _workspace(workspace))
     yield row
     if row.state == "error":
-        return  # nothing that follows could be known
-    if "://" not in workspace.url:
+        return  # the remaining checks need a workspace
+    if not workspace.store.remote:
         yield _guarded("disk space", lambda: _disk_space(workspace.url))
-    if workspace.url.startswith("gs://") or "gcp" in workspace.clouds():
-        yield from _google()
-    if workspace.url.startswith("s3://") or "aws" in workspace.clouds():
-        yield from _amazon()
+    used = {store_owner(scheme_of(workspace.url)), *workspace.clouds()}
+    for name in known_clouds():
+        if name in used and name != DEFAULT_CLOUD:
+            yield from _cloud(name)
     yield _guarded("clock", lambda: _clock(workspace))
     yield _guarded("supervisor", lambda: _supervisor(workspace))
     yield _guarded("machines", lambda: _machines(workspace))
@@ -104,7 +107,7 @@ def _examine(workspace_url: str) -> Iterator[Check]:
 
 
 def _guarded(name: str, examine: Callable[[], Check]) -> Check:
-    """The row; what goes wrong while it is made is the row."""
+    """Run a check; an error becomes its result."""
     try:
         return examine()
     except OutlastError as problem:
@@ -128,28 +131,18 @@ def _python() -> Check:
     return Check(check="python", state="ok", says=version)
 
 
-def _local_cloud() -> Check:
-    from outlast.clouds.local.cloud import LocalCloud
-
-    cloud = LocalCloud()
+def _cloud(name: str) -> Iterator[Check]:
+    """Run a cloud's own checks. A remote cloud that is not set up is a warning: other clouds work without it."""
+    remote = traits_of(name).remote
     try:
-        modes = cloud.modes()
-    except OSError as problem:
-        says = f"{cloud.root} cannot be used: {problem.strerror}"
-        fix = "set OUTLAST_LOCAL_CLOUD to a folder that you can write to"
-        return Check(check="local cloud", state="error", says=says, fix=fix)
-    if cloud.mode not in modes:
-        known = ", ".join(f"`{mode}`" for mode in modes)
-        says = f"OUTLAST_LOCAL_MODE is `{cloud.mode}`, which is no mode"
-        return Check(check="local cloud", state="error", says=says, fix=f"unset it, or set it to one of {known}")
-    if modes[cloud.mode]:
-        says = f"OUTLAST_LOCAL_MODE is `{cloud.mode}`, which does not work here: {modes[cloud.mode]}"
-        return Check(check="local cloud", state="error", says=says, fix="unset it")
-    says = cloud.explain()
-    if cloud.mode == next(iter(modes)) or sys.platform != "linux":
-        return Check(check="local cloud", state="ok", says=says)
-    fix = "it works as it is; for better isolation allow user namespaces (`sysctl user.max_user_namespaces`)"
-    return Check(check="local cloud", state="warning", says=says, fix=fix)
+        cloud: Any = clouds()[name]
+        rows = list(cloud.setup_checks()) if hasattr(cloud, "setup_checks") else []
+    except OutlastError as problem:
+        failed = _problem(name if remote else f"{name} cloud", problem)
+        yield msgspec.structs.replace(failed, state="warning") if remote else failed
+        return
+    for row in rows:
+        yield Check(check=row.name, state=row.state, says=row.text, fix=row.fix)
 
 
 def _tool(name: str) -> Check:
@@ -163,64 +156,12 @@ def _tool(name: str) -> Check:
     )
 
 
-# Google Cloud, for workspaces that have to do with it
-
-
-def _google() -> Iterator[Check]:
-    """Credentials, APIs, roles, quotas, prices: what is missing, each in a row of its own."""
-    from outlast.clouds.gcp.cloud import GcpCloud
-    from outlast.clouds.gcp.quota import tight
-    from outlast.clouds.gcp.setup import missing
-
-    cloud = GcpCloud()
-    try:
-        problems = missing(cloud.client, {cloud.account: "the machines"})
-        problems += tight(cloud.client)
-        cloud.catalogue.prices.look_up(cloud.client)
-    except OutlastError as problem:
-        # No error: the runs of other clouds do without.
-        yield Check(check="gcp", state="warning", says=" ".join(problem.message.split()), fix=problem.hint)
-        return
-    for says, fix in problems:
-        yield Check(check="gcp", state="warning", says=says, fix=fix)
-    if not problems:
-        says = f"project `{cloud.client.project}`: credentials, APIs, roles and quotas are there"
-        yield Check(check="gcp", state="ok", says=says)
-    yield Check(check="gcp prices", state="ok", says=cloud.catalogue.prices.source)
-
-
-# AWS, the same way
-
-
-def _amazon() -> Iterator[Check]:
-    from outlast.clouds.aws.cloud import AwsCloud
-    from outlast.clouds.aws.setup import missing, tight
-
-    try:
-        cloud = AwsCloud()
-        region = cloud.client.region
-        wanted = {cloud.profile: "the machines", cloud.supervisor_profile: "the machine that supervises"}
-        problems = missing(cloud.client, {name: whose for name, whose in wanted.items() if name})
-        problems += tight(cloud.client)
-        source = cloud.prices.source("c6i.large")
-    except OutlastError as problem:
-        # No error: the runs of other clouds do without.
-        yield Check(check="aws", state="warning", says=" ".join(problem.message.split()), fix=problem.hint)
-        return
-    for says, fix in problems:
-        yield Check(check="aws", state="warning", says=says, fix=fix)
-    if not problems:
-        says = f"region `{region}`: credentials, rights, roles and quotas are there"
-        yield Check(check="aws", state="ok", says=says)
-    yield Check(check="aws prices", state="ok", says=f"spot: price history; on demand: {source}")
-
-
 # The workspace
 
 
 def _workspace(workspace: Workspace) -> Check:
-    """Read, write, delete, and the one primitive that everything rests on."""
-    if "://" not in workspace.url:
+    """Check read, write, delete and create-only writes, on which the safety of runs depends."""
+    if not workspace.store.remote:
         _check_is_folder(workspace.url)
     _ = workspace.id
     key = f"doctor/{secrets.token_hex(6)}"
@@ -238,10 +179,12 @@ def _workspace(workspace: Workspace) -> Check:
                 fix="use a folder on a local disk, gs://… or s3://…",
             )
         if workspace.bucket.get(key) != b"1":
-            raise WorkspaceError(f"{workspace.url}: what was written is not what is read")
+            raise WorkspaceError(f"{workspace.url}: an object that was read back differs from the one written")
     finally:
         workspace.bucket.delete(key)
-    return Check(check="workspace", state="ok", says=f"{workspace.url}: can be read and written, create-only holds")
+    return Check(
+        check="workspace", state="ok", says=f"{workspace.url}: can be read and written; create-only writes work"
+    )
 
 
 def _check_is_folder(path: str) -> None:
@@ -250,12 +193,12 @@ def _check_is_folder(path: str) -> None:
         above = os.path.dirname(above)
     if not os.path.isdir(above):
         raise WorkspaceError(
-            f"{path} cannot be a workspace: {above} is no folder", hint="use another folder with --workspace"
+            f"{path} cannot be a workspace: {above} is not a folder", hint="use another folder with --workspace"
         )
     if not os.access(above, os.W_OK | os.X_OK):
         raise WorkspaceError(
-            f"{path} cannot be written: {above} is not yours to write to",
-            hint="check who owns it, or use another folder with --workspace",
+            f"{path} cannot be written: no write permission for {above}",
+            hint="check its owner, or use another folder with --workspace",
         )
 
 
@@ -265,22 +208,22 @@ def _disk_space(path: str) -> Check:
     if free_gb < _FREE_GB_WARN:
         state = "error" if free_gb < _FREE_GB_MIN else "warning"
     fix = "" if state == "ok" else "make room, or use a workspace on another disk with --workspace"
-    return Check(check="disk space", state=state, says=f"{free_gb:.1f} GB are free for the workspace", fix=fix)
+    return Check(check="disk space", state=state, says=f"{free_gb:.1f} GB free for the workspace", fix=fix)
 
 
 def _clock(workspace: Workspace) -> Check:
-    """The store's clock against ours. Ages are judged by the store's alone; people compare."""
+    """Compare the store's clock with ours. outlast judges ages by the store's clock only; users compare both."""
     before = time.time()
     stored = workspace.bucket.put("clock", b"").modified_at
     after = time.time()
     off_s = 0.0 if before <= stored <= after else min(abs(stored - before), abs(stored - after))
     if off_s <= _CLOCK_S_MAX:
-        return Check(check="clock", state="ok", says="this computer and the workspace agree about the time")
+        return Check(check="clock", state="ok", says="the clocks of this computer and the workspace agree")
     way = "behind" if stored > after else "ahead of"
     return Check(
         check="clock",
         state="warning",
-        says=f"this computer is {describe_s(off_s)} {way} the workspace: no run is harmed, but times look odd",
+        says=f"this computer is {describe_s(off_s)} {way} the workspace: runs are not affected, but displayed times are",
         fix="switch on time synchronisation (NTP)",
     )
 
@@ -293,8 +236,10 @@ def _supervisor(workspace: Workspace) -> Check:
     if holder is not None:
         return Check(check="supervisor", state="ok", says=f"{holder.who} supervises this workspace")
     if not waiting:
-        return Check(check="supervisor", state="ok", says="nobody supervises, and no run needs it")
-    says = "nobody supervises, and " + ("1 run needs it" if len(waiting) == 1 else f"{len(waiting)} runs need it")
+        return Check(check="supervisor", state="ok", says="no supervisor is running, and no run needs one")
+    says = "no supervisor is running, and " + (
+        "1 run needs one" if len(waiting) == 1 else f"{len(waiting)} runs need one"
+    )
     return Check(check="supervisor", state="warning", says=says, fix="`outlast supervise`")
 
 
@@ -304,14 +249,16 @@ def _machines(workspace: Workspace) -> Check:
 
     world, steps = dry_run(workspace)
     if world.unreachable:
-        says = "; ".join(f"{cloud} cannot be seen: {why}" for cloud, why in world.unreachable.items())
+        says = "; ".join(f"{cloud} cannot be reached: {why}" for cloud, why in world.unreachable.items())
         return Check(check="machines", state="warning", says=says)
     live = sum(view.state.alive for view in world.runs)
     says = f"machines of this workspace: {len(world.machines)}; live runs: {live}"
     left = {step.machine for step in steps if isinstance(step, Reap | Release)} & set(world.machines)
     if left:
         says += f"; left over: {len(left)}"
-        return Check(check="machines", state="warning", says=says, fix="`outlast reap` deletes what no live run owns")
+        return Check(
+            check="machines", state="warning", says=says, fix="`outlast reap` deletes machines that no live run owns"
+        )
     return Check(check="machines", state="ok", says=says)
 
 
@@ -334,17 +281,17 @@ def _stories(workspace: Workspace) -> Check:
         check="stories",
         state="warning",
         says=f"damaged: {len(damaged)} of {len(runs)}: {damaged[0]}{more}",
-        fix="other runs go on; restore the named objects from a backup, or use the outlast that wrote them",
+        fix="other runs continue; restore the named objects from a backup, or use the outlast version that wrote them",
     )
 
 
 def _damage(workspace: Workspace, run: str) -> OutlastError | None:
-    """The error that reading the memory of a run raises, if any."""
+    """Return the error of reading a run's request and story, if any."""
     try:
         workspace.request(run)
         story = workspace.story(run)
         story.refresh()
-        # Every event, also those that a snapshot stands for.
+        # Read every event, also those that a snapshot replaces.
         tuple(story.events)
     except OutlastError as problem:
         return problem

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 GROUP = "outlast.clouds"
 # The cloud of a spec, a machine or a command that names none.
 DEFAULT_CLOUD = "local"
-
-MetadataService = Literal["gce", "ec2"]
 
 
 class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +39,7 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 90.0
     # Time to save at a limit or before a move, and time for the agent's last report after it.
     grace_s: float = 120.0
-    last_report_s: float = 30.0
+    report_s: float = 30.0
     # Assumed time from the placement of an attempt to its start, until starts were measured.
     start_s: float = 180.0
     # Work lost because a dead machine is noticed late.
@@ -55,7 +53,7 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     # Pauses: between two states of a machine, two decisions of the deadline policy, two rounds of `machine keep`, and
     # after the first refused start.
     poll_s: float = 2.0
-    policy_poll_s: float = 30.0
+    decision_s: float = 30.0
     keepalive_poll_s: float = 10.0
     refused_s: float = 15.0
 
@@ -67,8 +65,6 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     supervisor_type: str = ""
     # Zone and region names that are this cloud's alone, as a regular expression; empty: not told apart by their names.
     zone_pattern: str = ""
-    # The API through which a machine reads its metadata.
-    metadata_service: MetadataService = "gce"
 
     # The extra of our distribution that calls this cloud's API, and the modules that it brings.
     extra: str = ""
@@ -92,7 +88,7 @@ BUILT_IN: Mapping[str, CloudTraits] = {
         boot_s=60.0,
         silence_s=15.0,
         grace_s=20.0,
-        last_report_s=5.0,
+        report_s=5.0,
         start_s=2.0,
         unnoticed_s=2.0,
         pending_s=60.0,
@@ -100,7 +96,7 @@ BUILT_IN: Mapping[str, CloudTraits] = {
         # The head's monitor starts Ray up to three times, two minutes each on a busy computer.
         cluster_ready_s=420.0,
         poll_s=0.05,
-        policy_poll_s=1.0,
+        decision_s=1.0,
         keepalive_poll_s=0.5,
         refused_s=0.5,
     ),
@@ -119,7 +115,6 @@ BUILT_IN: Mapping[str, CloudTraits] = {
         egress_usd_per_gb=0.09,
         supervisor_type="t3.micro",
         zone_pattern=r"[a-z]{2}(-[a-z]+)+-\d+[a-z]?",
-        metadata_service="ec2",
         extra="aws",
         modules=("boto3",),
         settings=("AWS_REGION", "AWS_DEFAULT_REGION", "OUTLAST_AWS_INSTANCE_PROFILE"),

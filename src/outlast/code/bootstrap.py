@@ -23,8 +23,8 @@ import urllib.parse
 import urllib.request
 from email.parser import BytesParser
 
-# Set by the cloud that packs the boot script; without it the machine speaks Google's protocol.
-MACHINE_OF = "OUTLAST_MACHINE_OF"
+# Set by a cloud's boot script: `ec2` if the machine's metadata service is Amazon's; Google's is the default.
+METADATA_SERVICE = "OUTLAST_METADATA_SERVICE"
 SECRETS_PATH = "/outlast/secrets/"
 _MARK = "# outlast-metadata: "
 _PAUSE_S = 2.0
@@ -250,7 +250,11 @@ def read_object(machine: Ec2 | Gce, url: str) -> bytes:
             token = machine.token()
         else:
             raise OSError("this machine is Amazon's, and was given no key for " + url)
-        return demand("GET", (base if "://" in base else "http://" + base) + path, {"Authorization": "Bearer " + token})
+        return demand(
+            "GET",
+            (base if base.startswith(("http://", "https://")) else "http://" + base) + path,
+            {"Authorization": "Bearer " + token},
+        )
     region = machine.attribute("outlast-s3-region") or "us-east-1"
     end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     base = (machine.attribute("outlast-s3-endpoint") or f"https://s3.{region}.{end}").rstrip("/")
@@ -281,7 +285,7 @@ def fetch_wheel(place: str) -> str:
 
 
 def this_machine() -> Ec2 | Gce:
-    return Ec2() if os.environ.get(MACHINE_OF) == "aws" else Gce()
+    return Ec2() if os.environ.get(METADATA_SERVICE) == "ec2" else Gce()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from outlast.errors import SpecError
+from outlast.store.traits import is_url
 
 DIFF_BYTES_MAX = 1 << 20
 _ASK_SECONDS = 120
@@ -111,7 +112,7 @@ def _without_keys(diff: bytes) -> bytes:
 
 def public_url(url: str) -> str:
     """The URL without what may be a secret: passwords; for http also the user (often a token) and the query."""
-    if "://" not in url:
+    if not is_url(url):
         return url
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
@@ -129,7 +130,7 @@ def scrub(text: str, url: str) -> str:
 
 
 def _secrets(url: str) -> Iterable[str]:
-    if "://" not in url:
+    if not is_url(url):
         return set()
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]

@@ -9,6 +9,7 @@ import msgspec
 
 from outlast.agent.paths import paths_for
 from outlast.clouds.local.cloud import LocalCloud
+from outlast.clouds.traits import traits_of
 from outlast.drill.evidence import Injected, Seen
 from outlast.drill.injections import Injection, RunView, due
 from outlast.drill.steps import StepMark, marks, progress_of, steps_of
@@ -30,7 +31,7 @@ def spec_for_drill(spec: Spec, *, spot: bool, preemptions: int) -> Spec:
     """The same work on the local cloud: only spot machines are preempted, and an undisturbed run must not be. When to
     give up is for the drill to say."""
     # A rehearsal: types, zones and images of other clouds are not to be had here.
-    machine = spec.machine if spec.machine.cloud == "local" else MachineSpec()
+    machine = MachineSpec() if traits_of(spec.machine.cloud).remote else spec.machine
     replace = msgspec.structs.replace
     limits = replace(spec.limits, no_progress=spec.limits.no_progress + preemptions, keep_on_failure_s=0.0)
     name = f"{spec.name[:27].rstrip('-')}-{'drill' if spot else 'undisturbed'}"

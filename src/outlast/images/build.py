@@ -1,7 +1,7 @@
-"""An image is built once, whoever asks: it is found, or a build that is under way is joined, or it is built here.
+"""Requests for images: an existing image is found, a running build is joined, or a build starts here.
 
-A lease keeps two from doing the same work; nothing's safety rests on it. Each build has a machine of its own, named by
-the digest and the lease's epoch.
+A lease avoids duplicate builds; correctness does not depend on it. Each build has a separate machine, named by the
+digest and the lease's epoch.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from outlast.records.machines import MachineRecords
 from outlast.store.lease import Lease, process_name
 from outlast.workspace import Workspace
 
-# After this long without a word from whoever builds, somebody else may begin.
+# A builder whose lease is this old counts as dead, and another process may start.
 _TTL_S = 30.0
 
 
 def check_cloud(cloud: InteractiveCloud, recipe: Recipe) -> None:
-    """What this cloud cannot do for this recipe, said before anything is launched. Raises SpecError."""
+    """Check that this cloud can build this recipe. Raises SpecError."""
     problems: list[str] = []
     mode = str(getattr(cloud, "mode", ""))
     if mode in ("pidns", "plain"):
@@ -43,7 +43,7 @@ def check_cloud(cloud: InteractiveCloud, recipe: Recipe) -> None:
 
 
 class BuildRequest:
-    """The wish for one image."""
+    """A request for one image."""
 
     def __init__(
         self,
@@ -54,39 +54,39 @@ class BuildRequest:
         who: str,
         report: Callable[[str], None],
         show: Callable[[str], None],
-        wishes: BuildOptions = BuildOptions(),  # noqa: B008 - frozen
+        options: BuildOptions = BuildOptions(),  # noqa: B008 - frozen
     ) -> None:
-        """`say` is for progress, `show` for the output of the steps."""
+        """`report` receives progress, `show` the output of the steps."""
         self.workspace = workspace
         self.cloud = cloud
         self.recipe = recipe
         self.who = who
         self.report = report
         self.show = show
-        self.wishes = wishes
+        self.options = options
         self.records = ImageRecords(workspace)
         self.lease = Lease(workspace.bucket, f"image-{recipe.digest}", who=process_name(), ttl_s=_TTL_S)
-        self.pause_s = 0.2 if "://" not in workspace.url else 3.0
+        self.pause_s = 3.0 if workspace.store.remote else 0.2
 
     def ensure(self) -> Image:
-        """The image: found, waited for, or built. Raises SpecError, StepFailed, CloudError."""
-        found = None if self.wishes.again else find_built(self.cloud, self.recipe)
+        """Find the image, wait for it, or build it. Raises SpecError, StepFailed, CloudError."""
+        found = None if self.options.again else find_built(self.cloud, self.recipe)
         if found is not None:
             return found
         check_cloud(self.cloud, self.recipe)
         self._record_recipe()
         while not self.lease.hold():
-            image = self._join()
+            image = self._wait_for_other()
             if image is not None:
                 return image
         try:
-            # Whoever held it before may have built it while we waited.
+            # The previous holder may have built it.
             found = find_built(self.cloud, self.recipe)
-            if found is not None and not self.wishes.again:
+            if found is not None and not self.options.again:
                 return found
             if found is not None:
                 self.cloud.delete_image(found.name)
-            self._tidy()
+            self._delete_stale_builders()
             return Builder(
                 self.workspace,
                 self.cloud,
@@ -95,7 +95,7 @@ class BuildRequest:
                 who=self.who,
                 report=self.report,
                 show=self.show,
-                wishes=self.wishes,
+                options=self.options,
             ).build()
         finally:
             self.lease.release()
@@ -118,10 +118,8 @@ class BuildRequest:
             )
         )
 
-    # Somebody else builds it
-
-    def _join(self) -> Image | None:
-        """Wait for the build of another; None when it is our turn. Raises what that build failed of."""
+    def _wait_for_other(self) -> Image | None:
+        """Wait for another process's build. Return None if that build left no image; raise its StepFailed."""
         holder = self.lease.holder()
         if holder is None:
             return None
@@ -144,14 +142,14 @@ class BuildRequest:
             raise StepFailed(f"the build by {failure.who} failed: {failure.why}", step=failure.step, hint=failure.hint)
         return None
 
-    def _tidy(self) -> None:
-        """Delete what killed builds have left: builders of this recipe, and records of those that are gone."""
+    def _delete_stale_builders(self) -> None:
+        """Delete the builders and records that killed builds left."""
         machine_records = MachineRecords(self.workspace)
         for machine_record in machine_records.all():
             if machine_record.purpose != PURPOSE or machine_record.cloud != self.cloud.name:
                 continue
             view = machine_records.view(machine_record.name)
-            # We hold the lease: whoever else made a builder for this digest has lost it.
+            # We hold the lease, so any other builder of this digest has lost it.
             ours = (
                 machine_record.name.startswith(f"image-{self.recipe.digest[:12]}-") and machine_record.phase != "ready"
             )
@@ -162,7 +160,7 @@ class BuildRequest:
 
 
 def built_from(cloud: InteractiveCloud, images: Sequence[Image]) -> dict[str, list[Machine]]:
-    """Machines by the image that they were made from."""
+    """Return image name → machines created from it."""
     names = {image.name for image in images}
     found: dict[str, list[Machine]] = {}
     for machine in cloud.machines():

@@ -177,8 +177,7 @@ def _claim(machine_records: MachineRecords, cloud: InteractiveCloud, request: Ma
         image=request.asked_image,
         zones=request.needs.zones,
     )
-    if cloud.name != "local":
-        machine_records.workspace.remember_cloud(cloud.name)
+    machine_records.workspace.remember_cloud(cloud.name)
     try:
         return machine_records.create(machine_record)
     except Exists as problem:

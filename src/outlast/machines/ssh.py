@@ -14,9 +14,6 @@ from outlast.clouds.cloud import InteractiveCloud, SshAccess
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NotFound
 from outlast.machines import sshfiles
 
-# From `running` until its sshd answers and has learnt our key.
-UP_S = {"local": 30.0}
-UP_ELSEWHERE_S = 300.0
 _PROBE_S = 20.0
 _TAIL = 2000
 # What `ssh` itself says with, besides a remote command that happens to end with it.
@@ -31,7 +28,7 @@ class Link:
         self.cloud = cloud
         self.name = name
         self.host = sshfiles.alias(name)
-        self.patience_s = UP_S.get(cloud.name, UP_ELSEWHERE_S) if patience_s is None else patience_s
+        self.patience_s = cloud.traits.ssh_s if patience_s is None else patience_s
         self._socket = ""
 
     def argv(self, *, tty: bool = False, options: Sequence[str] = ()) -> list[str]:

@@ -9,26 +9,27 @@ from contextlib import ExitStack
 import msgspec
 
 from outlast.clouds.cloud import LABEL_MACHINE, Boot, InteractiveCloud, Machine, Range, Requirements
+from outlast.clouds.traits import known_clouds, traits_of
 from outlast.errors import NotFound, UsageError
 from outlast.machines import lifecycle
 from outlast.machines.create import MachineRequest, Report, create_machine, finish, roll_back
 from outlast.records.machines import MachineRecord, MachineRecords, supervisor_name
+from outlast.store.traits import scheme_of
 
 PURPOSE = "supervisor"
-# Cloud → the smallest machine that it runs all day, and where its workspaces are. A supervisor waits most of the time.
-SMALLEST = {"gcp": "e2-micro", "aws": "t3.micro"}
-PLACES = {"gcp": "gs://", "aws": "s3://"}
 _DISK_GB = 10.0
 _PAUSE_S, _PATIENCE_S = 1.0, 600.0
 
 
 def check(cloud: str, workspace_url: str) -> None:
     """Raises UsageError when no machine of that cloud could supervise this workspace."""
-    if cloud not in PLACES:
-        hint = "`outlast supervise` does it here; clouds with machines that stay on: " + ", ".join(sorted(PLACES))
+    traits = traits_of(cloud)
+    if not traits.supervisor_type:
+        able = sorted(name for name in known_clouds() if traits_of(name).supervisor_type)
+        hint = "`outlast supervise` does it here; clouds with machines that stay on: " + ", ".join(able)
         raise UsageError(f"no machine of `{cloud}` can supervise while this computer sleeps", hint=hint)
-    if not workspace_url.startswith(PLACES[cloud]):
-        hint = f"use a workspace in {PLACES[cloud]}…: `--workspace`, or OUTLAST_WORKSPACE"
+    if scheme_of(workspace_url) != traits.store_scheme:
+        hint = f"use a workspace in {traits.store_scheme}://…: `--workspace`, or OUTLAST_WORKSPACE"
         raise UsageError(f"machines of {cloud} cannot see the workspace {workspace_url}", hint=hint)
 
 
@@ -57,7 +58,8 @@ def ensure(
             report(f"{machine.name} is {machine.status}; starting it")
             cloud.start(machine.name)
         return cloud.machine(machine.name), machine.status in ("stopped", "stopping")
-    needs = Requirements(type=type or SMALLEST[cloud.name], spot=False, disk_gb=_DISK_GB, zones=zones, cpus=Range())
+    smallest = cloud.traits.supervisor_type
+    needs = Requirements(type=type or smallest, spot=False, disk_gb=_DISK_GB, zones=zones, cpus=Range())
     request = MachineRequest(
         name=supervisor_name(machine_records.workspace),
         needs=needs,

@@ -102,8 +102,7 @@ class ResourceRecords(Records[ResourceRecord]):
             size_gb=size_gb,
         )
         record = self.create(draft)
-        if cloud != "local":
-            self.workspace.remember_cloud(cloud)
+        self.workspace.remember_cloud(cloud)
         return record
 
     def get(self, name: str) -> ResourceRecord:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from outlast.clouds.traits import traits_of
 from outlast.errors import UsageError
+from outlast.store.credentials import store_region
+from outlast.store.traits import scheme_of, traits_of_store
 
-S3_REGION = "us-east-1"
 # The names in a machine's metadata; `bootstrap` reads the same.
 _REGION, _ENDPOINT, _HOST, STORE_KEY = (
     "outlast-s3-region",
@@ -19,8 +21,6 @@ _REGION, _ENDPOINT, _HOST, STORE_KEY = (
     "outlast-storage-host",
     "outlast-store-key",
 )
-# Whose machines have rights to a store of their own, without any key.
-_OWN = {"gs": "gcp", "s3": "aws"}
 
 
 class StoreAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +38,8 @@ def metadata(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Where the store is, as the variables of this computer say. Nothing in it is a secret, but for the token of
     `outlast local serve`, which only this user of this computer can use."""
     if url.startswith("s3://"):
-        region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or S3_REGION
         endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
+        region = store_region(url, environment, endpoint=endpoint)
         return {_REGION: region, **({_ENDPOINT: endpoint} if endpoint else {})}
     host = environment.get("STORAGE_EMULATOR_HOST", "")
     # A workspace that is rehearsed with `outlast local serve` is found by machines of every cloud.
@@ -60,10 +60,12 @@ def store_access(attribute: Callable[[str], str], key: Mapping[str, str]) -> Sto
 
 def needs_key(url: str, cloud: str, environment: Mapping[str, str]) -> bool:
     """Whether machines of that cloud have no rights of their own to this store."""
-    owner = _OWN.get(url.partition("://")[0])
-    if cloud == "local" and url.startswith("gs://") and environment.get("STORAGE_EMULATOR_HOST"):
+    if not traits_of_store(url).network:
+        return False
+    traits = traits_of(cloud)
+    if traits.shares_host_files and url.startswith("gs://") and environment.get("STORAGE_EMULATOR_HOST"):
         return False  # the address of the endpoint that stands for Google's has its token in it
-    return owner is not None and owner != cloud
+    return scheme_of(url) != traits.store_scheme
 
 
 def loopback_port(address: str) -> int:
@@ -82,22 +84,23 @@ def key_given(url: str, cloud: str, environment: Mapping[str, str]) -> dict[str,
 
     Machines of the local cloud are this computer: without such a key they get the key of the user who submits.
     """
+    on_host = traits_of(cloud).shares_host_files
     if url.startswith("s3://"):
         id, secret = environment.get("OUTLAST_S3_KEY_ID", ""), environment.get("OUTLAST_S3_KEY_SECRET", "")
         if id and secret:
             return {"s3_id": id, "s3_secret": secret}
         own = {"s3_id": environment.get("AWS_ACCESS_KEY_ID"), "s3_secret": environment.get("AWS_SECRET_ACCESS_KEY")}
-        if cloud == "local" and all(own.values()) and not environment.get("AWS_SESSION_TOKEN"):
+        if on_host and all(own.values()) and not environment.get("AWS_SESSION_TOKEN"):
             return {name: value for name, value in own.items() if value}
         hint = "make an access key that may use this bucket alone, and set OUTLAST_S3_KEY_ID and OUTLAST_S3_KEY_SECRET"
     else:
-        names = ("OUTLAST_GS_KEY_FILE", *(("GOOGLE_APPLICATION_CREDENTIALS",) if cloud == "local" else ()))
+        names = ("OUTLAST_GS_KEY_FILE", *(("GOOGLE_APPLICATION_CREDENTIALS",) if on_host else ()))
         if name := next((name for name in names if environment.get(name)), ""):
             return {"gs_key": _read(name, environment[name])}
         hint = "make a service account that may use this bucket alone, and name its key file in OUTLAST_GS_KEY_FILE"
-    if cloud == "local" and environment.get("AWS_SESSION_TOKEN") and url.startswith("s3://"):
+    if on_host and environment.get("AWS_SESSION_TOKEN") and url.startswith("s3://"):
         hint = f"those of AWS_SESSION_TOKEN would expire while a run goes on: {hint}"
-    whose = "the local cloud" if cloud == "local" else "another cloud"
+    whose = "the local cloud" if on_host else "another cloud"
     raise UsageError(f"machines of {whose} need a key for the workspace {url}", hint=hint)
 
 

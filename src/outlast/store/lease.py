@@ -16,6 +16,7 @@ import msgspec
 from outlast.errors import Damaged, Exists, Missing
 from outlast.store.bucket import Bucket
 from outlast.store.codec import decoded
+from outlast.store.traits import traits_of_store
 
 # The kernel's name of the initial pid namespace.
 _PLAIN_NUMBERS = "pid:[4026531836]"
@@ -86,10 +87,6 @@ def _fields(pid: int) -> list[str]:
         return []
 
 
-# Leases of supervisors. Stores that bill each request are polled less often, so their leases live longer.
-_SUPERVISED_S, _FAR_S = 6.0, 20.0
-
-
 def supervisors(
     bucket: Bucket,
     url: str,
@@ -99,8 +96,7 @@ def supervisors(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Lease:
     """Return the lease of the workspace's supervisor, or of its standby."""
-    ttl_s = _FAR_S if url.startswith(("gs://", "s3://")) else _SUPERVISED_S
-    return Lease(bucket, name, who=who, ttl_s=ttl_s, monotonic=monotonic)
+    return Lease(bucket, name, who=who, ttl_s=traits_of_store(url).lease_s, monotonic=monotonic)
 
 
 # How often to read again when a holder is replaced meanwhile.

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from outlast.store.traits import traits_of_store
+
 A = TypeVar("A")
 B = TypeVar("B")
 _THREADS = 16
@@ -49,4 +51,4 @@ def one_by_one(work: Callable[[A], B], items: Sequence[A], /) -> list[B]:
 def suited_to(url: str) -> ParallelMap:
     """In parallel where every call waits for a network; a folder answers faster than a thread starts, and a simulation
     owns the time."""
-    return in_parallel if url.startswith(("gs://", "s3://")) else one_by_one
+    return in_parallel if traits_of_store(url).network else one_by_one

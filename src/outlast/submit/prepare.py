@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from outlast.clouds.cloud import Cloud
+from outlast.clouds.traits import traits_of
 from outlast.code.bundle import CodeRecord, git_record, pack, store
+from outlast.code.environment import EnvironmentRecord, record_of, store_lock
 from outlast.databases import lifecycle
 from outlast.records.resources import ResourceRecords
 from outlast.runs.folder_listing import survey
@@ -71,7 +73,36 @@ def program_path(environment: Mapping[str, str]) -> str:
 
 
 def store_code(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> CodeRecord:
-    """Pack and store the code folder, or resolve the commit; report files that are left out."""
+    """Store code and environment: the packed code folder or a commit, and the lock. Report files that are left out."""
+    found = _store_environment(workspace, spec, report)
+    return msgspec.structs.replace(_store_code(workspace, spec, report), environment=found)
+
+
+def _store_environment(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> EnvironmentRecord | None:
+    """Resolve and store the lock of the command's packages; None if the machine's own packages are used."""
+    wanted = spec.environment
+    host = all(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds)
+    if spec.machine.container or wanted.source == "host" or (host and wanted.source == "auto"):
+        return None
+    from outlast.environments.detect import detect
+    from outlast.environments.resolve import resolve
+
+    # The machine fetches a repository by itself, so that its files are unknown here.
+    source = "none" if spec.code.git and wanted.source == "auto" else wanted.source
+    detected = detect(spec.code.path, wanted=source, python=wanted.python)
+    lock, remarks = resolve(spec.code.path, detected, extras=wanted.extras)
+    record = record_of(
+        detected.kind, lock=lock, file=detected.file, python=detected.python, python_min=detected.python_min
+    )
+    if lock:
+        store_lock(workspace.bucket, record, lock)
+    for remark in remarks:
+        report(remark)
+    report(f"environment: {record.describe()}")
+    return record
+
+
+def _store_code(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> CodeRecord:
     if spec.code.git:
         return git_record(spec.code.git, spec.code.ref)
     # Outputs and checkpoints of earlier runs are not code: this run would resume from such a checkpoint unasked.

@@ -10,13 +10,13 @@ import msgspec
 
 from outlast.billing.limit_usage import refuse_if_spent
 from outlast.clouds.cloud import Cloud, Offer
+from outlast.clouds.traits import known_clouds, traits_of
 from outlast.code.bundle import CodeRecord, code_key
 from outlast.errors import BadRequest, Missing, NoSuchStore, NotFound, SpecError
 from outlast.records.record import PHASE_TEXT
 from outlast.records.resources import ResourceRecords
 from outlast.runs.data import check_data
 from outlast.spec.command import script_of
-from outlast.spec.fields import CLOUDS
 from outlast.spec.quantity import describe_s
 from outlast.spec.spec import CodeSpec, Spec
 from outlast.store import access
@@ -43,9 +43,8 @@ def validate(
         spec = mounts.narrowed(volumes, clouds, spec)
     check_spending_limits(workspace, clouds[spec.machine.cloud], spec)
     _check_workspace(workspace, spec, clouds, environment)
-    if spec.machine.cloud != "local":
-        for name in spec.machine.clouds:
-            workspace.remember_cloud(name)
+    for name in spec.machine.clouds:
+        workspace.remember_cloud(name)
     return spec
 
 
@@ -144,7 +143,7 @@ def _check_code(spec: Spec) -> list[str]:
 def _check_cloud(spec: Spec, name: str, clouds: Mapping[str, Cloud]) -> list[str]:
     machine, cloud = spec.machine, clouds.get(name)
     if cloud is None:
-        return [f"[machine] cloud: unknown cloud `{name}`; use one of {', '.join(CLOUDS)}"]
+        return [f"[machine] cloud: unknown cloud `{name}`; use one of {', '.join(known_clouds())}"]
     try:
         offers = _offers(cloud, spec)
         if spec.uses_policy and (problem := _check_prices(offers)):
@@ -209,14 +208,13 @@ def _check_workspace(
     workspace: Workspace, spec: Spec, clouds: Mapping[str, Cloud], environment: Mapping[str, str]
 ) -> None:
     """Check that the machines can reach the workspace. Raises SpecError, or UsageError if they need a key."""
-    near = "://" not in workspace.url or workspace.url.startswith("memory://")
-    if near and spec.machine.cloud != "local":
-        store = {"aws": "s3://BUCKET/NAME; `outlast setup aws`"}.get(
-            spec.machine.cloud, "gs://BUCKET/NAME; `outlast setup gcp`"
-        )
+    near = not workspace.store.network
+    traits = traits_of(spec.machine.cloud)
+    if near and traits.remote:
+        creates = f"; `{traits.setup_command}` creates one" if traits.setup_command else ""
         raise SpecError(
             [f"[machine] cloud: machines of `{spec.machine.cloud}` cannot reach the workspace {workspace.url}"],
-            hint=f"use a bucket: --workspace {store} creates one",
+            hint=f"use a bucket: --workspace {traits.store_url}{creates}",
         )
     for name in spec.machine.clouds:
         if access.needs_key(workspace.url, name, environment):
@@ -233,9 +231,8 @@ def _on_loopback(url: str, environment: Mapping[str, str]) -> bool:
 
 def _has_image(cloud: Cloud, name: str) -> bool:
     """Return whether an image or an image family of this name exists. Images of other projects cannot be listed."""
-    # EC2 resolves the image when it lists offers; its public images have names, too.
     return (
-        cloud.name == "aws"
+        cloud.traits.offers_check_image
         or "/" in name
         or any(image.name == name or (image.family == name and not image.retired) for image in cloud.images())
     )

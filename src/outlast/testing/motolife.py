@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from outlast.clouds.aws import ssh_access, userdata
-from outlast.clouds.cloud import Boot, Requirements
+from outlast.clouds.cloud import Boot, HostAccess, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.metadata_server import ATTRIBUTE_IMDS
 from outlast.errors import BadRequest, CloudError, NotFound
@@ -130,7 +130,8 @@ class Life:
         script = head + scripts.get(userdata.SCRIPT, "")
         keys = tuple(ssh_access.keys_in(self._tags[instance.id]))
         metadata = {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))}
-        boot = Boot(script=script, image=image, metadata=metadata, ssh_keys=keys, forwards=(port,))
+        host = HostAccess(ports=(port,))
+        boot = Boot(script=script, image=image, metadata=metadata, ssh_keys=keys, host=host)
         self.local.launch(offer, instance.id, boot=boot, labels={})
 
     def _tell(self, instance: Any) -> None:

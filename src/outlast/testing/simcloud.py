@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements
+from outlast.clouds.traits import BUILT_IN, DEFAULT_CLOUD
 from outlast.errors import BadRequest, CloudUnreachable, Denied, NoCapacity, NotFound, Throttled
 from outlast.testing.faults import WorldFaults
 from outlast.testing.scheduler import Actor, Scheduler
@@ -84,7 +85,7 @@ class SimCloud:
         machine = SimMachine(
             Machine(
                 name=name,
-                cloud="local",
+                cloud=DEFAULT_CLOUD,
                 zone=offer.zone,
                 type=offer.type,
                 spot=offer.spot,
@@ -176,7 +177,8 @@ class SimCloud:
 class SimCloudView:
     """One actor's view of the cloud: the `Cloud` protocol."""
 
-    name = "local"
+    name = DEFAULT_CLOUD
+    traits = BUILT_IN[DEFAULT_CLOUD]
 
     def __init__(self, cloud: SimCloud, actor: Actor) -> None:
         self.cloud = cloud
@@ -217,7 +219,7 @@ class SimCloudView:
         factor = 1.0 if needs.spot else 3.0
         return [
             Offer(
-                cloud="local",
+                cloud=DEFAULT_CLOUD,
                 region=zone.split("-")[0],
                 zone=zone,
                 type="m1",
@@ -305,7 +307,7 @@ class SimCloudView:
         return self._read("serial", lambda: f"{self._known(name).facts.name} booted\n")
 
     def images(self) -> Sequence[Image]:
-        return [Image(name="base", cloud="local")]
+        return [Image(name="base", cloud=DEFAULT_CLOUD)]
 
     def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
         self._effect("put secrets", lambda: self.cloud.secrets.update({name: dict(values)}))

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.billing.limits import Limits
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.code.bundle import CodeRecord
 from outlast.errors import CloudError, OutlastError
 from outlast.spec.parse import parse
@@ -157,7 +158,7 @@ class Simulation:
                 }
             )
             workspace = self.workspace_of(actor)
-            clouds = {"local": self.cloud_view_type(self.cloud, actor)}
+            clouds = {DEFAULT_CLOUD: self.cloud_view_type(self.cloud, actor)}
             while True:
                 try:
                     code = CodeRecord(kind="none")
@@ -228,7 +229,7 @@ class Simulation:
 
     def _make_supervisor(self, actor: Actor) -> Supervisor:
         workspace = self.workspace_of(actor)
-        clouds = {"local": self.cloud_view_type(self.cloud, actor)}
+        clouds = {DEFAULT_CLOUD: self.cloud_view_type(self.cloud, actor)}
         while True:
             try:
                 supervisor = self.supervisor_type(

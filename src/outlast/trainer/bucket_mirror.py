@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from outlast.errors import Missing, OutlastError
+from outlast.store.traits import is_url
 from outlast.trainer import files
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _SCHEMES = ("gs://", "s3://", "file://")
 
 
 def is_bucket(place: str) -> bool:
-    return "://" in place
+    return is_url(place)
 
 
 def open_place(url: str) -> Bucket:

@@ -1,8 +1,8 @@
-"""The runs of a workspace, read again and again by one reader for all viewers; only what may have changed is read.
+"""The reader of all runs of a workspace for all viewers; it reads only runs that may have changed.
 
-Heartbeats and wakeups are one listing each. In a folder the next event of each live story is looked for every time, which
-costs a failed open; in a bucket only that of runs that were heard of, and of the others in turn. Ended runs come from
-their index, the newest few hundred; more when a viewer asks for them.
+Heartbeats and wakeups take one listing each. In a folder, each round checks every live story for its next event, at the
+cost of a failed open. In a bucket, it checks runs with new heartbeats or wakeups, and the others in turn. The newest
+ended runs come from their index, more on request.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from outlast.runs.story import Story
 from outlast.spec.spec import Spec
 from outlast.store.bucket import Entry
 from outlast.store.parallel import in_parallel
-from outlast.ui.views.runs import RunRow, ended_row_of, row_of, unread_row
+from outlast.ui.views.runs import RunTableRow, ended_row_of, row_of, unread_row
 from outlast.workspace import Heartbeat, Workspace
 
-# Ended runs that are shown at first, and more at each wish.
+# The number of ended runs that are shown at first and added by each request for more.
 ENDED_SHOWN = 500
-_INDEX_FAR_S, _TURN_FAR = 5.0, 20
+_INDEX_REMOTE_S, _TURN_REMOTE = 5.0, 20
 
 
 class _Live(msgspec.Struct, kw_only=True):
-    """What is remembered of a run that may still change."""
+    """A run that may still change."""
 
     story: Story
     spec: Spec | None = None
@@ -40,16 +40,16 @@ class _Live(msgspec.Struct, kw_only=True):
 
 
 class RunReader:
-    """The memory of one reader. Used by one thread; `rows` is replaced, never changed."""
+    """The reader, with its state between rounds. Used by one thread; `rows` is replaced, never modified."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.far = "://" in workspace.url
-        self.rows: dict[str, RunRow] = {}
-        # When a row last changed, counted in rounds: viewers ask for what is newer than what they have.
+        self.remote = workspace.store.remote
+        self.rows: dict[str, RunTableRow] = {}
+        # The round in which a row last changed: viewers request newer rows.
         self.changed: dict[str, int] = {}
         self.round = 0
-        # Whether the index was read, and whether it has more than is shown.
+        # Whether the index was read, and whether it has more runs than are shown.
         self.complete = False
         self.has_more = False
         self._live: dict[str, _Live] = {}
@@ -60,16 +60,16 @@ class RunReader:
         self._turn = itertools.count()
 
     def read(self) -> bool:
-        """One round; whether anything changed. Raises WorkspaceError if the workspace cannot be read."""
+        """Read once. Return whether anything changed. Raises WorkspaceError if the workspace cannot be read."""
         self.round += 1
         before, rows = self.rows, dict(self.rows)
         heartbeats, wakeups = self.workspace.heartbeats(), self.workspace.wakeups()
         each = self.workspace.each
         each(lambda run: self._read(run, heartbeats.get(run), rows), self._to_read(heartbeats, wakeups))
-        self._meet([run for run in {**heartbeats, **wakeups} if run not in self._live], rows, heartbeats)
+        self._load_new([run for run in {**heartbeats, **wakeups} if run not in self._live], rows, heartbeats)
         live = {**heartbeats, **wakeups}
         for run in [run for run, one in self._live.items() if run not in live and one.story.state.closed]:
-            del self._live[run]  # its row is final, and the index has it
+            del self._live[run]  # its row is final and in the index
         self._read_ended(rows, live)
         for run, row in rows.items():
             if before.get(run) != row:
@@ -78,28 +78,30 @@ class RunReader:
         return rows is self.rows
 
     def more(self) -> None:
-        """Show more of the ended runs from the next round on. For any thread."""
+        """Show more ended runs from the next round on. Thread-safe."""
         self._limit += ENDED_SHOWN
         self._index_at = -math.inf
 
     def pages(self, now: float) -> list[LedgerPage]:
-        """What the runs that are not in the index have cost, for the books. May be called from another thread."""
+        """Return the ledger pages of runs that are not in the index. Thread-safe."""
         return [
             LedgerPage(name=run, who=one.story.state.who, lines=tuple(lines_of(run, one.story.state, now)))
             for run, one in list(self._live.items())
         ]
 
     def _to_read(self, heartbeats: dict[str, Entry], wakeups: dict[str, list[Entry]]) -> list[str]:
-        if not self.far:
+        if not self.remote:
             return list(self._live)
         turn = next(self._turn)
         return [
             run
             for number, (run, one) in enumerate(self._live.items())
-            if run in wakeups or heartbeats.get(run) != one.heartbeat_entry or number % _TURN_FAR == turn % _TURN_FAR
+            if run in wakeups
+            or heartbeats.get(run) != one.heartbeat_entry
+            or number % _TURN_REMOTE == turn % _TURN_REMOTE
         ]
 
-    def _read(self, run: str, entry: Entry | None, rows: dict[str, RunRow]) -> None:
+    def _read(self, run: str, entry: Entry | None, rows: dict[str, RunTableRow]) -> None:
         one = self._live[run]
         length = one.story.state.length
         try:
@@ -114,10 +116,10 @@ class RunReader:
         if state.length != length or run not in rows or entry is not None:
             rows[run] = row_of(run, state, one.heartbeat if state.alive else None, one.spec)
 
-    def _read_ended(self, rows: dict[str, RunRow], live: Collection[str]) -> None:
-        """The newest ended runs, from the index."""
+    def _read_ended(self, rows: dict[str, RunTableRow], live: Collection[str]) -> None:
+        """Read the newest ended runs from the index."""
         now = time.monotonic()
-        if self.far and now - self._index_at < _INDEX_FAR_S:
+        if self.remote and now - self._index_at < _INDEX_REMOTE_S:
             return
         self._index_at = now
         records, self.has_more = self._index.newest(self._limit, but=live)
@@ -132,16 +134,14 @@ class RunReader:
         rows.update({run: unread_row(run, problem) for run, problem in self._index.unread.items()})
         self.complete = True
 
-    def _meet(self, runs: Iterable[str], rows: dict[str, RunRow], heartbeats: dict[str, Entry]) -> None:
+    def _load_new(self, runs: Iterable[str], rows: dict[str, RunTableRow], heartbeats: dict[str, Entry]) -> None:
         wanted = list(runs)
-        for run, row in zip(
-            wanted, in_parallel(lambda run: self._first(run, heartbeats.get(run)), wanted), strict=True
-        ):
+        for run, row in zip(wanted, in_parallel(lambda run: self._load(run, heartbeats.get(run)), wanted), strict=True):
             if row is not None:
                 rows[run] = row
 
-    def _first(self, run: str, entry: Entry | None) -> RunRow | None:
-        """A run that was not read before; None if it has no story (yet)."""
+    def _load(self, run: str, entry: Entry | None) -> RunTableRow | None:
+        """Load a new run; None if it has no story yet."""
         story = self.workspace.story(run)
         try:
             state = story.refresh()

@@ -1,6 +1,6 @@
-"""What only some pages show, read by one reader for all who look at it, and by nobody when nobody does.
+"""Data that only some pages show, read once for all viewers and only while there are any.
 
-A topic is read in a thread, again and again while it has viewers; they are told in the event loop, when it changed.
+A topic is read in a thread, repeatedly while it has viewers; they are called in the event loop after a change.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from outlast.ui.feed import Feed
 from outlast.ui.layout import PageView
 
 T = TypeVar("T")
-# How long a reading that failed is waited with, at the longest.
-_PATIENCE_S = 10.0
+# The maximum interval after failed reads.
+_RETRY_MAX_S = 10.0
 
 
 @runtime_checkable
-class Closes(Protocol):
-    """A reader that holds something, a connection say, and lets go of it when nobody looks any more."""
+class Closable(Protocol):
+    """A reader with a resource, such as a connection, that must be closed after the last viewer has left."""
 
     def close(self) -> None: ...
 
 
 class TopicUpdate(Generic[T]):
-    """What viewers are told: the newest value, if there is one, and what went wrong since."""
+    """The newest value, if there is one, and the problem of the last read."""
 
     def __init__(self, value: T | None = None, *, at: float = 0.0, problem: str = "", hint: str = "") -> None:
         self.value = value
@@ -44,17 +44,17 @@ class Topic(Generic[T]):
     def __init__(self, read: Callable[[], T], *, every_s: float) -> None:
         self.read = read
         self.every_s = every_s
-        self.told: TopicUpdate[T] = TopicUpdate()
+        self.latest: TopicUpdate[T] = TopicUpdate()
         self.viewers: dict[int, Callable[[TopicUpdate[T]], None]] = {}
         self._numbers = iter(range(1, 2**62))
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, viewer: Callable[[TopicUpdate[T]], None]) -> Callable[[], None]:
-        """For the event loop. Comes at once with what there is, if there is something; the answer ends it."""
+        """Call `viewer` now, if there is a value, and after every change. Return a function that ends it. Event loop only."""
         number = next(self._numbers)
         self.viewers[number] = viewer
-        if self.told.at:
-            viewer(self.told)
+        if self.latest.at:
+            viewer(self.latest)
         if self._task is None or self._task.done():
             self._task = background_tasks.create(self._follow(), name="topic")
 
@@ -67,28 +67,28 @@ class Topic(Generic[T]):
         failures = 0
         while self.viewers:
             began = time.monotonic()
-            failures = 0 if await self._look() else failures + 1
+            failures = 0 if await self._refresh() else failures + 1
             took_s = time.monotonic() - began
-            # Half of the time at most, and less often what does not answer.
-            await asyncio.sleep(min(_PATIENCE_S, max(self.every_s, took_s) * 2 ** min(failures, 4)))
+            # At most half of the time, and less often after failures.
+            await asyncio.sleep(min(_RETRY_MAX_S, max(self.every_s, took_s) * 2 ** min(failures, 4)))
         reader: object = self.read
-        if isinstance(reader, Closes):
+        if isinstance(reader, Closable):
             await run.io_bound(reader.close)
 
-    async def _look(self) -> bool:
-        before = self.told
+    async def _refresh(self) -> bool:
+        before = self.latest
         try:
             value = await run.io_bound(self.read)
         except OutlastError as problem:
-            told = TopicUpdate(before.value, at=time.time(), problem=problem.message, hint=problem.hint)
-            told.offline = isinstance(problem, StoreUnreachable)
+            latest = TopicUpdate(before.value, at=time.time(), problem=problem.message, hint=problem.hint)
+            latest.offline = isinstance(problem, StoreUnreachable)
         else:
-            told = TopicUpdate(value, at=time.time())
-        self.told = told
-        if not before.at or (told.value, told.problem) != (before.value, before.problem):
+            latest = TopicUpdate(value, at=time.time())
+        self.latest = latest
+        if not before.at or (latest.value, latest.problem) != (before.value, before.problem):
             for viewer in list(self.viewers.values()):
-                viewer(told)
-        return not told.problem
+                viewer(latest)
+        return not latest.problem
 
 
 _TOPICS: weakref.WeakKeyDictionary[Feed, dict[Hashable, Topic[Any]]] = weakref.WeakKeyDictionary()
@@ -101,27 +101,30 @@ def follow(
     viewer: Callable[[TopicUpdate[T]], None],
     *,
     every_s: float = 1.0,
-    far_s: float = 5.0,
+    remote_s: float = 5.0,
 ) -> None:
-    """Tell a page of a topic for as long as it is open. `make` makes the reader, which may have a memory, for the first
-    who asks; it is called in threads, one at a time. `far_s`: how often where every look is a request."""
+    """Send a topic to a page while it is open.
+
+    `make` creates the reader for the first viewer; it is called in threads, one at a time. `remote_s` is the interval
+    for a remote store.
+    """
     topics = _TOPICS.setdefault(view.feed, {})
-    far = "://" in view.workspace.url
+    remote = view.workspace.store.remote
     slot = view.client.content
     left: list[Callable[[], None]] = []
 
-    def tell(told: TopicUpdate[T]) -> None:
+    def update(latest: TopicUpdate[T]) -> None:
         if not view.client.is_deleted:
             with slot:
-                viewer(told)
+                viewer(latest)
 
     def begin() -> None:
         if left:
             return
         topic: Topic[T] | None = topics.get(key)
         if topic is None:
-            topic = topics[key] = Topic(make(), every_s=far_s if far else every_s)
-        left.append(topic.subscribe(tell))
+            topic = topics[key] = Topic(make(), every_s=remote_s if remote else every_s)
+        left.append(topic.subscribe(update))
 
     def end() -> None:
         for leave in left:

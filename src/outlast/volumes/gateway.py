@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
-from outlast.clouds.cloud import Boot, Range, Requirements
+from outlast.clouds.cloud import Boot, HostAccess, Range, Requirements
 from outlast.errors import CloudError, OutlastError, UsageError, WorkspaceError
 from outlast.machines import lifecycle as machine_care
 from outlast.machines import sshfiles
@@ -47,10 +47,11 @@ def open_gateway(
     this process's, and with it the reaper's."""
     machine_records = MachineRecords(workspace)
     folder = record.mount_kind == "folder"
+    host = HostAccess(writable=(record.source,)) if folder else None
     request = MachineRequest(
         name=f"volume-{record.name}-{workspace.ids()[:6]}",
         needs=Requirements(cpus=Range(low=1.0), spot=False, zones=record.zones, disk_gb=10.0),
-        boot=Boot(ssh_keys=(sshfiles.public_key(),), shares=(record.source,) if folder else (), life_max_s=LIFE_S),
+        boot=Boot(ssh_keys=(sshfiles.public_key(),), host=host, life_max_s=LIFE_S),
         purpose=PURPOSE,
     )
     machine, machine_record = create_machine(cloud, machine_records, request, report=report)

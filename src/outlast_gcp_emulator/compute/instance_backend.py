@@ -1,37 +1,41 @@
-"""The machine behind an instance: its birth, its metadata, its power and its end, on the local cloud."""
+"""The machine behind an instance: its boot, metadata, power and deletion on the local cloud."""
 
 from __future__ import annotations
 
 import functools
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from outlast.clouds.cloud import Boot, Machine
+from outlast.clouds.cloud import Boot, HostAccess, Machine
 from outlast.clouds.local import catalog, drives
 from outlast.clouds.local.folder import SUSPENDED
 from outlast.clouds.local.metadata_server import ATTRIBUTE_OVERLAY
 from outlast.errors import CloudError, NotFound
-from outlast_gcp_emulator.compute import builtin_kinds, disk_backing, disks, oslogin_keys
 from outlast_gcp_emulator.compute.context import Context
+from outlast_gcp_emulator.compute.disk_backing import DiskBacking
+from outlast_gcp_emulator.compute.disks import Disks
 from outlast_gcp_emulator.compute.operations import OperationFailure
+from outlast_gcp_emulator.compute.oslogin_keys import OsLoginKeys
+from outlast_gcp_emulator.compute.project import ProjectResource
 from outlast_gcp_emulator.compute.refs import Doc, Ref, last, ref_of, stable_number, timestamp
 
 _BOOT_S_MAX = 30.0
 _GUEST = Path(__file__).with_name("guest.py")
-# Ends that nobody asked for.
-_WRITTEN_DOWN = ("preempted", "powered off by itself")
+# Reasons why a machine stopped without a request, with the operation that Google records for each.
+UNREQUESTED_STOPS = {
+    "preempted": "compute.instances.preempted",
+    "powered off by itself": "compute.instances.guestTerminate",
+}
 _DISK_FIELDS = {name: name for name in ("index", "interface", "mode", "type")} | {"device-name": "deviceName"}
 _STATUS = {"pending": "STAGING", "running": "RUNNING", "stopping": "STOPPING", "stopped": "TERMINATED"}
 
 
-# What the machine is told
-
-
 @functools.cache
 def guest_program(kind: str) -> str:
-    """The program that a machine runs at its start or its end."""
+    """Return the program that a machine runs at its start or its end."""
     text = _GUEST.read_text(encoding="utf-8")
     return "#!/usr/bin/env python3\n" + text.replace('KIND = "startup"', f'KIND = "{kind}"')
 
@@ -40,303 +44,297 @@ def attributes(doc: Doc) -> dict[str, str]:
     return {str(item["key"]): str(item["value"]) for item in doc["metadata"].get("items", [])}
 
 
-def raw_metadata(context: Context, ref: Ref, doc: Doc) -> dict[str, str]:
-    """The attributes of the local machine: what its power supply reads, and the overlay that its programs see."""
-    own, common = attributes(doc), builtin_kinds.common_metadata(context, ref.project)
-    ending = any(own.get(key) or common.get(key) for key in ("shutdown-script", "shutdown-script-url"))
-    return {
-        ATTRIBUTE_OVERLAY: json.dumps(overlay(context, ref, doc)),
-        "ssh-keys": "\n".join(key.strip() for key in _ssh_keys(context, ref, own) if key.strip()),
-        "shutdown-script": guest_program("shutdown") if ending else "",
-        drives.ATTRIBUTE: json.dumps(disks.plugged(context, doc)),
-    }
-
-
-def _ssh_keys(context: Context, ref: Ref, own: dict[str, str]) -> list[str]:
-    """Who may come in: whom OS Login knows, where it is on, and whom the metadata name everywhere else."""
-    if oslogin_keys.are_used(context, ref.project, own):
-        return oslogin_keys.lines(context)
-    common = (
-        {}
-        if own.get("block-project-ssh-keys", "").lower() == "true"
-        else builtin_kinds.common_metadata(context, ref.project)
-    )
-    return [named.get(key, "") for named in (own, common) for key in ("ssh-keys", "sshKeys")]
-
-
-def overlay(context: Context, ref: Ref, doc: Doc) -> Doc:
-    """What the metadata server says of this machine."""
-    zone, place = last(ref.scope), f"projects/{stable_number(ref.project)}"
-    accounts = {
-        name: {"aliases": ["default"], "email": account["email"], "scopes": account["scopes"]}
-        for account in doc.get("serviceAccounts", [])
-        for name in ("default", account["email"])
-    }
-    common = builtin_kinds.common_metadata(context, ref.project)
-    boot = context.store.get(ref_of(doc["disks"][0]["source"])) or {}
-    rules = doc["scheduling"]
-    access = context.guest_access(doc["_machine"])
-    # A script of the project is for all machines that have none of their own.
-    scripts = {key: value for key, value in common.items() if key.startswith(("startup-script", "shutdown-script"))}
-    instance = {
-        "attributes": {**scripts, **attributes(doc)},
-        "description": doc.get("description", ""),
-        "disks": [{name: disk[told] for name, told in _DISK_FIELDS.items()} for disk in doc["disks"]],
-        "hostname": doc.get("hostname") or f"{ref.name}.{zone}.c.{ref.project}.internal",
-        "id": int(doc["id"]),
-        "image": boot.get("sourceImage", "").partition("googleapis.com/")[2],
-        "machine-type": f"{place}/machineTypes/{last(doc['machineType'])}",
-        "name": ref.name,
-        "network-interfaces": [
-            {
-                "network": f"{place}/networks/{last(one['network'])}",
-                **({} if one.get("accessConfigs") else {"access-configs": []}),
-            }
-            for one in doc["networkInterfaces"]
-        ],
-        "scheduling": {
-            "automatic-restart": str(rules["automaticRestart"]).upper(),
-            "on-host-maintenance": rules["onHostMaintenance"],
-            "preemptible": str(rules["preemptible"]).upper(),
-        },
-        "service-accounts": accounts,
-        "tags": doc["tags"].get("items", []),
-        "zone": f"{place}/zones/{zone}",
-        "outlast": {"environment": access.environment, "token": access.token},
-    }
-    project = {
-        "attributes": common,
-        "numeric-project-id": stable_number(ref.project),
-        "project-id": ref.project,
-    }
-    return {"instance": instance, "project": project}
-
-
-def tell(context: Context, ref: Ref) -> None:
-    """Let the machine know what changed. One that is gone needs no news."""
-    if (doc := context.store.get(ref)) is not None and not doc.get("_creating"):
-        try:
-            context.cloud.set_metadata(doc["_machine"], raw_metadata(context, ref, doc))
-        except NotFound:
-            pass
-
-
-def tell_all(context: Context, project: str) -> None:
-    for ref, _ in context.store.each("instances", project):
-        tell(context, ref)
-
-
-# Birth
-
-
-def launch(context: Context, ref: Ref) -> None:
-    """Boot the machine of a new instance; what cannot be launched is not left behind."""
-    doc = context.find(ref)
-    launched = False
-    try:
-        _launch(context, ref, doc)
-        launched = True
-    finally:
-        if not launched:
-            forget(context, ref, doc)
-
-
-def _launch(context: Context, ref: Ref, doc: Doc) -> None:
-    for attached in doc["disks"]:
-        disks.fill(context, ref_of(attached["source"]))
-    disk = ref_of(doc["disks"][0]["source"])
-    boot_disk = context.find(disk)
-    former, image = str(boot_disk.get("_machine", "")), str(boot_disk.get("_local", ""))
-    with context.names:
-        name = disk_backing.local_machine(context, ref)
-        context.change(disk, _machine=name)
-    try:
-        if former:
-            # The disk of a machine that is gone: this one is another, and boots from what the first has left.
-            image = disk_backing.local_image(context, disk._replace(collection="snapshots"))
-            context.cloud.stop(former)
-            context.cloud.snapshot(former, image)
-        _boot(context, ref, {**doc, "_machine": name}, image)
-        if former:
-            context.cloud.delete(former)
-    except CloudError:
-        context.cloud.delete(name)
-        if context.store.get(disk) is not None:
-            context.change(disk, _machine=former or None)
-        raise
-    finally:
-        if former:
-            context.cloud.delete_image(image)
-    context.change(ref, _machine=name, _creating=None)
-    # Keys may have come while it was being made.
-    tell(context, ref)
-
-
-def _boot(context: Context, ref: Ref, doc: Doc, image: str) -> None:
-    rules = doc["scheduling"]
-    life_s = float(rules.get("maxRunDuration", {}).get("seconds", 0))
-    boot = Boot(
-        script=guest_program("startup"),
-        image=image,
-        metadata=raw_metadata(context, ref, doc),
-        disk_gb=float(doc["disks"][0]["diskSizeGb"]),
-        forwards=(context.port,),
-        life_max_s=life_s if rules.get("instanceTerminationAction") == "DELETE" else 0.0,
-    )
-    offer = catalog.offer(last(doc["machineType"]), last(ref.scope), spot=rules["preemptible"])
-    context.cloud.launch(offer, doc["_machine"], boot=boot, labels=doc.get("labels", {}))
-    _wait_running(context, doc["_machine"])
-
-
-def _wait_running(context: Context, name: str) -> None:
-    give_up_at = time.monotonic() + _BOOT_S_MAX
-    while (machine := context.cloud.machine(name)).status == "pending":
-        if time.monotonic() > give_up_at:
-            raise OperationFailure("INTERNAL_ERROR", f"the machine did not boot within {_BOOT_S_MAX:g} s", status=500)
-        time.sleep(0.01)
-    if machine.status == "broken":
-        raise OperationFailure("INTERNAL_ERROR", f"the machine cannot boot: {machine.why}", status=500)
-
-
-# Power
-
-
-def stop(context: Context, ref: Ref) -> None:
-    doc = context.change(ref, _stopping=True)
-    try:
-        context.cloud.stop(doc["_machine"])
-    finally:
-        if context.store.get(ref) is not None:
-            context.change(ref, _stopping=None)
-
-
-def start(context: Context, ref: Ref) -> None:
-    if is_suspended(disk_backing.machine_of(context, context.find(ref)["_machine"])):
-        raise OperationFailure(
-            "INVALID_USAGE", f"'{ref.path}' is suspended: it must be resumed, and cannot be started."
-        )
-    doc = context.change(ref, _ended=None)
-    disks.wipe_scratch(context, doc)
-    tell(context, ref)
-    context.cloud.start(doc["_machine"])
-    _wait_running(context, doc["_machine"])
-
-
-def suspend(context: Context, ref: Ref) -> None:
-    context.cloud.suspend(context.find(ref)["_machine"])
-    context.change(ref, lastSuspendedTimestamp=timestamp())
-
-
-def resume(context: Context, ref: Ref) -> None:
-    context.cloud.resume(context.find(ref)["_machine"])
-
-
-def reset(context: Context, ref: Ref) -> None:
-    stop(context, ref)
-    start(context, ref)
-
-
-def resize(context: Context, ref: Ref, kind: str) -> None:
-    machine = context.cloud.machine(context.find(ref)["_machine"])
-    if machine.status != "stopped":
-        told = f"Changing the machine type of '{ref.path}' is not supported while it is running: it must be stopped."
-        raise OperationFailure("INVALID_USAGE", told)
-    context.cloud.resize(machine.name, type=kind)
-    context.change(ref, machineType=ref.beside("machineTypes", kind).link)
-    tell(context, ref)
-
-
-# End
-
-
-def delete(context: Context, ref: Ref) -> None:
-    """The machine with those of its disks that go with it."""
-    if (doc := context.store.get(ref)) is None:
-        return
-    context.change(ref, _stopping=True, _deleting=True)
-    try:
-        _stop_if_there(context, str(doc.get("_machine", "")))
-    except CloudError:
-        context.change(ref, _stopping=None, _deleting=None)
-        raise
-    forget(context, ref, doc)
-
-
-def _stop_if_there(context: Context, name: str) -> None:
-    if name and disk_backing.machine_of(context, name) is not None:
-        context.cloud.stop(name)
-
-
-def forget(context: Context, ref: Ref, doc: Doc) -> None:
-    """Take an instance off the books, and its disks off its hands."""
-    for attached in doc["disks"]:
-        disk = ref_of(attached["source"])
-        disks.use(context, disk, ref, used=False)
-        # One that could not be made takes with it what was made for it, and nothing that was there before.
-        goes = disk.link in doc.get("_made", []) if doc.get("_creating") else attached["autoDelete"]
-        if goes:
-            disks.discard(context, disk)
-    context.store.drop(ref)
-
-
-def tidy_up(context: Context) -> None:
-    """After a server that was killed at its work: what it was making or deleting goes, the rest is as it is."""
-    for ref, doc in list(context.store.each("instances")):
-        try:
-            _finish(context, ref, doc)
-        except CloudError:
-            pass  # it does not end; the others are served, and whoever deletes it is told why
-
-
-def _finish(context: Context, ref: Ref, doc: Doc) -> None:
-    if doc.get("_creating"):
-        disk = context.store.get(ref_of(doc["disks"][0]["source"])) or {}
-        _stop_if_there(context, str(disk.get("_machine", "")))
-        forget(context, ref, doc)
-    elif doc.get("_deleting"):
-        delete(context, ref)
-    elif doc.get("_stopping"):
-        context.change(ref, _stopping=None)
-
-
-# What a client sees
+def max_run_s(doc: Doc) -> float:
+    """Return the longest time that an instance may run; 0 for no limit."""
+    return float(doc["scheduling"].get("maxRunDuration", {}).get("seconds", 0))
 
 
 def is_suspended(machine: Machine | None) -> bool:
     return machine is not None and machine.status == "running" and machine.why == SUSPENDED
 
 
-def view(context: Context, ref: Ref, doc: Doc, machine: Machine | None) -> Doc | None:
-    """The instance as it is now; None when its machine is gone without us."""
-    if machine is None and not doc.get("_creating"):
-        return None
-    suspended = is_suspended(machine)
-    running = machine is not None and machine.status in ("running", "stopping") and not suspended
-    status = _STATUS.get(machine.status, "TERMINATED") if machine is not None else "PROVISIONING"
-    if doc.get("_creating") and status != "PROVISIONING":
-        status = "STAGING"
-    if status == "RUNNING" and (suspended or doc.get("_stopping")):
-        status = "STOPPING" if doc.get("_stopping") else "SUSPENDED"
-    if machine is not None and machine.why in _WRITTEN_DOWN and doc.get("_ended") != machine.stopped_at:
-        # Google writes such an end down before the machine is off: whoever sees it off finds out why.
-        status = "STOPPING" if status == "TERMINATED" else status
-    shown = {**doc, "status": status, "networkInterfaces": _networks(ref, doc, machine if running else None)}
-    if machine is not None:
-        shown["lastStartTimestamp"] = timestamp(machine.started_at or machine.created_at)
-        if machine.status == "stopped" and machine.stopped_at:
-            shown["lastStopTimestamp"] = timestamp(machine.stopped_at)
+class InstanceBackend:
+    """Does the work of the instance verbs. Takes references of stored instances."""
+
+    def __init__(
+        self, context: Context, backing: DiskBacking, disks: Disks, project: ProjectResource, keys: OsLoginKeys
+    ) -> None:
+        self._context = context
+        self._cloud = context.cloud
+        self._store = context.store
+        self._backing = backing
+        self._disks = disks
+        self._project = project
+        self._keys = keys
+
+    # Metadata
+
+    def push_metadata(self, ref: Ref) -> None:
+        """Send the current metadata to the machine, unless the machine is gone."""
+        if (doc := self._store.get(ref)) is not None and not doc.get("_creating"):
+            with suppress(NotFound):
+                self._cloud.set_metadata(doc["_machine"], self._metadata(ref, doc))
+
+    def push_project_metadata(self, project: str) -> None:
+        for ref, _ in self._store.each("instances", project):
+            self.push_metadata(ref)
+
+    def _metadata(self, ref: Ref, doc: Doc) -> dict[str, str]:
+        """Return the attributes of the local machine, among them the overlay that the metadata server serves."""
+        own, common = attributes(doc), self._project.common_metadata(ref.project)
+        has_shutdown = any(own.get(key) or common.get(key) for key in ("shutdown-script", "shutdown-script-url"))
+        return {
+            ATTRIBUTE_OVERLAY: json.dumps(self._overlay(ref, doc)),
+            "ssh-keys": "\n".join(key.strip() for key in self._ssh_keys(ref, own) if key.strip()),
+            "shutdown-script": guest_program("shutdown") if has_shutdown else "",
+            drives.ATTRIBUTE: json.dumps(self._disks.plugged(doc)),
+        }
+
+    def _ssh_keys(self, ref: Ref, own: dict[str, str]) -> list[str]:
+        """Return the keys of OS Login where it is enabled, else those in the metadata."""
+        if self._keys.are_used(ref.project, own):
+            return self._keys.lines()
+        blocked = own.get("block-project-ssh-keys", "").lower() == "true"
+        common = {} if blocked else self._project.common_metadata(ref.project)
+        return [named.get(key, "") for named in (own, common) for key in ("ssh-keys", "sshKeys")]
+
+    def _overlay(self, ref: Ref, doc: Doc) -> Doc:
+        """Return the metadata server's answers that are specific to this machine."""
+        zone, place = last(ref.scope), f"projects/{stable_number(ref.project)}"
+        accounts = {
+            name: {"aliases": ["default"], "email": account["email"], "scopes": account["scopes"]}
+            for account in doc.get("serviceAccounts", [])
+            for name in ("default", account["email"])
+        }
+        common = self._project.common_metadata(ref.project)
+        boot = self._store.get(ref_of(doc["disks"][0]["source"])) or {}
+        rules = doc["scheduling"]
+        access = self._context.guest_access(doc["_machine"])
+        # A machine without a script runs the script of its project.
+        scripts = {key: value for key, value in common.items() if key.startswith(("startup-script", "shutdown-script"))}
+        instance = {
+            "attributes": {**scripts, **attributes(doc)},
+            "description": doc.get("description", ""),
+            "disks": [{name: disk[field] for name, field in _DISK_FIELDS.items()} for disk in doc["disks"]],
+            "hostname": doc.get("hostname") or f"{ref.name}.{zone}.c.{ref.project}.internal",
+            "id": int(doc["id"]),
+            "image": boot.get("sourceImage", "").partition("googleapis.com/")[2],
+            "machine-type": f"{place}/machineTypes/{last(doc['machineType'])}",
+            "name": ref.name,
+            "network-interfaces": [
+                {
+                    "network": f"{place}/networks/{last(interface['network'])}",
+                    **({} if interface.get("accessConfigs") else {"access-configs": []}),
+                }
+                for interface in doc["networkInterfaces"]
+            ],
+            "scheduling": {
+                "automatic-restart": str(rules["automaticRestart"]).upper(),
+                "on-host-maintenance": rules["onHostMaintenance"],
+                "preemptible": str(rules["preemptible"]).upper(),
+            },
+            "service-accounts": accounts,
+            "tags": doc["tags"].get("items", []),
+            "zone": f"{place}/zones/{zone}",
+            "outlast": {"environment": access.environment, "token": access.token},
+        }
+        project = {
+            "attributes": common,
+            "numeric-project-id": stable_number(ref.project),
+            "project-id": ref.project,
+        }
+        return {"instance": instance, "project": project}
+
+    # Launch
+
+    def launch(self, ref: Ref) -> None:
+        """Boot the machine of a new instance. Removes the instance on failure."""
+        doc = self._context.find(ref)
+        launched = False
+        try:
+            self._launch(ref, doc)
+            launched = True
+        finally:
+            if not launched:
+                self.remove(ref, doc)
+
+    def _launch(self, ref: Ref, doc: Doc) -> None:
+        for attached in doc["disks"]:
+            self._disks.fill(ref_of(attached["source"]))
+        disk = ref_of(doc["disks"][0]["source"])
+        boot_disk = self._context.find(disk)
+        former, image = str(boot_disk.get("_machine", "")), str(boot_disk.get("_local", ""))
+        with self._context.names:
+            name = self._backing.free_machine_name(ref)
+            self._context.change(disk, _machine=name)
+        try:
+            if former:
+                # The disk of a deleted instance: the new machine boots from an image of the former one.
+                image = self._backing.free_image_name(disk._replace(collection="snapshots"))
+                self._cloud.stop(former)
+                self._cloud.snapshot(former, image)
+            self._boot(ref, {**doc, "_machine": name}, image)
+            if former:
+                self._cloud.delete(former)
+        except CloudError:
+            self._cloud.delete(name)
+            if self._store.get(disk) is not None:
+                self._context.change(disk, _machine=former or None)
+            raise
+        finally:
+            if former:
+                self._cloud.delete_image(image)
+        self._context.change(ref, _machine=name, _creating=None)
+        # Keys may have been added during the boot.
+        self.push_metadata(ref)
+
+    def _boot(self, ref: Ref, doc: Doc, image: str) -> None:
+        rules = doc["scheduling"]
+        boot = Boot(
+            script=guest_program("startup"),
+            image=image,
+            metadata=self._metadata(ref, doc),
+            disk_gb=float(doc["disks"][0]["diskSizeGb"]),
+            host=HostAccess(ports=(self._context.port,)),
+            life_max_s=max_run_s(doc) if rules.get("instanceTerminationAction") == "DELETE" else 0.0,
+        )
+        offer = catalog.offer(last(doc["machineType"]), last(ref.scope), spot=rules["preemptible"])
+        self._cloud.launch(offer, doc["_machine"], boot=boot, labels=doc.get("labels", {}))
+        self._wait_running(doc["_machine"])
+
+    def _wait_running(self, name: str) -> None:
+        give_up_at = time.monotonic() + _BOOT_S_MAX
+        while (machine := self._cloud.machine(name)).status == "pending":
+            if time.monotonic() > give_up_at:
+                message = f"the machine did not boot within {_BOOT_S_MAX:g} s"
+                raise OperationFailure("INTERNAL_ERROR", message, status=500)
+            time.sleep(0.01)
         if machine.status == "broken":
-            shown["statusMessage"] = machine.why
-    return shown
+            raise OperationFailure("INTERNAL_ERROR", f"the machine cannot boot: {machine.why}", status=500)
+
+    # Power
+
+    def stop(self, ref: Ref) -> None:
+        doc = self._context.change(ref, _stopping=True)
+        try:
+            self._cloud.stop(doc["_machine"])
+        finally:
+            if self._store.get(ref) is not None:
+                self._context.change(ref, _stopping=None)
+
+    def start(self, ref: Ref) -> None:
+        if is_suspended(self._backing.machine(self._context.find(ref)["_machine"])):
+            message = f"'{ref.path}' is suspended: it must be resumed, and cannot be started."
+            raise OperationFailure("INVALID_USAGE", message)
+        doc = self._context.change(ref, _ended=None)
+        self._disks.wipe_scratch(doc)
+        self.push_metadata(ref)
+        self._cloud.start(doc["_machine"])
+        self._wait_running(doc["_machine"])
+
+    def suspend(self, ref: Ref) -> None:
+        self._cloud.suspend(self._context.find(ref)["_machine"])
+        self._context.change(ref, lastSuspendedTimestamp=timestamp())
+
+    def resume(self, ref: Ref) -> None:
+        self._cloud.resume(self._context.find(ref)["_machine"])
+
+    def reset(self, ref: Ref) -> None:
+        self.stop(ref)
+        self.start(ref)
+
+    def resize(self, ref: Ref, machine_type: str) -> None:
+        machine = self._cloud.machine(self._context.find(ref)["_machine"])
+        if machine.status != "stopped":
+            message = (
+                f"Changing the machine type of '{ref.path}' is not supported while it is running: it must be stopped."
+            )
+            raise OperationFailure("INVALID_USAGE", message)
+        self._cloud.resize(machine.name, type=machine_type)
+        self._context.change(ref, machineType=ref.beside("machineTypes", machine_type).link)
+        self.push_metadata(ref)
+
+    # Deletion
+
+    def delete(self, ref: Ref) -> None:
+        """Stop the machine, and remove the instance with its auto-delete disks."""
+        if (doc := self._store.get(ref)) is None:
+            return
+        self._context.change(ref, _stopping=True, _deleting=True)
+        try:
+            self._stop_machine(str(doc.get("_machine", "")))
+        except CloudError:
+            self._context.change(ref, _stopping=None, _deleting=None)
+            raise
+        self.remove(ref, doc)
+
+    def _stop_machine(self, name: str) -> None:
+        if self._backing.machine(name) is not None:
+            self._cloud.stop(name)
+
+    def remove(self, ref: Ref, doc: Doc) -> None:
+        """Drop an instance, and release or discard its disks."""
+        for attached in doc["disks"]:
+            disk = ref_of(attached["source"])
+            self._disks.set_used(disk, ref, used=False)
+            # A failed creation discards the disks that it created, and no disk that existed before.
+            if disk.link in doc.get("_made", []) if doc.get("_creating") else attached["autoDelete"]:
+                self._disks.discard(disk)
+        self._store.drop(ref)
+
+    def recover(self) -> None:
+        """Remove the instances that a killed server was creating or deleting, and clear its marks on the others."""
+        for ref, doc in list(self._store.each("instances")):
+            # An instance that cannot be stopped must not keep the server from serving the others.
+            with suppress(CloudError):
+                self._recover(ref, doc)
+
+    def _recover(self, ref: Ref, doc: Doc) -> None:
+        if doc.get("_creating"):
+            disk = self._store.get(ref_of(doc["disks"][0]["source"])) or {}
+            self._stop_machine(str(disk.get("_machine", "")))
+            self.remove(ref, doc)
+        elif doc.get("_deleting"):
+            self.delete(ref)
+        elif doc.get("_stopping"):
+            self._context.change(ref, _stopping=None)
+
+    # Status
+
+    def view(self, ref: Ref, doc: Doc, machine: Machine | None) -> Doc | None:
+        """Return the instance with its current status; None if its machine is gone."""
+        if machine is None and not doc.get("_creating"):
+            return None
+        suspended = is_suspended(machine)
+        running = machine is not None and machine.status in ("running", "stopping") and not suspended
+        status = _STATUS.get(machine.status, "TERMINATED") if machine is not None else "PROVISIONING"
+        if doc.get("_creating") and status != "PROVISIONING":
+            status = "STAGING"
+        if status == "RUNNING" and (suspended or doc.get("_stopping")):
+            status = "STOPPING" if doc.get("_stopping") else "SUSPENDED"
+        if machine is not None and machine.why in UNREQUESTED_STOPS and doc.get("_ended") != machine.stopped_at:
+            # Google records the reason before the machine is off: a client that sees it off must find the reason.
+            status = "STOPPING" if status == "TERMINATED" else status
+        shown = {**doc, "status": status, "networkInterfaces": _interfaces(ref, doc, machine if running else None)}
+        if machine is not None:
+            shown["lastStartTimestamp"] = timestamp(machine.started_at or machine.created_at)
+            if machine.status == "stopped" and machine.stopped_at:
+                shown["lastStopTimestamp"] = timestamp(machine.stopped_at)
+            if machine.status == "broken":
+                shown["statusMessage"] = machine.why
+        return shown
 
 
-def _networks(ref: Ref, doc: Doc, machine: Machine | None) -> list[Doc]:
+def _interfaces(ref: Ref, doc: Doc, machine: Machine | None) -> list[Doc]:
     shown = []
     for at, network in enumerate(doc["networkInterfaces"]):
         number = stable_number(f"{ref.path} {at}")
         address = machine.address if machine is not None and at == 0 else ""
-        one: dict[str, Any] = {**network, "networkIP": address or f"10.128.{number // 250 % 250}.{number % 250 + 2}"}
+        interface: dict[str, Any] = {
+            **network,
+            "networkIP": address or f"10.128.{number // 250 % 250}.{number % 250 + 2}",
+        }
         if address and "accessConfigs" in network:
-            one["accessConfigs"] = [{**config, "natIP": address} for config in network["accessConfigs"]]
-        shown.append(one)
+            interface["accessConfigs"] = [{**config, "natIP": address} for config in network["accessConfigs"]]
+        shown.append(interface)
     return shown

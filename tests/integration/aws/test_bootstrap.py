@@ -60,7 +60,7 @@ def test_the_script_needs_nothing_but_the_standard_library(tmp_path: Path) -> No
     program = Path(bootstrap.__file__).read_text(encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, str(tmp_path)],
-        env={"OUTLAST_MACHINE_OF": "aws", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"},
+        env={"OUTLAST_METADATA_SERVICE": "ec2", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import BadRequest, CloudUnreachable, Throttled, UsageError
 from outlast.machines import lifecycle
-from outlast.machines.keepalive import job, loop
+from outlast.machines.keepalive import job
 from outlast.machines.keepalive.loop import KeepaliveLoop
 from outlast.machines.keepalive.world import KeepaliveOptions, Memory
 from outlast.machines.ssh import Link
@@ -201,7 +203,7 @@ exit $code
 
 
 def test_a_cloud_that_fails_every_now_and_then_is_asked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(loop._PACE_S, "local", 0.02)
+    monkeypatch.setattr(LocalCloud, "traits", msgspec.structs.replace(LocalCloud.traits, keepalive_poll_s=0.02))
     bench.machine()
     bench.cloud.preempt("box", notice=False)
     eventually(lambda: bench.cloud.machine("box").status == "stopped")
@@ -214,7 +216,7 @@ def test_a_cloud_that_fails_every_now_and_then_is_asked_again(bench: Bench, monk
                     raise dice.choice([Throttled, CloudUnreachable])(f"no {name} now")
                 return getattr(bench.cloud, name)(*arguments, **options)
 
-            return getattr(bench.cloud, name) if name == "name" else call
+            return getattr(bench.cloud, name) if name in ("name", "traits") else call
 
     cloud: Any = Flaky()
     said: list[str] = []

@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.machines import lifecycle
-from outlast.machines.keepalive import apply, loop
 from outlast.machines.keepalive.loop import KeepaliveLoop
 from outlast.machines.keepalive.world import KeepaliveOptions
 from outlast.records.machines import MachineRecords
@@ -69,8 +69,8 @@ def check(bench: Bench, where: str) -> None:
 def test_killed_at_any_moment_of_a_move_it_loses_neither_disk_nor_money(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    monkeypatch.setitem(apply._REFUSED_S, "local", 0.001)
-    monkeypatch.setitem(loop._PACE_S, "local", 0.02)
+    fast = msgspec.structs.replace(LocalCloud.traits, refused_s=0.001, keepalive_poll_s=0.02)
+    monkeypatch.setattr(LocalCloud, "traits", fast)
     strand(bench)
     points = points_passed(lambda point: life(bench, point), -1)
     wanted = {"before start", "after snapshot", "after delete", "after launch", "after delete_image", "before put"}

@@ -1,4 +1,4 @@
-"""`outlast prices`: what machines cost, on all clouds side by side, and how old each price is."""
+"""`outlast prices`: machine prices of all clouds, with the origin and age of each price."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import click
 import msgspec
 
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.options import clouds as known_clouds
-from outlast.cli.shared.options import json_option
+from outlast.cli.shared.options import clouds, json_option
 from outlast.cli.shared.terminal import note, table
 from outlast.clouds.cloud import Cloud, Offer, Requirements
+from outlast.clouds.traits import known_clouds
 from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.spec import quantity
 from outlast.store.parallel import in_parallel
 
 T = TypeVar("T")
-_CLOUDS = ("local", "gcp", "aws")
 _ROWS = 30
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cloud said: its offers and where their prices are from, or why there are none."""
+    """The answer of one cloud: its offers and the origin of their prices, or why it has none."""
 
     cloud: str
     offers: tuple[Offer, ...] = ()
@@ -35,11 +34,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--gpu", metavar="KIND", help="GPUs: T4 or A100:8.")
 @click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
 @click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
-@click.option("--type", "type_name", default="", metavar="NAME", help="A machine type by its name.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="Machine type by name.")
 @click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only in this zone or region; may be repeated.")
-@click.option("--spot/--on-demand", "spot", default=None, help="Only these; else both.")
-@click.option("--cloud", "cloud_names", multiple=True, type=click.Choice(_CLOUDS), help="Only this cloud (all).")
-@click.option("--all", "-a", "everything", is_flag=True, help="Every zone of every type, not the cheapest of each.")
+@click.option("--spot/--on-demand", "spot", default=None, help="Only spot, or only on demand (both).")
+@click.option("--cloud", "cloud_names", multiple=True, type=click.Choice(known_clouds()), help="Only this cloud (all).")
+@click.option("--all", "-a", "everything", is_flag=True, help="Every zone of every type, not only the cheapest.")
 @json_option
 def prices(
     gpu: str | None,
@@ -54,7 +53,7 @@ def prices(
 ) -> int:
     """List machine prices of all clouds, cheapest first.
 
-    A cloud that cannot be asked says so in a line, and the others are shown.
+    A cloud that cannot be queried is reported, and the others are listed.
     """
     kind, count = _read("--gpu", gpu, quantity.gpu_count, ("", 0))
     needs = Requirements(
@@ -66,7 +65,7 @@ def prices(
         zones=zones,
     )
     kinds = [True, False] if spot is None else [spot]
-    answers = in_parallel(lambda name: ask(known_clouds()[name], needs, kinds), list(cloud_names or _CLOUDS))
+    answers = in_parallel(lambda name: ask(clouds()[name], needs, kinds), list(cloud_names or known_clouds()))
     rows = [(answer, offer) for answer in answers for offer in answer.offers]
     rows.sort(key=lambda row: (row[1].price_usd_per_hour, row[1].cloud, row[1].zone, row[1].type))
     if not everything:
@@ -79,7 +78,7 @@ def prices(
     elif rows:
         _print(rows, answers, whole=everything)
     if not rows:
-        raise _nothing(answers)
+        raise _no_offers(answers)
     return 0
 
 
@@ -92,14 +91,14 @@ def _read(option: str, text: str | None, parse: Callable[[object], T], otherwise
         raise UsageError(f"{option}: {problem}") from problem
 
 
-def _nothing(answers: Sequence[Answer]) -> OutlastError:
+def _no_offers(answers: Sequence[Answer]) -> OutlastError:
     if all(answer.problem for answer in answers):
-        return CloudError("no cloud could be asked", hint="`outlast doctor` says what is missing")
-    return UsageError("no machine is like that", hint="ask for less, or for a range such as `8+`")
+        return CloudError("no cloud could be queried", hint="`outlast doctor` lists the problems")
+    return UsageError("no machine matches", hint="reduce the requirements, or use a range such as `8+`")
 
 
 def ask(cloud: Cloud, needs: Requirements, kinds: Sequence[bool]) -> Answer:
-    """One cloud's offers; one that cannot be asked is no reason not to show the others."""
+    """Return the offers of a cloud, or its error."""
     try:
         found = [offer for spot in kinds for offer in cloud.offers(msgspec.structs.replace(needs, spot=spot))]
         sources = {_key(offer): _source(cloud, offer) for offer in found}
@@ -113,16 +112,12 @@ def _key(offer: Offer) -> str:
 
 
 def _source(cloud: Any, offer: Offer) -> str:
-    """Where a price is from and how old it is, as its cloud tells."""
-    if offer.cloud == "gcp":
-        return str(cloud.catalogue.prices.source)
-    if offer.cloud == "aws":
-        return "EC2's price history, asked just now" if offer.spot else str(cloud.prices.source(offer.type))
-    return "the local cloud's own list, made up"
+    """Return the origin and age of a price, as its cloud reports them."""
+    return str(cloud.price_source(offer)) if hasattr(cloud, "price_source") else "unknown"
 
 
 def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
-    """Of each type the cheapest zone, spot and on demand."""
+    """Keep the cheapest zone of each type, spot and on demand."""
     seen: set[tuple[str, str, bool]] = set()
     kept = []
     for answer, offer in rows:
@@ -135,7 +130,7 @@ def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:
 
 def _print(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], *, whole: bool) -> None:
     shown = rows if whole else rows[:_ROWS]
-    said = list(dict.fromkeys(answer.sources[_key(offer)] for answer, offer in shown))
+    sources = list(dict.fromkeys(answer.sources[_key(offer)] for answer, offer in shown))
     cells = [
         [
             offer.cloud,
@@ -147,16 +142,16 @@ def _print(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], *, whole
             "spot" if offer.spot else "on demand",
             f"${offer.price_usd_per_hour:.4f}",
             _less(offer),
-            f"({said.index(answer.sources[_key(offer)]) + 1})",
+            f"({sources.index(answer.sources[_key(offer)]) + 1})",
         ]
         for answer, offer in shown
     ]
     header = ["CLOUD", "TYPE", "CPUS", "MEMORY", "GPU", "ZONE", "KIND", "USD/HOUR", "LESS", "SOURCE"]
     click.echo(table(cells, header=header))
-    for number, text in enumerate(said, 1):
+    for number, text in enumerate(sources, 1):
         click.echo(f"({number}) {text}")
     if len(rows) > len(shown):
-        note(f"and {len(rows) - len(shown)} more: --all, or ask for something")
+        note(f"and {len(rows) - len(shown)} more: use --all, or filter")
 
 
 def _less(offer: Offer) -> str:

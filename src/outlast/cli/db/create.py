@@ -9,8 +9,9 @@ import click
 
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import clouds, workspace_option
-from outlast.cli.shared.resources import cloud_option, holdings_of, size
+from outlast.cli.shared.resources import cloud_option, resource_records, size
 from outlast.cli.shared.terminal import money, note
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def create(
     from outlast.databases import lifecycle
     from outlast.user import current_user
 
-    records = holdings_of(workspace_url, "database")
-    cloud = lifecycle.databases_of(clouds(records.workspace), cloud_name or "local")
+    records = resource_records(workspace_url, "database")
+    cloud = lifecycle.databases_of(clouds(records.workspace), cloud_name or DEFAULT_CLOUD)
     begun = time.monotonic()
     record, made = lifecycle.create(
         cloud,

@@ -8,8 +8,9 @@ import click
 
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.resources import database_argument, holdings_of, tell_all
-from outlast.cli.shared.terminal import money, tell_damaged
+from outlast.cli.shared.resources import database_argument, print_resources, resource_records
+from outlast.cli.shared.terminal import money, report_damaged
+from outlast.clouds.traits import traits_of
 
 if TYPE_CHECKING:
     from outlast.clouds.resources import Database
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
     """List the databases of this workspace, with what they cost."""
-    records = holdings_of(workspace_url, "database")
+    records = resource_records(workspace_url, "database")
     found = [(record, *_look(records, record)) for record in records.all()]
 
     def cells(h: ResourceRecord, d: Database | None, state: str) -> list[str]:
@@ -29,8 +30,8 @@ def list_command(as_json: bool, workspace_url: str) -> int:
 
     header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO"]
     empty = "no databases; `outlast db create NAME` makes one"
-    tell_all(found, cells, header=header, empty=empty, as_json=as_json)
-    return tell_damaged(records.damaged)
+    print_resources(found, cells, header=header, empty=empty, as_json=as_json)
+    return report_damaged(records.damaged)
 
 
 def _look(records: ResourceRecords, record: ResourceRecord) -> tuple[Database | None, str, str]:
@@ -49,7 +50,7 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
 
     from outlast.databases import lifecycle
 
-    records = holdings_of(workspace_url, "database")
+    records = resource_records(workspace_url, "database")
     record = records.get(name)
     found, state, why = _look(records, record)
     keeper = lifecycle.databases_of(clouds(records.workspace), record.cloud)
@@ -75,4 +76,4 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
 
 
 def _inside(record: ResourceRecord) -> str:
-    return "this computer and its machines" if record.cloud == "local" else f"machines of {record.cloud}"
+    return f"machines of {record.cloud}" if traits_of(record.cloud).remote else "this computer and its machines"

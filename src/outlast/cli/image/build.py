@@ -1,4 +1,4 @@
-"""`outlast image`: builds images from recipes, and looks after those that there are."""
+"""`outlast image build`, and the image of a run that has its recipe in `[image]`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outlast.cli.image.find import workshop
+from outlast.cli.image.find import image_cloud
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.project import Project, load_project, read_table
 from outlast.cli.shared.terminal import find_workspace, note
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import NotFound, SpecError, UsageError
 from outlast.spec.quantity import duration_s
 from outlast.workspace import Workspace
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
     from outlast.spec.spec import ImageSpec, Spec
 
 
-# Build
-
-
 def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
-    """The recipe that is meant, its folder and its file: a file, the name of a recipe, or the project's own."""
+    """Find a recipe by file, by name or in the project file; return it with its folder and its source."""
     from outlast.spec.image import parse_image
 
     if what and (os.path.isfile(what) or what.endswith(".toml")):
@@ -37,9 +35,9 @@ def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
         own = {"image": table["image"]} if "command" in table and "image" in table else table
         return parse_image(own, source=what), os.path.dirname(os.path.abspath(what)), what
     project = load_project()
-    found = _projects_own(project)
+    found = _project_recipe(project)
     if found is None:
-        named = f"`{what}` is no file, and " if what else ""
+        named = f"`{what}` is not a file, and " if what else ""
         lacks = (
             f"{project.source} has no `[image]`" if project.table else "there is no `outlast.toml` with `[image]` here"
         )
@@ -52,7 +50,7 @@ def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
     return found, project.folder, project.source
 
 
-def _projects_own(project: Project) -> ImageSpec | None:
+def _project_recipe(project: Project) -> ImageSpec | None:
     from outlast.spec.image import parse_image
 
     if "image" not in project.table:
@@ -60,16 +58,16 @@ def _projects_own(project: Project) -> ImageSpec | None:
     recipe = project.table["image"]
     if isinstance(recipe, dict):
         machine = project.table.get("machine", {})
-        cloud = machine.get("cloud", "local") if isinstance(machine, dict) else "local"
+        cloud = machine.get("cloud", DEFAULT_CLOUD) if isinstance(machine, dict) else DEFAULT_CLOUD
         recipe = {"name": project.name, "cloud": cloud, **recipe}
     return parse_image({"image": recipe}, source=project.source)
 
 
 def read(spec: ImageSpec, folder: str, source: str) -> tuple[InteractiveCloud, Recipe]:
-    """The recipe with its base found and its files read. Raises SpecError, UsageError."""
+    """Resolve the base image and read the files of a recipe. Raises SpecError, UsageError."""
     from outlast.images.recipe import read_recipe
 
-    cloud = workshop(spec.machine.cloud)
+    cloud = image_cloud(spec.machine.cloud)
     try:
         found = cloud.image(spec.base or "base")
     except NotFound as problem:
@@ -83,18 +81,18 @@ def read(spec: ImageSpec, folder: str, source: str) -> tuple[InteractiveCloud, R
     json="ImageNamed",
 )
 @click.argument("recipe", metavar="[FILE|NAME]", default="")
-@click.option("--keep", multiple=True, metavar="PATTERN", help="Do not scrub these paths.")
+@click.option("--keep", multiple=True, metavar="PATTERN", help="Do not scrub these paths; may be repeated.")
 @click.option(
     "--keep-on-failure",
     default=None,
     is_flag=False,
     flag_value="1h",
     metavar="[TIME]",
-    help="Keep the builder of a failed build for so long (1h if no time is given).",
+    help="Keep the machine of a failed build for this time (1h if no time is given).",
 )
-@click.option("--again", is_flag=True, help="Build even if there is this very image.")
-@click.option("--quiet", "-q", is_flag=True, help="Do not show the output of the steps.")
-@click.option("--dry-run", is_flag=True, help="Say what would be built, and build nothing.")
+@click.option("--again", is_flag=True, help="Build even if the image exists.")
+@click.option("--quiet", "-q", is_flag=True, help="Hide the output of the steps.")
+@click.option("--dry-run", is_flag=True, help="Print what would be built; build nothing.")
 @json_option
 @workspace_option
 def build(
@@ -107,7 +105,7 @@ def build(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Build the image of a recipe, unless there is one already. Prints its name."""
+    """Build the image of a recipe, unless it exists. Prints its name."""
     from outlast.images.build import check_cloud
     from outlast.images.builder import BuildOptions, find_built
 
@@ -119,22 +117,22 @@ def build(
     there = find_built(cloud, found)
     if dry_run:
         check_cloud(cloud, found)
-        note(f"`{found.image}` " + ("is there already" if there else f"would be built from `{found.base}`"))
-        _answer(found.image, found, built=False, as_json=as_json)
+        note(f"`{found.image}` " + ("already exists" if there else f"would be built from `{found.base}`"))
+        _print_image(found.image, found, built=False, as_json=as_json)
         return 0
     if there is not None and not again:
-        note(f"`{there.name}` is there already: nothing in its recipe has changed")
+        note(f"`{there.name}` already exists: its recipe has not changed")
         if there.retired:
-            note(f"it is retired; `outlast image promote {there.name}` makes it what `{there.family}` stands for")
-        _answer(there.name, found, built=False, as_json=as_json)
+            note(f"it is retired; `outlast image promote {there.name}` makes it the current image of `{there.family}`")
+        _print_image(there.name, found, built=False, as_json=as_json)
         return 0
-    wishes = BuildOptions(keep=keep, keep_on_failure_s=keep_s, again=again)
-    made = _ensure(find_workspace(workspace_url), cloud, found, wishes=wishes, quiet=quiet)
-    _answer(made.name, found, built=True, as_json=as_json)
+    build_options = BuildOptions(keep=keep, keep_on_failure_s=keep_s, again=again)
+    made = _ensure(find_workspace(workspace_url), cloud, found, build_options=build_options, quiet=quiet)
+    _print_image(made.name, found, built=True, as_json=as_json)
     return 0
 
 
-def _answer(name: str, recipe: Recipe, *, built: bool, as_json: bool) -> None:
+def _print_image(name: str, recipe: Recipe, *, built: bool, as_json: bool) -> None:
     if as_json:
         import json
 
@@ -146,27 +144,27 @@ def _answer(name: str, recipe: Recipe, *, built: bool, as_json: bool) -> None:
 
 
 def _ensure(
-    workspace: Workspace, cloud: InteractiveCloud, recipe: Recipe, *, wishes: Any = None, quiet: bool = False
+    workspace: Workspace, cloud: InteractiveCloud, recipe: Recipe, *, build_options: Any = None, quiet: bool = False
 ) -> Image:
     from outlast.images.build import BuildRequest
     from outlast.images.builder import BuildOptions
     from outlast.user import current_user
 
-    order = BuildRequest(
+    request = BuildRequest(
         workspace,
         cloud,
         recipe,
         who=current_user(),
         report=note,
         show=(lambda _: None) if quiet else (lambda line: note(f"   {line}")),
-        wishes=wishes or BuildOptions(),
+        options=build_options or BuildOptions(),
     )
     with interruptible():
-        return order.ensure()
+        return request.ensure()
 
 
 def with_image(workspace: Workspace, spec: Spec, project: Project) -> Spec:
-    """The spec with the image of its own recipe, which is built if it is missing."""
+    """Return the spec with the image of its recipe; build the image if it is missing."""
     import msgspec
 
     if spec.image is None or spec.machine.image not in ("", spec.image.name):
@@ -174,7 +172,7 @@ def with_image(workspace: Workspace, spec: Spec, project: Project) -> Spec:
     cloud, recipe = read(spec.image, project.folder, project.source)
     if cloud.name != spec.machine.cloud:
         raise UsageError(
-            f"the image is built on `{cloud.name}`, and the run asks for `{spec.machine.cloud}`",
+            f"the image is built on `{cloud.name}`, but the run needs `{spec.machine.cloud}`",
             hint="name the same cloud in `[image]` and `[machine]`",
         )
     from outlast.images.builder import find_built

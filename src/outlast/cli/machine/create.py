@@ -13,15 +13,16 @@ from outlast.cli.machine.find import (
     cloud_option,
     complete_machine,
     find,
-    hands_of,
+    interactive_cloud,
+    machine_records_in,
     name_argument,
-    workshop,
 )
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
-from outlast.cli.shared.options import tell_prices, workspace_option
+from outlast.cli.shared.options import print_price_note, workspace_option
 from outlast.cli.shared.project import parse_assignment, unreadable
 from outlast.cli.shared.terminal import money, note
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import OutlastError, UsageError
 from outlast.spec.quantity import duration_s
 
@@ -59,7 +60,7 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
     """Make the machine NAME, wait until one can log in, and say how."""
     from outlast.machines.create import create_machine, finish, roll_back
 
-    machine_records = hands_of(workspace_url)
+    machine_records = machine_records_in(workspace_url)
     like = argv.pop("like")
     wait_s = _read("--wait", argv.pop("wait"), duration_s, None)
     cloud, request = _wish(machine_records, name, cloud_name, like, argv)
@@ -73,7 +74,7 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
         finish(machine_records, machine_record)
         undo.pop_all()
     _tell_how(machine, no_ssh_config=no_ssh_config, problem=problem)
-    tell_prices(cloud)
+    print_price_note(cloud)
     return 0 if problem is None else problem.exit_code
 
 
@@ -142,7 +143,7 @@ def _wish(
         ssh_keys=(sshfiles.public_key(),),
     )
     labels = {**model.get("labels", {}), **_pairs("--label", argv["labels"])}
-    chosen = workshop(cloud_name or model.get("cloud", "") or "local")
+    chosen = interactive_cloud(cloud_name or model.get("cloud", "") or DEFAULT_CLOUD)
     return chosen, MachineRequest(name=name, needs=needs, boot=boot, labels=labels)
 
 

@@ -1,4 +1,4 @@
-"""`outlast drill`: a rehearsal. Preempts your training on purpose, and says what would not survive."""
+"""`outlast drill`: preempts a training on purpose, on the local cloud, and reports what would not survive."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.project import load_project, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.shared.timeline import legend, timeline
+from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.errors import DrillFailed, UsageError
 from outlast.spec.quantity import describe_s, duration_s
 from outlast.workspace import Workspace
@@ -39,41 +40,47 @@ _COLOURS = {"pass": "green", "note": "cyan", "warn": "yellow", "fail": "red", "s
 
 @command(section="runs", interrupt="stopped the drill; its machines are deleted", json="Report")
 @spec_options
-@click.option("--preemptions", default=3, show_default=True, metavar="N", help="How often to take its machine away.")
-@click.option("--no-notice", is_flag=True, help="Never warn: the power is cut at once.")
-@click.option("--compare", is_flag=True, help="Run it undisturbed, too, and compare the results.")
-@click.option("--tolerance", default=1e-6, show_default=True, metavar="X", help="Relative difference that is allowed.")
-@click.option("--mean-life", default="2h", show_default=True, metavar="TIME", help="Mean life to reckon the cost with.")
-@click.option("--grace", default="30s", show_default=True, metavar="TIME", help="From the notice to the power cut.")
-@click.option("--wait", default="60s", show_default=True, metavar="TIME", help="How long to wait for a moment to come.")
+@click.option("--preemptions", default=3, show_default=True, metavar="N", help="Number of preemptions.")
+@click.option("--no-notice", is_flag=True, help="Preempt without notice.")
+@click.option("--compare", is_flag=True, help="Also run it undisturbed, and compare the results.")
+@click.option("--tolerance", default=1e-6, show_default=True, metavar="X", help="Allowed relative difference.")
+@click.option(
+    "--mean-life", default="2h", show_default=True, metavar="TIME", help="Mean life of spot machines, for the cost."
+)
+@click.option(
+    "--grace", default="30s", show_default=True, metavar="TIME", help="Time from the notice to the power cut."
+)
+@click.option(
+    "--wait", default="60s", show_default=True, metavar="TIME", help="How long to wait for the moment of a preemption."
+)
 @json_option
 @workspace_option
 def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Preempt your own training on purpose and report what survives.
 
-    Takes its machine away before the first checkpoint, in the middle, while it is saving, right before the end; with a
-    notice and without. Says whether it resumed, from the right step, what was lost, and what to change. Exits with 0
-    if it would survive, with 8 if not.
+    Preempts before the first checkpoint, in the middle, during a save and right before the end, with notice and without.
+    Reports whether the training resumed from the right step, the lost work, and what to change. Exits with 0 if it would
+    survive, with 8 if not.
     """
-    asked = _Asked(options)
+    drill_options = _DrillOptions(options)
     project = load_project(path)
     spec = spec_of(project, overrides_from(options), command)
     workspace = find_workspace(workspace_url, project)
-    if spec.image is not None and spec.image.machine.cloud == spec.machine.cloud == "local":
+    if spec.image is not None and spec.image.machine.cloud == spec.machine.cloud == DEFAULT_CLOUD:
         from outlast.cli.image.build import with_image
 
         spec = with_image(workspace, spec, project)
-    stage = _Stage(workspace, spec, asked, source=project.source)
+    session = _Drill(workspace, spec, drill_options, source=project.source)
     try:
-        with stage.supervised(), contextlib.ExitStack() as undo:
-            undo.callback(stage.clear)
-            drilled, undisturbed = stage.play()
+        with session.supervised(), contextlib.ExitStack() as undo:
+            undo.callback(session.clear)
+            drilled, undisturbed = session.play()
             undo.pop_all()
-    except (KeyboardInterrupt, _Told):
-        note("\nthe drill was cancelled; nothing is left running")
+    except (KeyboardInterrupt, _Interrupted):
+        note("\ncancelled the drill; nothing is left running")
         return 130
-    report = _judged(spec, asked, drilled, undisturbed)
-    _keep(workspace, report, drilled, undisturbed)
+    report = _judged(spec, drill_options, drilled, undisturbed)
+    _store(workspace, report, drilled, undisturbed)
     if as_json:
         import msgspec
 
@@ -83,8 +90,8 @@ def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool
     return 0 if report.passed else DrillFailed.exit_code
 
 
-class _Asked:
-    """The drill's own options, checked. Takes them out of the others."""
+class _DrillOptions:
+    """The options of the drill, removed from the others and checked."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.preemptions: int = options.pop("preemptions")
@@ -94,7 +101,7 @@ class _Asked:
         if not 1 <= self.preemptions <= _PREEMPTIONS_MAX:
             raise UsageError(f"--preemptions: {self.preemptions} is not between 1 and {_PREEMPTIONS_MAX}")
         if not (self.tolerance >= 0 and math.isfinite(self.tolerance)):
-            raise UsageError(f"--tolerance: {self.tolerance:g} is no difference that could be allowed")
+            raise UsageError(f"--tolerance: {self.tolerance:g} must be a finite number of at least 0")
         self.mean_life_s = _duration("--mean-life", options.pop("mean_life"))
         self.grace_s = _duration("--grace", options.pop("grace"))
         self.wait_s = _duration("--wait", options.pop("wait"))
@@ -107,23 +114,23 @@ def _duration(option: str, text: str) -> float:
         raise UsageError(f"{option}: {problem}") from problem
 
 
-class _Told(Exception):
-    """A signal asked us to leave."""
+class _Interrupted(Exception):
+    """SIGTERM or SIGHUP arrived."""
 
 
 def _on_signal(_number: int, _frame: object) -> None:
-    raise _Told
+    raise _Interrupted
 
 
-class _Stage:
-    """The runs of one drill, and who sees to them."""
+class _Drill:
+    """The runs of one drill and their supervisor."""
 
-    def __init__(self, workspace: Workspace, spec: Spec, asked: _Asked, *, source: str) -> None:
+    def __init__(self, workspace: Workspace, spec: Spec, drill_options: _DrillOptions, *, source: str) -> None:
         from outlast.clouds.local.cloud import LocalCloud
 
         self.workspace = workspace
         self.spec = spec
-        self.asked = asked
+        self.drill_options = drill_options
         self.source = source
         self.cloud: LocalCloud = LocalCloud()
         self.runs: list[str] = []
@@ -133,7 +140,7 @@ class _Stage:
         from outlast.supervisor.loop import Supervisor
 
         stop = threading.Event()
-        supervisor = Supervisor(self.workspace, {"local": self.cloud}, report=_loud_bugs)
+        supervisor = Supervisor(self.workspace, {self.cloud.name: self.cloud}, report=_report_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
@@ -141,41 +148,43 @@ class _Stage:
         try:
             yield
         finally:
-            with _undisturbed_by_signals():
+            with _signals_ignored():
                 stop.set()
                 thread.join(10.0)
-                self._hand_over()
+                self._start_background_supervisor()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _hand_over(self) -> None:
-        """Others of this workspace may have come to rely on our supervisor."""
+    def _start_background_supervisor(self) -> None:
+        """Start a supervisor for other runs of the workspace, which may have relied on this one."""
         from outlast.app.background import start_supervisor
 
         if self.workspace.heartbeats() or self.workspace.wakeups():
             start_supervisor(self.workspace)
 
     def play(self) -> tuple[Evidence, Evidence | None]:
-        """The undisturbed run first: it tells how long the other will take. None if it was not asked for."""
+        """Run the training undisturbed, if it is to be compared, and then with preemptions."""
         from outlast.drill.injections import choose
 
         undisturbed = None
-        if self.asked.compare:
-            note("undisturbed, to compare with …")
-            undisturbed = self._rehearse(spot=False, blows=())
+        if self.drill_options.compare:
+            note("running undisturbed, for comparison …")
+            undisturbed = self._run_once(spot=False, blows=())
             if undisturbed.state.ending != "finished":
-                why = f"{undisturbed.run} {undisturbed.state.ending}, and nobody disturbed it: {undisturbed.state.why}"
-                raise DrillFailed(why, hint=f"make it run first; see `outlast logs {undisturbed.run}`")
-        blows = choose(self.asked.preemptions, notice=self.asked.notice)
-        drilled = self._rehearse(spot=True, blows=blows, known=undisturbed)
+                why = f"{undisturbed.run} {undisturbed.state.ending} without any preemption: {undisturbed.state.why}"
+                raise DrillFailed(why, hint=f"fix it first; see `outlast logs {undisturbed.run}`")
+        blows = choose(self.drill_options.preemptions, notice=self.drill_options.notice)
+        drilled = self._run_once(spot=True, blows=blows, known=undisturbed)
         if undisturbed is None and drilled.state.ending == "finished" and not drilled.seen.struck:
-            # A short program that never saves: no moment came. What was seen of it tells when to strike.
-            note(f"it was over after {describe_s(drilled.work_s)}, and no moment came; once more, by the clock …")
-            drilled = self._rehearse(spot=True, blows=blows, known=drilled)
+            # A short program that never saves: no moment came. Its duration is known now.
+            note(
+                f"it ended after {describe_s(drilled.work_s)} without a moment to preempt; repeating it by the clock …"
+            )
+            drilled = self._run_once(spot=True, blows=blows, known=drilled)
         return drilled, undisturbed
 
-    def _rehearse(self, *, spot: bool, blows: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
-        """`known`: the same command, as it was when nobody struck it."""
+    def _run_once(self, *, spot: bool, blows: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
+        """Submit and watch one run. `known` is the undisturbed run of the same command."""
         from outlast.drill.evidence import gather
         from outlast.drill.injections import patience_s
         from outlast.drill.runner import DrillRunner, spec_for_drill
@@ -183,50 +192,50 @@ class _Stage:
 
         request = submit(
             self.workspace,
-            {"local": self.cloud},
-            spec_for_drill(self.spec, spot=spot, preemptions=self.asked.preemptions),
+            {self.cloud.name: self.cloud},
+            spec_for_drill(self.spec, spot=spot, preemptions=self.drill_options.preemptions),
             environment=os.environ,
             source=self.source,
             report=note,
         )
         self.runs.append(request.run)
-        note(f"{request.run} runs; its output: `outlast logs -f {request.run}`")
-        wait_s = self.asked.wait_s
+        note(f"{request.run} is running; its output: `outlast logs -f {request.run}`")
+        wait_s = self.drill_options.wait_s
         if known is not None:
             wait_s = patience_s(wait_s, whole_s=known.work_s, saves=known.saves)
-        rehearsal = DrillRunner(
+        runner = DrillRunner(
             self.workspace,
             self.cloud,
             request,
             blows=blows,
             wait_s=wait_s,
-            grace_s=self.asked.grace_s,
+            grace_s=self.drill_options.grace_s,
             last=known.last_mark if known else None,
             whole_s=known.work_s if known else None,
             report=note,
         )
-        seen = rehearsal.watch()
-        self._settle(request.run)
+        seen = runner.watch()
+        self._wait_closed(request.run)
         return gather(self.workspace, request.run, seen)
 
     def clear(self) -> None:
-        """End whatever still runs, and wait until its machines are gone."""
+        """Cancel all runs, and wait until their machines are deleted."""
         from outlast.app.actions import cancel_run
 
-        with _undisturbed_by_signals():
+        with _signals_ignored():
             for run in self.runs:
                 cancel_run(self.workspace, run)
-                self._settle(run)
+                self._wait_closed(run)
 
-    def _settle(self, run: str, *, within_s: float = 20.0) -> None:
+    def _wait_closed(self, run: str, *, within_s: float = 20.0) -> None:
         story, give_up_at = self.workspace.story(run), time.monotonic() + within_s
         while not story.refresh().closed and time.monotonic() < give_up_at:
             time.sleep(0.02)
 
 
 @contextlib.contextmanager
-def _undisturbed_by_signals() -> Iterator[None]:
-    """A second Ctrl-C must not leave machines behind."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignore signals: a second Ctrl-C must not leave machines behind."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
@@ -236,24 +245,26 @@ def _undisturbed_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _loud_bugs(text: str) -> None:
+def _report_bugs(text: str) -> None:
     if text.startswith("bug:"):
         note(text)
 
 
-def _judged(spec: Spec, asked: _Asked, drilled: Evidence, undisturbed: Evidence | None) -> Report:
+def _judged(spec: Spec, drill_options: _DrillOptions, drilled: Evidence, undisturbed: Evidence | None) -> Report:
     from outlast.drill.findings import prices
     from outlast.drill.handovers import handovers
     from outlast.drill.judge import cost, judge, losses, report
 
-    found = judge(spec, drilled, undisturbed=undisturbed, grace_s=asked.grace_s, tolerance=asked.tolerance)
+    found = judge(
+        spec, drilled, undisturbed=undisturbed, grace_s=drill_options.grace_s, tolerance=drill_options.tolerance
+    )
     passed = handovers(drilled)
     placed = next((a for a in drilled.state.attempts if a.spot), None)
     figures = None
     if passed and placed is not None:
         recovery_s, lost_s = losses(passed)
         figures = prices(
-            mean_life_s=asked.mean_life_s,
+            mean_life_s=drill_options.mean_life_s,
             recovery_s=recovery_s,
             lost_s=lost_s,
             spot_usd_per_hour=placed.price_usd_per_hour,
@@ -263,8 +274,8 @@ def _judged(spec: Spec, asked: _Asked, drilled: Evidence, undisturbed: Evidence 
     return report(drilled, undisturbed, found, figures)
 
 
-def _keep(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
-    """For the page, and for teammates."""
+def _store(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
+    """Store the report for the dashboard."""
     from outlast.drill.records import keep
     from outlast.user import current_user
 
@@ -290,7 +301,7 @@ def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> No
 
 
 def _table(findings: list[Finding]) -> str:
-    """A line a question; long answers go on below, the hint on a line of its own."""
+    """Return one row per question; long answers wrap, and the hint has a separate line."""
     margin = max(len(f.question) for f in findings)
     columns = max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
     lines = []

@@ -1,4 +1,4 @@
-"""Follows a run live: its output to stdout, what happens to it to stderr."""
+"""A run followed live: its output on stdout, its events on stderr."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from outlast.runs.state import RunState
 from outlast.spec.quantity import describe_s
 from outlast.workspace import Workspace
 
-# What a follower need not be told: it is in `outlast show`.
+# Events that are only in `outlast show`.
 _SILENT = (ev.Saved, ev.Released)
 _ASK_S = 3.0
-# Between looks. Output comes to a bucket a second or two after it was printed; every look is billed there.
+# Poll intervals. Output reaches a bucket a second or two after it was printed, and every request there is billed.
 _NEAR_S, _FAR_S = (0.02, 0.05), (0.5, 2.0)
 
 
@@ -36,29 +36,29 @@ class Follower:
         self.run = run
         self.quiet = quiet or not narrate
         self.story = workspace.story(run)
-        self.told = 0
+        self.shown_events = 0
         self.reader: LogReader | None = None
         self.at_line_start = True
-        # Whose output it is, where several are shown; then whole lines are.
+        # The name before each line, where several runs are followed.
         self.prefix = prefix
         self._rest = b""
         self.output = Output(whole_lines=bool(prefix))
-        # What is done once, by whoever follows, before the output is shown.
+        # Called once, before the output is shown.
         self.before: Callable[[], None] | None = None
 
     def follow(self) -> RunState:
-        """Until the run is over; what was shown before is not shown again when it is called anew."""
-        least_s, most_s = _NEAR_S if "://" not in self.workspace.url else _FAR_S
+        """Follow until the run is over. A second call continues where the first one stopped."""
+        least_s, most_s = _FAR_S if self.workspace.store.remote else _NEAR_S
         wait_s, asked_at = least_s, time.monotonic()
         while True:
             try:
                 moved = self.advance()
                 if not moved and time.monotonic() > asked_at + _ASK_S:
                     asked_at = time.monotonic()
-                    # A workspace that somebody deleted has no news for ever.
+                    # Raises if the workspace was deleted, which would otherwise be waited for forever.
                     self.workspace.find(self.run)
             except StoreUnreachable as problem:
-                self._narrate(f"{problem.message}; trying again")
+                self._narrate(f"{problem.message}; retrying")
                 moved = False
                 time.sleep(1.0)
             if self.story.state.ending and not moved:
@@ -67,11 +67,11 @@ class Follower:
             time.sleep(wait_s)
 
     def advance(self) -> bool:
-        """Show what is new, in the order in which it happened as far as that can be known."""
+        """Show new output and events, in order as far as it is known; return whether there were any."""
         self.story.refresh()
         moved = self._read_logs()
-        for event in self.story.events[self.told :]:
-            self.told += 1
+        for event in self.story.events[self.shown_events :]:
+            self.shown_events += 1
             if isinstance(event, ev.Started):
                 self._read_logs()
                 self.reader = LogReader(self.workspace.bucket, self.run, event.attempt)
@@ -80,11 +80,11 @@ class Follower:
                 if not self.story.state.attempts[event.attempt - 1].started_at:
                     self._show_early(event.attempt)
                 if self._rest:
-                    self._show(b"\n")  # its last line, which had no end
+                    self._show(b"\n")  # the last line had no line break
             if not isinstance(event, _SILENT):
                 self._narrate(self._line(event))
             moved = True
-        # What was just started has printed by now, as a rule.
+        # A new attempt has usually printed something by now.
         return self._read_logs() or moved
 
     def _read_logs(self) -> bool:
@@ -95,7 +95,7 @@ class Follower:
         return moved
 
     def _show_early(self, attempt: int) -> None:
-        """What the agent said of an attempt whose command never began. The one before it may still be talking."""
+        """Show the agent's output for an attempt whose command never started."""
         for body in LogReader(self.workspace.bucket, self.run, attempt).read():
             self._show(body if self.at_line_start else b"\n" + body)
 
@@ -116,7 +116,7 @@ class Follower:
             before = self.story.state.attempts[event.attempt - 2]
             since = before.noticed_at or before.over_at
             if since:
-                return f"{sentence(event)}; back after {describe_s(max(0.0, event.at - since))}"
+                return f"{sentence(event)}; recovered after {describe_s(max(0.0, event.at - since))}"
         return sentence(event)
 
     def _narrate(self, text: str) -> None:
@@ -129,17 +129,16 @@ class Follower:
         click.echo(click.style(f"outlast: {whose}{text}", fg="cyan"), err=True)
 
     def wait_until_closed(self, *, within_s: float = 20.0) -> RunState:
-        """Until the machines are gone, too, so that nothing is left when we say that it is over; but for those that are
-        kept for debugging on purpose."""
+        """Wait until the machines are deleted, except those kept for debugging; then print the summary."""
         deadline = time.monotonic() + within_s
-        while (left := _left(self.story.refresh())) and time.monotonic() < deadline:
+        while (left := _has_machines(self.story.refresh())) and time.monotonic() < deadline:
             time.sleep(0.05)
         state = self.story.state
         # Its secrets and its heartbeat go last; whoever looks right after us should find neither.
         while state.closed and self.workspace.heartbeat(self.run) and time.monotonic() < deadline:
             time.sleep(0.02)
         if left:
-            click.echo("outlast: machines are still being deleted; `outlast supervise` sees to it", err=True)
+            click.echo("outlast: machines are still being deleted; `outlast supervise` deletes them", err=True)
         if not self.quiet:
             self._summary(state)
         for attempt in state.attempts:
@@ -159,7 +158,7 @@ class Follower:
                 click.echo(click.style("hint:", fg="cyan") + f" {state.hint}", err=True)
 
     def exit_code(self) -> int:
-        """The command's own code where it had the last word."""
+        """Return the exit code of the command if it ended the run, else the code of the reason."""
         state = self.story.state
         if state.ending == "finished":
             return 0
@@ -170,6 +169,6 @@ class Follower:
         return state.exit_code or RunFailed.exit_code
 
 
-def _left(state: RunState) -> bool:
-    """Is a machine left that is to be deleted at once?"""
+def _has_machines(state: RunState) -> bool:
+    """Return whether a machine is left that is not kept for debugging."""
     return any(not (a.released or a.keep_s) for a in state.attempts)

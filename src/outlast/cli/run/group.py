@@ -1,4 +1,4 @@
-"""`outlast run` and `outlast submit` of a file with `[tasks]`: several runs asked for, followed and ended as one."""
+"""Files with `[tasks]`: several runs that are submitted, followed and cancelled as one group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outlast.runs.group import Groups
 from outlast.spec.tasks import Task, merged, parse_tasks
 from outlast.workspace import Workspace
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
-class Wanted:
-    """What the command line says about a group."""
+class GroupOptions:
+    """The options `--task`, `--group` and `--count`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.task: str = options.pop("task")
@@ -29,35 +29,39 @@ class Wanted:
         self.count: int = options.pop("count")
 
     def check(self, project: Project) -> bool:
-        """Whether it is about a group at all."""
+        """Return whether the file describes a group. Raises UsageError."""
         is_group = "tasks" in project.table
         for option, value in (("--task", self.task), ("--group", self.group), ("--count", self.count)):
             if value and not is_group:
                 raise UsageError(f"{option}: {project.source} has no `[tasks]`")
         if (self.group or self.count) and not self.task:
-            raise UsageError("--group and --count need --task: which task is to have more runs?")
+            raise UsageError("--group and --count need --task")
         return is_group
 
 
-def ask_for_group(
-    workspace: Workspace, project: Project, overrides: Mapping[str, Any], command: tuple[str, ...], wanted: Wanted
+def submit_group(
+    workspace: Workspace,
+    project: Project,
+    overrides: Mapping[str, Any],
+    command: tuple[str, ...],
+    options: GroupOptions,
 ) -> tuple[str, list[str]]:
-    """Check and submit all tasks, or more runs of one; the group, and the runs that were asked for."""
+    """Check and submit all tasks, or more runs of one; return the group and the submitted runs."""
     from outlast.submit.group import GroupSubmitter
 
     if command:
-        raise UsageError("a file with `[tasks]` says what each task runs; leave out the command after `--`")
+        raise UsageError("a file with `[tasks]` has a command for each task; remove the command after `--`")
     tasks = _tasks(project, overrides)
-    asker = GroupSubmitter(
+    submitter = GroupSubmitter(
         workspace, clouds(workspace), environment=os.environ, source=project.source, report=lambda t: note(t)
     )
-    if not wanted.task:
-        group, requests = asker.submit(tasks[0].spec.name, tasks)
+    if not options.task:
+        group, requests = submitter.submit(tasks[0].spec.name, tasks)
     else:
-        task = _the_task(tasks, wanted.task, project.source)
-        group = wanted.group or asker.live(task.spec.name)
-        asker.groups.record(group)
-        requests = asker.add(group, task, wanted.count or task.least)
+        task = _find_task(tasks, options.task, project.source)
+        group = options.group or submitter.live(task.spec.name)
+        submitter.groups.record(group)
+        requests = submitter.add(group, task, options.count or task.least)
     return group, [request.run for request in requests]
 
 
@@ -65,16 +69,16 @@ def _tasks(project: Project, overrides: Mapping[str, Any]) -> tuple[Task, ...]:
     table = with_places(project, merged(project.table, overrides))
     tables = table.get("tasks")
     if isinstance(tables, dict):
-        # Paths of a task are told from the file, like those of all of them.
+        # Paths of a task are relative to the file, like all others.
         placed = {name: with_places(project, task, bare=True) for name, task in tables.items()}
         table["tasks"] = placed
     tasks = parse_tasks(table, source=project.source)
     if any(task.spec.image for task in tasks):
-        raise SpecError(["[image]: a group boots from images that are there; build it with `outlast image build`"])
+        raise SpecError(["[image]: a group needs an existing image; build it with `outlast image build`"])
     return tasks
 
 
-def _the_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
+def _find_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
     for task in tasks:
         if task.name == name:
             return task
@@ -82,17 +86,17 @@ def _the_task(tasks: tuple[Task, ...], name: str, source: str) -> Task:
 
 
 def cancel_group(workspace: Workspace, group: str) -> list[str]:
-    """End every run of it that lives; which they were."""
+    """Cancel every live run of the group, and return their names."""
     from outlast.app.actions import cancel_run
 
     names = [seat.run for seat in Groups(workspace).seats(group)]
-    # Whoever asks for a run at the very moment at which another asks for a group may have drawn its name.
+    # A run that was submitted at the same moment as the group may have taken its name.
     names += [group] if workspace.story(group).refresh().exists else []
     return [run for run in names if cancel_run(workspace, run)]
 
 
 class GroupFollower:
-    """All runs of a group at once: each line of output begins with whose it is."""
+    """All runs of a group, followed together; each line of output starts with the name of its run."""
 
     def __init__(self, workspace: Workspace, group: str, *, quiet: bool = False) -> None:
         self.workspace = workspace
@@ -102,23 +106,23 @@ class GroupFollower:
         self.before: Callable[[], None] | None = None
         self.followers: dict[str, Follower] = {}
         self.serves: dict[str, bool] = {}
-        self._looked_at = -math.inf
+        self._listed_at = -math.inf
 
     def follow(self) -> None:
-        """Until every run is over."""
+        """Follow until every run is over."""
         while True:
-            self._meet()
-            # All of them, and not just until the first that has something to say.
+            self._add_followers()
+            # `sum`, not `any`: every follower must advance.
             moved = sum(follower.advance() for follower in self.followers.values()) > 0
             if not moved and all(f.story.state.ending for f in self.followers.values()):
                 return
-            time.sleep(0.02 if moved else 0.1 if "://" not in self.workspace.url else 2.0)
+            time.sleep(0.02 if moved else 2.0 if self.workspace.store.remote else 0.1)
 
-    def _meet(self) -> None:
-        """Others may add runs at any time."""
-        if time.monotonic() - self._looked_at < _LOOK_S:
+    def _add_followers(self) -> None:
+        """Follow runs that were added since the last poll."""
+        if time.monotonic() - self._listed_at < _POLL_S:
             return
-        self._looked_at = time.monotonic()
+        self._listed_at = time.monotonic()
         for seat in self.groups.seats(self.group):
             if seat.run in self.followers or not self.workspace.story(seat.run).refresh().exists:
                 continue
@@ -138,6 +142,6 @@ class GroupFollower:
         return [run for run, follower in self.followers.items() if follower.story.state.ending == "finished"]
 
     def exit_code(self) -> int:
-        """Of those that serve no others; a worker that was released is as it should be."""
+        """Return the first failure, without runs that serve others: their release is not a failure."""
         codes = [follower.exit_code() for run, follower in self.followers.items() if not self.serves[run]]
         return next((code for code in codes if code), 0)

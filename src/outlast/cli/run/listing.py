@@ -1,11 +1,11 @@
-"""Runs as a listing: what runs, where, since when, for how much, and what it waits for. Does without click."""
+"""The listing of runs: machine, age, cost, and the reason for waiting. Does not import click."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from outlast.cli.shared.terminal import dim, find_workspace, money, note, table, tell_damaged
+from outlast.cli.shared.terminal import dim, find_workspace, money, note, table, report_damaged
 from outlast.errors import WorkspaceError
 from outlast.formatting.run_row import DAMAGED, UNREADABLE, ended_row, run_row, unread
 from outlast.records.machines import MachineRecords, supervisor_name
@@ -13,20 +13,20 @@ from outlast.spec.quantity import describe_s
 from outlast.store.lease import supervisors
 from outlast.workspace import Workspace, natural
 
-# How many ended runs `--all` lists, if `--limit` does not say.
+# The default of `--limit`.
 ENDED_SHOWN = 100
 
 _UNREAD = (DAMAGED, UNREADABLE)
 
 
 def list_runs(*, everything: bool, as_json: bool) -> int:
-    """`outlast ps` without a parser: for the plain words that it is nearly always called with."""
+    """Run `outlast ps` with the options that need no parser."""
     damaged: dict[str, str] = {}
-    sys.stdout.write(page(find_workspace(""), damaged, everything=everything, as_json=as_json))
-    return tell_damaged(damaged)
+    sys.stdout.write(listing_text(find_workspace(""), damaged, everything=everything, as_json=as_json))
+    return report_damaged(damaged)
 
 
-def page(
+def listing_text(
     workspace: Workspace,
     damaged: dict[str, str],
     *,
@@ -35,8 +35,10 @@ def page(
     who: str = "",
     limit: int = ENDED_SHOWN,
 ) -> str:
-    """The listing; runs whose story is damaged or cannot be read now are in it, and noted in `damaged`. With
-    `everything` also the last `limit` runs that ended (0: all)."""
+    """Return the listing. `everything` adds the last `limit` ended runs (0: all).
+
+    Runs whose story cannot be read are listed too, and added to `damaged`.
+    """
     runs = sorted({*workspace.heartbeats(), *workspace.wakeups()})
     found = workspace.each(lambda run: _row(workspace, run), runs)
     rows = [one for one in found if one is not None and who in ("", one.get("user"))]
@@ -48,19 +50,18 @@ def page(
 
         return json.dumps(rows, indent=2) + "\n"
     if not rows:
-        return _nothing(everything, who) + _who_supervises(workspace, rows)
+        return _nothing(everything, who) + _supervisor_line(workspace, rows)
     header = ["RUN", "STATE", "ATTEMPT", "WHERE", "STEP", "AGE", "COST", ""]
     cells = [_cells(one) for one in rows]
     if len({one.get("user") for one in rows}) > 1:
         header.insert(1, "USER")
         for one, line in zip(rows, cells, strict=True):
             line.insert(1, str(one.get("user") or "?"))
-    page = table(cells, header=header) + "\n" + _limits(workspace)
-    return page + _who_supervises(workspace, rows)
+    return table(cells, header=header) + "\n" + _limits(workspace) + _supervisor_line(workspace, rows)
 
 
 def _limits(workspace: Workspace) -> str:
-    """What may be spent, if that was said; how much of it is used takes longer, and is in `outlast limits`."""
+    """Return the limits that are set. Their usage takes longer to read: see `outlast limits`."""
     if not workspace.bucket.children("limits/"):
         return ""
     from outlast.billing.limits import read_limits
@@ -74,18 +75,20 @@ def _limits(workspace: Workspace) -> str:
 
 def _nothing(everything: bool, who: str) -> str:
     if not (everything and who):
-        none = "there is no run yet; start one with `outlast run`"
-        note(none if everything else "nothing runs; `--all` shows the rest")
+        none = "no runs yet; start one with `outlast run`"
+        note(none if everything else "no live runs; `--all` includes ended ones")
     return ""
 
 
 def _ended(workspace: Workspace, live: list[str], *, who: str, limit: int) -> list[dict[str, object]]:
-    """The runs that ended last, from the index. `live` was listed before it is read: a run that ends meanwhile is in
-    one of the two."""
+    """Return the newest ended runs, from the index.
+
+    `live` was listed before: a run that ends in between is in one of the two.
+    """
     from outlast.runs.ended import EndedRuns
 
     index = EndedRuns(workspace, each=workspace.each)
-    # A user's runs may be anywhere among the others.
+    # The runs of a user may be anywhere in the index.
     found, more = index.newest(0 if who else limit, but=live)
     found = [one for one in found if who in ("", one.state.who)]
     more = more or 0 < limit < len(found)
@@ -102,25 +105,25 @@ def _sorted(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 def _unread(run: str, problem: WorkspaceError) -> dict[str, object]:
     found = unread(problem)
-    # Whether a run that cannot be read now has ended is not known.
+    # It is unknown whether a run has ended that cannot be read now.
     return {"run": run, "state": found, "why": problem.message, "ending": DAMAGED if found == DAMAGED else ""}
 
 
-def _who_supervises(workspace: Workspace, rows: list[dict[str, object]]) -> str:
-    """One that is there though nothing runs is told of as well, if it is a machine that costs."""
+def _supervisor_line(workspace: Workspace, rows: list[dict[str, object]]) -> str:
+    """Name the supervisor if runs are live, or if a supervisor machine is billed."""
     try:
-        machine_record = MachineRecords(workspace).find(supervisor_name(workspace)) if "://" in workspace.url else None
+        machine_record = MachineRecords(workspace).find(supervisor_name(workspace)) if workspace.store.remote else None
         if machine_record is None and all(one["ending"] for one in rows):
             return ""
         holder = supervisors(workspace.bucket, workspace.url).holder()
     except WorkspaceError:
-        return ""  # the age of a lease is asked by writing, and who may only read may list runs all the same
+        return ""  # reading the age of a lease needs write access; listing runs does not
     if holder is not None:
         who = holder.who
     elif machine_record is not None:
-        who = f"{machine_record.name} on {machine_record.cloud} is there and does not supervise (yet)"
+        who = f"{machine_record.name} on {machine_record.cloud} does not supervise yet"
     else:
-        who = "nobody supervises: start `outlast supervise`"
+        who = "none: start `outlast supervise`"
     return dim(f"supervisor: {who}") + "\n"
 
 
@@ -135,27 +138,27 @@ def _row(workspace: Workspace, run: str) -> dict[str, object] | None:
     return run_row(run, state, heartbeat, url=workspace.url, now=time.time())
 
 
-def _cells(told: dict[str, object]) -> list[str]:
-    if told["state"] in _UNREAD:
-        return [str(told["run"]), str(told["state"]), "", "", "", "", "", str(told["why"])]
-    cost, age = told["cost_usd"], told["age_s"]
+def _cells(row: dict[str, object]) -> list[str]:
+    if row["state"] in _UNREAD:
+        return [str(row["run"]), str(row["state"]), "", "", "", "", "", str(row["why"])]
+    cost, age = row["cost_usd"], row["age_s"]
     assert isinstance(cost, float)
     assert isinstance(age, float)
-    kind = "" if told["spot"] in (None, True) else " on demand"
+    kind = "" if row["spot"] in (None, True) else " on demand"
     return [
-        str(told["run"]),
-        str(told["state"]),
-        str(told["attempt"] or ""),
-        f"{told['type']} {told['zone']}{kind}".strip(),
-        "" if told["step"] is None else str(told["step"]),
+        str(row["run"]),
+        str(row["state"]),
+        str(row["attempt"] or ""),
+        f"{row['type']} {row['zone']}{kind}".strip(),
+        "" if row["step"] is None else str(row["step"]),
         describe_s(age),
         money(cost),
-        str(told["why"] or told["note"] or _from_the_machine(told)),
+        str(row["why"] or row["note"] or _agent_note(row)),
     ]
 
 
-def _from_the_machine(told: dict[str, object]) -> str:
-    """What the agent reports of itself."""
-    if told["unsaved"]:
-        return f"no checkpoint: {told['unsaved']}"
-    return f"has {told['holds']}" if told["holds"] else ""
+def _agent_note(row: dict[str, object]) -> str:
+    """Return the note that the agent reports."""
+    if row["unsaved"]:
+        return f"no checkpoint: {row['unsaved']}"
+    return f"holds {row['holds']}" if row["holds"] else ""

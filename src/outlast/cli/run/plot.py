@@ -1,4 +1,4 @@
-"""`outlast plot`: the metrics of a run, drawn over all its attempts."""
+"""`outlast plot`: the metrics of a run over all its attempts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import click
 import msgspec
 
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.curves import SIGNS, as_png, in_terminal
+from outlast.cli.shared.curves import SIGNS, as_png, in_terminal, write_picture
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.errors import OutlastError, UsageError
 from outlast.runs.metrics import CurveMark, Curves, stitched, unstitched
+from outlast.store.traits import is_url
 
-# More panels than that nobody looks at; whoever wants others names them.
+# The number of panels without --metric.
 _PANELS_MAX = 6
 _HEIGHT, _PNG_WIDTH, _PNG_HEIGHT = 16, 1000, 360
 
@@ -29,12 +30,12 @@ _HEIGHT, _PNG_WIDTH, _PNG_HEIGHT = 16, 1000, 360
 )
 @run_argument
 @click.option("--metric", "-m", "wanted", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--png", "picture", default="", metavar="FILE", help="Write a picture instead.")
-@click.option("--log", "logarithmic", is_flag=True, help="Values on a logarithmic axis.")
-@click.option("--all-attempts", "apart", is_flag=True, help="Each attempt as it was, with the work that was lost.")
-@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
+@click.option("--png", "picture", default="", metavar="FILE", help="Write a PNG instead.")
+@click.option("--log", "logarithmic", is_flag=True, help="Logarithmic axis of values.")
+@click.option("--all-attempts", "apart", is_flag=True, help="Draw each attempt separately, lost work included.")
+@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="Width in columns; with --png in pixels.")
 @click.option(
-    "--height", metavar="N", type=click.IntRange(6, 10_000), help="Of each metric, in lines; with --png in pixels."
+    "--height", metavar="N", type=click.IntRange(6, 10_000), help="Height of each panel in lines; with --png in pixels."
 )
 @json_option
 @workspace_option
@@ -61,8 +62,8 @@ def plot(
         return 0
     curves = _drawable(curves, run, all_wanted=bool(wanted), logarithmic=logarithmic)
     if picture:
-        if "://" in picture or os.path.isdir(picture):
-            raise UsageError(f"--png: `{picture}` cannot be the name of a file")
+        if is_url(picture) or os.path.isdir(picture):
+            raise UsageError(f"--png: `{picture}` is not a file name")
         body = as_png(
             curves,
             title=run,
@@ -71,7 +72,7 @@ def plot(
             width=max(200, width or _PNG_WIDTH),
             height=max(100, height or _PNG_HEIGHT),
         )
-        _write(picture, body)
+        write_picture(picture, body)
         return 0
     columns = width or max(40, min(120, shutil.get_terminal_size().columns))
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -81,7 +82,7 @@ def plot(
         )
     )
     for mark in curves.marks:
-        click.echo(_told(mark))
+        click.echo(_mark_text(mark))
     return 0
 
 
@@ -94,7 +95,7 @@ def _chosen(curves: Curves, wanted: tuple[str, ...], run: str) -> Curves:
 
 
 def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) -> Curves:
-    """What can be drawn of it; what is left out is said."""
+    """Select the curves to draw, and report those that are left out."""
     series = dict(curves.series)
     if not series:
         raise OutlastError(
@@ -105,10 +106,12 @@ def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) 
         series = {name: tuple(p for p in points if p.value > 0) for name, points in series.items()}
         for name, points in series.items():
             if missing := len(curves.series[name]) - len(points):
-                note(f"{name}: {missing} of {len(curves.series[name])} values are not above 0 and have no logarithm")
+                note(
+                    f"{name}: {missing} of {len(curves.series[name])} values are not positive and cannot be drawn with --log"
+                )
         series = {name: points for name, points in series.items() if points}
         if not series:
-            raise OutlastError("no value is above 0: nothing has a logarithm", hint="draw it without --log")
+            raise OutlastError("no value is positive, so nothing can be drawn with --log", hint="draw it without --log")
     if len(series) > _PANELS_MAX and not all_wanted:
         more = list(series)[_PANELS_MAX:]
         note(f"and {len(more)} more, drawn with --metric: {', '.join(more)}")
@@ -116,17 +119,8 @@ def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) 
     return Curves(series, curves.marks)
 
 
-def _told(mark: CurveMark) -> str:
+def _mark_text(mark: CurveMark) -> str:
     return f"{SIGNS[mark.kind]} attempt {mark.attempt} {mark.kind} at step {mark.step}"
-
-
-def _write(path: str, body: bytes) -> None:
-    try:
-        with open(path, "wb") as file:
-            file.write(body)
-    except OSError as problem:
-        raise OutlastError(f"--png: `{path}` cannot be written: {problem.strerror}") from problem
-    note(f"wrote {path}")
 
 
 def _as_json(run: str, curves: Curves) -> str:

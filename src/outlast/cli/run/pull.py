@@ -1,4 +1,4 @@
-"""`outlast pull`: the results, here."""
+"""`outlast pull`: the outputs of a run, copied to this computer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from outlast.formatting.quantities import size
 from outlast.store.bucket import Entry
 from outlast.workspace import Workspace
 
-_LOOK_S = 0.5
-_LOOK_FAR_S = 5.0
+_POLL_S = 0.5
+_POLL_REMOTE_S = 5.0
 
 
 def pull_outputs(workspace: Workspace, run: str, destination: str, *, quiet: bool = False) -> int:
-    """Copy the outputs of all attempts, later ones over earlier ones; how many files."""
+    """Copy the outputs of all attempts, later ones over earlier ones; return the number of files."""
     count = fetch_outputs(workspace, run, destination)
     if count and not quiet:
         files = "1 file" if count == 1 else f"{count} files"
@@ -30,11 +30,13 @@ def pull_outputs(workspace: Workspace, run: str, destination: str, *, quiet: boo
 
 
 def watch_outputs(workspace: Workspace, run: str, destination: str) -> int:
-    """Copy outputs as they appear, until the run has ended; how many files. What the attempt that runs now has sent so
-    far is copied, too, and copied again when it has changed."""
+    """Copy outputs as they appear, until the run has ended; return the number of files.
+
+    Outputs of the current attempt are included, and copied again when they change.
+    """
     story = workspace.story(run)
     have: dict[str, Entry] = {}
-    told = ""
+    reported = ""
     while True:
         try:
             ended = bool(story.refresh().ending)
@@ -43,22 +45,22 @@ def watch_outputs(workspace: Workspace, run: str, destination: str) -> int:
                 if have.get(path) != entry and _fetch_one(workspace, entry.key, os.path.join(destination, path)):
                     note(f"outlast: {path} ({size(entry.bytes)})")
                     have[path] = entry
-            told = ""
+            reported = ""
         except StoreUnreachable as problem:
-            if problem.message != told:
-                note(f"outlast: {problem.message}; trying again")
-                told = problem.message
+            if problem.message != reported:
+                note(f"outlast: {problem.message}; retrying")
+                reported = problem.message
             ended = False
         if ended:
             return len(have)
-        time.sleep(_LOOK_S if "://" not in workspace.url else _LOOK_FAR_S)
+        time.sleep(_POLL_REMOTE_S if workspace.store.remote else _POLL_S)
 
 
 def _fetch_one(workspace: Workspace, key: str, path: str) -> bool:
     try:
         workspace.bucket.download(key, path)
     except Missing:
-        return False  # replaced at this moment; the next look finds what came instead
+        return False  # replaced just now; the next poll finds the new object
     return True
 
 
@@ -69,10 +71,13 @@ def _fetch_one(workspace: Workspace, key: str, path: str) -> bool:
 )
 @run_argument
 @click.argument("destination", required=False, default="")
-@click.option("--watch", is_flag=True, help="Go on copying what appears, until the run has ended.")
+@click.option("--watch", is_flag=True, help="Copy new outputs until the run has ended.")
 @workspace_option
 def pull(run_name: str, destination: str, watch: bool, workspace_url: str) -> int:
-    """Copy the outputs of a run to this computer."""
+    """Copy the outputs of a run to this computer.
+
+    They go to the folder DESTINATION (outputs/RUN).
+    """
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
     if watch:

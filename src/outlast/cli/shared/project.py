@@ -1,4 +1,4 @@
-"""The user's project: finds `outlast.toml` (or `[tool.outlast]`), and lays the command line's words over it."""
+"""The project file: finds `outlast.toml` or `[tool.outlast]`, and merges the options of the command line into it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from outlast.errors import SpecError, UsageError
+from outlast.store.traits import is_url
 
 if TYPE_CHECKING:
     from outlast.spec.spec import Spec
@@ -26,12 +27,12 @@ class Project:
 
     @property
     def name(self) -> str:
-        """What runs of it are called if nothing else is said."""
+        """The default name of its runs."""
         return str(self.table.get("name") or _name_from(os.path.basename(self.folder)))
 
 
 def load_project(path: str = "") -> Project:
-    """The file given, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
+    """Load the given file, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
     if path:
         if not os.path.isfile(path):
             why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"there is no file `{path}`"
@@ -62,28 +63,28 @@ def _in_folder(folder: str) -> Project | None:
 
 
 def read_table(path: str) -> dict[str, Any]:
-    import tomllib  # only where there is a file to read: most commands look for one, and find none
+    import tomllib  # imported late: most commands find no file to read
 
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except tomllib.TOMLDecodeError as problem:
-        raise SpecError([f"this is no TOML: {problem}"], source=path) from problem
+        raise SpecError([f"invalid TOML: {problem}"], source=path) from problem
     except (OSError, UnicodeDecodeError) as problem:
         raise SpecError([unreadable(problem)], source=path, hint="is it the right file?") from problem
 
 
 def unreadable(problem: OSError | UnicodeDecodeError) -> str:
-    """Why a file that a user named cannot be read, in words and without its path."""
+    """Return why a file cannot be read, without its path."""
     if isinstance(problem, IsADirectoryError):
         return "is a folder; name a file in it"
     if isinstance(problem, FileNotFoundError):
-        return "is not there"
+        return "does not exist"
     if isinstance(problem, PermissionError):
-        return "may not be read by you"
+        return "cannot be read: permission denied"
     if isinstance(problem, OSError):
         return f"cannot be read: {problem.strerror}"
-    return f"is no text: byte {problem.start} is not UTF-8"
+    return f"is not text: byte {problem.start} is not UTF-8"
 
 
 def workspace_url_of(project: Project) -> str:
@@ -91,13 +92,13 @@ def workspace_url_of(project: Project) -> str:
     where = project.table.get("workspace", "")
     if not isinstance(where, str):
         raise SpecError([f"workspace: expected text, got {where!r}"], source=project.source)
-    if where and "://" not in where and not where.startswith(("/", "~")):
+    if where and not is_url(where) and not where.startswith(("/", "~")):
         return os.path.join(project.folder, where)
     return where
 
 
 def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[str]) -> Spec:
-    """The spec: the file, then the options, then the command after `--`. Raises SpecError with everything wrong."""
+    """Merge the file, the options and the command after `--` into a spec. Raises SpecError with all problems."""
     from outlast.spec.parse import parse
     from outlast.spec.tasks import merged
 
@@ -113,7 +114,7 @@ def spec_of(project: Project, overrides: Mapping[str, Any], command: Sequence[st
 
 
 def with_places(project: Project, table: Mapping[str, Any], *, bare: bool = False) -> dict[str, Any]:
-    """The table with its paths told from the file's folder, and with a name; `bare`: only what is there."""
+    """Return the table with a name and with paths relative to the file's folder; `bare` adds no defaults."""
     table = dict(table)
     if "name" not in table and not bare:
         table["name"] = _name_from(os.path.basename(project.folder))
@@ -129,7 +130,7 @@ def with_places(project: Project, table: Mapping[str, Any], *, bare: bool = Fals
 
 
 def _absolute(folder: str, where: Any) -> Any:
-    if not isinstance(where, str) or "://" in where or not where:
+    if not isinstance(where, str) or is_url(where) or not where:
         return where
     return os.path.normpath(os.path.join(folder, os.path.expanduser(where)))
 
@@ -142,12 +143,12 @@ def _name_from(text: str) -> str:
 def parse_assignment(text: str, *, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise UsageError(f"{option}: `{text}` is no NAME=VALUE")
+        raise UsageError(f"{option}: invalid `{text}`: expected NAME=VALUE")
     return name.strip(), value
 
 
 def typed(text: str) -> Any:
-    """A value of the command line as TOML would read it; plain text if it is none."""
+    """Parse a value of the command line as TOML; return the text itself if it is not TOML."""
     import tomllib
 
     try:

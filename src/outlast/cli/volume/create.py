@@ -8,8 +8,9 @@ import click
 
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import clouds, workspace_option
-from outlast.cli.shared.resources import cloud_option, holdings_of, size, volume_argument
+from outlast.cli.shared.resources import cloud_option, resource_records, size, volume_argument
 from outlast.cli.shared.terminal import money, note
+from outlast.clouds.traits import DEFAULT_CLOUD
 
 if TYPE_CHECKING:
     pass
@@ -29,8 +30,8 @@ def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url:
     from outlast.volumes import lifecycle
 
     size_gb = size("--size", size_text)
-    records = holdings_of(workspace_url, "volume")
-    cloud = lifecycle.volumes_of(clouds(records.workspace), cloud_name or "local")
+    records = resource_records(workspace_url, "volume")
+    cloud = lifecycle.volumes_of(clouds(records.workspace), cloud_name or DEFAULT_CLOUD)
     record, _ = lifecycle.create(cloud, records, name, size_gb=size_gb, who=current_user(), zone=zone, report=note)
     where = record.zone or record.cloud
     click.echo(f"{name}: {record.size_gb:g} GB in {where}, {money(record.usd_per_month)} a month")
@@ -47,7 +48,7 @@ def resize(name: str, size_text: str, workspace_url: str) -> int:
     from outlast.volumes import lifecycle
 
     size_gb = size("--size", size_text)
-    records = holdings_of(workspace_url, "volume")
+    records = resource_records(workspace_url, "volume")
     record = records.get(name)
     fresh = lifecycle.resize(
         lifecycle.volumes_of(clouds(records.workspace), record.cloud),

@@ -59,7 +59,7 @@ def pack(boot: Boot) -> str:
     head = first if first.startswith("#!") else "#!/bin/bash"
     body = rest if first.startswith("#!") else boot.script
     # Every boot of a machine logs to its console; cloud-init itself says what scripts print there.
-    whose = "export OUTLAST_MACHINE_OF=aws\n" if head.endswith("sh") else ""
+    whose = "export OUTLAST_METADATA_SERVICE=ec2\n" if head.endswith("sh") else ""
     script = f"{head}\n{_MARK}{metadata}\n{whose}{switch}{body}\n"
     parts = MIMEMultipart(boundary="==outlast==")
     for kind, name, text in (

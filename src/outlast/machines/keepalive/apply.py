@@ -32,9 +32,7 @@ from outlast.machines.keepalive.world import (
 from outlast.machines.ssh import Link
 from outlast.records.machines import MachineRecords
 
-# Pause after a refused start, doubled with each refusal.
-_REFUSED_S = {"local": 0.5}
-_REFUSED_ELSEWHERE_S = 15.0
+# Longest pause after a refused start; the first is the cloud's, and each refusal doubles it.
 _REFUSED_S_MAX = 300.0
 
 Write = Callable[[Memory], Memory]
@@ -102,7 +100,7 @@ class KeepaliveApplier:
         return self.write(msgspec.structs.replace(memory, refusals=0, refused_until=0.0))
 
     def _refused(self, memory: Memory) -> Memory:
-        first_s = _REFUSED_S.get(self.cloud.name, _REFUSED_ELSEWHERE_S)
+        first_s = self.cloud.traits.refused_s
         wait_s = min(_REFUSED_S_MAX, first_s * 2 ** min(memory.refusals, 10))
         return self.write(
             msgspec.structs.replace(memory, refusals=memory.refusals + 1, refused_until=self.clock() + wait_s)

@@ -22,8 +22,6 @@ from outlast.store.codec import decoded
 from outlast.store.lease import Lease, process_name
 
 _LEASE_S = 20.0
-_PACE_S = {"local": 0.5}
-_PACE_ELSEWHERE_S = 10.0
 _TROUBLE_S_MAX = 120.0
 
 
@@ -50,7 +48,7 @@ class KeepaliveLoop:
         self.lease = Lease(machine_records.bucket, f"machine-{name}", who=process_name(), ttl_s=_LEASE_S)
         # Another process holds the lease: stop all work here.
         self.lost = threading.Event()
-        self.pace_s = _PACE_S.get(cloud.name, _PACE_ELSEWHERE_S)
+        self.pace_s = cloud.traits.keepalive_poll_s
 
     def keep(self, order: KeepaliveOptions, *, stop: threading.Event, once: bool = False, anew: bool = False) -> Memory:
         """Run until the end, until `stop` is set, or with `once` until the machine is in the requested state.
