@@ -24,7 +24,7 @@ from measure import PYTHON, Home, Row, Table, home, row, tell
 
 from outlast.agent.attempt import AttemptWriter
 from outlast.agent.checkpoint.checkpointer import Checkpointer
-from outlast.agent.checkpoint.ready import take_snapshot
+from outlast.agent.checkpoint.snapshot import take_snapshot
 from outlast.agent.paths import paths_for
 from outlast.code.record import CodeRecord
 from outlast.runs import events as ev
@@ -96,8 +96,8 @@ class Bench:
     def commit(self) -> float:
         self.bucket.written = 0
         took = _timed(lambda: self.saver.commit(take_snapshot(self.folder)))
-        assert self.saver.committed is not None
-        assert self.saver.committed.same(take_snapshot(self.folder))
+        assert self.saver.committer.committed is not None
+        assert self.saver.committer.committed.same(take_snapshot(self.folder))
         return took
 
     def cp(self) -> float:
@@ -164,7 +164,7 @@ def saver(workspace: Workspace, run: str, root: str, folder: str) -> Checkpointe
 def commit_alone(url: str, run: str, root: str, folder: str) -> None:
     """In a process of its own: the peak over the base, in MB."""
     own = saver(Workspace(FolderBucket(url)), run, root, folder)
-    own._count = time.time_ns() % 90_000 + 1000  # names of its own
+    own.committer._count = time.time_ns() % 90_000 + 1000  # names of its own
     Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what comes
     base = _peak_mb()
     assert own.commit(take_snapshot(folder))

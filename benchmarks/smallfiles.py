@@ -30,7 +30,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from checkpoint import saver
 from measure import PYTHON, Home, Row, Table, home, once, row, tell
 
-from outlast.agent.checkpoint.ready import take_snapshot
+from outlast.agent.checkpoint.snapshot import take_snapshot
 from outlast.code.record import CodeRecord
 from outlast.runs import events as ev
 from outlast.runs.checkpoints import restore

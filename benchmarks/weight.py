@@ -15,7 +15,7 @@ from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, once, 
 
 from outlast.agent.attempt import AttemptWriter
 from outlast.agent.checkpoint.checkpointer import Checkpointer
-from outlast.agent.checkpoint.ready import take_snapshot
+from outlast.agent.checkpoint.snapshot import take_snapshot
 from outlast.agent.paths import paths_for
 from outlast.code.record import CodeRecord
 from outlast.runs import events as ev

@@ -1,8 +1,10 @@
-"""The saver of an attempt that has started."""
+"""The checkpointer of an attempt that has started, and a store that a test can disturb."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,71 @@ import pytest
 from outlast.agent.attempt import AttemptWriter
 from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.paths import AttemptPaths
+from outlast.agent.process import Command
+from outlast.errors import StoreUnreachable
 from outlast.runs import events as ev
+from outlast.runs.checkpoints import restore
 from outlast.spec.spec import CheckpointSpec
+from outlast.store.folder import FolderBucket
 from outlast.workspace import Workspace
-from tests.unit.agent.saving import RUN, Store
+
+RUN = "run-1"
+
+
+class Store(FolderBucket):
+    """A folder that can run a hook before a write, refuse a read, or lose the response to a create."""
+
+    before_write: Callable[[str], None] | None = None
+    unreachable = ""
+    response_lost = ""
+
+    def write(self, key: str, body: bytes | memoryview) -> None:
+        if self.before_write:
+            self.before_write(key)
+        super().write(key, body)
+
+    def get(self, key: str) -> bytes:
+        if self.unreachable and self.unreachable in key:
+            raise StoreUnreachable("the store is unreachable")
+        return super().get(key)
+
+    def read_into(self, key: str, room: memoryview) -> int:
+        if self.unreachable and self.unreachable in key:
+            raise StoreUnreachable("the store is unreachable")
+        return super().read_into(key, room)
+
+    def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
+        super().create(key, body, durable=durable)
+        if self.response_lost and self.response_lost in key:
+            self.response_lost = ""
+            raise StoreUnreachable("the response was lost")
+
+
+def write(checkpointer: Checkpointer, name: str, text: str) -> None:
+    path = Path(checkpointer.scanner.folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def restored(checkpointer: Checkpointer, folder: Path) -> Path:
+    attempt = checkpointer.committer.attempt
+    checkpoints = list(reversed(attempt.story.refresh().checkpoints))
+    manifest, problems = restore(attempt.workspace.bucket, RUN, checkpoints, str(folder))
+    assert manifest is not None, problems
+    return folder
+
+
+class ThisProcess(Command):
+    """A command that is the process of the test."""
+
+    def __init__(self) -> None:
+        pass
+
+    def members(self) -> list[int]:
+        return [os.getpid()]
+
+    def is_alive(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -22,8 +85,8 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def saver(store: Store, tmp_path: Path) -> Checkpointer:
-    """The saver of attempt 1, which has started."""
+def checkpointer(store: Store, tmp_path: Path) -> Checkpointer:
+    """The checkpointer of attempt 1, which has started."""
     workspace = Workspace(store)
     placed = ev.Placed(
         attempt=1, cloud="local", region="r", zone="z", type="t", spot=True, price_usd_per_hour=1.0, machine="m"

@@ -16,6 +16,7 @@ from outlast.agent.attempt import AttemptWriter, Ending, Verdict, hopeless
 from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.code import fetch_code
 from outlast.agent.conductor import Conductor
+from outlast.agent.environment import machine_installer, store_environment
 from outlast.agent.effects import AgentEvent, AttemptAborted, CommandExited, OutputsReport, TurnReport, drive
 from outlast.agent.group_member import GroupMember
 from outlast.agent.hang import watch_for_hang
@@ -27,7 +28,9 @@ from outlast.agent.paths import AttemptPaths, argv_for, environment_for, paths_f
 from outlast.agent.process import Command
 from outlast.agent.retry import retry
 from outlast.agent.watch import AgentWatch
+from outlast.clouds.traits import traits_of
 from outlast.code.record import CodeRecord
+from outlast.environments.install import EnvironmentFailed
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.runs import logs, metrics
 from outlast.runs.checkpoints import restore
@@ -50,19 +53,20 @@ class Agent:
         self.number = number
         self.instance = instance
         self.home = home
-        local_store = "://" not in workspace.url
-        self.flush_s = 0.2 if local_store else 2.0
-        self.conductor = Conductor(number=number, now=time.monotonic, poll_s=0.05 if local_store else 1.0)
+        remote = workspace.store.remote
+        self.flush_s = 2.0 if remote else 0.2
+        self.conductor = Conductor(number=number, now=time.monotonic, poll_s=1.0 if remote else 0.05)
         self.attempt = self._attempt_writer()
-        beat_s = 1.0 if local_store else 10.0
+        beat_s = workspace.store.heartbeat_s
         self.watch = AgentWatch(self._attempt_writer(), instance, beat_s=beat_s, unreachable_s=_UNREACHABLE_S)
         self.watch.phase = lambda: self.conductor.phase
         self.request: RunRequest
         self.place: AttemptPaths
-        self.saver: Checkpointer
+        self.checkpointer: Checkpointer
         self.company: GroupMember | None = None
         self.engine: container.Engine | None = None
         self.secrets: dict[str, str] = {}
+        self.environment_path = ""
         self.command: Command | None = None
         self.output: OutputPump | None = None
         self.metrics: MetricsPump | None = None
@@ -123,12 +127,13 @@ class Agent:
         self.company = GroupMember(self._attempt_writer(), self.request, instance=self.instance, place=self.place)
         _patiently(self.company.join)
         record = _patiently(self._fetch)
+        self._install_environment()
         try:
             self.engine = container.engine_for(self.request, self._note)
-        except container.Impossible as problem:
+        except container.ContainerUnavailable as problem:
             raise AttemptAborted(problem.message, hopeless(problem)) from problem
         rule = self.request.spec.checkpoint
-        self.saver = Checkpointer(self._attempt_writer(), place=self.place, rule=rule, report=self._log_remark)
+        self.checkpointer = Checkpointer(self._attempt_writer(), place=self.place, rule=rule, report=self._log_remark)
         return record.commit or record.sha256
 
     def _fetch(self) -> CodeRecord:
@@ -138,6 +143,24 @@ class Agent:
         self.place.make()
         mounts.bring(self.request, self.place, self.instance, self._note)
         return record
+
+    def _install_environment(self) -> None:
+        """Install the packages of the command. Raises AttemptAborted."""
+        record = self.request.code.environment
+        uv_url = self.instance.attribute("outlast-uv")
+        if record is None or not uv_url:
+            return
+        bucket = self.workspace.bucket
+        installer = machine_installer(bucket, record, home=self.home, uv_url=uv_url, report=self._note)
+        try:
+            self.environment_path = _patiently(installer.install)
+        except EnvironmentFailed as problem:
+            if problem.permanent:
+                raise AttemptAborted(problem.message, hopeless(problem)) from problem
+            raise OSError(problem.message) from problem
+        if installer.built:
+            # Storing may take minutes, and the command need not wait for it.
+            self.watch.spawn(lambda: store_environment(installer, report))
 
     def _note(self, text: str) -> None:
         self.watch.note = text
@@ -152,7 +175,7 @@ class Agent:
         candidates = _patiently(self.attempt.checkpoints)
         if not candidates or candidates[0].id == self.tried:
             return self.resumed
-        bucket, folder, names = self.workspace.bucket, self.place.checkpoints, self.saver.names
+        bucket, folder, names = self.workspace.bucket, self.place.checkpoints, self.checkpointer.scanner.names
         manifest, problems = _patiently(lambda: restore(bucket, self.run, candidates, folder, names=names))
         # Of the newest, even if it is damaged: it will be damaged the next time, too.
         self.tried = candidates[0].id
@@ -160,7 +183,7 @@ class Agent:
             self._log_remark(problem)
         if manifest is not None:
             self.place.make()  # the outputs may be inside of the folder that was replaced
-            self.saver.restored(manifest)
+            self.checkpointer.restored(manifest)
             self.resumed = next(c for c in candidates if c.id == manifest.checkpoint)
         return self.resumed
 
@@ -212,16 +235,18 @@ class Agent:
     def _follow(self, command: Command) -> None:
         """Start the threads that follow the command: output, checkpoints, metrics, hang, peers, exit."""
         assert self.company is not None
-        self.command, saver = command, self.saver
+        self.command, checkpointer = command, self.checkpointer
         mask = Mask(mounts.hidden(self.secrets, self.request.spec))
         output = OutputPump(command.output, self._write_log, mask=mask, every_s=self.flush_s, remarks=self.remarks)
-        saver.follow(command)
+        checkpointer.follow(command)
         pump = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.output, self.metrics = output, pump
-        self.watch.progress = lambda: saver.step if pump.step is None else pump.step
-        self.watch.unsaved = lambda: saver.unsaved.text
-        watch_for_hang(self.watch, self.request.spec, command=command, pump=output, saver=saver, metrics=pump)
-        self.company.begin(self.watch, self.place.code, kill=lambda: saver.cut_short(command))
+        self.watch.progress = lambda: checkpointer.committer.step if pump.step is None else pump.step
+        self.watch.unsaved = lambda: checkpointer.unsaved.text
+        watch_for_hang(
+            self.watch, self.request.spec, command=command, pump=output, checkpointer=checkpointer, metrics=pump
+        )
+        self.company.begin(self.watch, self.place.code, kill=lambda: checkpointer.kill(command))
         self.watch.spawn(lambda: self.watch.events.put(CommandExited(command.wait(), time.time())))
 
     def _environment(self, resumed: Checkpoint | None) -> dict[str, str]:
@@ -233,7 +258,8 @@ class Agent:
             resumed=resumed is not None,
             machine=os.environ,
             secrets=self.secrets,
-            local=self.instance.attribute("outlast-cloud") == "local",
+            packages=self.environment_path,
+            local=not traits_of(self.instance.attribute("outlast-cloud")).remote,
             mean_life_s=mean_life_s(self.attempt.story.state),
         )
         return environment | self.company.environment()
@@ -257,18 +283,18 @@ class Agent:
     def commit_quickly(self, within_s: float) -> None:
         assert self.command is not None
         # In a thread: a store that does not answer must not use up the seconds that the command needs.
-        quick = threading.Thread(target=self.saver.commit_quickly, args=(self.command,), daemon=True)
+        quick = threading.Thread(target=self.checkpointer.commit_quickly, args=(self.command,), daemon=True)
         quick.start()
         quick.join(within_s)
 
     def ask_to_leave(self) -> bool:
         assert self.command is not None
-        self.saver.suspect(self.command)
+        self.checkpointer.record_open_files(self.command)
         return self.command.ask_to_leave()
 
     def kill_command(self) -> None:
         assert self.command is not None
-        self.saver.cut_short(self.command)
+        self.checkpointer.kill(self.command)
 
     def append_noticed(self, notice: Notice) -> None:
         self.attempt.notice(notice)
@@ -285,13 +311,13 @@ class Agent:
         if self.command is not None and self.output is not None and self.metrics is not None:
             self.metrics.stop()
             self.output.finish(within_s=within_s)
-            self.saver.stop()
+            self.checkpointer.stop()
 
     def declared_done(self) -> bool:
         return os.path.exists(self.place.done_file)
 
     def commit_last(self, ending: Ending, died_at: float, within_s: float) -> str:
-        unsaved = self.saver.commit_last(ending, died_at=died_at, within_s=within_s)
+        unsaved = self.checkpointer.commit_last(ending, died_at=died_at, within_s=within_s)
         if unsaved:
             self._log_remark(f"the last state of the checkpoint folder was not committed: {unsaved}")
         return unsaved
@@ -301,13 +327,13 @@ class Agent:
 
     def send_outputs(self, within_s: float) -> OutputsReport:
         try:
-            count = retry(self.saver.send_outputs, for_s=within_s, report=report, stubborn=True)
+            count = retry(self.checkpointer.outputs.send_all, for_s=within_s, report=report, stubborn=True)
         except (WorkspaceError, OSError) as problem:
             report(f"outputs could not be copied: {problem}")
             return OutputsReport(missing=f"its outputs could not be copied: {problem}")
-        for path, why in self.saver.unsent.items():
+        for path, why in self.checkpointer.outputs.unsent.items():
             self._log_remark(f"the output `{path}` was not copied: {why}")
-        return OutputsReport(sent=count - len(self.saver.unsent))
+        return OutputsReport(sent=count - len(self.checkpointer.outputs.unsent))
 
     def flush_logs(self, within_s: float) -> None:
         if self.output is None or self.metrics is None:

@@ -31,7 +31,7 @@ _GPU_DEVICE = "/dev/nvidiactl"
 _ASK_S = 60.0
 
 
-class Impossible(OutlastError):
+class ContainerUnavailable(OutlastError):
     """The container cannot be had on this machine, nor on the next one of its kind: trying again is no use."""
 
 
@@ -121,24 +121,24 @@ def _quoted(field: str) -> str:
 
 
 def find_engine(image: str, which: Callable[[str], str | None] = shutil.which) -> Engine:
-    """The engine for this image. Raises Impossible with the way to get one."""
+    """The engine for this image. Raises ContainerUnavailable with the way to get one."""
     kinds: tuple[Kind, ...] = ("runc",) if image.startswith(OCI) else ("docker", "podman")
     for kind in kinds:
         if program := which(kind) or which(f"/usr/sbin/{kind}"):
             return Engine(kind=kind, program=program)
     if image.startswith(OCI):
-        raise Impossible(
+        raise ContainerUnavailable(
             "[machine] container: there is no `runc` on this machine",
             hint='let the image have it: `[image] packages = ["runc"]`',
         )
-    raise Impossible(
+    raise ContainerUnavailable(
         "[machine] container: there is neither `docker` nor `podman` on this machine",
         hint='let the image have one: `[image] packages = ["podman"]`; or use `oci:FOLDER`, which needs only `runc`',
     )
 
 
 def engine_for(request: RunRequest, report: Callable[[str], None]) -> Engine | None:
-    """The engine of a run whose command goes into a container, ready; None for all others. Raises Impossible."""
+    """Return the engine, with the image fetched; None without a container. Raises ContainerUnavailable."""
     image = request.spec.machine.container
     return prepare(image, report) if image else None
 
@@ -158,12 +158,12 @@ def of(request: RunRequest, place: AttemptPaths, attempt: int) -> Container:
 
 
 def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None = None, pull: bool = False) -> Engine:
-    """The engine, with the image at hand: fetched if it is not there, or anew. Raises Impossible."""
+    """The engine, with the image at hand: fetched if it is not there, or anew. Raises ContainerUnavailable."""
     engine = engine or find_engine(image)
     if engine.kind == "runc":
-        oci.root_of(oci_path(image), Impossible)
+        oci.root_of(oci_path(image), ContainerUnavailable)
         if not _has_cgroups():
-            raise Impossible(
+            raise ContainerUnavailable(
                 "[machine] container: `runc` needs the kernel's control groups, and this machine has none mounted",
                 hint="on the local cloud use mode `root` or `pidns`: OUTLAST_LOCAL_MODE=pidns",
             )
@@ -173,7 +173,7 @@ def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None 
         return engine
     answer = _ask(engine, "version")
     if answer.returncode != 0:
-        raise Impossible(
+        raise ContainerUnavailable(
             f"[machine] container: {engine.kind} does not work on this machine: {_last_line(answer)}",
             hint=f"see that its service runs and that this user may use it: `{engine.kind} info`",
         )
@@ -184,7 +184,7 @@ def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None 
     if answer.returncode != 0 and is_here:
         report(f"{engine.kind} cannot get `{image}`, and the one that is there is taken: {_last_line(answer)}")
     elif answer.returncode != 0:
-        raise Impossible(
+        raise ContainerUnavailable(
             f"[machine] container: {engine.kind} cannot get `{image}`: {_last_line(answer)}",
             hint="check its name and tag, and whether this machine may read from that registry",
         )
@@ -203,7 +203,9 @@ def _ask(engine: Engine, *argv: str) -> subprocess.CompletedProcess[str]:
             check=False,
         )
     except subprocess.TimeoutExpired as problem:
-        raise Impossible(f"[machine] container: {engine.kind} did not answer within {_ASK_S:g} s") from problem
+        raise ContainerUnavailable(
+            f"[machine] container: {engine.kind} did not answer within {_ASK_S:g} s"
+        ) from problem
 
 
 def _last_line(answer: subprocess.CompletedProcess[str]) -> str:
@@ -283,7 +285,7 @@ def _start_runc(
         environment=inside,
         user=container.user,
         group=container.group,
-        refuse=Impossible,
+        refuse=ContainerUnavailable,
     )
     path = os.path.join(bundle, "config.json")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -16,10 +16,16 @@ _IDLE_S = 3600.0
 
 
 def watch_for_hang(
-    watch: AgentWatch, spec: Spec, *, command: Command, pump: OutputPump, saver: Checkpointer, metrics: MetricsPump
+    watch: AgentWatch,
+    spec: Spec,
+    *,
+    command: Command,
+    pump: OutputPump,
+    checkpointer: Checkpointer,
+    metrics: MetricsPump,
 ) -> None:
     """Output, files and metrics are signs; where nobody said how long silence is normal, processor time is, too."""
-    signs: Callable[[], tuple[object, ...]] = lambda: (pump.last_output_at, saver.last_change_at, metrics.sign())  # noqa: E731
+    signs: Callable[[], tuple[object, ...]] = lambda: (pump.last_output_at, checkpointer.last_change_at, metrics.sign())  # noqa: E731
     if spec.limits.hang_after_s:
         watch.watch_for_hang(signs, after_s=spec.limits.hang_after_s)
     elif sys.platform == "linux" and not spec.interactive:

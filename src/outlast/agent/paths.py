@@ -81,10 +81,14 @@ def environment_for(
     secrets: Mapping[str, str],
     local: bool,
     mean_life_s: float,
+    packages: str = "",
 ) -> dict[str, str]:
     """What the command sees: the machine's basics, the user's `[env]`, the secrets, and outlast's own few variables."""
     environment = {name: machine[name] for name in _INHERITED if name in machine}
     environment["PATH"] = _path(environment.get("PATH", ""), machine.get("HOME", ""), request.path if local else "")
+    if packages:
+        environment["PATH"] = os.path.join(packages, "bin") + os.pathsep + environment["PATH"]
+        environment["VIRTUAL_ENV"] = packages
     environment["PYTHONUNBUFFERED"] = "1"  # or a preempted program takes its last words with it
     environment.update(request.spec.env)
     environment.update(secrets)

@@ -1,8 +1,8 @@
-"""The container on a machine of a cluster in which Ray and the set-up run: started once, entered by every command.
+"""The container on a cluster's machine in which Ray and the set-up run. It starts once; every command runs inside.
 
-Engines, images and what a container has of its machine are as for runs (`outlast.agent.container`): the machine's
-network, processes, shared memory and GPUs; what is mounted has the path that it has on the machine. Unlike a run's it
-stays for as long as the machine, and the set-up may write into it.
+Engines and images work as for runs (`outlast.agent.container`). The container shares the machine's network, processes,
+shared memory and GPUs, and sees mounts at the machine's paths. Unlike a run's container, it lives as long as the
+machine, and the set-up may write into it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from outlast.cluster.paths import NodePaths
 from outlast.errors import OutlastError
 from outlast.spec.cluster import ContainerSpec
 
-# Does nothing for as long as it is let.
-_STAY = ("/bin/sh", "-c", "while :; do sleep 3600; done")
-# What docker gives to everybody, with their numbers: enough for package managers.
+# Keeps the container alive.
+_IDLE_COMMAND = ("/bin/sh", "-c", "while :; do sleep 3600; done")
+# Docker's default capabilities with their numbers: enough for package managers.
 _CAPABILITIES = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
@@ -40,8 +40,8 @@ _CAPABILITIES = {
     "CAP_SETFCAP": 31,
     "CAP_SYS_NICE": 23,
 }
-# What a file may ask for beyond.
-_MORE = {
+# Further capabilities that a cluster file may request.
+_EXTRA_CAPABILITIES = {
     "CAP_NET_ADMIN": 12,
     "CAP_IPC_LOCK": 14,
     "CAP_SYS_PTRACE": 19,
@@ -55,20 +55,20 @@ Report = Callable[[str], None]
 
 
 class NodeContainer:
-    """One container on one machine."""
+    """The container of one machine."""
 
-    def __init__(self, spec: ContainerSpec, place: NodePaths, report: Report) -> None:
+    def __init__(self, spec: ContainerSpec, paths: NodePaths, report: Report) -> None:
         self.spec = spec
-        self.place = place
+        self.paths = paths
         self.report = report
-        self.home = f"{place.folder}/container"
+        self.home = f"{paths.folder}/container"
 
     def start(self, mounts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-        """The words before a command that bring it inside, and whether the container is new. Raises OutlastError."""
+        """Start the container. Return the argv prefix for commands in it and whether it is new. Raises OutlastError."""
         try:
             found = container.find_engine(self.spec.image, _only_podman if self.spec.podman else shutil.which)
             engine = container.prepare(self.spec.image, self.report, engine=found, pull=self.spec.pull)
-        except container.Impossible as problem:
+        except container.ContainerUnavailable as problem:
             why = problem.message.removeprefix("[machine] container: ")
             raise OutlastError(f"the container {self.spec.image}: {why}", hint=problem.hint) from problem
         binds = [*((path, path, "rw") for path in mounts), *map(_volume, self.spec.volumes)]
@@ -86,15 +86,15 @@ class NodeContainer:
         running = found.stdout.strip() if found.returncode == 0 else ""
         if running == "true":
             return inside, False
-        argv = ["start", self.spec.name] if running == "false" else self.run_words(engine, binds)
+        argv = ["start", self.spec.name] if running == "false" else self.run_argv(engine, binds)
         self.report(f"starting the container {self.spec.name}")
         answer = _call(engine.program, *argv)
         if answer.returncode != 0:
-            raise OutlastError(f"the container {self.spec.image} does not start: {_said(answer)}")
+            raise OutlastError(f"the container {self.spec.image} does not start: {_last_line(answer)}")
         return inside, running != "false"
 
-    def run_words(self, engine: container.Engine, binds: Sequence[tuple[str, str, str]]) -> list[str]:
-        """`run …`, without the program itself."""
+    def run_argv(self, engine: container.Engine, binds: Sequence[tuple[str, str, str]]) -> list[str]:
+        """Return the arguments of `docker run` or `podman run`, without the program."""
         spec = self.spec
         argv = ["run", "--detach", "--name", spec.name, "--network", "host", "--ipc", "host", "--pid", "host"]
         argv += ["--user", "0:0"]
@@ -108,7 +108,7 @@ class NodeContainer:
             argv += ["--ulimit", f"{name}={limit}"]
         for capability in spec.capabilities:
             argv += ["--cap-add", capability.removeprefix("CAP_")]
-        return [*argv, "--entrypoint", _STAY[0], spec.image, *_STAY[1:]]
+        return [*argv, "--entrypoint", _IDLE_COMMAND[0], spec.image, *_IDLE_COMMAND[1:]]
 
     # runc
 
@@ -121,11 +121,11 @@ class NodeContainer:
             return inside, False
         _call(*own, "delete", "--force", self.spec.name)
         config = oci.config(
-            container.oci_path(self.spec.image), _STAY, mounts=(), folder="/", environment={}, user=0, group=0,
-            refuse=container.Impossible,
+            container.oci_path(self.spec.image), _IDLE_COMMAND, mounts=(), folder="/", environment={}, user=0, group=0,
+            refuse=container.ContainerUnavailable,
         )  # fmt: skip
         config["root"] = {"path": self._writable(config["root"]["path"]), "readonly": False}
-        # The machine's own, on its disk: Ray's sessions are in it.
+        # Use the machine's /tmp, on its disk: it has Ray's sessions.
         binds = [("/tmp", "/tmp", "rw"), *binds]
         config["mounts"] = [one for one in config["mounts"] if one["destination"] != "/tmp"]
         config["mounts"] += [
@@ -138,11 +138,11 @@ class NodeContainer:
         process = config["process"]
         process["capabilities"] = dict.fromkeys(("bounding", "effective", "permitted"), self._capabilities())
         process["noNewPrivileges"] = False
-        process["rlimits"] = [_limit(name, said) for name, said in self.spec.ulimits.items()]
+        process["rlimits"] = [_limit(name, value) for name, value in self.spec.ulimits.items()]
         with open(os.open(f"{self.home}/config.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(config))
         self.report(f"starting the container {self.spec.name}")
-        # Its output goes nowhere: one that held our pipe would keep us waiting for ever.
+        # Discard the output: a container that inherits our pipe would block us forever.
         answer = _call(
             *own, "--log", f"{self.home}/log", "run", "--detach", "--bundle", self.home, self.spec.name, quiet=True
         )
@@ -153,27 +153,27 @@ class NodeContainer:
         return inside, True
 
     def _writable(self, root: str) -> str:
-        """The root as lower layer, which may be others' as well; what is written is in memory, and goes with it."""
-        place = f"{self.home}/layers"
-        for folder in (self.home, place):
+        """Mount an overlay over the root, which others may use too. Writes go to memory and are lost with it."""
+        paths = f"{self.home}/layers"
+        for folder in (self.home, paths):
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        _must("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place)
+        _call_or_raise("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", paths)
         for name in ("upper", "work", "root"):
-            os.mkdir(f"{place}/{name}")
-        options = f"lowerdir={root},upperdir={place}/upper,workdir={place}/work"
-        tried = _call("mount", "-t", "overlay", "-o", options, "overlay", f"{place}/root")
+            os.mkdir(f"{paths}/{name}")
+        options = f"lowerdir={root},upperdir={paths}/upper,workdir={paths}/work"
+        tried = _call("mount", "-t", "overlay", "-o", options, "overlay", f"{paths}/root")
         if tried.returncode != 0:
-            # As root of a user namespace.
-            _must("mount", "-t", "overlay", "-o", f"{options},userxattr", "overlay", f"{place}/root")
-        return f"{place}/root"
+            # Root of a user namespace needs this option.
+            _call_or_raise("mount", "-t", "overlay", "-o", f"{options},userxattr", "overlay", f"{paths}/root")
+        return f"{paths}/root"
 
     def _capabilities(self) -> list[str]:
         allowed = _bounding()
         wanted = [name for name, number in _CAPABILITIES.items() if allowed >> number & 1]
         for name in self.spec.capabilities:
-            number = {**_CAPABILITIES, **_MORE}.get(name)
+            number = {**_CAPABILITIES, **_EXTRA_CAPABILITIES}.get(name)
             if number is None or not allowed >> number & 1:
-                raise OutlastError(f"the container {self.spec.image}: this machine cannot give it {name}")
+                raise OutlastError(f"the container {self.spec.image}: this machine cannot grant {name}")
             wanted.append(name)
         return list(dict.fromkeys(wanted))
 
@@ -187,14 +187,14 @@ def _volume(text: str) -> tuple[str, str, str]:
     return source, target, mode[0] if mode else "rw"
 
 
-def _limit(name: str, said: str) -> dict[str, object]:
-    soft, _, hard = said.partition(":")
+def _limit(name: str, value: str) -> dict[str, object]:
+    soft, _, hard = value.partition(":")
     kind = f"RLIMIT_{name.upper()}"
     most = resource.getrlimit(getattr(resource, kind))[1] if hasattr(resource, kind) else -1
     wanted = [int(soft), int(hard or soft)]
-    # No more than this machine's root may have: to ask for it would be refused.
-    soft_s, hard_s = (value if most == -1 else most if value == -1 else min(value, most) for value in wanted)
-    return {"type": kind, "soft": soft_s, "hard": hard_s}
+    # runc refuses limits above those of the machine's root.
+    soft_max, hard_max = (most if limit == -1 else limit if most == -1 else min(limit, most) for limit in wanted)
+    return {"type": kind, "soft": soft_max, "hard": hard_max}
 
 
 def _bounding() -> int:
@@ -207,12 +207,12 @@ def _call(*argv: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True, check=False)
 
 
-def _must(*argv: str) -> None:
+def _call_or_raise(*argv: str) -> None:
     answer = _call(*argv)
     if answer.returncode != 0:
-        raise OutlastError(f"the container cannot be prepared: {_said(answer)}")
+        raise OutlastError(f"could not prepare the container: {_last_line(answer)}")
 
 
-def _said(answer: subprocess.CompletedProcess[str]) -> str:
+def _last_line(answer: subprocess.CompletedProcess[str]) -> str:
     lines = ((answer.stderr or "") + (answer.stdout or "")).strip().splitlines()
-    return lines[-1] if lines else f"it ended with {answer.returncode} and said nothing"
+    return lines[-1] if lines else f"exit code {answer.returncode}, no output"

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from outlast.agent.attempt import AttemptWriter, Ending, Verdict
 from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.checkpoint.commit import Committer
 from outlast.agent.conductor import Conductor
 from outlast.agent.effects import AgentEvent, NoticeReceived, OutputsReport, RunOver, TurnReport, drive
 from outlast.agent.instance import Notice
@@ -45,7 +46,7 @@ class SimAgent:
     # What the crash suite and the planted bugs replace.
     attempt_type: type[AttemptWriter] = AttemptWriter
     conductor_type: type[Conductor] = Conductor
-    saver_type: type[Checkpointer] = Checkpointer
+    committer_type: type[Committer] = Committer
     training_type: type[SimTraining] = SimTraining
 
     def __init__(self, hub: Scheduler, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str) -> None:
@@ -65,7 +66,7 @@ class SimAgent:
         self.events: Mailbox[AgentEvent] = Mailbox(self.actor)
         self.place = self._make_place()
         self.request: RunRequest
-        self.saver: Checkpointer
+        self.checkpointer: Checkpointer
         self.command: SimCommand | None = None
         self.resumed: Checkpoint | None = None
         self.tried = ""
@@ -143,7 +144,7 @@ class SimAgent:
 
     def prepare(self) -> str:
         os.makedirs(self.place.outputs, exist_ok=True)
-        self.saver = self.saver_type(
+        self.checkpointer = Checkpointer(
             self._attempt_writer(),
             place=self.place,
             rule=self.request.spec.checkpoint,
@@ -151,6 +152,7 @@ class SimAgent:
             each=one_by_one,
             clock=self.actor,
             lock=SchedulerLock(self.actor),
+            committer_type=self.committer_type,
         )
         return ""
 
@@ -162,7 +164,7 @@ class SimAgent:
         manifest, _ = self._patiently(lambda: restore(bucket, self.run, candidates, folder, each=one_by_one))
         self.tried = candidates[0].id
         if manifest is not None:
-            self.saver.restored(manifest)
+            self.checkpointer.restored(manifest)
             self.resumed = next(c for c in candidates if c.id == manifest.checkpoint)
         return self.resumed
 
@@ -210,12 +212,14 @@ class SimAgent:
         return ""
 
     def _commit_saves(self) -> None:
-        """Commit each checkpoint that the training has written, as the saver's thread does on a real machine."""
+        """Commit each checkpoint that the training has written, as the checkpointer's thread does on a real machine."""
         assert self.command is not None
         while not self.over:
             self._saves.get()
             self._committing = True
-            while self.command.is_alive() and not self.saver.commit_if_complete(self.command, most_bytes=sys.maxsize):  # type: ignore[arg-type]
+            while self.command.is_alive() and not self.checkpointer.commit_if_complete(
+                self.command, most_bytes=sys.maxsize
+            ):
                 self.actor.sleep(_LOOK_S)
             self._committing = False
 
@@ -224,7 +228,7 @@ class SimAgent:
 
     def commit_quickly(self, within_s: float) -> None:
         assert self.command is not None
-        self.saver.commit_quickly(self.command)  # type: ignore[arg-type]
+        self.checkpointer.commit_quickly(self.command)
 
     def ask_to_leave(self) -> bool:
         assert self.command is not None
@@ -248,14 +252,16 @@ class SimAgent:
         return False
 
     def commit_last(self, ending: Ending, died_at: float, within_s: float) -> str:
-        return self.saver.commit_last(ending, died_at=died_at, within_s=within_s)
+        return self.checkpointer.commit_last(ending, died_at=died_at, within_s=within_s)
 
     def failure_context(self) -> str:
         return ""
 
     def send_outputs(self, within_s: float) -> OutputsReport:
         try:
-            sent = retry(self.saver.send_outputs, for_s=within_s, report=_unheard, stubborn=True, clock=self.actor)
+            sent = retry(
+                self.checkpointer.outputs.send_all, for_s=within_s, report=_unheard, stubborn=True, clock=self.actor
+            )
         except (WorkspaceError, OSError) as problem:
             self.machine.blows.append("outputs not copied")
             return OutputsReport(missing=f"outputs could not be copied: {problem}")

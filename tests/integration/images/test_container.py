@@ -1,4 +1,4 @@
-"""A command in a container: the engine's words, what is mounted and told, and what is said when it cannot be had."""
+"""A command in a container: the engine's arguments, mounts, variables and error messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from outlast.agent import oci
 from outlast.agent.attempt import hopeless
 from outlast.agent.container import (
     Container,
+    ContainerUnavailable,
     Engine,
-    Impossible,
     command_line,
     find_engine,
     folders,
@@ -73,7 +73,7 @@ def test_docker_gets_the_whole_command_line() -> None:
         (DOCKER, 0, False, ["--user", "0:0"], "--userns"),
     ],
 )
-def test_each_engine_gets_its_own_words(engine: Engine, user: int, gpus: bool, there: list[str], absent: str) -> None:
+def test_each_engine_gets_its_arguments(engine: Engine, user: int, gpus: bool, there: list[str], absent: str) -> None:
     argv = command_line(engine, container(user, gpus=gpus), ["true"], ())
     assert " ".join(there) in " ".join(argv)
     assert absent not in argv
@@ -94,7 +94,7 @@ def test_a_checkpoint_folder_outside_of_the_code_is_mounted_as_well() -> None:
     assert folders(place(checkpoints="/h/checkpoints")) == ["/cache", "/h/checkpoints", "/h/signals", "/h/work"]
 
 
-def test_the_images_own_programs_are_meant_unless_the_user_says_otherwise() -> None:
+def test_programs_come_from_the_image_unless_the_user_sets_path() -> None:
     outside = {"PATH": "/machine", "HOME": "/machine", "OUTLAST_RUN": "r-1", "LD_LIBRARY_PATH": "/machine"}
     root = container(0)
     assert inner_environment(root, outside) == {"OUTLAST_RUN": "r-1"}
@@ -104,11 +104,11 @@ def test_the_images_own_programs_are_meant_unless_the_user_says_otherwise() -> N
     assert inner_environment(wants, outside)["PATH"] == "/machine"
 
 
-def test_a_machine_without_an_engine_is_told_how_to_get_one() -> None:
-    with pytest.raises(Impossible, match="neither `docker` nor `podman`") as raised:
+def test_a_machine_without_an_engine_gets_an_install_hint() -> None:
+    with pytest.raises(ContainerUnavailable, match="neither `docker` nor `podman`") as raised:
         find_engine("python:3.12", which=lambda _: None)
     assert "packages" in raised.value.hint
-    with pytest.raises(Impossible, match="no `runc`"):
+    with pytest.raises(ContainerUnavailable, match="no `runc`"):
         find_engine("oci:/opt/root", which=lambda _: None)
     result = hopeless(raised.value)
     assert result.hopeless
@@ -120,26 +120,24 @@ def test_docker_comes_before_podman() -> None:
     assert find_engine("a:b", which=lambda name: f"/bin/{name}" if name == "podman" else None) == PODMAN
 
 
-def test_an_engine_that_does_not_work_is_said_with_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_engine_is_reported_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "docker"
     program.write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(Impossible, match="does not work on this machine: Cannot connect to the daemon"):
+    with pytest.raises(ContainerUnavailable, match="does not work on this machine: Cannot connect to the daemon"):
         prepare("python:3.12", print)
 
 
-def test_an_image_that_no_registry_has_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_no_registry_has_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "docker"
     program.write_text('#!/bin/sh\n[ "$1" = version ] || { echo "manifest unknown" >&2; exit 1; }\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    said: list[str] = []
-    with pytest.raises(Impossible, match="cannot get `nothing:here`: manifest unknown"):
-        prepare("nothing:here", said.append)
-    assert said == ["fetching the container image nothing:here"]
+    reported: list[str] = []
+    with pytest.raises(ContainerUnavailable, match="cannot get `nothing:here`: manifest unknown"):
+        prepare("nothing:here", reported.append)
+    assert reported == ["fetching the container image nothing:here"]
 
 
 @pytest.mark.parametrize(
@@ -150,12 +148,12 @@ def test_an_image_that_no_registry_has_is_said(tmp_path: Path, monkeypatch: pyte
         (("root", "root/config.json"), "cannot be read"),
     ],
 )
-def test_what_is_no_root_file_system_is_refused(tmp_path: Path, made: tuple[str, ...], complaint: str) -> None:
+def test_an_invalid_root_file_system_is_refused(tmp_path: Path, made: tuple[str, ...], complaint: str) -> None:
     for name in made:
         path = tmp_path / name
         path.write_text("{") if name.endswith(".json") else path.mkdir()
-    with pytest.raises(Impossible, match=complaint):
-        oci.root_of(str(tmp_path / "root"), Impossible)
+    with pytest.raises(ContainerUnavailable, match=complaint):
+        oci.root_of(str(tmp_path / "root"), ContainerUnavailable)
 
 
 def test_a_bundle_gives_its_root_and_its_variables(tmp_path: Path) -> None:
@@ -164,17 +162,26 @@ def test_a_bundle_gives_its_root_and_its_variables(tmp_path: Path) -> None:
         '{"root": {"path": "rootfs", "readonly": false}, "process": {"env": ["A=1"]}}'
     )
     made = oci.config(
-        str(tmp_path), ["x"], mounts=["/w"], folder="/w", environment={"B": "2"}, user=0, group=0, refuse=Impossible
+        str(tmp_path),
+        ["x"],
+        mounts=["/w"],
+        folder="/w",
+        environment={"B": "2"},
+        user=0,
+        group=0,
+        refuse=ContainerUnavailable,
     )
     assert made["root"] == {"path": str(tmp_path / "rootfs"), "readonly": False}
     assert {"A=1", "B=2"} <= set(made["process"]["env"])
-    # Neither a network nor a process space of its own.
+    # The container shares the network and the process namespace.
     assert [space["type"] for space in made["linux"]["namespaces"]] == ["mount"]
 
 
 def test_an_ordinary_user_stays_the_same_user_outside(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    made = oci.config(str(tmp_path), ["x"], mounts=[], folder="/", environment={}, user=7, group=8, refuse=Impossible)
+    made = oci.config(
+        str(tmp_path), ["x"], mounts=[], folder="/", environment={}, user=7, group=8, refuse=ContainerUnavailable
+    )
     assert made["linux"]["uidMappings"] == [{"containerID": 0, "hostID": 7, "size": 1}]
     assert made["process"]["user"] == {"uid": 0, "gid": 0}
 
@@ -182,7 +189,7 @@ def test_an_ordinary_user_stays_the_same_user_outside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["python:3.12", "ghcr.io/acme/train:v1", "localhost:5000/a/b", "oci:/opt/root", "a@sha256:" + "0" * 64]
 )
-def test_names_of_images_are_taken(name: str) -> None:
+def test_valid_image_names_are_accepted(name: str) -> None:
     assert parse({"command": "true", "machine": {"container": name}}).machine.container == name
 
 
@@ -190,7 +197,7 @@ def test_names_of_images_are_taken(name: str) -> None:
     ("name", "complaint"),
     [("--privileged", "no container image"), ("a b", "no container image"), ("oci:root", "full path"), ("", "empty")],
 )
-def test_what_is_no_image_is_refused(name: str, complaint: str) -> None:
+def test_invalid_image_names_are_refused(name: str, complaint: str) -> None:
     with pytest.raises(SpecError) as raised:
         parse({"command": "true", "machine": {"container": name}})
     assert "[machine] container" in raised.value.problems[0]

@@ -1,5 +1,5 @@
 """Fixtures of this folder; `tests/support/agent.py` defines them."""
 
-from tests.support.agent import saver, store
+from tests.support.agent import checkpointer, store
 
-__all__ = ["saver", "store"]
+__all__ = ["checkpointer", "store"]

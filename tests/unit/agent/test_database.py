@@ -1,4 +1,4 @@
-"""SQLite databases that stay open beside checkpoints, or are the checkpoint: what is committed is whole."""
+"""Copies of SQLite databases that a program keeps open."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from outlast.agent.checkpoint import database
-from outlast.agent.checkpoint.database import copy_database, databases_among, with_sides
-from outlast.agent.checkpoint.ready import take_snapshot, why_unsettled
+from outlast.agent.checkpoint.database import copy_database, databases_among, with_sidecar_files
+from outlast.agent.checkpoint.decide import Commit, Scan, decide
+from outlast.agent.checkpoint.snapshot import take_snapshot
 
 
 @pytest.fixture(params=["delete", "wal"])
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A database of a thousand rows that add up to nothing, in both ways of keeping transactions."""
+    """A database of a thousand rows whose values add up to zero, in both journal modes."""
     path = tmp_path / "checkpoints" / "study #1?.db"
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as opened:
@@ -34,28 +35,28 @@ def total(path: Path) -> int:
         return int(opened.execute("SELECT total(value) FROM account").fetchone()[0])
 
 
-def test_a_copy_has_what_was_committed_and_nothing_of_what_was_not(study: Path, tmp_path: Path) -> None:
+def test_a_copy_has_committed_transactions_only(study: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(study)) as program:
         program.execute("UPDATE account SET value = 1 WHERE number < 10")
         program.commit()
         program.execute("UPDATE account SET value = 5 WHERE number < 20")
-        copy_database(str(study), str(tmp_path / "still" / "copy.db"))
+        copy_database(str(study), str(tmp_path / "copies" / "copy.db"))
         program.rollback()
-    assert total(tmp_path / "still" / "copy.db") == 10
-    assert [path.name for path in (tmp_path / "still").iterdir()] == ["copy.db"]
+    assert total(tmp_path / "copies" / "copy.db") == 10
+    assert [path.name for path in (tmp_path / "copies").iterdir()] == ["copy.db"]
 
 
-def test_a_copy_of_one_that_is_written_to_all_the_time_is_of_one_moment(study: Path, tmp_path: Path) -> None:
+def test_a_copy_of_a_database_under_constant_writes_is_consistent(study: Path, tmp_path: Path) -> None:
     stop = threading.Event()
 
-    def move_money() -> None:
+    def move_values() -> None:
         with closing(sqlite3.connect(study)) as program:
             while not stop.wait(0.01):
                 program.execute("UPDATE account SET value = value + 1 WHERE number = 1")
                 program.execute("UPDATE account SET value = value - 1 WHERE number = 999")
                 program.commit()
 
-    writer = threading.Thread(target=move_money)
+    writer = threading.Thread(target=move_values)
     writer.start()
     try:
         for number in range(5):
@@ -66,7 +67,7 @@ def test_a_copy_of_one_that_is_written_to_all_the_time_is_of_one_moment(study: P
     assert [total(tmp_path / f"{number}.db") for number in range(5)] == [0] * 5
 
 
-def test_one_that_nobody_else_may_read_is_an_error_that_names_it(study: Path, tmp_path: Path) -> None:
+def test_an_exclusively_locked_database_raises_an_error_that_names_it(study: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(study)) as program:
         program.execute("PRAGMA locking_mode = EXCLUSIVE")
         program.execute("PRAGMA journal_mode = delete")
@@ -75,7 +76,7 @@ def test_one_that_nobody_else_may_read_is_an_error_that_names_it(study: Path, tm
             copy_database(str(study), str(tmp_path / "copy.db"))
 
 
-def test_a_database_is_told_by_how_it_begins_and_known_ones_are_not_opened_again(study: Path) -> None:
+def test_a_database_is_recognised_by_its_header_and_known_ones_are_not_opened(study: Path) -> None:
     folder = str(study.parent)
     (study.parent / "fake.db").write_text("SQLite format 4")
     (study.parent / "empty.db").write_text("")
@@ -84,21 +85,21 @@ def test_a_database_is_told_by_how_it_begins_and_known_ones_are_not_opened_again
     assert databases_among(folder, paths, known={"gone.db"}) == {study.name, "gone.db"}
 
 
-def test_what_lies_beside_a_database_is_never_opened(study: Path, tmp_path: Path) -> None:
-    """To close it would give up the locks of a copy that is being made, whose pages would be of several moments."""
+def test_sidecar_files_of_a_database_are_never_opened(study: Path, tmp_path: Path) -> None:
+    """Closing one would release the locks of a copy in progress, which would become inconsistent."""
     for side in ("-wal", "-shm", "-journal"):
-        os.mkfifo(study.parent / f"a.db{side}")  # whoever opens it waits for ever
+        os.mkfifo(study.parent / f"a.db{side}")  # opening it blocks forever
     assert databases_among(str(study.parent), ["a.db-wal", "a.db-shm", "a.db-journal", study.name]) == {study.name}
 
 
-def test_a_copy_that_takes_long_is_not_given_up(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 0.05)
+def test_a_copy_that_takes_long_does_not_time_out(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_TIMEOUT_S", 0.05)
     monkeypatch.setattr(database, "_STEP_BYTES", 4096)
     copy_database(str(study), str(tmp_path / "copy.db"))
     assert total(tmp_path / "copy.db") == 0
 
 
-def test_what_only_begins_like_a_database_is_none(study: Path, tmp_path: Path) -> None:
+def test_a_damaged_database_is_not_copied(study: Path, tmp_path: Path) -> None:
     half = tmp_path / "half.db"
     half.write_bytes(study.read_bytes())
     with open(half, "r+b") as file:
@@ -108,7 +109,7 @@ def test_what_only_begins_like_a_database_is_none(study: Path, tmp_path: Path) -
         copy_database(str(half), str(tmp_path / "copy.db"))
 
 
-def test_to_open_a_database_changes_nothing_and_to_write_to_it_does(study: Path) -> None:
+def test_opening_a_database_is_not_a_change_and_writing_to_it_is(study: Path) -> None:
     folder = str(study.parent)
     closed = take_snapshot(folder)
     with closing(sqlite3.connect(study)) as program:
@@ -121,9 +122,12 @@ def test_to_open_a_database_changes_nothing_and_to_write_to_it_does(study: Path)
         written = take_snapshot(folder, databases={study.name})
         assert not written.same(opened)
         assert written.holds(opened)
-        # Whole at any time, also in the moment after it was written; what is beside it is none of our business.
+        # Consistent at any time, also in the moment after it was written.
         assert not written.empty
         assert written.files == {}
-        assert not why_unsettled(written, now=study.stat().st_mtime, restless_s=0.0)
+        scan = Scan(
+            snapshot=written, taken_at=study.stat().st_mtime, databases=frozenset({study.name}), free_bytes=1 << 40
+        )
+        assert decide(scan) == Commit()
         assert written.bytes >= study.stat().st_size
-    assert with_sides({"a"}) == {"a", "a-journal", "a-wal", "a-shm"}
+    assert with_sidecar_files({"a"}) == {"a", "a-journal", "a-wal", "a-shm"}

@@ -1,6 +1,6 @@
-"""A copy of a checkpoint folder that stands still while it is stored, for programs that save faster than stores take.
+"""Copies of a checkpoint folder, for programs that write the next checkpoint before the store has the last one.
 
-Costs the room of a checkpoint on the machine's disk, so it is made only where there is plenty of it.
+A copy needs the room of a checkpoint on the machine's disk, so it is made only where there is plenty of room.
 """
 
 from __future__ import annotations
@@ -9,35 +9,29 @@ import fcntl
 import os
 import shutil
 
-from outlast.agent.checkpoint.ready import FolderSnapshot, is_there
+from outlast.agent.checkpoint.snapshot import FolderSnapshot, is_unchanged
 
-# Of linux/fs.h: the new file shares the blocks of the old one, where the file system can do that.
+# From linux/fs.h: the new file shares the blocks of the old one, where the file system supports that.
 _FICLONE = 0x40049409
-# The program's own next checkpoint must find room beside the copy.
-_ROOM = 3
 
 
-def has_room(snapshot: FolderSnapshot, place: str) -> bool:
-    return shutil.disk_usage(os.path.dirname(place)).free > _ROOM * snapshot.bytes
-
-
-def copy(folder: str, snapshot: FolderSnapshot, place: str) -> bool:
-    """The files of the snapshot at another place; False if the folder changed before that was done. Raises OSError."""
-    discard(place)
-    # What has its name only since it was whole is never written to again: another name for it is as good as a copy.
-    take = _link_file if snapshot.named_whole else _copy_file
+def copy(folder: str, snapshot: FolderSnapshot, target: str) -> bool:
+    """Copy the snapshot's files to the folder `target`. Returns False if they changed meanwhile. Raises OSError."""
+    discard(target)
+    # The trainer library never writes to a file again: a hard link is as good as a copy.
+    copy_one = _link_file if snapshot.from_trainer else _copy_file
     try:
         for path in snapshot.paths:
-            target = os.path.join(place, path)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            take(os.path.join(folder, path), target)
+            new = os.path.join(target, path)
+            os.makedirs(os.path.dirname(new), exist_ok=True)
+            copy_one(os.path.join(folder, path), new)
     except FileNotFoundError:
         return False
-    return is_there(folder, snapshot)
+    return is_unchanged(folder, snapshot)
 
 
-def discard(place: str) -> None:
-    shutil.rmtree(place, ignore_errors=True)
+def discard(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _link_file(source: str, target: str) -> None:
@@ -45,7 +39,7 @@ def _link_file(source: str, target: str) -> None:
         os.link(source, target)
     except FileNotFoundError:
         raise
-    except OSError:  # another disk, or one that knows no such names
+    except OSError:  # another file system, or one without hard links
         _copy_file(source, target)
 
 

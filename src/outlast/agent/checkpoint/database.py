@@ -1,6 +1,6 @@
-"""SQLite databases that a program keeps open in its checkpoint folder: which files they are, and a copy that is whole.
+"""SQLite databases that a program keeps open in its checkpoint folder: how to recognise and to copy them.
 
-Their bytes are never copied as they are: in the middle of a transaction they mean nothing. SQLite makes the copy.
+In the middle of a transaction the bytes of the file are useless, so SQLite itself makes the copy.
 """
 
 from __future__ import annotations
@@ -13,32 +13,35 @@ import urllib.parse
 from collections.abc import Collection, Iterable
 
 _HEADER = b"SQLite format 3\0"
-_SIDES = ("-journal", "-wal", "-shm")
-# Without a write-ahead log whoever writes waits while we read: so much is read at once, and more in steps of as much.
+_SIDECARS = ("-journal", "-wal", "-shm")
+# Without a write-ahead log, writers wait while the copy reads: it reads this much at a time.
 _STEP_BYTES = 4 << 20
-_PATIENCE_S = 5.0
-_BEGUN_MAX = 10
-# Of sqlite3.h, as the steps of a copy end.
+_TIMEOUT_S = 5.0
+_RESTARTS_MAX = 10
+# From sqlite3.h: the status of one step of a copy.
 _OK, _DONE = 0, 101
 
 
 def databases_among(folder: str, paths: Iterable[str], *, known: Collection[str] = ()) -> frozenset[str]:
-    """Which of these open files are databases. Those that are known, and what SQLite keeps beside databases, are not
-    opened: to close a file gives up the locks that this process has on it, and with them a copy that is being made."""
+    """Return which of these open files are databases.
+
+    Does not open known databases and SQLite's sidecar files: closing a file releases this process's locks on it, and
+    with them those of a copy in progress.
+    """
     return frozenset(
         path
         for path in paths
-        if path in known or (not path.endswith(_SIDES) and _begins_as_one(os.path.join(folder, path)))
+        if path in known or (not path.endswith(_SIDECARS) and _has_header(os.path.join(folder, path)))
     )
 
 
-def with_sides(databases: Iterable[str]) -> frozenset[str]:
-    """The databases and the files that SQLite keeps beside them while they are open."""
-    return frozenset(path + side for path in databases for side in ("", *_SIDES))
+def with_sidecar_files(databases: Iterable[str]) -> frozenset[str]:
+    """Return the databases and the files that SQLite keeps beside them while they are open."""
+    return frozenset(path + suffix for path in databases for suffix in ("", *_SIDECARS))
 
 
 def copy_database(source: str, target: str) -> None:
-    """As it was between two transactions. Raises OSError if that cannot be had now."""
+    """Copy the database as it was between two transactions. Raises OSError if that is not possible now."""
     try:
         import sqlite3
     except ImportError as problem:  # a Python that was built without it
@@ -53,36 +56,36 @@ def copy_database(source: str, target: str) -> None:
             new.execute("PRAGMA synchronous = OFF")
             [mode] = old.execute("PRAGMA journal_mode").fetchone()
             [page_bytes] = old.execute("PRAGMA page_size").fetchone()
-            # With a write-ahead log nobody waits for a reader, and the whole is read as it was at one moment.
+            # With a write-ahead log no writer waits for a reader, so one step reads everything.
             pages = -1 if mode == "wal" else max(1, _STEP_BYTES // page_bytes)
-            old.backup(new, pages=pages, progress=_Patience(source), sleep=0.01)
-            [told] = new.execute("PRAGMA quick_check(1)").fetchone()
+            old.backup(new, pages=pages, progress=_CopyTimeout(source), sleep=0.01)
+            [result] = new.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as problem:
         raise OSError(f"`{source}`: {problem}") from problem
-    if told != "ok":
-        raise OSError(f"`{source}` is no whole database: {told}")
+    if result != "ok":
+        raise OSError(f"database `{source}` is damaged: {result}")
 
 
-class _Patience:
-    """Gives up what is locked, or begun anew again and again, as a copy is with every write; not what takes long."""
+class _CopyTimeout:
+    """Stops a copy that is locked out, or that writes restart again and again; not one that only takes long."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._give_up_at = time.monotonic() + _PATIENCE_S
+        self._give_up_at = time.monotonic() + _TIMEOUT_S
         self._left = sys.maxsize
-        self._begun = 0
+        self._restarts = 0
 
     def __call__(self, status: int, left: int, _pages: int) -> None:
         if status in (_OK, _DONE):
-            self._begun += left > self._left
-            self._left, self._give_up_at = left, time.monotonic() + _PATIENCE_S
-        if self._begun > _BEGUN_MAX:
+            self._restarts += left > self._left
+            self._left, self._give_up_at = left, time.monotonic() + _TIMEOUT_S
+        if self._restarts > _RESTARTS_MAX:
             raise TimeoutError(f"`{self._source}` is written to all the time")
         if time.monotonic() > self._give_up_at:
             raise TimeoutError(f"`{self._source}` is locked all the time")
 
 
-def _begins_as_one(path: str) -> bool:
+def _has_header(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(_HEADER)) == _HEADER

@@ -1,6 +1,6 @@
-"""The value that a checkpoint is judged by: what the trainer stored with it, else what it logged up to its step.
+"""The metric of a checkpoint for `keep_best`: the value that the trainer stored with it, else the last one logged.
 
-Refuses to guess: what is not a finite number is none.
+Values that are not finite numbers do not count.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 from collections.abc import Sequence
 
 _MARKER = "checkpoint.json"
-# From the end of the log: metrics that were logged so long before their checkpoint are not of it.
+# Read from the end of the log: metrics logged before that do not belong to the checkpoint.
 _TAIL_BYTES = 1 << 20
 
 
 def metric_of(name: str, *, folder: str, paths: Sequence[str], log: str, step: int | None) -> float | None:
-    """Of the checkpoint that these files are; None if nobody told."""
+    """Return the metric of the checkpoint that consists of `paths`; None if it has none."""
     # Folders of the trainer library are named by their steps: the last is the newest.
     markers = [path for path in paths if os.path.basename(path) == _MARKER]
     stored = _stored(os.path.join(folder, max(markers))) if markers else {}
@@ -33,8 +33,10 @@ def _stored(path: str) -> dict[str, object]:
 
 
 def _logged(log: str, name: str, step: int | None) -> float | None:
-    """What the last row up to the step that mentions it says. If that is no number there is none: an older value is not
-    of this checkpoint."""
+    """Return the value in the last row up to the step that has the metric.
+
+    None if that is not a number: an older value belongs to an older checkpoint.
+    """
     for line in reversed(_tail(log)):
         row = _decoded(line)
         at = _finite(row.get("step"))
@@ -53,7 +55,7 @@ def _tail(log: str) -> list[bytes]:
 
 
 def _decoded(body: bytes) -> dict[str, object]:
-    # Not msgspec: Python's own writer says NaN, which is no JSON, and here it must be told from what was not said.
+    # Not msgspec, which rejects the NaN that Python writes: a row with NaN must not count as a row without the metric.
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,21 +1,20 @@
-"""Why a run commits no checkpoint although its folder changes: noted at each look, reported after a while."""
+"""The reason why a run commits no checkpoint although its folder changes; reported once it has lasted."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-# A reason that has lasted for so long is reported; shorter ones are the ordinary wait for the end of a save.
+# Shorter waits are the ordinary wait for the end of a save.
 REPORT_AFTER_S = 120.0
 
-
-# At most this part of the time goes into looks at the folder; one that takes very long is looked at all the same.
-_LOOK_SHARE = 0.1
+# Scans of the folder take at most this share of the time, with pauses of at most `_REST_MAX_S`.
+_SCAN_SHARE = 0.1
 _REST_MAX_S = 30.0
 
 
 class Unsaved:
-    """The reason that stands in the way of the next commit, and since when one does."""
+    """The reason that prevents the next commit, and since when there is one."""
 
     def __init__(self, report: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._report = report
@@ -24,7 +23,7 @@ class Unsaved:
         self._since = 0.0
 
     def note(self, why: str) -> None:
-        """The reason found by the last look; empty if a commit succeeded or nothing is to be committed."""
+        """Set the reason; empty if a commit succeeded or nothing is to be committed."""
         if why and not self._why:
             self._since = self._clock()
         self._why = why
@@ -38,6 +37,6 @@ class Unsaved:
         return self._why if self._why and self._clock() - self._since >= REPORT_AFTER_S else ""
 
 
-def rest_after_s(look_s: float) -> float:
-    """How long to rest after a look that took so long, so that looks stay a small part of the time."""
-    return min(_REST_MAX_S, look_s * (1 / _LOOK_SHARE - 1))
+def rest_after_s(scan_s: float) -> float:
+    """Return the pause after a scan that took `scan_s`."""
+    return min(_REST_MAX_S, scan_s * (1 / _SCAN_SHARE - 1))

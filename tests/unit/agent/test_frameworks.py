@@ -1,4 +1,4 @@
-"""What frameworks say about their own checkpoint folders is believed."""
+"""The rules of frameworks for their checkpoint folders."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from outlast.agent.checkpoint.ready import FolderSnapshot, take_snapshot
+from outlast.agent.checkpoint.snapshot import FolderSnapshot, take_snapshot
 
 HF = ["config.json", "generation_config.json", "model.safetensors", "training_args.bin", "optimizer.pt", "scheduler.pt"]
 ACCELERATE = ["model.safetensors", "optimizer.bin", "scheduler.bin", "sampler.bin"]
 
 
 @pytest.mark.parametrize(
-    ("names", "whole"),
+    ("names", "complete"),
     [
         # The Trainer writes the description first and its state last.
         *((HF[:count], False) for count in range(1, len(HF) + 1)),
@@ -24,7 +24,7 @@ ACCELERATE = ["model.safetensors", "optimizer.bin", "scheduler.bin", "sampler.bi
         # Accelerate's `save_state`, as the examples of diffusers name it.
         *((ACCELERATE[:count], False) for count in range(1, len(ACCELERATE) + 1)),
         ([*ACCELERATE, "random_states_0.pkl"], True),
-        # Somebody's own files under the same name are judged by what moves.
+        # Files of a user's loop under the same folder name.
         (["weights.npz"], True),
         (["config.json", "weights.npz"], True),
         (["model.pt"], True),
@@ -35,18 +35,18 @@ ACCELERATE = ["model.safetensors", "optimizer.bin", "scheduler.bin", "sampler.bi
         (["__0_0.distcp", ".metadata"], True),
     ],
 )
-def test_a_folder_is_taken_when_its_framework_says_that_it_is_whole(
-    names: list[str], whole: bool, tmp_path: Path
+def test_a_folder_is_included_once_its_framework_has_completed_it(
+    names: list[str], complete: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoint-10"
     folder.mkdir()
     for name in names:
         (folder / name).write_text("x")
-    assert take_snapshot(str(tmp_path)).paths == (sorted(f"checkpoint-10/{name}" for name in names) if whole else [])
+    assert take_snapshot(str(tmp_path)).paths == (sorted(f"checkpoint-10/{name}" for name in names) if complete else [])
 
 
 def own_loop(folder: Path, step: int) -> None:
-    """It writes what the Trainer writes first, and never the state that the Trainer writes last."""
+    """Write the files that the Trainer writes first, and never the state that it writes last."""
     (folder / f"checkpoint-{step}").mkdir()
     for name in ("config.json", "model.safetensors", "optimizer.pt"):
         (folder / f"checkpoint-{step}" / name).write_text("x")
@@ -56,24 +56,24 @@ def folders(snapshot: FolderSnapshot) -> set[str]:
     return {os.path.dirname(path) for path in snapshot.paths}
 
 
-def test_a_loop_of_ones_own_with_save_pretrained_is_taken_when_it_has_gone_on_or_ended(tmp_path: Path) -> None:
+def test_a_users_loop_with_save_pretrained_is_included_once_it_has_gone_on_or_ended(tmp_path: Path) -> None:
     own_loop(tmp_path, 90)
     own_loop(tmp_path, 100)
     assert folders(take_snapshot(str(tmp_path))) == {"checkpoint-90"}
-    assert folders(take_snapshot(str(tmp_path), over=True)) == {"checkpoint-90", "checkpoint-100"}
+    assert folders(take_snapshot(str(tmp_path), command_ended=True)) == {"checkpoint-90", "checkpoint-100"}
 
 
-def test_nothing_is_committed_without_the_only_checkpoint_that_there_is(tmp_path: Path) -> None:
+def test_an_incomplete_folder_without_complete_siblings_is_the_only_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "train_log.json").write_text("{}")
-    assert not take_snapshot(str(tmp_path)).waits
+    assert not take_snapshot(str(tmp_path)).only_incomplete
     own_loop(tmp_path, 100)
-    assert take_snapshot(str(tmp_path)).waits
-    assert not take_snapshot(str(tmp_path), over=True).waits
+    assert take_snapshot(str(tmp_path)).only_incomplete
+    assert not take_snapshot(str(tmp_path), command_ended=True).only_incomplete
     own_loop(tmp_path, 200)
-    assert not take_snapshot(str(tmp_path)).waits
+    assert not take_snapshot(str(tmp_path)).only_incomplete
 
 
-def test_half_a_folder_of_accelerates_is_not_taken_however_old_it_is(tmp_path: Path) -> None:
+def test_an_incomplete_folder_of_accelerate_is_left_out_at_any_age(tmp_path: Path) -> None:
     for step, names in ((10, ACCELERATE), (20, ["model.safetensors"])):
         (tmp_path / f"checkpoint-{step}").mkdir()
         for name in names:
@@ -83,7 +83,7 @@ def test_half_a_folder_of_accelerates_is_not_taken_however_old_it_is(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("names", "taken"),
+    ("names", "paths"),
     [
         (("tmp_ckpts",), ["tmp_ckpts/model.pt"]),
         (("tmp_*.pt",), ["tmp_1.pt"]),
@@ -91,8 +91,8 @@ def test_half_a_folder_of_accelerates_is_not_taken_however_old_it_is(tmp_path: P
         (("plain",), ["plain/model.pt"]),
     ],
 )
-def test_what_somebody_names_is_meant_whatever_it_is_called(
-    tmp_path: Path, names: tuple[str, ...], taken: list[str]
+def test_files_that_the_user_names_are_included_even_with_temporary_names(
+    tmp_path: Path, names: tuple[str, ...], paths: list[str]
 ) -> None:
     for path in (
         "tmp_ckpts/model.pt",
@@ -104,10 +104,10 @@ def test_what_somebody_names_is_meant_whatever_it_is_called(
     ):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("x")
-    assert take_snapshot(str(tmp_path), names=names).paths == taken
+    assert take_snapshot(str(tmp_path), names=names).paths == paths
 
 
-def test_the_trainer_may_take_its_time_between_two_files(tmp_path: Path) -> None:
+def test_the_trainer_may_pause_between_two_files(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-100").mkdir()
     for name in HF:
         (tmp_path / "checkpoint-100" / name).write_text("x")
@@ -123,7 +123,7 @@ def test_a_distributed_checkpoint_may_be_the_checkpoint_folder_itself(tmp_path: 
     assert take_snapshot(str(tmp_path)).paths == [".metadata", "__0_0.distcp"]
 
 
-def test_a_temperature_is_nothing_temporary(tmp_path: Path) -> None:
+def test_a_temperature_is_not_a_temporary_name(tmp_path: Path) -> None:
     for name in ("temp_0.7", "temp-2", "temp_model", "tmp-1", "tmp_x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.pt").write_text("x")

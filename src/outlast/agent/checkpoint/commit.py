@@ -1,0 +1,150 @@
+"""Commits of a checkpoint folder: file bodies, manifest, then the `Saved` event; old checkpoints are pruned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from outlast.agent.attempt import AttemptWriter
+from outlast.agent.checkpoint.copy import copy, discard
+from outlast.agent.checkpoint.database import copy_database
+from outlast.agent.checkpoint.metric import metric_of
+from outlast.agent.checkpoint.snapshot import FolderSnapshot, is_unchanged, step_of
+from outlast.agent.outputs import OutputSender
+from outlast.agent.paths import AttemptPaths
+from outlast.errors import WorkspaceError
+from outlast.runs.manifest import Manifest, write_manifest
+from outlast.runs.packs import Changed, upload_files
+from outlast.runs.retention import prune
+from outlast.spec.spec import CheckpointSpec
+from outlast.store.parallel import ParallelMap, in_parallel
+from outlast.store.parts import Parts, StoredFile
+
+
+class Committer:
+    """Stores one snapshot at a time for one attempt. The caller serialises commits."""
+
+    def __init__(
+        self,
+        attempt: AttemptWriter,
+        *,
+        place: AttemptPaths,
+        rule: CheckpointSpec,
+        outputs: OutputSender,
+        report: Callable[[str], None],
+        each: ParallelMap = in_parallel,
+    ) -> None:
+        self.attempt = attempt
+        self.folder = place.checkpoints
+        self.metrics_file = place.metrics_file
+        self.rule = rule
+        self.outputs = outputs
+        self.report = report
+        self.each = each
+        self.parts = Parts(attempt.workspace.bucket, attempt.run, attempt.number)
+        self.committed: FolderSnapshot | None = None
+        self.step: int | None = None
+        # The folder changed before the store had all of it: the next commit stores a copy.
+        self.outrun = False
+        self._copy = os.path.join(place.home, "checkpoint-copy")
+        self._count = 0
+        self._reported_metric = False
+
+    def is_committed(self, snapshot: FolderSnapshot) -> bool:
+        return self.committed is not None and snapshot.same(self.committed)
+
+    def is_committed_exactly(self, snapshot: FolderSnapshot) -> bool:
+        return self.committed is not None and snapshot.equals(self.committed)
+
+    def commit(self, snapshot: FolderSnapshot, *, copy_first: bool = False) -> bool:
+        """Store the snapshot. Returns False if the folder changed meanwhile or a later attempt has fenced this one."""
+        files = self._upload(snapshot, copy_first=copy_first)
+        if files is None:
+            return False
+        # A program that resumes from this checkpoint does not write again the outputs that it wrote before it.
+        self.outputs.send_few()
+        links = tuple(StoredFile(path=path, link=target) for path, target in sorted(snapshot.links.items()))
+        step = step_of(snapshot)
+        # A new name for each try: the store may have written the last manifest although its answer was lost.
+        self._count += 1
+        name = f"{self.attempt.number:04d}-{self._count:05d}"
+        manifest = Manifest(
+            run=self.attempt.run,
+            checkpoint=name,
+            attempt=self.attempt.number,
+            files=files + links,
+            folders=tuple(sorted(snapshot.folders)),
+            step=step,
+        )
+        write_manifest(self.attempt.workspace.bucket, manifest, self.parts)
+        if not self.attempt.saved(name, step=step, size=manifest.bytes, metrics=self._metrics(snapshot, step)):
+            return False
+        self.committed, self.step = snapshot, step
+        self._prune(name)
+        return True
+
+    def _upload(self, snapshot: FolderSnapshot, *, copy_first: bool) -> tuple[StoredFile, ...] | None:
+        """Store all bodies. Returns None if the folder changed meanwhile."""
+        # Files before databases: files stay unchanged for a moment only, databases are always consistent.
+        files = self._upload_copy(snapshot) if copy_first else self._upload_in_place(snapshot)
+        return None if files is None else files + self._upload_databases(snapshot)
+
+    def _upload_databases(self, snapshot: FolderSnapshot) -> tuple[StoredFile, ...]:
+        place = f"{self._copy}-databases"
+        try:
+            for path in snapshot.databases:
+                copy_database(os.path.join(self.folder, path), os.path.join(place, path))
+            return upload_files(self.parts, place, list(snapshot.databases), each=self.each)
+        finally:
+            discard(place)
+
+    def _upload_copy(self, snapshot: FolderSnapshot) -> tuple[StoredFile, ...] | None:
+        try:
+            if not copy(self.folder, snapshot, self._copy):
+                return None
+            files = upload_files(self.parts, self._copy, snapshot.paths, each=self.each)
+        finally:
+            discard(self._copy)
+        self.outrun = not is_unchanged(self.folder, snapshot)
+        return files
+
+    def _upload_in_place(self, snapshot: FolderSnapshot) -> tuple[StoredFile, ...] | None:
+        def compare() -> None:
+            self.outrun = not is_unchanged(self.folder, snapshot, read=True)
+
+        try:
+            files = upload_files(
+                self.parts, self.folder, snapshot.paths, each=self.each, seen=snapshot.files, once_read=compare
+            )
+        except Changed:
+            self.outrun = True
+        return None if self.outrun else files
+
+    def _metrics(self, snapshot: FolderSnapshot, step: int | None) -> dict[str, float]:
+        """Return the value by which `keep_best` compares this checkpoint with others."""
+        name = self.rule.keep_best.partition(":")[2]
+        if not name:
+            return {}
+        value = metric_of(name, folder=self.folder, paths=snapshot.paths, log=self.metrics_file, step=step)
+        if value is not None:
+            return {name: value}
+        if not self._reported_metric:
+            self._reported_metric = True
+            self.report(f"keep_best: `{name}` has no logged value up to this step; the checkpoint cannot be the best")
+        return {}
+
+    def _prune(self, committed: str) -> None:
+        state = self.attempt.story.state
+        if not state.checkpoints or state.checkpoints[-1].id != committed:
+            return  # a later attempt has taken over, and decides what is kept
+        try:
+            prune(
+                self.attempt.workspace.bucket,
+                self.attempt.run,
+                state.checkpoints,
+                rule=self.rule,
+                parts=self.parts,
+                each=self.each,
+            )
+        except WorkspaceError as problem:
+            self.report(f"old checkpoints could not be deleted now: {problem}")
