@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # `nohup` makes it ignore SIGHUP. Child processes inherit an ignored signal, but not a handler.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+# One agent kit for all tests: each test has its own home, and would download the libraries again.
+os.environ.setdefault("OUTLAST_KIT_CACHE", str(Path(__file__).resolve().parents[1] / ".venv" / "kit-cache"))
 
 # Folders by the duration of their longest file; all others take seconds.
 LONG = (

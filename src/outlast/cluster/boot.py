@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from outlast.agent.container import OCI
 from outlast.clouds.cloud import Boot, HostAccess
 from outlast.clouds.traits import traits_of
-from outlast.code.wheel import store_wheel
+from outlast.kit import boot_script
 from outlast.records.mounts import ATTRIBUTE, Mount, encode
 from outlast.runs.data import local_path
 from outlast.spec.cluster import HEAD
 from outlast.store import access
-from outlast.supervisor import install_script
 from outlast.supervisor.boot import settings
 from outlast.workspace import Workspace
 
@@ -26,7 +25,6 @@ echo "outlast: starting the node"
 echo "outlast: the node program exited with $?; switching off"
 shutdown -h now
 """
-_STARTING = 'log "starting the agent"\n'
 # Most machine learning images have docker. Ray's own launcher fails without it.
 _ENGINE = """
 if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then
@@ -34,7 +32,6 @@ if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then
     apt-get -qq update && apt-get -qq install --yes docker.io >/dev/null || log "could not install docker"
 fi
 """
-_AGENT, _NODE = "-m outlast.agent\n", "-m outlast.cluster.node_main\n"
 
 
 def boot(
@@ -60,17 +57,15 @@ def boot(
     if volumes:
         metadata[ATTRIBUTE] = encode(volumes)
     if not traits_of(cloud).shares_host_files:
-        metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
+        # The head launches the workers, and so needs the client of its cloud's API.
+        head = role == HEAD
+        metadata |= boot_script.metadata(workspace.bucket, extra=traits_of(cloud).extra if head else "")
         metadata |= access.metadata(workspace.url, os.environ)
-        # The agent's script installs outlast; only the program that it starts differs.
-        script = install_script.SCRIPT.replace(_AGENT, _NODE)
-        if any(not image.startswith(OCI) for image in images):
-            script = script.replace(_STARTING, _ENGINE + _STARTING)
-        if role != HEAD:
-            return Boot(script=script, metadata=metadata, life_max_s=life_s)
-        # The head launches the workers.
-        script = install_script.with_client(script, cloud, settings())
-        return Boot(script=script, metadata=metadata, life_max_s=life_s, rights="supervisor")
+        before = _ENGINE if any(not image.startswith(OCI) for image in images) else ""
+        script = boot_script.boot_script(
+            "node", "outlast.cluster.node_main", before=before, settings=settings() if head else None
+        )
+        return Boot(script=script, metadata=metadata, life_max_s=life_s, rights="supervisor" if head else "machine")
     host = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if host:
         metadata["outlast-storage-host"] = host

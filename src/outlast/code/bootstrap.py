@@ -267,10 +267,10 @@ def read_object(machine: Ec2 | Gce, url: str) -> bytes:
     return demand("GET", base + path, sign("GET", base + path, {}, service="s3", region=region, keys=keys))
 
 
-def fetch_wheel(place: str) -> str:
-    """The path of the wheel on this machine, fetched and compared with its name."""
+def fetch(attribute: str, place: str) -> str:
+    """Return the path of the object that a metadata attribute names, fetched once and compared with its name."""
     machine = this_machine()
-    url = machine.attribute("outlast-wheel")
+    url = machine.attribute(attribute)
     digest, name = url.split("/")[-2:]
     path = os.path.join(place, digest, name)
     if not os.path.exists(path):
@@ -290,6 +290,6 @@ def this_machine() -> Ec2 | Gce:
 
 if __name__ == "__main__":
     try:
-        print(fetch_wheel(sys.argv[1]))
+        print(fetch(sys.argv[1], sys.argv[2]))
     except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as problem:
         sys.exit(str(problem) or repr(problem))

@@ -1,4 +1,4 @@
-"""What is remembered of a run's code. Apart from the packing, which the many readers of a request never do."""
+"""The record of a run's code and packages. A separate module: readers of a request need not load the packing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Literal
 
 import msgspec
 
+from outlast.code.environment import EnvironmentRecord
+
 
 class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What code a run uses, enough to get it again. Holds no credentials."""
+    """The code of a run, sufficient to fetch it again, and its environment. Contains no credentials."""
 
     kind: Literal["none", "bundle", "git"] = "none"
     sha256: str = ""
@@ -21,3 +23,5 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     dirty: bool = False
     # The blob of the uncommitted diff.
     diff: str = ""
+    # The packages of the command; None: those of the machine.
+    environment: EnvironmentRecord | None = None

@@ -16,7 +16,7 @@ from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
-from outlast.spec.spec import CodeSpec, LimitSpec, MachineSpec, ParamValue, Spec
+from outlast.spec.spec import CodeSpec, EnvironmentSpec, LimitSpec, MachineSpec, ParamValue, Spec
 from outlast.spec.sweep import first_of, read_sweep
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -75,6 +75,7 @@ def _read(reader: Reader) -> Spec:
         secrets=_secrets(reader),
         machine=_machine(reader.section_of("machine")),
         code=read_code(reader.section_of("code")),
+        environment=_environment(reader),
         data=_data(reader.section_of("data")),
         volumes=resources.volumes(reader.section_of("volumes")),
         databases=resources.databases(reader),
@@ -223,6 +224,32 @@ def read_code(reader: Reader) -> CodeSpec:
     )
     reader.finish()
     return code
+
+
+def _environment(reader: Reader) -> EnvironmentSpec:
+    """Read `environment = "host"`, or `[environment]` with `from`, `python` and `extras`."""
+    if isinstance(reader.table.get("environment"), str):
+        return EnvironmentSpec(source=reader.take("environment", _environment_source, "auto"))
+    inner = reader.section_of("environment")
+    environment = EnvironmentSpec(
+        source=inner.take("from", _environment_source, "auto"),
+        python=inner.take("python", _python, ""),
+        extras=inner.take("extras", texts, ()),
+    )
+    inner.finish()
+    return environment
+
+
+def _environment_source(value: Any) -> str:
+    source = text(value)
+    return source if source in ("auto", "none", "host") else fields.inside(source)
+
+
+def _python(value: Any) -> str:
+    version = text(value).strip()
+    if not re.fullmatch(r"3\.\d+", version):
+        raise ValueError(f'invalid version of Python {value!r}: expected one such as "3.12"')
+    return version
 
 
 def _git_url(value: Any) -> str:

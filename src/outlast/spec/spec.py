@@ -102,6 +102,17 @@ class CodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     size_max_gb: float = 0.1
 
 
+class EnvironmentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[environment]`: the Python packages of the command."""
+
+    # `auto`: the first file in the code folder that lists packages. `none`: no packages. `host`: those of this computer,
+    # on clouds that share its files. Otherwise the file that lists them.
+    source: str = "auto"
+    # Such as `3.12`; empty: by the project's files, else the submitter's.
+    python: str = ""
+    extras: tuple[str, ...] = ()
+
+
 class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[checkpoint]`"""
 
@@ -207,6 +218,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     machine: MachineSpec = MachineSpec()
     code: CodeSpec = CodeSpec()
+    environment: EnvironmentSpec = EnvironmentSpec()
     data: dict[str, str] = {}
     # Path on the machine → volume or a folder in it: `demos`, `demos/runs/{run}`.
     volumes: dict[str, str] = {}

@@ -12,7 +12,7 @@ import msgspec
 from outlast import private
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Cloud, HostAccess
 from outlast.clouds.traits import known_clouds, traits_of
-from outlast.code.wheel import store_wheel
+from outlast.kit import boot_script
 from outlast.records import mounts
 from outlast.records.machines import supervisor_name
 from outlast.records.resources import ResourceRecords
@@ -20,7 +20,6 @@ from outlast.runs.data import local_path
 from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
 from outlast.store import access
-from outlast.supervisor import install_script
 from outlast.workspace import Workspace
 
 # Switch the machine off when the agent ends, for any reason: without an agent it only costs money.
@@ -51,7 +50,7 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
         # All machines of the local cloud share one disk: the next attempt can use data that an earlier one fetched.
         metadata["outlast-cache"] = _cache()
     else:
-        metadata["outlast-wheel"] = f"{workspace.url}/{store_wheel(workspace.bucket)}"
+        metadata |= boot_script.metadata(workspace.bucket)
     if spec.secrets or spec.databases:
         metadata["outlast-secrets"] = workspace.secrets_name(run)
     volumes = _volumes(workspace, spec)
@@ -72,7 +71,9 @@ def boot(workspace: Workspace, run: str, attempt: int, spec: Spec, cloud: str, *
 
 def _script(*, shares_host_files: bool) -> str:
     """Local machines use the outlast of this computer; others install it."""
-    return _SCRIPT.format(python=shlex.quote(sys.executable)) if shares_host_files else install_script.SCRIPT
+    if shares_host_files:
+        return _SCRIPT.format(python=shlex.quote(sys.executable))
+    return boot_script.boot_script("agent", "outlast.agent")
 
 
 def _host_access(workspace: Workspace, spec: Spec, volumes: list[mounts.Mount], path: str) -> HostAccess:
@@ -176,13 +177,13 @@ def settings() -> dict[str, str]:
 
 def supervisor_boot(workspace: Workspace, cloud: str) -> Boot:
     """Return the boot of a supervisor machine. It reads the runs from the workspace."""
-    script = install_script.supervisor_script(
+    script = boot_script.supervisor_script(
         cloud, supervisor_name(workspace), workspace_url=workspace.url, settings=settings()
     )
     metadata = {
         "outlast-workspace": workspace.url,
         "outlast-cloud": cloud,
-        "outlast-wheel": f"{workspace.url}/{store_wheel(workspace.bucket)}",
+        **boot_script.metadata(workspace.bucket, extra=traits_of(cloud).extra),
         **access.metadata(workspace.url, os.environ),
     }
     return Boot(script=script, metadata=metadata, rights="supervisor")

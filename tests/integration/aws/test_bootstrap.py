@@ -13,7 +13,7 @@ import pytest
 from outlast.clouds.aws import secrets, userdata
 from outlast.clouds.cloud import Boot
 from outlast.code import bootstrap
-from outlast.supervisor.install_script import SCRIPT
+from outlast.kit.boot_script import boot_script
 
 pytest.importorskip("botocore")
 KEYS = {"id": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI/K7MDENG", "token": "a-session"}
@@ -47,7 +47,7 @@ def test_a_signature_is_the_one_that_amazons_own_client_makes(
 
 def test_script_and_metadata_of_a_run_fit_into_user_data_with_room_for_parameters() -> None:
     params = {f"param-{number}": base64.b64encode(bytes([number] * 30)).decode() for number in range(100)}
-    packed = userdata.pack(Boot(script=SCRIPT, metadata=params, life_max_s=60.0))
+    packed = userdata.pack(Boot(script=boot_script("agent", "outlast.agent"), metadata=params, life_max_s=60.0))
     assert len(base64.b64decode(packed)) < userdata.BYTES_MAX / 2
     assert bootstrap.launched_with(base64.b64decode(packed)) == params == userdata.metadata(packed)
 
@@ -59,7 +59,7 @@ def test_secrets_are_put_where_machines_look_for_them() -> None:
 def test_the_script_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
     program = Path(bootstrap.__file__).read_text(encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, str(tmp_path)],
+        [sys.executable, "-I", "-S", "-c", program, "outlast-wheel", str(tmp_path)],
         env={"OUTLAST_METADATA_SERVICE": "ec2", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"},
         capture_output=True,
         text=True,

@@ -78,12 +78,12 @@ def test_a_machine_that_cannot_get_the_agent_says_why_and_switches_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
     from outlast.clouds.cloud import Boot, Requirements
-    from outlast.supervisor.install_script import SCRIPT
+    from outlast.kit.boot_script import boot_script
 
     offer = gcp.offers(Requirements(type="e2-standard-2", zones=(ZONES[0],)))[0]
     wheel = f"{home.workspace.url}/wheels/{'0' * 64}/outlast-0-py3-none-any.whl"
     home.workspace.bucket.put(wheel.partition("/ws/")[2], b"no wheel")
-    boot = Boot(script=SCRIPT, metadata={"outlast-wheel": wheel})
+    boot = Boot(script=boot_script("agent", "outlast.agent"), metadata={"outlast-wheel": wheel})
     gcp.launch(offer, "no-agent", boot=boot, labels={"kind": "test"})
     eventually(lambda: gcp.machine("no-agent").status == "stopped", within_s=60, what="the machine being off")
     serial = rehearsal.local.serial("no-agent")

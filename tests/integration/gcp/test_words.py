@@ -11,8 +11,8 @@ from outlast.clouds.gcp import labels, machines, prices
 from outlast.clouds.gcp.cloud import GcpCloud
 from outlast.code.wheel import wheel
 from outlast.errors import BadRequest
-from outlast.supervisor.install_script import SCRIPT
-from outlast_gcp_emulator.http_types import Bytes, Caller, HttpAnswer, request_of
+from outlast.kit.boot_script import boot_script
+from outlast_gcp_emulator.http_types import BytesBody, Caller, HttpResponse, parse_request
 from tests.integration.emulator.discovery import Watching
 
 SPOT = Offer(
@@ -94,7 +94,7 @@ def test_the_same_outlast_makes_the_same_wheel_and_the_script_is_bash() -> None:
     import subprocess
 
     assert wheel() == wheel()
-    assert subprocess.run(["bash", "-n", "-c", SCRIPT], check=False).returncode == 0
+    assert subprocess.run(["bash", "-n", "-c", boot_script("agent", "outlast.agent")], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_what_google_does_not_describe_is_found(method: str, target: str, body: 
 
     pytest.importorskip("googleapiclient", reason="google-api-python-client is not installed")
     watching = Watching(ours=True)
-    sent = Bytes(json.dumps(body).encode() if body else b"")
-    request = request_of(method, f"/compute/v1/{target}", {}, sent, Caller())
+    sent = BytesBody(json.dumps(body).encode() if body else b"")
+    request = parse_request(method, f"/compute/v1/{target}", {}, sent, Caller())
     if body:
         request.json()
-    watching(request, HttpAnswer(status=404))
+    watching(request, HttpResponse(status=404))
     found = watching.taken()
     assert [said in one for one in found] == ([True] if said else [])
