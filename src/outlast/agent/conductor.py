@@ -34,7 +34,7 @@ from outlast.workspace import RunRequest
 _RESERVE_S = 2.0
 # A command that has to leave because it hung, or because the run is over, has this long before it is killed.
 _LEAVE_S = 10.0
-# A lock that another run holds is asked for less often than the story is read.
+# A lock that another run holds is polled less often than the story.
 _EXCLUSIVE_POLLS = 5
 # Limits for the work after the command's end, where no grace is running out.
 _COMMIT_S = 300.0
@@ -45,7 +45,7 @@ _FAILURES = ("crashed", "killed", "hung")
 
 
 class Conductor:
-    """Conducts one attempt. `now` is a monotonic clock; `poll_s` the pause between two looks at the story."""
+    """Conducts one attempt. `now` is a monotonic clock; `poll_s` the pause between two reads of the story."""
 
     def __init__(self, *, number: int, now: Callable[[], float], poll_s: float) -> None:
         self.number = number
@@ -56,11 +56,13 @@ class Conductor:
         self.request: RunRequest
         self.notice: Notice | None = None
         self.noticed_at = 0.0
+        # When the command started.
+        self.started_at = 0.0
         # Whether the program handles SIGTERM itself; known once it was sent.
         self.handles_sigterm = False
         # When the command is killed unless it has left by then.
         self.kill_at: float | None = None
-        # Why the command had to leave, where it was no notice.
+        # Why the command had to exit, where there was no notice.
         self.hung = self.over = self.exclusive_lost = ""
 
     def conduct(self) -> Script[None]:
@@ -77,7 +79,7 @@ class Conductor:
             if exited is not None:
                 yield from self._conclude(exited)
         except StoreUnreachable:
-            raise  # the story cannot be reached either: the machine has to go without a last event
+            raise  # the story is unreachable, too: the attempt ends without a last event
         except (OutlastError, OSError) as problem:
             why = f"the agent failed: {_message(problem)}"
             yield from self._append_end(Verdict(finished=False, outcome="broken", why=why))
@@ -97,7 +99,7 @@ class Conductor:
             # The cloud stopped and started this machine: the command that ran here is gone.
             raise AttemptAborted("this machine was restarted", _verdict("killed", "the machine was restarted"))
         if report.turn == "over":
-            raise AttemptAborted(f"attempt {self.number} is not wanted: {report.why}")
+            raise AttemptAborted(f"attempt {self.number} is not needed: {report.why}")
 
     def _prepare(self) -> Script[tuple[str, Checkpoint | None]]:
         """Fetch everything and wait for the turn. Returns the code's identity and the restored checkpoint."""
@@ -119,7 +121,7 @@ class Conductor:
             yield from self._check_events()
             report = yield from do(Performer.read_turn)
             if report.turn == "over":
-                raise AttemptAborted(report.why or "this attempt is not wanted any more")
+                raise AttemptAborted(report.why or "this attempt is not needed any more")
             if report.turn == "mine" or (yield from do(Performer.predecessor_deadline_passed)):
                 return
             # The predecessor commits while this machine waits: fetch along, so that little is left to fetch.
@@ -153,11 +155,13 @@ class Conductor:
             raise AttemptAborted(why)
         # A predecessor whose grace was over could commit until this very `Started`, which fenced it.
         resumed = yield from do(Performer.restore)
-        self.phase = "running"
+        self.phase, self.started_at = "running", self.now()
         if why := (yield from do(Performer.start_command, resumed)):
             yield from do(Performer.stop_following, 0.0)
             yield from do(Performer.flush_logs, _FLUSH_S)
-            yield from self._append_end(_verdict("crashed", why), exit_code=127)
+            permanent = yield from do(Performer.permanent_failure, 127, 0.0)
+            result = _verdict("crashed", why) if permanent is None else msgspec.structs.replace(permanent, why=why)
+            yield from self._append_end(result, exit_code=127)
             return None
         while True:
             event = yield from do(Performer.next_event, self.kill_at)
@@ -171,8 +175,8 @@ class Conductor:
             self.kill_at = None
             yield from do(Performer.kill_command)
         elif isinstance(event, NoticeReceived):
-            # After the cloud's notice, one that the supervisor wrote into the story brings no news.
-            if self.notice is None or not event.notice.told:
+            # After the cloud's notice, one from the story brings no news.
+            if self.notice is None or not event.notice.from_story:
                 yield from self._take_notice(event.notice)
         elif isinstance(event, WarningReceived):
             # Commit now, so that little is lost if no notice follows; the command goes on.
@@ -190,11 +194,11 @@ class Conductor:
             yield from self._make_leave()
 
     def _take_notice(self, notice: Notice) -> Script[None]:
-        """Pass the notice on. The command comes first: its seconds are the most precious."""
+        """Pass the notice on. The command receives it first: it needs the grace most."""
         self.notice, self.noticed_at = notice, self.now()
         reserve_s = min(_RESERVE_S, notice.grace_s / 4)
         yield from do(Performer.write_notice_file, notice)
-        # Many programs die of SIGTERM: commit first what they have, as long as that is quick.
+        # Many programs die of SIGTERM: commit their newest checkpoint first if that is quick.
         yield from do(Performer.commit_quickly, reserve_s)
         self.handles_sigterm = yield from do(Performer.ask_to_leave)
         yield from do(Performer.append_noticed, notice)
@@ -220,7 +224,7 @@ class Conductor:
         unsaved = yield from do(Performer.commit_last, ending, exited.at, self._time_left(_COMMIT_S))
         outputs = yield from do(Performer.send_outputs, self._time_left(_OUTPUTS_S))
         if outputs.missing and result.finished:
-            # Its results exist on this machine only, which is about to be deleted: that is no success.
+            # Its results exist on this machine only, which is about to be deleted: that is not success.
             result = _verdict("broken", outputs.missing)
         yield from do(Performer.flush_logs, self._time_left(_FLUSH_S))
         keeps = result.outcome in _FAILURES and not result.finished
@@ -237,6 +241,9 @@ class Conductor:
         if result.outcome == "hung":
             return msgspec.structs.replace(result, why=f"it hung: {self.hung}")
         if result.outcome in _FAILURES and not result.finished:
+            permanent = yield from do(Performer.permanent_failure, exited.code, self.now() - self.started_at)
+            if permanent is not None:
+                return permanent
             context = yield from do(Performer.failure_context)
             return msgspec.structs.replace(result, why=result.why + context)
         return result
@@ -248,7 +255,7 @@ class Conductor:
         yield from do(Performer.log, f"ended: {'finished' if result.finished else result.why}")
 
     def _time_left(self, otherwise_s: float) -> float:
-        """The time for the next effect: what is left of the grace, or `otherwise_s` without a notice."""
+        """Return the time for the next effect: the rest of the grace, or `otherwise_s` without a notice."""
         if self.notice is None:
             return otherwise_s
         return max(0.5, self.noticed_at + self.notice.grace_s - self.now() - 1.0)

@@ -1,4 +1,4 @@
-"""The vocabulary between the conductor and its machine: events that arrive, effects that the conductor asks for.
+"""The vocabulary between the conductor and its machine: events that arrive, effects that the conductor requests.
 
 Effects and events are values. `Performer` is the contract that a machine keeps: the real agent implements it with
 processes and threads, the simulation with a simulated store and clock.
@@ -82,11 +82,11 @@ class OutputsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Performer(Protocol):
-    """Performs one effect at a time for the conductor. Methods raise OutlastError or OSError where they can fail, after
-    their own retries; the conductor decides what a failure means."""
+    """Performs one effect at a time for the conductor. Methods raise OutlastError or OSError after their own retries;
+    the conductor decides how to react."""
 
     def read_request(self) -> RunRequest:
-        """Read what the user asked for."""
+        """Read the request of the user."""
 
     def read_turn(self) -> TurnReport:
         """Read from the story whether this attempt may start."""
@@ -98,10 +98,10 @@ class Performer(Protocol):
         """
 
     def restore(self) -> Checkpoint | None:
-        """Restore the newest good checkpoint unless the folder holds it already. Returns what the folder holds."""
+        """Restore the newest good checkpoint unless the folder holds it. Returns the checkpoint in the folder."""
 
     def predecessor_deadline_passed(self) -> bool:
-        """Tell whether the noticed predecessor's grace is over, by the store's clock."""
+        """Return whether the noticed predecessor's grace is over, by the store's clock."""
 
     def next_event(self, until: float | None) -> AgentEvent | None:
         """Return the next event; None when the clock reaches `until`. A time in the past returns at once."""
@@ -113,10 +113,10 @@ class Performer(Protocol):
         """Try once to take the exclusive lock; True if it is held (or none is needed)."""
 
     def append_started(self, resumed: Checkpoint | None, code: str) -> str:
-        """Append `Started`, which fences every older attempt. Returns why that is not possible; empty on success."""
+        """Append `Started`, which fences every older attempt. Returns why it cannot; empty on success."""
 
     def start_command(self, resumed: Checkpoint | None) -> str:
-        """Start the command and all that follows it. Returns why it cannot be executed; empty on success.
+        """Start the command and the threads that follow it. Returns why it cannot be executed; empty on success.
 
         Raises AttemptAborted if the exclusive lock was lost meanwhile.
         """
@@ -125,7 +125,7 @@ class Performer(Protocol):
         """Write the file that programs may poll instead of handling a signal. Never raises."""
 
     def commit_quickly(self, within_s: float) -> None:
-        """Commit the checkpoint folder if that takes no time; wait at most `within_s`."""
+        """Commit the checkpoint folder if it is small; wait at most `within_s`."""
 
     def ask_to_leave(self) -> bool:
         """Send SIGTERM to the command's leader. Returns whether the leader handles that signal itself."""
@@ -140,13 +140,16 @@ class Performer(Protocol):
         """Append the warning."""
 
     def stop_following(self, within_s: float) -> None:
-        """The command has ended: release what is exclusive, collect its last output, stop committing."""
+        """Release the exclusive lock, collect the last output and stop committing: the command has ended."""
 
     def declared_done(self) -> bool:
-        """Tell whether the trainer declared the training complete."""
+        """Return whether the trainer declared the training complete."""
 
     def commit_last(self, ending: Ending, died_at: float, within_s: float) -> str:
         """Commit the final checkpoint. Returns why the folder's newest state is not committed; empty if it is."""
+
+    def permanent_failure(self, exit_code: int, ran_s: float) -> Verdict | None:
+        """Return the verdict on a failure that every other machine would repeat; None if another attempt may help."""
 
     def failure_context(self) -> str:
         """Describe a state of the machine that may have caused the failure, such as a full disk."""
@@ -178,14 +181,14 @@ Script = Generator[Effect, Any, T]
 
 
 def do(method: Callable[Concatenate[Performer, P], T], *arguments: P.args, **named: P.kwargs) -> Script[T]:
-    """Ask for one effect, and receive its answer: `turn = yield from do(Performer.read_turn)`."""
+    """Request one effect and return its answer: `turn = yield from do(Performer.read_turn)`."""
     assert not named, "effects are compared by position"
     answer: T = yield Effect(method.__name__, arguments)
     return answer
 
 
 def drive(script: Script[None], performer: Performer) -> None:
-    """Perform the effects of a script one after the other, until it ends. A failure is raised inside of the script."""
+    """Perform the effects of a script one after the other, until it ends. A failure is raised inside the script."""
     answer: object = None
     failure: Exception | None = None
     while True:

@@ -64,7 +64,7 @@ class SimAgent:
         self.conductor = self.conductor_type(number=self.number, now=self.actor.monotonic, poll_s=_POLL_S)
         self.attempt = self._attempt_writer()
         self.events: Mailbox[AgentEvent] = Mailbox(self.actor)
-        self.place = self._make_place()
+        self.paths = self._make_paths()
         self.request: RunRequest
         self.checkpointer: Checkpointer
         self.command: SimCommand | None = None
@@ -88,7 +88,7 @@ class SimAgent:
     def _patiently(self, act: Callable[[], T]) -> T:
         return retry(act, for_s=_PREPARE_S, report=_unheard, clock=self.actor)
 
-    def _make_place(self) -> AttemptPaths:
+    def _make_paths(self) -> AttemptPaths:
         paths = {name: os.path.join(self.folder, name) for name in ("checkpoints", "outputs", "code", "cache")}
         return AttemptPaths(home=self.folder, notice_file="", done_file="", **paths)
 
@@ -143,10 +143,10 @@ class SimAgent:
         return TurnReport(turn=turn, why="not wanted" if turn == "over" else "")
 
     def prepare(self) -> str:
-        os.makedirs(self.place.outputs, exist_ok=True)
+        os.makedirs(self.paths.outputs, exist_ok=True)
         self.checkpointer = Checkpointer(
             self._attempt_writer(),
-            place=self.place,
+            paths=self.paths,
             rule=self.request.spec.checkpoint,
             report=_unheard,
             each=one_by_one,
@@ -160,7 +160,7 @@ class SimAgent:
         candidates = self._patiently(self.attempt.checkpoints)
         if not candidates or candidates[0].id == self.tried:
             return self.resumed
-        bucket, folder = self.workspace.bucket, self.place.checkpoints
+        bucket, folder = self.workspace.bucket, self.paths.checkpoints
         manifest, _ = self._patiently(lambda: restore(bucket, self.run, candidates, folder, each=one_by_one))
         self.tried = candidates[0].id
         if manifest is not None:
@@ -189,7 +189,7 @@ class SimAgent:
         params = self.request.spec.params
         if not {"steps", "pace_s"} <= params.keys():
             return "the request is damaged, and names no steps"
-        training = self.training_type(self.place.checkpoints)
+        training = self.training_type(self.paths.checkpoints)
         if resumed is not None:
             training.load()
         self.cloud.began(self.run, self.number, resumed.id if resumed else "")
@@ -198,7 +198,7 @@ class SimAgent:
             training,
             total=int(params["steps"]),
             pace_s=float(params["pace_s"]),
-            outputs=self.place.outputs,
+            outputs=self.paths.outputs,
             saved=lambda: self._saves.put(True),
             exited=self.events.put,
             worked=lambda: self.cloud.worked(self.run),
@@ -253,6 +253,9 @@ class SimAgent:
 
     def commit_last(self, ending: Ending, died_at: float, within_s: float) -> str:
         return self.checkpointer.commit_last(ending, died_at=died_at, within_s=within_s)
+
+    def permanent_failure(self, exit_code: int, ran_s: float) -> Verdict | None:
+        return None
 
     def failure_context(self) -> str:
         return ""

@@ -45,6 +45,7 @@ USUAL: Mapping[str, object] = {
     "ask_to_leave": True,
     "declared_done": False,
     "commit_last": "",
+    "permanent_failure": None,
     "failure_context": "",
     "send_outputs": OutputsReport(sent=1),
 }
