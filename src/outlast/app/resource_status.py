@@ -1,4 +1,4 @@
-"""Volumes and databases as they stand: as their clouds describe them, and what is to be said of that."""
+"""The status of volumes and databases: their record compared with their cloud."""
 
 from __future__ import annotations
 
@@ -16,59 +16,61 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def volume_standing(
+def volume_status(
     clouds: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord
 ) -> tuple[Volume | None, str, str]:
-    """The volume as its cloud describes it, its state, and what is to be said of that."""
+    """Return the volume on its cloud, its state and a remark."""
     from outlast.volumes import lifecycle
 
-    def told(found: Volume) -> tuple[str, str]:
+    def state_of(found: Volume) -> tuple[str, str]:
         full = found.used_gb is not None and found.used_gb >= found.size_gb
         return "full" if full else found.state, found.why
 
     def find() -> Volume:
         return lifecycle.volumes_of(clouds, record.cloud).volumes.find(record.there)
 
-    return standing(records, record, find, told)
+    return resource_status(records, record, find, state_of)
 
 
-def database_standing(
+def database_status(
     clouds: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord
 ) -> tuple[Database | None, str, str]:
-    """The database as its cloud describes it, its state, and what is to be said of that."""
+    """Return the database on its cloud, its state and a remark."""
     from outlast.databases import lifecycle
 
-    def told(found: Database) -> tuple[str, str]:
-        return found.state, found.why or ("it is started when it is needed" if found.state == "stopped" else "")
+    def state_of(found: Database) -> tuple[str, str]:
+        return found.state, found.why or ("starts on demand" if found.state == "stopped" else "")
 
     def find() -> Database:
         return lifecycle.databases_of(clouds, record.cloud).databases.find(record.there)
 
-    return standing(records, record, find, told)
+    return resource_status(records, record, find, state_of)
 
 
-def standing(
+def resource_status(
     records: ResourceRecords,
     record: ResourceRecord,
     find: Callable[[], T],
-    told: Callable[[T], tuple[str, str]],
+    state_of: Callable[[T], tuple[str, str]],
 ) -> tuple[T | None, str, str]:
     delete = f"`outlast {records.command} delete {record.name}`"
-    half = f"whoever was at it is gone; {delete}" if records.abandoned(record) else f"by {record.by}"
+    remark = f"the process that worked on it has died; {delete}" if records.abandoned(record) else f"by {record.by}"
     try:
         found = find()
     except NotFound:
         if record.phase == "ready":
-            return None, "gone", f"somebody deleted it elsewhere; {delete} forgets it"
-        return None, record.phase, half
+            return None, "gone", f"deleted outside outlast; {delete} removes its record"
+        return None, record.phase, remark
     except OutlastError as problem:
         return None, "unknown", problem.message
-    return (found, *told(found)) if record.phase == "ready" else (found, record.phase, half)
+    return (found, *state_of(found)) if record.phase == "ready" else (found, record.phase, remark)
 
 
-def to_be_deleted(clouds: Mapping[str, Cloud], records: ResourceRecords, name: str) -> tuple[ResourceRecord, str]:
-    """The record of that name; where it cannot be read, one that is made from what the clouds have, and what is to be
-    said of that. Raises NoSuchStore, and Damaged when the clouds do not tell which one is meant."""
+def record_to_delete(clouds: Mapping[str, Cloud], records: ResourceRecords, name: str) -> tuple[ResourceRecord, str]:
+    """Return the record and a warning. A damaged record is rebuilt from the resource on its cloud.
+
+    Raises NoSuchStore, and Damaged if several resources match.
+    """
     from outlast.clouds.cloud import LABEL_WORKSPACE
     from outlast.records.resources import HOURS_PER_MONTH, ResourceRecord
 
@@ -83,8 +85,10 @@ def to_be_deleted(clouds: Mapping[str, Cloud], records: ResourceRecords, name: s
     if len(there) > 1:
         raise damaged
     if not there:
-        told = f"{damaged.message}; no cloud of this workspace has such a {records.kind}"
-        return ResourceRecord(kind=records.kind, name=name, id="", cloud=DEFAULT_CLOUD, there=f"{beginning}lost"), told
+        warning = f"{damaged.message}; no cloud of this workspace has such a {records.kind}"
+        return ResourceRecord(
+            kind=records.kind, name=name, id="", cloud=DEFAULT_CLOUD, there=f"{beginning}lost"
+        ), warning
     [one] = there
     hourly = getattr(one, "usd_per_hour", 0.0) * HOURS_PER_MONTH
     record = ResourceRecord(

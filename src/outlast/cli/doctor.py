@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import click
 import msgspec
@@ -17,6 +17,7 @@ import outlast
 from outlast.cli.shared.command import UNCHANGED, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace
+from outlast.clouds.cloud import HasSetupChecks
 from outlast.clouds.traits import DEFAULT_CLOUD, known_clouds, store_owner, traits_of
 from outlast.errors import Exists, OutlastError, WorkspaceError
 from outlast.spec.quantity import describe_s
@@ -135,8 +136,8 @@ def _cloud(name: str) -> Iterator[Check]:
     """Run a cloud's own checks. A remote cloud that is not set up is a warning: other clouds work without it."""
     remote = traits_of(name).remote
     try:
-        cloud: Any = clouds()[name]
-        rows = list(cloud.setup_checks()) if hasattr(cloud, "setup_checks") else []
+        cloud = clouds()[name]
+        rows = list(cloud.setup_checks()) if isinstance(cloud, HasSetupChecks) else []
     except OutlastError as problem:
         failed = _problem(name if remote else f"{name} cloud", problem)
         yield msgspec.structs.replace(failed, state="warning") if remote else failed
@@ -223,7 +224,7 @@ def _clock(workspace: Workspace) -> Check:
     return Check(
         check="clock",
         state="warning",
-        says=f"this computer is {describe_s(off_s)} {way} the workspace: runs are not affected, but displayed times are",
+        says=f"this computer is {describe_s(off_s)} {way} the workspace: only displayed times are affected",
         fix="switch on time synchronisation (NTP)",
     )
 

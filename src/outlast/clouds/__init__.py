@@ -1,1 +1,1 @@
-"""Where machines come from: one protocol, one package a cloud."""
+"""The clouds: one protocol, one registry, one package per cloud."""

@@ -1,13 +1,13 @@
-"""The cloud protocol: what every cloud offers, and what nobody outside `clouds/` may ask of a vendor.
+"""The protocol that every cloud implements, and its values. Other packages use nothing else of a cloud.
 
-One layer retries, and it is not here: a call is tried once and answers or raises a typed error
-(`errors.CloudError` and below). Vendor codes become those types in one file a cloud.
+A call makes one attempt: it returns or raises a typed error (`errors.CloudError` and below). Callers retry. Each cloud
+translates its vendor's error codes in its `errors.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,17 +15,17 @@ from outlast.clouds.traits import CloudTraits
 from outlast.spec.requirements import Range as Range
 from outlast.spec.requirements import Requirements as Requirements
 
-# What a cloud says of a machine. `stopped` goes on billing for its disk; `broken` is a machine that is there but
-# cannot run (half created, or its host process was killed): it is deleted like any other.
+# The status of a machine. The disk of a `stopped` one is still billed. A `broken` one exists but cannot run, because it
+# is half created or its host process was killed; it is deleted like any other.
 Status = Literal["pending", "running", "stopping", "stopped", "broken"]
 
-# Labels that every machine of a run carries. They are how the reaper knows whose it is.
+# Labels of every machine of a run, by which the reaper finds its owner.
 LABEL_WORKSPACE = "outlast-workspace"
 LABEL_RUN = "outlast-run"
 LABEL_ATTEMPT = "outlast-attempt"
 # Instead of run and attempt, on a machine that no run owns: the id of its record in the workspace.
-LABEL_MACHINE = "outlast-hand"
-# On one of a cluster, beside it: the cluster's own id.
+LABEL_MACHINE = "outlast-machine"
+# In addition, on a machine of a cluster: the cluster's id.
 LABEL_CLUSTER = "ray-cluster-id"
 
 
@@ -46,7 +46,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What a cool-down applies to."""
+        """The key of this offer's cooldown."""
         return f"{self.cloud}/{self.zone}/{self.type}/{'spot' if self.spot else 'on-demand'}"
 
 
@@ -64,19 +64,19 @@ class HostAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine is born with. Nothing in here may be a secret."""
+    """The boot configuration of a machine. It must not contain secrets."""
 
     script: str = ""
     image: str = ""
     metadata: dict[str, str] = {}
     disk_gb: float = 10.0
-    # Lines as in `authorized_keys` whose holders may log in, each to the account `Access.user` names.
+    # Lines as in `authorized_keys`: their holders may log in as `SshAccess.user`.
     ssh_keys: tuple[str, ...] = ()
     # Access to this computer, on a cloud with `traits.shares_host_files`. Other clouds ignore it.
     host: HostAccess | None = None
-    # The cloud itself ends the machine after this long, whatever happens inside: the strongest dead man's switch.
+    # The cloud deletes the machine after this long, even if no process of ours is left to do it. 0: never.
     life_max_s: float = 0.0
-    # Who the machine is to its cloud: one that may end itself and no more, or one that makes and ends the others.
+    # Permissions in the cloud: a `machine` may delete itself only, a `supervisor` also creates and deletes others.
     rights: Literal["machine", "supervisor"] = "machine"
 
 
@@ -93,43 +93,43 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     price_usd_per_hour: float
     stopped_at: float = 0.0
-    # Its last boot, when it is not the first, and how long all boots before it were billed.
+    # The start of its last boot, if it is not the first, and the billed time of all boots before.
     started_at: float = 0.0
     ran_before_s: float = 0.0
-    # The cloud's own time when it said all this: with it, a machine's age needs no other clock.
+    # The cloud's time of this description, so that ages need no other clock.
     seen_at: float = 0.0
     address: str = ""
     why: str = ""
     image: str = ""
     disk_gb: float = 0.0
-    # What its disk costs while the machine is stopped, and on top of its own price while it runs.
+    # The price of its disk, billed while the machine is stopped and in addition to its own price while it runs.
     disk_usd_per_hour: float = 0.0
 
     @property
     def ran_s(self) -> float:
-        """How long it was billed for: from its creation until it stopped, or until the cloud described it."""
+        """The billed time: from its creation until it stopped, or until the cloud described it."""
         now_s = max(0.0, (self.stopped_at or self.seen_at) - (self.started_at or self.created_at))
         return self.ran_before_s + now_s
 
     @property
     def disk_usd(self) -> float:
-        """What its disk has cost, which is paid for from the first day to the last."""
+        """The cost of its disk, which is billed from creation to deletion."""
         return max(0.0, self.seen_at - self.created_at) * self.disk_usd_per_hour / 3600.0
 
     @property
     def cost_usd(self) -> float:
-        """What it has cost, its disk included."""
+        """The cost so far, including the disk."""
         return self.ran_s * self.price_usd_per_hour / 3600.0 + self.disk_usd
 
     @property
     def bills_usd_per_hour(self) -> float:
-        """What it costs now: a stopped machine goes on paying for its disk."""
+        """The current price: of a stopped machine, the disk's only."""
         price = 0.0 if self.status == "stopped" else self.price_usd_per_hour
         return price + self.disk_usd_per_hour
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk to boot from. A family stands for its newest member that is not retired."""
+    """A disk image to boot from. The name of a family stands for its newest image that is not retired."""
 
     name: str
     cloud: str
@@ -142,106 +142,152 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SshAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """How ssh reaches a machine, and how it knows that it is the right one."""
+    """The address and host keys for ssh to a machine."""
 
     host: str
     user: str
     port: int = 22
-    # `ssh -o ProxyCommand=…`, where the address cannot be reached from here.
+    # The value of `ssh -o ProxyCommand`, if the address cannot be reached from here.
     proxy_command: str = ""
-    # Lines as in `known_hosts` without the host: `ssh-ed25519 AAAA…`. From the cloud's own channel, never from the
-    # network. Empty: the cloud does not know them (yet).
+    # Lines as in `known_hosts` without the host: `ssh-ed25519 AAAA…`. They come from the cloud's API and never from the
+    # machine's network. Empty: the cloud does not have them (yet).
     host_keys: tuple[str, ...] = ()
 
 
 class Cloud(Protocol):
-    """A place that has machines. Calls may be repeated and may be made from many threads at once."""
+    """A provider of machines. All calls may be repeated, and may run in several threads at once."""
 
     name: str
     traits: CloudTraits
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
-        """Every offer that fits, cheapest first. Empty when nothing fits: that is no error.
+        """Return every matching offer, cheapest first; an empty list if nothing matches.
 
         Raises BadRequest for a type, zone or image that this cloud does not have at all.
         """
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
-        """Make the machine of that name, or find it: repeating a launch never doubles a machine.
+        """Create the machine, or return the existing one of that name: a repeated launch creates no second one.
 
-        The answer may be lost after the work was done. Raises NoCapacity, OverQuota, Throttled, CloudUnreachable,
+        The machine may exist although the call failed. Raises NoCapacity, OverQuota, Throttled, CloudUnreachable,
         Denied, BadRequest, NotFound (the image).
         """
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
-        """Every machine that carries these labels, in every status: running, stopped, half created, broken."""
+        """Return every machine with these labels, in every status."""
 
     def machine(self, name: str) -> Machine:
-        """One machine, as it is now. Raises NotFound."""
+        """Return the current description of a machine. Raises NotFound."""
 
     def stop(self, name: str) -> None:
-        """Power off, keep the disk (which goes on billing). Stopping a stopped machine is fine."""
+        """Power off and keep the disk, which is still billed. Does nothing to a stopped machine."""
 
     def start(self, name: str) -> None:
         """Boot a stopped machine from its disk; its startup script runs again. Raises NoCapacity."""
 
     def delete(self, name: str) -> None:
-        """Machine and disks are gone when this returns. Deleting what is not there is fine."""
+        """Delete the machine and its disks, and wait until they are gone. Does nothing for an unknown name."""
 
     def preempt(self, name: str, *, notice: bool = True) -> None:
-        """Do what the cloud does when it wants a spot machine back. Raises NotFound, BadRequest."""
+        """Preempt a machine as the cloud itself does. Raises NotFound, BadRequest."""
 
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
         """Add or change instance metadata while the machine runs."""
 
     def serial(self, name: str) -> str:
-        """What the machine printed since it was made."""
+        """Return the output on the serial console since the machine was created."""
 
     def images(self) -> Sequence[Image]:
-        """The images that machines of this cloud can boot from."""
+        """Return the images that machines of this cloud can boot from."""
 
     def put_secrets(self, name: str, values: Mapping[str, str], *, supervisors: bool = False) -> None:
-        """Keep values where only machines of this cloud that know the name can read them; replaces. With `supervisors`,
-        also those that were born with a supervisor's rights."""
+        """Store values, replacing earlier ones, so that only machines of this cloud that have the name can read them.
+
+        With `supervisors`, machines with a supervisor's rights can read them, too.
+        """
 
     def drop_secrets(self, name: str) -> None:
-        """Forget them. Dropping what is not there is fine."""
+        """Delete the values. Does nothing if there are none."""
+
+
+# Features that machines of the local cloud may lack: a route to the internet, a network of their own, containers.
+Feature = Literal["internet", "network", "containers"]
+
+
+def why_missing(cloud: Cloud, feature: Feature) -> str:
+    """Return why machines of a cloud lack a feature; empty if they have it, as on every public cloud."""
+    method = getattr(cloud, "why_missing", None)
+    return str(method(feature)) if method is not None else ""
+
+
+class SetupCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One result of a cloud's own set-up checks. An error makes outlast unusable here; a warning does not."""
+
+    name: str
+    state: Literal["ok", "warning", "error"]
+    text: str
+    fix: str = ""
+
+
+class SetupStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource that `outlast setup` creates: its description, the equivalent commands, and how to create it."""
+
+    what: str
+    commands: tuple[str, ...]
+    # May be repeated.
+    apply: Callable[[], None]
+
+
+@runtime_checkable
+class HasSetupChecks(Protocol):
+    """A cloud that `outlast doctor` can check."""
+
+    def setup_checks(self) -> Iterable[SetupCheck]:
+        """Check credentials, rights, quotas and prices. Raises OutlastError."""
+
+
+@runtime_checkable
+class HasPriceSources(Protocol):
+    """A cloud that knows where its prices come from."""
+
+    def price_source(self, offer: Offer) -> str:
+        """Return the source of a price and its age, for people."""
 
 
 class InteractiveCloud(Cloud, Protocol):
-    """A cloud on which people work by hand as well: log in, resize, make images. What runs need is in `Cloud`."""
+    """A cloud whose machines users can log in to, resize and make images of. Runs need `Cloud` only."""
 
     def access(self, name: str) -> SshAccess:
-        """How ssh reaches the machine. Raises NotFound; BadRequest when it is not running or has no ssh server."""
+        """Return how ssh reaches the machine. Raises NotFound, and BadRequest if it is not running or has no sshd."""
 
     def admit(self, name: str, ssh_key: str) -> None:
-        """Let the holder of this key log in, from now on and after every boot. Repeating is fine. Raises NotFound."""
+        """Let the holder of this key log in, from now on and after every boot. Raises NotFound."""
 
     def metadata(self, name: str) -> Mapping[str, str]:
-        """The machine's own metadata, as launched and as set since. Raises NotFound."""
+        """Return the machine's metadata, as launched and as set since. Raises NotFound."""
 
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
-        """Change the type of a stopped machine, or let its disk grow (running or not). Repeating is fine.
+        """Change the type of a stopped machine, or enlarge the disk of any machine.
 
-        Raises NotFound; BadRequest for an unknown type, a machine that is not stopped, a disk that would shrink.
+        Raises NotFound, and BadRequest for an unknown type, a machine that is not stopped, or a smaller disk.
         """
 
     def image(self, name: str) -> Image:
-        """The image of that name, or the newest of that family that is not retired. Raises NotFound."""
+        """Return the image of that name, or the newest of that family that is not retired. Raises NotFound."""
 
     def snapshot(
         self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
-        """Make an image of a stopped machine's disk, or find it: repeating never doubles. All or nothing.
+        """Create an image of a stopped machine's disk, or return the existing one. A failed call leaves no image.
 
-        Raises NotFound; BadRequest when the machine is not stopped, or the image exists and has another origin.
+        Raises NotFound, and BadRequest if the machine is not stopped or the image was made from another machine.
         """
 
     def retire_image(self, name: str, *, retired: bool = True) -> None:
-        """Take an image out of the choice of its family, or put it back. Raises NotFound."""
+        """Exclude an image from its family, or include it again. Raises NotFound."""
 
     def share_image(self, name: str, who: str) -> None:
-        """Let another project, account or user boot from it. Raises NotFound, BadRequest, Denied."""
+        """Let another project, account or user boot from the image. Raises NotFound, BadRequest, Denied."""
 
     def delete_image(self, name: str) -> None:
-        """Deleting what is not there is fine. Machines that were made from it go on."""
+        """Delete the image; machines that use it are unaffected. Does nothing for an unknown name."""

@@ -1,4 +1,4 @@
-"""Images of a cloud that keeps them apart from its machines: what every such cloud does alike. Calls no API itself."""
+"""The image methods of `InteractiveCloud`, for clouds whose images have an API of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outlast.clouds.cloud import Image
 
 
 class ImageApi(Protocol):
-    """The cloud's own images, by name. Each raises NotFound for one that is not there."""
+    """The images of one cloud, by name. Each method raises NotFound for an unknown name."""
 
     def list_all(self) -> list[Image]: ...
 
@@ -23,21 +23,21 @@ class ImageApi(Protocol):
 
 
 class ImageStore:
-    """The part of a Workshop that is answered by `pictures` alone."""
+    """The part of an `InteractiveCloud` that delegates to `image_api`."""
 
-    pictures: ImageApi
+    image_api: ImageApi
 
     def images(self) -> Sequence[Image]:
-        return self.pictures.list_all()
+        return self.image_api.list_all()
 
     def image(self, name: str) -> Image:
-        return self.pictures.image(name)
+        return self.image_api.image(name)
 
     def retire_image(self, name: str, *, retired: bool = True) -> None:
-        self.pictures.retire(name, retired=retired)
+        self.image_api.retire(name, retired=retired)
 
     def share_image(self, name: str, who: str) -> None:
-        self.pictures.share(name, who)
+        self.image_api.share(name, who)
 
     def delete_image(self, name: str) -> None:
-        self.pictures.delete(name)
+        self.image_api.delete(name)

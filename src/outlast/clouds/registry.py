@@ -62,6 +62,12 @@ def _make(name: str) -> Cloud:
     return cast("Cloud", plugin(name)())
 
 
+def enable(clouds: Mapping[str, Cloud], name: str) -> None:
+    """Enable a cloud of the registry. In a plain mapping every cloud is enabled already."""
+    if isinstance(clouds, Clouds):
+        clouds.enable(name)
+
+
 def clouds(workspace: Workspace | None = None) -> Clouds:
     """Return the clouds, with this computer's own and those that the workspace uses enabled."""
     return Clouds((DEFAULT_CLOUD, *(workspace.clouds() if workspace is not None else ())))

@@ -1,7 +1,7 @@
-"""What a cloud keeps for several people at once: volumes and databases. Beside `Cloud`, so that a cloud may lack them.
+"""Volumes and databases of a cloud: protocols beside `Cloud`, because a cloud may lack them.
 
-As there, a call is tried once and answers or raises a typed error, and repeating one never doubles anything. Names are
-the cloud's own, made of the workspace's id and the name that people use (`records/resources.py`).
+As in `Cloud`, a call makes one attempt, and a repeated call creates nothing twice. Names are the cloud's, derived from
+the workspace's id and the user's name for the resource (`records/resources.py`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Literal, Protocol
 import msgspec
 
 Engine = Literal["mysql", "postgres"]
-# `stopped`: it is there, nobody answers, and whoever needs it wakes it; `broken`: it is there and can not be used.
+# `stopped`: it exists and starts when it is used; `broken`: it exists and cannot be used.
 ResourceState = Literal["creating", "ready", "stopped", "deleting", "broken"]
 
 HOURS_PER_MONTH = 730.0
 
 
 class Database(msgspec.Struct, frozen=True, kw_only=True):
-    """A database server of one database, as its cloud describes it now."""
+    """A server with one database, as its cloud describes it now."""
 
     name: str
     cloud: str
@@ -27,18 +27,18 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     state: ResourceState = "ready"
     why: str = ""
-    # The backup that it is being put back to, or was when that was cut short.
+    # The backup that is being restored, or whose restore was interrupted.
     restoring: str = ""
     zone: str = ""
     type: str = ""
     host: str = ""
     port: int = 0
-    # Where machines of the cloud find it, if not there.
+    # The address for machines of the cloud, if it differs.
     inner_host: str = ""
-    # The certificate that its own is signed by, as PEM, and the name that its own is for; empty: any name.
+    # The CA certificate as PEM, and the name in the server's certificate; empty: any name.
     ca: str = ""
     server_name: str = ""
-    # Addresses and networks that may connect, besides this cloud's machines.
+    # Addresses and networks that may connect, in addition to this cloud's machines.
     allowed: tuple[str, ...] = ()
     size_gb: float = 0.0
     created_at: float = 0.0
@@ -47,7 +47,7 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of a database at one moment. It goes with its database."""
+    """A backup of a database. It is deleted with its database."""
 
     id: str
     created_at: float
@@ -56,7 +56,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatabaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for. The user may do everything in the database, and nothing outside of it."""
+    """The options of a new database. Its user has all rights in this database and none outside it."""
 
     engine: Engine
     database: str
@@ -71,37 +71,40 @@ class Databases(Protocol):
     """The databases of one cloud."""
 
     def create(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
-        """Make it, or find it; it answers when this returns. Raises BadRequest, OverQuota, Denied and passing ones."""
+        """Create the database, or return the existing one, and wait until it accepts connections.
+
+        Raises BadRequest, OverQuota, Denied, and temporary errors.
+        """
 
     def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Database]:
-        """Every database that carries these labels, in every state."""
+        """Return every database with these labels, in every state."""
 
     def find(self, name: str) -> Database:
-        """One database, as it is now. Raises NotFound."""
+        """Return the current description of a database. Raises NotFound."""
 
     def wake(self, name: str) -> Database:
-        """Have it answer if it is only stopped. Repeating is fine. Raises NotFound."""
+        """Start the server if it is stopped. Raises NotFound."""
 
     def allow(self, name: str, addresses: Sequence[str]) -> None:
-        """Replace the list of those who may connect from outside. Raises NotFound, BadRequest."""
+        """Replace the list of outside addresses that may connect. Raises NotFound, BadRequest."""
 
     def back_up(self, name: str) -> Backup:
-        """A copy of how it is now; whole when this returns. Raises NotFound."""
+        """Create a backup and wait until it is complete. Raises NotFound."""
 
     def backups(self, name: str) -> Sequence[Backup]:
-        """Those there are, oldest first."""
+        """Return the backups, oldest first."""
 
     def restore(self, name: str, backup: str) -> None:
-        """Put the database back to how it was. Raises NotFound."""
+        """Restore the database from a backup. Raises NotFound."""
 
     def delete(self, name: str) -> None:
-        """It and its backups are gone when this returns. Deleting what is not there is fine."""
+        """Delete the database and its backups, and wait until they are gone. Does nothing if there is none."""
 
     def secret(self, name: str) -> Mapping[str, str]:
-        """What `Cloud.put_secrets` keeps under this name, for whoever may read it. Raises NotFound, Denied."""
+        """Return the values that `Cloud.put_secrets` stored under this name. Raises NotFound, Denied."""
 
     def my_address(self) -> str:
-        """The address that connections from here come from, as this cloud's databases see it."""
+        """Return this computer's address as the cloud's databases see it."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,14 +115,14 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     state: ResourceState = "ready"
     why: str = ""
     zone: str = ""
-    # Machines in these zones reach it; empty: all of its cloud's do.
+    # Only machines in these zones reach it; empty: all machines of its cloud do.
     zones: tuple[str, ...] = ()
-    # What a machine mounts: `server:/share` by NFS, or a folder of this computer.
+    # The mount source: `server:/share` for NFS, or a folder of this computer.
     source: str = ""
     kind: Literal["nfs", "folder"] = "nfs"
     options: str = ""
     size_gb: float = 0.0
-    # None: only who mounts it can tell.
+    # None: unknown until it is mounted.
     used_gb: float | None = None
     created_at: float = 0.0
     usd_per_month: float = 0.0
@@ -130,16 +133,19 @@ class Volumes(Protocol):
     """The volumes of one cloud."""
 
     def create(self, name: str, *, size_gb: float, zone: str = "", labels: Mapping[str, str] | None = None) -> Volume:
-        """Make it, or find it; it can be mounted when this returns. Raises BadRequest, OverQuota, Denied."""
+        """Create the volume, or return the existing one, and wait until it can be mounted.
+
+        Raises BadRequest, OverQuota, Denied.
+        """
 
     def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
-        """Every volume that carries these labels, in every state."""
+        """Return every volume with these labels, in every state."""
 
     def find(self, name: str) -> Volume:
-        """One volume, as it is now. Raises NotFound."""
+        """Return the current description of a volume. Raises NotFound."""
 
     def resize(self, name: str, size_gb: float) -> Volume:
-        """Let it grow, or shrink where its cloud can. Raises NotFound, BadRequest."""
+        """Enlarge the volume, or shrink it if its cloud can. Raises NotFound, BadRequest."""
 
     def delete(self, name: str) -> None:
-        """It and all that is in it are gone when this returns. Deleting what is not there is fine."""
+        """Delete the volume with its files, and wait until it is gone. Does nothing if there is none."""

@@ -1,4 +1,4 @@
-"""One connection to a database server of either engine, always encrypted. Says which step failed; retries nothing."""
+"""An encrypted connection to a MySQL or PostgreSQL server, and the translation of its drivers' errors. No retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.clouds.resources import Engine
 from outlast.errors import DatabaseRefused, DatabaseUnreachable, OutlastError
 
 _CONNECT_S = 10.0
-# Why a server says no, by its own codes. MySQL's and MariaDB's numbers, and the SQL standard's five characters.
+# Error codes by cause: the numbers of MySQL and MariaDB, and the SQLSTATEs of PostgreSQL.
 _PASSWORD = {"1045", "1698", "28P01"}
 _ADDRESS = {"1130", "28000"}
 _PERMISSION = {"1044", "1142", "1227", "42501"}
@@ -21,7 +21,7 @@ _NO_DATABASE = {"1049", "3D000"}
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """Who connects to what. Not for printing: there is a password in it."""
+    """The parameters of a connection. `repr` omits the password."""
 
     engine: Engine
     host: str
@@ -31,7 +31,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     ca: str = ""
     server_name: str = ""
-    # The address to connect from, where this computer has several.
+    # The local address to connect from, if this computer has several.
     source: str = ""
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """An open connection. Every statement is committed by itself."""
+    """An open connection, in autocommit mode."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
@@ -50,8 +50,8 @@ class Session:
         else:
             self._postgres = _open_postgres(login)
 
-    def ask(self, statement: str) -> list[Sequence[Any]]:
-        """The rows of an answer. Raises DatabaseRefused, DatabaseUnreachable."""
+    def query(self, statement: str) -> list[Sequence[Any]]:
+        """Return the rows of a statement. Raises DatabaseRefused, DatabaseUnreachable."""
         try:
             if self._mysql is None:
                 return list(self._postgres.run(statement) or [])
@@ -59,13 +59,13 @@ class Session:
                 cursor.execute(statement)
                 return list(cursor.fetchall())
         except _errors(self._login.engine) as problem:
-            raise sorted_out(problem, self._login) from problem
+            raise translated(problem, self._login) from problem
 
     def close(self) -> None:
         try:
             (self._mysql if self._mysql is not None else self._postgres).close()
         except _errors(self._login.engine):
-            pass  # it is gone already, which is what was wanted
+            pass  # the connection is closed already
 
     def __enter__(self) -> Session:
         return self
@@ -75,9 +75,9 @@ class Session:
 
 
 def context(ca: str, server_name: str) -> ssl.SSLContext:
-    """Trusts this certificate alone, or those that the computer trusts where there is none."""
+    """Return a TLS context that trusts this CA only, or the computer's CAs if it is empty."""
     made = ssl.create_default_context(cadata=ca or None)
-    # The certificate of a server that is its authority's only one need not name the address.
+    # Trust in one private CA identifies the server, so its certificate need not contain the address.
     made.check_hostname = bool(server_name) or not ca
     return made
 
@@ -97,7 +97,7 @@ def _open_mysql(login: Login) -> Any:
             autocommit=True,
         )
     except (pymysql.MySQLError, OSError) as problem:
-        raise sorted_out(problem, login) from problem
+        raise translated(problem, login) from problem
 
 
 def _open_postgres(login: Login) -> Any:
@@ -114,7 +114,7 @@ def _open_postgres(login: Login) -> Any:
             source_address=(login.source, 0) if login.source else None,
         )
     except (driver.Error, driver.InterfaceError, OSError) as problem:
-        raise sorted_out(problem, login) from problem
+        raise translated(problem, login) from problem
 
 
 def _errors(engine: Engine) -> tuple[type[Exception], ...]:
@@ -124,7 +124,7 @@ def _errors(engine: Engine) -> tuple[type[Exception], ...]:
 
 
 def need(engine: Engine) -> Any:
-    """The driver of an engine. Raises OutlastError with the way to get it."""
+    """Return the driver of an engine. Raises OutlastError if it is not installed."""
     return _driver("pymysql" if engine == "mysql" else "pg8000.native")
 
 
@@ -139,38 +139,37 @@ def _driver(name: str) -> Any:
         ) from problem
 
 
-def sorted_out(problem: Exception, login: Login) -> OutlastError:
-    """What a driver raised, as ours: whether nobody was there, or somebody said no, and why."""
-    code, said = told(problem)
+def translated(problem: Exception, login: Login) -> OutlastError:
+    """Translate a driver's error: the server is unreachable, or it refused, and why."""
+    code, message = code_and_message(problem)
     where = f"{login.host}:{login.port}"
     if code in _PASSWORD:
-        why = f"{where} does not take the password of `{login.user}`"
-        return DatabaseRefused(
-            why, hint="was it changed elsewhere? `outlast db create` with the same name sets it again"
-        )
+        why = f"{where} rejected the password of `{login.user}`"
+        return DatabaseRefused(why, hint="if it was changed, `outlast db create` with the same name resets it")
     if code in _ADDRESS:
-        why = f"{where} lets nobody in from this address: {said}"
-        return DatabaseRefused(why, hint="`outlast db allow NAME --me` lets you in")
+        why = f"{where} does not accept connections from this address: {message}"
+        return DatabaseRefused(why, hint="allow it with `outlast db allow NAME --me`")
     if code in _PERMISSION:
-        return DatabaseRefused(f"`{login.user}` may not do this on {where}: {said}", hint="ask whoever made it")
+        why = f"`{login.user}` lacks the permission on {where}: {message}"
+        return DatabaseRefused(why, hint="ask the owner of the database")
     if code in _NO_DATABASE:
-        return DatabaseRefused(f"{where} has no database `{login.database}`", hint="was it dropped? restore a backup")
+        return DatabaseRefused(f"{where} has no database `{login.database}`", hint="restore a backup if it was dropped")
     cause = _of_system(problem)
     if isinstance(cause, ssl.SSLError):
-        return DatabaseUnreachable(f"{where}: TLS failed: {cause}", hint="is something else listening there?")
+        return DatabaseUnreachable(f"{where}: TLS failed: {cause}", hint="check that a database server listens there")
     if isinstance(cause, TimeoutError):
-        why = f"{where} does not answer: something drops what is sent to it"
-        return DatabaseUnreachable(why, hint="`outlast db allow NAME --me`; is a firewall between you and it?")
+        why = f"{where} did not answer within {_CONNECT_S:g} s"
+        return DatabaseUnreachable(why, hint="allow your address with `outlast db allow NAME --me`, or check firewalls")
     if isinstance(cause, socket.gaierror):
-        return DatabaseUnreachable(f"`{login.host}` has no address: {cause.strerror}", hint="is the network up?")
+        return DatabaseUnreachable(f"`{login.host}` has no address: {cause.strerror}", hint="check the network")
     if isinstance(cause, OSError):
-        why = f"nobody listens at {where}: {cause.strerror or cause}"
-        return DatabaseUnreachable(why, hint="`outlast db show NAME` says whether it runs")
-    return DatabaseRefused(f"{where}: {said}", hint=f"the server's own code is {code}" if code else "")
+        why = f"could not connect to {where}: {cause.strerror or cause}"
+        return DatabaseUnreachable(why, hint="`outlast db show NAME` shows whether it runs")
+    return DatabaseRefused(f"{where}: {message}", hint=f"error code {code}" if code else "")
 
 
-def told(problem: Exception) -> tuple[str, str]:
-    """Code and sentence of a server's refusal."""
+def code_and_message(problem: Exception) -> tuple[str, str]:
+    """Return the code and the message of a server's error."""
     first = problem.args[0] if problem.args else ""
     if isinstance(first, dict):
         return str(first.get("C", "")), str(first.get("M", ""))
@@ -180,7 +179,7 @@ def told(problem: Exception) -> tuple[str, str]:
 
 
 def _of_system(problem: BaseException | None) -> BaseException | None:
-    """The error of the operating system below, if there is one."""
+    """Return the operating system's error that caused it, if there is one."""
     while problem is not None and not isinstance(problem, OSError):
         problem = getattr(problem, "original_exception", None) or problem.__cause__ or problem.__context__
     return problem

@@ -63,7 +63,7 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     egress_usd_per_gb: float = 0.0
     # The smallest machine type that runs all day, for a supervisor; empty: no machine of it can supervise.
     supervisor_type: str = ""
-    # Zone and region names that are this cloud's alone, as a regular expression; empty: not told apart by their names.
+    # A regular expression for names of zones and regions that no other cloud uses; empty: there is none.
     zone_pattern: str = ""
 
     # The extra of our distribution that calls this cloud's API, and the modules that it brings.

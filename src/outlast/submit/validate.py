@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from outlast.billing.limit_usage import refuse_if_spent
-from outlast.clouds.cloud import Cloud, Offer
+from outlast.billing.limit_usage import check_budget
+from outlast.clouds.cloud import Cloud, Offer, why_missing
 from outlast.clouds.traits import known_clouds, traits_of
 from outlast.code.bundle import CodeRecord, code_key
 from outlast.errors import BadRequest, Missing, NoSuchStore, NotFound, SpecError
@@ -89,7 +89,7 @@ def check_spending_limits(workspace: Workspace, cloud: Cloud, spec: Spec) -> Non
     if not any(True for _ in workspace.bucket.list("limits/")):
         return
     hour_usd = min((offer.price_usd_per_hour for offer in _offers(cloud, spec)), default=0.0)
-    refuse_if_spent(workspace, who=current_user(), hour_usd=hour_usd, now=workspace.clock())
+    check_budget(workspace, who=current_user(), hour_usd=hour_usd, now=workspace.clock())
 
 
 def check_cost_limit(spec: Spec, offers: Sequence[Offer]) -> list[str]:
@@ -219,8 +219,8 @@ def _check_workspace(
     for name in spec.machine.clouds:
         if access.needs_key(workspace.url, name, environment):
             access.key_given(workspace.url, name, environment)
-        internet = near or getattr(clouds[name], "has_internet", True) or _on_loopback(workspace.url, environment)
-        if not internet:
+        offline = why_missing(clouds[name], "internet")
+        if offline and not near and not _on_loopback(workspace.url, environment):
             why = f"[machine] cloud: machines of `{name}` have no internet here, and cannot reach {workspace.url}"
             raise SpecError([why], hint="use a folder as the workspace, or set OUTLAST_LOCAL_MODE to another mode")
 

@@ -243,7 +243,7 @@ class Observer:
 
         Listings lag, so the cloud is queried by name. A head that writes its state to the store is not gone.
         """
-        cluster = self.machine_records.cluster(name)
+        cluster = self.machine_records.clusters.find(name)
         if cluster is None or cluster.phase != "ready" or not cluster.head:
             return False
         limit_s = min(cluster.spec.orphan_s, self.patience_s)

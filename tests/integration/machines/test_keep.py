@@ -119,7 +119,7 @@ def test_no_room_where_it_is_moves_machine_and_disk_elsewhere(bench: Bench, watc
     machine_record = bench.machine_records.find("box")
     assert machine_record is not None
     assert machine_record.extra_usd > 0
-    assert moved.labels["outlast-hand"] == machine_record.id
+    assert moved.labels["outlast-machine"] == machine_record.id
 
 
 def test_a_command_that_fails_is_tried_again_and_its_code_is_told(bench: Bench, watch: Callable[..., Watch]) -> None:
@@ -255,7 +255,7 @@ def test_a_second_keeper_is_refused_and_a_killed_one_is_replaced(bench: Bench) -
     assert log(bench) == ["x"], "the second found the command of the first, and waited for it"
 
 
-def test_another_command_is_refused_unless_anew(bench: Bench, watch: Callable[..., Watch]) -> None:
+def test_another_command_is_refused_unless_reset(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     first = watch(command="echo one >> log; sleep 600")
     eventually(lambda: log(bench) == ["one"], within_s=30)
@@ -264,7 +264,7 @@ def test_another_command_is_refused_unless_anew(bench: Bench, watch: Callable[..
     keeper = KeepaliveLoop(bench.cloud, bench.machine_records, "box")
     with pytest.raises(UsageError, match="kept for another command: echo one"):
         keeper.keep(KeepaliveOptions(command="echo two"), stop=threading.Event())
-    memory = keeper.keep(KeepaliveOptions(command="echo two >> log", then="leave"), stop=threading.Event(), anew=True)
+    memory = keeper.keep(KeepaliveOptions(command="echo two >> log", then="leave"), stop=threading.Event(), reset=True)
     assert memory.ending == "finished"
     assert log(bench) == ["one", "two"]
 
@@ -324,8 +324,8 @@ def test_detached_it_goes_on_without_a_terminal(bench: Bench) -> None:
 def test_without_tmux_the_command_is_detached_all_the_same(bench: Bench) -> None:
     bench.machine()
     link = Link(bench.cloud, "box")
-    text = job._START.replace("command -v tmux", "false")
-    argv = ["sh", "-c", text, "sh", "x1", "1", "0", job._RUN]
+    text = job._script("head.sh", "start.sh").replace("command -v tmux", "false")
+    argv = ["sh", "-c", text, "sh", "x1", "1", "0", job._script("run.sh")]
     assert link.run(argv, input=b"echo x; sleep 600").stdout == b"started\n"
     link.close()
     eventually(lambda: job.probe(link, "x1", boots=0).alive)
@@ -348,4 +348,4 @@ def test_a_machine_of_nobody_is_not_kept(bench: Bench) -> None:
     bench.machine_records.remove("box")
     answer = bench.outlast("machine", "keep", "box")
     assert answer.returncode == BadRequest.exit_code
-    assert "was not made with `outlast machine create`" in answer.stderr
+    assert "was not created with `outlast machine create`" in answer.stderr

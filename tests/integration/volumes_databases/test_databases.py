@@ -83,33 +83,33 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
     ]
     login = login_of(team, engine)
     with Session(login) as session:
-        session.ask("CREATE TABLE genes (name VARCHAR(20))")
-        session.ask("INSERT INTO genes VALUES ('brca1'), ('tp53')")
+        session.query("CREATE TABLE genes (name VARCHAR(20))")
+        session.query("INSERT INTO genes VALUES ('brca1'), ('tp53')")
     argv = ["-e", "SELECT COUNT(*) FROM genes"] if engine == "mysql" else ["-c", "SELECT COUNT(*) FROM genes"]
     assert "2" in team.done("db", "shell", "genomes", "--", *argv)
     backup = team.done("db", "backup", "genomes").strip()
     draft = next((team.root / "cloud" / "databases").glob("*/backups")) / "20200101-000000.draft"
     draft.write_text("of a backup that was killed")
     with Session(login) as session:
-        session.ask("DELETE FROM genes")
-        session.ask("CREATE TABLE later (value INTEGER)")
+        session.query("DELETE FROM genes")
+        session.query("CREATE TABLE later (value INTEGER)")
     assert backup in team.done("db", "show", "genomes")
     team.done("db", "restore", "genomes", backup, "--yes")
     assert not draft.exists()
     with Session(login) as session:
-        assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2
-        session.ask("INSERT INTO genes VALUES ('still its own')")
-        session.ask("CREATE TABLE later (value INTEGER)")
+        assert session.query("SELECT COUNT(*) FROM genes")[0][0] == 2
+        session.query("INSERT INTO genes VALUES ('still its own')")
+        session.query("CREATE TABLE later (value INTEGER)")
     with pytest.raises(KeyboardInterrupt):
         Doomed(str(team.root / "cloud")).restore(listed(team)["genomes"]["there"], backup)
     assert f"backup {backup} is being restored" in team.refused(5, "db", "check", "genomes")
     kept = team.done("db", "show", "genomes").count("  backup ")
     assert "its last restore was interrupted" in team.refused(5, "db", "backup", "genomes")
     # The newest backup is by now how it was before; who repeats the command means what it was to become.
-    assert f"as it was at {backup}" in team.done("db", "restore", "genomes", "--yes")
+    assert f"restored genomes from {backup}" in team.done("db", "restore", "genomes", "--yes")
     assert team.done("db", "show", "genomes").count("  backup ") == kept, "half of a backup is not backed up"
     with Session(login) as session:
-        assert session.ask("SELECT COUNT(*) FROM genes")[0][0] == 2
+        assert session.query("SELECT COUNT(*) FROM genes")[0][0] == 2
     assert "nothing was deleted" in team.refused(2, "db", "delete", "genomes")
     pid = server_pid(team)
     team.done("db", "delete", "genomes", "--yes")
@@ -144,13 +144,13 @@ def test_a_reboot_of_the_computer_loses_nothing(team: Team, engine: Engine) -> N
     team.done("db", "create", "genomes", "--engine", engine)
     login = login_of(team, engine)
     with Session(login) as session:
-        session.ask("CREATE TABLE kept (value INTEGER)")
-        session.ask("INSERT INTO kept VALUES (1)")
+        session.query("CREATE TABLE kept (value INTEGER)")
+        session.query("INSERT INTO kept VALUES (1)")
     os.kill(server_pid(team), signal.SIGKILL)
     eventually(lambda: listed(team)["genomes"]["state"] == "stopped", what="the end of the server")
     assert "starting it" in team.outlast("db", "check", "genomes", timeout_s=90.0).stderr
     with Session(login) as session:
-        assert session.ask("SELECT value FROM kept")[0][0] == 1
+        assert session.query("SELECT value FROM kept")[0][0] == 1
 
 
 def test_a_server_that_hangs_is_told_from_one_that_refuses(team: Team, engine: Engine) -> None:
@@ -206,7 +206,7 @@ def test_a_wrong_password_is_told_from_a_blocked_port(team: Team, engine: Engine
     secret.write_text(json.dumps({"password": "somebody_changed_it_here"}))
     said = team.refused(24, "db", "check", "genomes")
     assert "FAIL  login" in said
-    assert "does not take the password" in said
+    assert "rejected the password" in said
 
 
 PROGRAM = """
@@ -240,7 +240,7 @@ def test_a_run_that_names_it_gets_its_address_and_nobody_else_sees_the_password(
     team.write("outlast.toml", f'name = "t"\ncommand = "{sys.executable} trial.py"\ndatabases = "genomes"\n')
     team.done("run", "--quiet")
     with Session(login) as session:
-        assert session.ask("SELECT attempt FROM trials")[0][0] == 1
+        assert session.query("SELECT attempt FROM trials")[0][0] == 1
     assert "the address is *** and the password ***" in team.log()
     places = [team.root / "workspace", team.root / "cloud", team.project]
     held = [path for place in places for path in place.rglob("*") if path.is_file()]
@@ -261,7 +261,7 @@ def test_a_run_wakes_a_database_that_a_reboot_stopped(team: Team, engine: Engine
     )
     team.done("run", "--quiet")
     with Session(login) as session:
-        assert session.ask("SELECT COUNT(*) FROM trials")[0][0] == 1
+        assert session.query("SELECT COUNT(*) FROM trials")[0][0] == 1
 
 
 def test_a_run_that_names_an_unknown_database_is_refused_before_anything_is_launched(team: Team) -> None:

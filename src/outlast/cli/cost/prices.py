@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option
 from outlast.cli.shared.terminal import note, table
-from outlast.clouds.cloud import Cloud, Offer, Requirements
+from outlast.clouds.cloud import Cloud, HasPriceSources, Offer, Requirements
 from outlast.clouds.traits import known_clouds
 from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.spec import quantity
@@ -111,9 +111,9 @@ def _key(offer: Offer) -> str:
     return f"{offer.type} {offer.spot}"
 
 
-def _source(cloud: Any, offer: Offer) -> str:
+def _source(cloud: Cloud, offer: Offer) -> str:
     """Return the origin and age of a price, as its cloud reports them."""
-    return str(cloud.price_source(offer)) if hasattr(cloud, "price_source") else "unknown"
+    return cloud.price_source(offer) if isinstance(cloud, HasPriceSources) else "unknown"
 
 
 def _cheapest(rows: list[tuple[Answer, Offer]]) -> list[tuple[Answer, Offer]]:

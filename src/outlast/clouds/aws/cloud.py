@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from outlast.clouds.aws import machines, secrets, ssh_access, userdata
-from outlast.clouds.aws.client import AwsClient, untagged
+from outlast.clouds.aws.client import AwsClient, read_tags
 from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.images import AwsImages
-from outlast.clouds.aws.instances import Instances
+from outlast.clouds.aws.instances import AwsInstances
 from outlast.clouds.aws.offers import CLOUD, AwsOffers
 from outlast.clouds.aws.prices import AwsPrices
-from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SshAccess
+from outlast.clouds.cloud import Boot, Image, Machine, Offer, Requirements, SetupCheck, SshAccess
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
 from outlast.errors import BadRequest, NotFound
@@ -34,14 +34,14 @@ class AwsCloud(ImageStore):
 
     name = CLOUD
     traits = BUILT_IN[CLOUD]
-    pictures: AwsImages
+    image_api: AwsImages
 
     def __init__(self, region: str = "", *, client: AwsClient | None = None) -> None:
         self.client = client or AwsClient(region)
         self.prices = AwsPrices(self.client)
         self.catalogue = AwsOffers(self.client, self.prices)
-        self.pictures = AwsImages(self.client)
-        self.fleet = Instances(self.client)
+        self.image_api = AwsImages(self.client)
+        self.instances = AwsInstances(self.client)
 
     @property
     def volumes(self) -> AwsVolumes:
@@ -70,6 +70,21 @@ class AwsCloud(ImageStore):
         """What whoever reads our prices should know of them; nothing, where they are Amazon's own of today."""
         return self.prices.note
 
+    def price_source(self, offer: Offer) -> str:
+        return "EC2's price history, asked just now" if offer.spot else self.prices.source(offer.type)
+
+    def setup_checks(self) -> Sequence[SetupCheck]:
+        from outlast.clouds.aws.setup import missing, quota_warnings
+
+        accounts = {self.profile: "the machines", self.supervisor_profile: "the machine that supervises"}
+        problems = missing(self.client, {name: whose for name, whose in accounts.items() if name})
+        problems = [*problems, *quota_warnings(self.client)]
+        rows = [SetupCheck(name=self.name, state="warning", text=text, fix=fix) for text, fix in problems]
+        fine = f"region `{self.client.region}`: credentials, rights, roles and quotas are there"
+        rows = rows or [SetupCheck(name=self.name, state="ok", text=fine)]
+        source = f"spot: price history; on demand: {self.prices.source('c6i.large')}"
+        return [*rows, SetupCheck(name=f"{self.name} prices", state="ok", text=source)]
+
     # What there is
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
@@ -78,13 +93,13 @@ class AwsCloud(ImageStore):
         return self.catalogue.offers(needs)
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
-        return self.fleet.described(self.fleet.docs(labels or {}))
+        return self.instances.describe(self.instances.docs(labels or {}))
 
     def machine(self, name: str) -> Machine:
-        return self.fleet.described([self.fleet.find(name)])[0]
+        return self.instances.describe([self.instances.find(name)])[0]
 
     def serial(self, name: str) -> str:
-        id = self.fleet.find(name)["InstanceId"]
+        id = self.instances.find(name)["InstanceId"]
         answer = self.client.ec2("get_console_output", InstanceId=id, Latest=True)
         return str(answer.get("Output") or "")
 
@@ -97,10 +112,10 @@ class AwsCloud(ImageStore):
         image = self._image(boot.image, gpu=bool(offer.gpu))
         try:
             # In another zone, as well: to Amazon that would be another machine.
-            doc = self.fleet.find(name)
+            doc = self.instances.find(name)
             if doc["State"]["Name"] != "shutting-down":
-                return self._checked(doc, labels)
-            self.fleet.wait(str(doc["InstanceId"]), "terminated")
+                return self._require_labels(doc, labels)
+            self.instances.wait(str(doc["InstanceId"]), "terminated")
         except NotFound:
             pass
         keys: dict[str, str] = {}
@@ -116,47 +131,47 @@ class AwsCloud(ImageStore):
             profile=self.supervisor_profile if boot.rights == "supervisor" else self.profile,
         )
         zones = [offer.zone] if offer.zone else list(self.catalogue.zones())
-        return self._checked(self.fleet.launch(offer, name, data, labels, zones), labels)
+        return self._require_labels(self.instances.launch(offer, name, data, labels, zones), labels)
 
-    def _checked(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
+    def _require_labels(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
         """The machine, if it is the one that we asked for and not somebody else's of that name. Raises BadRequest."""
-        theirs = untagged(doc.get("Tags"))
+        theirs = read_tags(doc.get("Tags"))
         for key, value in labels.items():
             if theirs.get(key) != value:
                 why = f"there is a machine `{theirs.get(machines.TAG_NAME)}` already, and it is not this one's"
                 raise BadRequest(why, hint=f"its tag `{key}` is `{theirs.get(key, '')}` and not `{value}`")
-        return self.fleet.described([doc])[0]
+        return self.instances.describe([doc])[0]
 
     def stop(self, name: str) -> None:
-        doc = self.fleet.find(name)
+        doc = self.instances.find(name)
         if doc["State"]["Name"] != "stopped":
             self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]])
-            self.fleet.wait(str(doc["InstanceId"]), "stopped")
+            self.instances.wait(str(doc["InstanceId"]), "stopped")
 
     def start(self, name: str) -> None:
-        doc = self.fleet.find(name)
+        doc = self.instances.find(name)
         if doc["State"]["Name"] in ("running", "pending"):
             return
-        self.fleet.wait(str(doc["InstanceId"]), "stopped")
+        self.instances.wait(str(doc["InstanceId"]), "stopped")
         ran_s = self.machine(name).ran_s
-        self.fleet.tag(str(doc["InstanceId"]), {machines.TAG_RAN: f"{ran_s:.3f}"})
+        self.instances.tag(str(doc["InstanceId"]), {machines.TAG_RAN: f"{ran_s:.3f}"})
         self.client.ec2("start_instances", InstanceIds=[doc["InstanceId"]])
 
     def delete(self, name: str) -> None:
         machines.check_name(name)
-        for doc in self.fleet.docs({machines.TAG_NAME: name}):
-            self.fleet.end(doc)
-        self.fleet.end_fleets(name)
+        for doc in self.instances.docs({machines.TAG_NAME: name}):
+            self.instances.terminate(doc)
+        self.instances.delete_fleets(name)
 
     def preempt(self, name: str, *, notice: bool = True) -> None:
-        doc = self.fleet.find(name)
+        doc = self.instances.find(name)
         if not machines.is_spot(doc):
             raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
         if doc["State"]["Name"] != "running":
             raise BadRequest(f"only running machines are preempted: `{name}` is {doc['State']['Name']}")
         if notice:
             self._interrupt(doc)
-        elif machines.ends_when_off(machines.labels_of(doc)) == "terminate":
+        elif machines.shutdown_behavior(machines.labels_of(doc)) == "terminate":
             self.client.ec2("terminate_instances", InstanceIds=[doc["InstanceId"]])
         else:
             self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]], Force=True)
@@ -192,60 +207,60 @@ class AwsCloud(ImageStore):
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
         wanted = {f"{machines.TAG_SET}{key}": value for key, value in items.items()}
         machines.check_tags(wanted)
-        self.fleet.tag(str(self.fleet.find(name)["InstanceId"]), wanted)
+        self.instances.tag(str(self.instances.find(name)["InstanceId"]), wanted)
 
     # Images
 
     def _image(self, name: str, *, gpu: bool = False) -> Doc:
         try:
-            return self.pictures.describe(name, gpu=gpu)
+            return self.image_api.describe(name, gpu=gpu)
         except NotFound as problem:
             raise BadRequest(problem.message, hint=problem.hint) from problem
 
     def snapshot(
         self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
-        doc = self.fleet.find(machine)
+        doc = self.instances.find(machine)
         if (state := doc["State"]["Name"]) != "stopped":
             raise BadRequest(f"machine `{machine}` is {state}", hint=f"stop it first: {STOP} {machine}")
-        return self.pictures.make(str(doc["InstanceId"]), image, family=family, labels=labels or {}, note=note)
+        return self.image_api.create(str(doc["InstanceId"]), image, family=family, labels=labels or {}, note=note)
 
     # Work by hand
 
     def access(self, name: str) -> SshAccess:
-        doc = self.fleet.find(name)
+        doc = self.instances.find(name)
         if doc["State"]["Name"] != "running":
             raise BadRequest(f"machine `{name}` is {doc['State']['Name']}", hint="start it, and try again")
         proxy = ssh_access.proxy(doc, self.client.region)
         if not proxy:
             ssh_access.admit_caller(self.client)
         # Remembered, because the console forgets what is far back.
-        known = untagged(doc.get("Tags")).get(machines.TAG_HOST_KEY, "")
+        known = read_tags(doc.get("Tags")).get(machines.TAG_HOST_KEY, "")
         found = (known,) if known else ssh_access.host_keys(self.serial(name))
         if found and not known:
             short = min(found, key=len)
             if len(short) <= 256:
-                self.fleet.tag(str(doc["InstanceId"]), {machines.TAG_HOST_KEY: short})
+                self.instances.tag(str(doc["InstanceId"]), {machines.TAG_HOST_KEY: short})
         host = str(doc.get("PublicIpAddress") or doc.get("PrivateIpAddress") or doc["InstanceId"])
         user = os.environ.get("OUTLAST_AWS_SSH_USER", _USER)
         return SshAccess(host=host, user=user, proxy_command=proxy, host_keys=found)
 
     def admit(self, name: str, ssh_key: str) -> None:
-        self.fleet.tag(str(self.fleet.find(name)["InstanceId"]), ssh_access.key_tags(ssh_key))
+        self.instances.tag(str(self.instances.find(name)["InstanceId"]), ssh_access.key_tags(ssh_key))
 
     def metadata(self, name: str) -> Mapping[str, str]:
-        doc = self.fleet.find(name)
+        doc = self.instances.find(name)
         answer = self.client.ec2("describe_instance_attribute", InstanceId=doc["InstanceId"], Attribute="userData")
         launched = userdata.metadata(str(answer.get("UserData", {}).get("Value", "")))
         changed = {
             key.removeprefix(machines.TAG_SET): value
-            for key, value in untagged(doc.get("Tags")).items()
+            for key, value in read_tags(doc.get("Tags")).items()
             if key.startswith(machines.TAG_SET)
         }
         return {**launched, **changed}
 
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
-        doc, machine = self.fleet.find(name), self.machine(name)
+        doc, machine = self.instances.find(name), self.machine(name)
         if disk_gb and disk_gb < machine.disk_gb:
             raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
         if type and type != machine.type:
@@ -253,19 +268,19 @@ class AwsCloud(ImageStore):
             if machine.status != "stopped":
                 why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
-            self._retype(doc, machine, type)
+            self._change_type(doc, machine, type)
         if disk_gb and disk_gb > machine.disk_gb:
             volume = next(disk["Ebs"]["VolumeId"] for disk in doc["BlockDeviceMappings"] if "Ebs" in disk)
             self.client.ec2("modify_volume", VolumeId=volume, Size=int(-(-disk_gb // 1)))
 
-    def _retype(self, doc: Doc, machine: Machine, type: str) -> None:
+    def _change_type(self, doc: Doc, machine: Machine, type: str) -> None:
         wanted = self.catalogue.offers(Requirements(type=type, zones=(machine.zone,), spot=machine.spot))
         if not wanted:
             raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
         id = str(doc["InstanceId"])
         self.client.ec2("modify_instance_attribute", InstanceId=id, InstanceType={"Value": type})
         # The price that it was launched for is not its own any more.
-        self.fleet.tag(id, {machines.TAG_PRICE: f"{wanted[0].price_usd_per_hour:.10g}"})
+        self.instances.tag(id, {machines.TAG_PRICE: f"{wanted[0].price_usd_per_hour:.10g}"})
 
     # Secrets
 

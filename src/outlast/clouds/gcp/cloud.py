@@ -1,4 +1,4 @@
-"""Google Compute Engine as a cloud of ours: each method says what is asked of Google, and in which order."""
+"""Google Compute Engine behind the cloud protocol: each method shows its requests to Google, in order."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from outlast.clouds.cloud import LABEL_RUN, Boot, Image, Machine, Offer, Requirements, SshAccess
+from outlast.clouds.cloud import LABEL_RUN, Boot, Image, Machine, Offer, Requirements, SetupCheck, SshAccess
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import machines, secrets, ssh_access
 from outlast.clouds.gcp.client import GcpClient, check_name, last
-from outlast.clouds.gcp.errors import AlreadyExists, Doc, NotReady, no_type_here
+from outlast.clouds.gcp.errors import Doc, NotReady, is_missing_type
 from outlast.clouds.gcp.images import GcpImages
-from outlast.clouds.gcp.instances import Instances
+from outlast.clouds.gcp.instances import GcpInstances
 from outlast.clouds.gcp.offers import CLOUD, GcpOffers
 from outlast.clouds.gcp.prices import PriceBook
 from outlast.clouds.image_store import ImageStore
 from outlast.clouds.traits import BUILT_IN
-from outlast.errors import BadRequest, NoCapacity, NotFound
+from outlast.errors import AlreadyExists, BadRequest, NoCapacity, NotFound
 
 if TYPE_CHECKING:
     from outlast.clouds.gcp.databases import GcpDatabases
@@ -29,35 +29,48 @@ _SERIAL_PAGES_MAX = 64
 
 
 class GcpCloud(ImageStore):
-    """One project. Any number of processes may use it at once."""
+    """A cloud of one project. Any number of processes may use it at once."""
 
     name = CLOUD
     traits = BUILT_IN[CLOUD]
-    pictures: GcpImages
+    image_api: GcpImages
 
     def __init__(self, project: str = "", *, client: GcpClient | None = None, prices: PriceBook | None = None) -> None:
         self.client = client or GcpClient(project)
         self.catalogue = GcpOffers(self.client, prices or PriceBook())
-        self.pictures = GcpImages(self.client)
-        self.fleet = Instances(self.client, self._price)
+        self.image_api = GcpImages(self.client)
+        self.instances = GcpInstances(self.client, self._price)
 
     @property
     def account(self) -> str:
-        """Who the machines are: an account of their own, which may little."""
+        """Return the service account of machines, which has few rights."""
         chosen = os.environ.get("OUTLAST_GCP_SERVICE_ACCOUNT", "")
         return chosen or f"outlast-machine@{self.client.project}.iam.gserviceaccount.com"
 
     @property
     def supervisor_account(self) -> str:
-        """Who the machine is that supervises: it may make and end machines, and be nobody else but them."""
+        """Return the service account of the supervisor machine, which may create and delete machines."""
         chosen = os.environ.get("OUTLAST_GCP_SUPERVISOR_ACCOUNT", "")
         return chosen or f"outlast-supervisor@{self.client.project}.iam.gserviceaccount.com"
 
     @property
     def price_note(self) -> str:
-        """What whoever reads our prices should know of them; nothing, where they are Google's own of this week."""
+        """Return a caveat about our prices; empty if they are Google's, at most a week old."""
         book = self.catalogue.prices
         return book.source if book.built_in else ""
+
+    def price_source(self, _offer: Offer) -> str:
+        return self.catalogue.prices.source
+
+    def setup_checks(self) -> Sequence[SetupCheck]:
+        from outlast.clouds.gcp.setup import missing, quota_warnings
+
+        problems = [*missing(self.client, {self.account: "the machines"}), *quota_warnings(self.client)]
+        self.catalogue.prices.load(self.client)
+        rows = [SetupCheck(name=self.name, state="warning", text=text, fix=fix) for text, fix in problems]
+        fine = f"project `{self.client.project}`: credentials, APIs, roles and quotas are there"
+        rows = rows or [SetupCheck(name=self.name, state="ok", text=fine)]
+        return [*rows, SetupCheck(name=f"{self.name} prices", state="ok", text=self.catalogue.prices.source)]
 
     def _price(self, doc: Doc) -> float:
         accelerator, count = machines.accelerators_of(doc)
@@ -76,7 +89,7 @@ class GcpCloud(ImageStore):
 
         return GcpDatabases(self.client)
 
-    # What there is
+    # Offers and machines
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
@@ -84,193 +97,194 @@ class GcpCloud(ImageStore):
         return self.catalogue.offers(needs)
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
-        return self.fleet.every(labels)
+        return self.instances.list_all(labels)
 
     def machine(self, name: str) -> Machine:
-        return self.fleet.machine(name)
+        return self.instances.machine(name)
 
     def serial(self, name: str) -> str:
-        doc, _ = self.fleet.find(name)
+        doc, _ = self.instances.find(name)
         pieces, start = [], 0
         for _ in range(_SERIAL_PAGES_MAX):
             query = {"port": 1, "start": start}
             try:
-                answer = self.client.compute("GET", f"{self.fleet.place(doc)}/serialPort", query=query).doc
+                answer = self.client.compute("GET", f"{self.instances.path_of(doc)}/serialPort", query=query).doc
             except (NotReady, BadRequest):
-                break  # it has not come so far, or is off
+                break  # it has not booted yet, or is off
             if not answer.get("contents"):
                 break
             pieces.append(str(answer["contents"]))
             start = int(answer["next"])
         return "".join(pieces)
 
-    # A machine's life
+    # Life cycle of a machine
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         check_name(name)
         if offer.cloud != self.name:
-            raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
+            raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
         image = self._link(boot.image)
         account = self.supervisor_account if boot.rights == "supervisor" else self.account
         user = ssh_access.login_name(self.client)
         body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
         try:
-            # In another zone, as well: to Google that would be another machine.
-            return self._checked(*self.fleet.find(name), labels)
+            # Search all zones: names are unique per zone only, and a second launch must not create a second machine.
+            return self._require_labels(*self.instances.find(name), labels)
         except NotFound:
             pass
-        # What the server remembers of an hour ago may be a machine that was deleted since: then the next id is taken.
+        # The server remembers an id for an hour, and its machine may be deleted by now: then use a new id.
         for key in (f"insert/{name}/{offer.zone}", f"insert/{name}/{offer.zone}/{uuid.uuid4()}"):
             self._insert(offer, key, body)
             try:
-                answer = self.fleet.get(offer.zone, name)
+                answer = self.instances.get(offer.zone, name)
             except NotFound:
                 continue
-            self._checked(answer.doc, answer.at, labels)
-            return self._alone(answer.doc, answer.at, labels)
-        raise NotFound(f"machine `{name}` was gone as soon as it was made")
+            self._require_labels(answer.doc, answer.at, labels)
+            return self._delete_duplicates(answer.doc, answer.at, labels)
+        raise NotFound(f"machine `{name}` disappeared right after its launch")
 
-    def _alone(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
-        """The machine, and no other of that name: somebody may have launched it in another zone at the same time.
+    def _delete_duplicates(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
+        """Return the oldest machine of that name, and delete the others.
 
-        Whoever sees two deletes the younger, whosoever it is; who was first with looking has seen one, and the other
-        sees both.
+        Another process may have launched the same machine in another zone at the same time. At least the later of the
+        two sees both, and both would delete the younger one.
         """
-        told = label.encode_all(labels).items()
-        same = [one for one in self.fleet.namesakes(str(doc["name"])) if told <= one[0].get("labels", {}).items()]
-        (oldest, seen_at), *younger = sorted(same, key=lambda one: machines.birth(one[0])) or [(doc, at)]
+        wanted = label.encode_all(labels).items()
+        named = self.instances.list_named(str(doc["name"]))
+        same = [one for one in named if wanted <= one[0].get("labels", {}).items()]
+        (oldest, seen_at), *younger = sorted(same, key=lambda one: machines.age_key(one[0])) or [(doc, at)]
         for one, _ in younger:
-            self.fleet.delete(one)
-        self.fleet.remember(str(oldest["name"]), last(oldest["zone"]))
-        return self.fleet.described(oldest, seen_at)
+            self.instances.delete(one)
+        self.instances.remember(str(oldest["name"]), last(oldest["zone"]))
+        return self.instances.describe(oldest, seen_at)
 
     def _insert(self, offer: Offer, key: str, body: Doc) -> None:
         try:
             self.client.change("POST", f"zones/{offer.zone}/instances", key=key, body=body)
         except AlreadyExists:
-            pass  # an answer was lost, or somebody launches it at the same time; whose it is, is seen next
+            pass  # an answer was lost, or another process launches it; the caller checks whose it is
         except BadRequest as problem:
-            if no_type_here(problem):
+            if is_missing_type(problem):
                 why = f"zone `{offer.zone}` has no `{offer.type}`"
                 raise NoCapacity(why, hint="the next zone is tried") from problem
             raise
 
-    def _checked(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
-        """The machine, if it is the one that we asked for and not somebody else's of that name. Raises BadRequest."""
+    def _require_labels(self, doc: Doc, at: float, labels: Mapping[str, str]) -> Machine:
+        """Return the machine if it has these labels. Raises BadRequest if it is another one of that name."""
         theirs = doc.get("labels", {})
         for key, value in label.encode_all(labels).items():
             if theirs.get(key) != value:
-                why = f"there is a machine `{doc['name']}` in {last(doc['zone'])} already, and it is not this one's"
-                raise BadRequest(why, hint=f"its label `{key}` is `{theirs.get(key, '')}` and not `{value}`")
-        return self.fleet.described(doc, at)
+                why = f"another machine `{doc['name']}` exists in {last(doc['zone'])}"
+                raise BadRequest(why, hint=f"its label `{key}` is `{theirs.get(key, '')}`, not `{value}`")
+        return self.instances.describe(doc, at)
 
     def stop(self, name: str) -> None:
-        doc, at = self.fleet.find(name)
+        doc, at = self.instances.find(name)
         if machines.read(doc, seen_at=at, price_usd_per_hour=0.0).status != "stopped":
-            self.fleet.power("stop", doc)
+            self.instances.power("stop", doc)
 
     def start(self, name: str) -> None:
-        doc, at = self.fleet.find(name)
+        doc, at = self.instances.find(name)
         machine = machines.read(doc, seen_at=at, price_usd_per_hour=0.0)
         if machine.status in ("running", "pending"):
             return
         if machine.status == "broken":
             raise BadRequest(f"machine `{name}` is broken: {machine.why}", hint="delete it and launch another")
-        self.fleet.keep_account(doc, machine.ran_s)
-        self.fleet.power("start", doc)
+        self.instances.record_run_time(doc, machine.ran_s)
+        self.instances.power("start", doc)
 
     def delete(self, name: str) -> None:
         try:
-            doc, _ = self.fleet.find(name)
+            doc, _ = self.instances.find(name)
         except NotFound:
             return
-        self.fleet.delete(doc)
+        self.instances.delete(doc)
 
     def preempt(self, name: str, *, notice: bool = True) -> None:
-        doc, at = self.fleet.find(name)
+        doc, at = self.instances.find(name)
         machine = machines.read(doc, seen_at=at, price_usd_per_hour=0.0)
         if not machine.spot:
-            raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
+            raise BadRequest(f"only spot machines can be preempted: `{name}` is on demand")
         if machine.status != "running":
-            raise BadRequest(f"only running machines are preempted: `{name}` is {machine.status}")
+            raise BadRequest(f"only running machines can be preempted: `{name}` is {machine.status}")
         if notice:
-            self.fleet.power("simulateMaintenanceEvent", doc)
+            self.instances.power("simulateMaintenanceEvent", doc)
         elif LABEL_RUN in machine.labels:
-            self.fleet.delete(doc, query={"noGracefulShutdown": True})
+            self.instances.delete(doc, query={"noGracefulShutdown": True})
         else:
-            self.fleet.power("stop", doc, query={"noGracefulShutdown": True})
+            self.instances.power("stop", doc, query={"noGracefulShutdown": True})
 
     def set_metadata(self, name: str, items: Mapping[str, str]) -> None:
-        self.fleet.set_metadata(name, lambda _: items)
+        self.instances.set_metadata(name, lambda _: items)
 
     # Images
 
     def _link(self, image: str) -> str:
         try:
-            return self.pictures.link(image)
+            return self.image_api.link(image)
         except NotFound as problem:
             raise BadRequest(problem.message, hint=problem.hint) from problem
 
     def snapshot(
         self, machine: str, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
-        doc, at = self.fleet.find(machine)
+        doc, at = self.instances.find(machine)
         status = machines.read(doc, seen_at=at, price_usd_per_hour=0.0).status
         if status != "stopped":
             raise BadRequest(f"machine `{machine}` is {status}", hint=f"stop it first: {STOP} {machine}")
-        return self.pictures.make(doc, image, family=family, labels=labels, note=note)
+        return self.image_api.create(doc, image, family=family, labels=labels, note=note)
 
-    # Work by hand
+    # Interactive use
 
     def access(self, name: str) -> SshAccess:
-        doc, at = self.fleet.find(name)
+        doc, at = self.instances.find(name)
         machine = machines.read(doc, seen_at=at, price_usd_per_hour=0.0)
         if machine.status != "running":
-            raise BadRequest(f"machine `{name}` is {machine.status}", hint="start it, and try again")
+            raise BadRequest(f"machine `{name}` is {machine.status}", hint="start it and try again")
         return ssh_access.access(self.client, doc, machine.address)
 
     def admit(self, name: str, ssh_key: str) -> None:
         line = ssh_key.strip()
         if "\n" in line or len(line.split()) < 2 or "\0" in line:
-            raise BadRequest("this is no public ssh key", hint="it is one line, as in `id_ed25519.pub`")
-        told = f"{ssh_access.login_name(self.client)}:{line}"
+            raise BadRequest(f"invalid public ssh key `{line[:40]}`", hint="expected one line, as in `id_ed25519.pub`")
+        entry = f"{ssh_access.login_name(self.client)}:{line}"
 
         def added(before: Mapping[str, str]) -> dict[str, str]:
             lines = [one for one in before.get("ssh-keys", "").splitlines() if one.strip()]
-            return {"ssh-keys": "\n".join(lines if told in lines else [*lines, told])}
+            return {"ssh-keys": "\n".join(lines if entry in lines else [*lines, entry])}
 
-        self.fleet.set_metadata(name, added)
+        self.instances.set_metadata(name, added)
 
     def metadata(self, name: str) -> Mapping[str, str]:
-        return self.fleet.metadata(name)
+        return self.instances.metadata(name)
 
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
-        doc, at = self.fleet.find(name)
+        doc, at = self.instances.find(name)
         machine = machines.read(doc, seen_at=at, price_usd_per_hour=0.0)
         if disk_gb and disk_gb < machine.disk_gb:
-            raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
+            raise BadRequest(f"cannot shrink the disk of `{name}` from {machine.disk_gb:g} GB to {disk_gb:g} GB")
         if type and type != machine.type:
             if machine.status != "stopped":
-                why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
+                why = f"cannot change the type of `{name}`: it is {machine.status}, not stopped"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
-            self._retype(doc, machine, type)
+            self._change_type(doc, machine, type)
         if disk_gb and disk_gb > machine.disk_gb:
             disk = next(disk for disk in doc["disks"] if disk.get("boot", True))
             path = f"zones/{machine.zone}/disks/{last(disk['source'])}/resize"
             size = str(int(disk_gb))
             self.client.change("POST", path, key=f"resize/{doc['id']}/{size}", body={"sizeGb": size})
 
-    def _retype(self, doc: Doc, machine: Machine, type: str) -> None:
+    def _change_type(self, doc: Doc, machine: Machine, type: str) -> None:
         wanted = self.catalogue.offers(Requirements(type=type, zones=(machine.zone,), spot=machine.spot))
         if not wanted:
-            raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
+            raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="create it in another zone")
         body = {"machineType": f"zones/{machine.zone}/machineTypes/{type}"}
-        self.client.change("POST", f"{self.fleet.place(doc)}/setMachineType", body=body)
-        # The price that it was launched for is not its own any more.
+        self.client.change("POST", f"{self.instances.path_of(doc)}/setMachineType", body=body)
+        # The label holds the price of the old type.
         price = str(round(wanted[0].price_usd_per_hour * 1e6))
         labels = {**doc.get("labels", {}), machines.LABEL_PRICE: price}
-        told = {"labels": labels, "labelFingerprint": doc.get("labelFingerprint", "")}
-        self.client.change("POST", f"{self.fleet.place(doc)}/setLabels", body=told)
+        body = {"labels": labels, "labelFingerprint": doc.get("labelFingerprint", "")}
+        self.client.change("POST", f"{self.instances.path_of(doc)}/setLabels", body=body)
 
     # Secrets
 

@@ -249,18 +249,18 @@ class LocalDatabases:
         database, user = facts["database"], facts["user"]
         with self._session(folder) as session:
             if facts["engine"] == "postgres":
-                session.ask("SELECT pg_reload_conf()")  # a server that ran before has no rule for this user
+                session.query("SELECT pg_reload_conf()")  # a server that ran before has no rule for this user
             if facts["engine"] == "mysql":
-                session.ask(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+                session.query(f"CREATE DATABASE IF NOT EXISTS `{database}`")
                 _mysql_user(session, database, user, "127.0.0.1", f"IDENTIFIED BY '{password}'")
-                facts["version"] = str(session.ask("SELECT version()")[0][0])
+                facts["version"] = str(session.query("SELECT version()")[0][0])
             else:
                 role = f"\"{user}\" LOGIN PASSWORD '{password}'"
-                there = session.ask(f"SELECT 1 FROM pg_roles WHERE rolname = '{user}'")
-                session.ask(f"{'ALTER' if there else 'CREATE'} ROLE {role}")
-                if not session.ask(f"SELECT 1 FROM pg_database WHERE datname = '{database}'"):
-                    session.ask(f'CREATE DATABASE "{database}" OWNER "{user}"')
-                facts["version"] = str(session.ask("SHOW server_version")[0][0])
+                there = session.query(f"SELECT 1 FROM pg_roles WHERE rolname = '{user}'")
+                session.query(f"{'ALTER' if there else 'CREATE'} ROLE {role}")
+                if not session.query(f"SELECT 1 FROM pg_database WHERE datname = '{database}'"):
+                    session.query(f'CREATE DATABASE "{database}" OWNER "{user}"')
+                facts["version"] = str(session.query("SHOW server_version")[0][0])
         write_json(f"{folder}/database.json", facts, permissions=0o600)
         self._admit(folder, facts["allowed"])
 
@@ -269,16 +269,16 @@ class LocalDatabases:
         facts = _facts(folder)
         with self._session(folder) as session:
             if facts["engine"] == "postgres":
-                session.ask("SELECT pg_reload_conf()")
+                session.query("SELECT pg_reload_conf()")
                 return
             if not facts["user"]:
                 return  # no user to admit yet
             user, database = facts["user"], facts["database"]
-            mark = session.ask(
+            mark = session.query(
                 f"SELECT authentication_string FROM mysql.user WHERE User = '{user}' AND Host = '127.0.0.1'"
             )[0][0]
             for address in {*before} - {*facts["allowed"]}:
-                session.ask(f"DROP USER IF EXISTS '{user}'@'{_mysql_host(address)}'")
+                session.query(f"DROP USER IF EXISTS '{user}'@'{_mysql_host(address)}'")
             for address in facts["allowed"]:
                 _mysql_user(session, database, user, _mysql_host(address), f"IDENTIFIED BY PASSWORD '{mark}'")
 
@@ -287,12 +287,12 @@ class LocalDatabases:
         database, user = facts["database"], facts["user"]
         with self._session(folder) as session:
             if facts["engine"] == "mysql":
-                session.ask(f"DROP DATABASE IF EXISTS `{database}`")
-                session.ask(f"CREATE DATABASE `{database}`")
+                session.query(f"DROP DATABASE IF EXISTS `{database}`")
+                session.query(f"CREATE DATABASE `{database}`")
             else:
                 # Connected clients would prevent the drop.
-                session.ask(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
-                session.ask(f'CREATE DATABASE "{database}" OWNER "{user}"')
+                session.query(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+                session.query(f'CREATE DATABASE "{database}" OWNER "{user}"')
 
 
 def _check(database: str, user: str, password: str) -> None:
@@ -314,9 +314,9 @@ def _check_engine(engine: Engine) -> None:
 
 
 def _mysql_user(session: Session, database: str, user: str, host: str, identified: str) -> None:
-    session.ask(f"CREATE USER IF NOT EXISTS '{user}'@'{host}' {identified}")
-    session.ask(f"ALTER USER '{user}'@'{host}' {identified} REQUIRE SSL")
-    session.ask(f"GRANT ALL PRIVILEGES ON `{database}`.* TO '{user}'@'{host}'")
+    session.query(f"CREATE USER IF NOT EXISTS '{user}'@'{host}' {identified}")
+    session.query(f"ALTER USER '{user}'@'{host}' {identified} REQUIRE SSL")
+    session.query(f"GRANT ALL PRIVILEGES ON `{database}`.* TO '{user}'@'{host}'")
 
 
 def _mysql_host(address: str) -> str:
