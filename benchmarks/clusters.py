@@ -25,7 +25,7 @@ from measure import Table, row, tell
 
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
-from outlast.cluster.raystart import WATCHFUL
+from outlast.cluster.raystart import HEALTH_CHECKS
 from outlast.machines import sshfiles
 from outlast.machines.ssh import Link
 
@@ -116,7 +116,7 @@ class ByHand:
             link.run("true")
         self.address = self.cloud.machine(names[0]).address
         settings = {
-            **WATCHFUL,
+            **HEALTH_CHECKS,
             "RAY_memory_monitor_refresh_ms": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
             "PATH": f"{BIN}:/usr/bin:/bin",

@@ -1,4 +1,4 @@
-"""A workspace that has really lived, made by the real commands: runs of every fate, a sweep, a drill, an image …"""
+"""A workspace with history, created by the real commands: runs with all outcomes, a sweep, a drill, an image …"""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 import msgspec
 
 from outlast.clouds.local.engines import SERVERS
-from outlast.cluster.record import Cluster, ClusterJob, Clusters, Ended, Past
+from outlast.cluster.record import Cluster, ClusterJob, Clusters, JobEnd, PastMachine
 from outlast.errors import DrillFailed
 from outlast.spec.cluster import parse_cluster
 from tests.support.home import OUTLAST, Home
 
-# What tries to be more than text, wherever words of users are shown. It would leave a mark on the page if obeyed.
+# Markup in texts of users. It sets a variable in the page if the browser interprets it.
 ATTACK = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 
-# A search with something to find: the loss depends on what is searched, and falls with the steps.
+# The loss depends on the searched parameters and falls with the steps.
 TRAIN = """
 import argparse, binascii, json, math, os, struct, time, zlib
 parser = argparse.ArgumentParser()
@@ -62,7 +62,7 @@ CLUSTER = {"cluster": {"head": {"type": "local-1"}, "workers": {"cpu": {"type": 
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to find in it, by name."""
+    """The names of its contents."""
 
     demo: str
     running: str
@@ -73,13 +73,13 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     undisturbed: str
     image: str
     volume: str
-    # Empty where this computer has no server of databases.
+    # Empty if no database server is installed.
     database: str
     cluster: str
 
 
 class Life:
-    """Makes it: everything that can happen at once does."""
+    """The creator of the workspace, which starts all commands in parallel."""
 
     def __init__(self, home: Home, *, epochs: int, trials: int, steps: int, preemptions: int) -> None:
         self.home = home
@@ -129,7 +129,7 @@ class Life:
         return answer.stdout.strip()
 
     def lead(self) -> Names:
-        """Until all of it has happened, and one run still runs."""
+        """Wait until everything has ended but one run."""
         train = ["--", "python", "train.py", "--steps", "100000", "--pause", "0.5"]
         cancelled = self._done("submit", "--name", "unwanted", *train)
         failed = self._done(
@@ -143,12 +143,12 @@ class Life:
         forget_head(self.home)
         for process in self.under_way:
             output, _ = process.communicate(timeout=90)
-            # On a busy computer a rehearsal may find that something was too slow: a report all the same.
+            # On a busy computer the drill may fail a check; it writes its report anyway.
             fine = (0, DrillFailed.exit_code) if "drill" in process.args else (0,)
             assert process.returncode in fine, f"{process.args}: {process.returncode}: {output}"
         self.home.until(lambda: self.home.state(failed).ending == "failed", "the failure")
-        self.home.until(lambda: self.home.state(cancelled).ending == "cancelled", "the end of what was cancelled")
-        self.home.until(lambda: self.home.state(running).checkpoints, "a checkpoint of what still runs")
+        self.home.until(lambda: self.home.state(cancelled).ending == "cancelled", "the cancellation")
+        self.home.until(lambda: self.home.state(running).checkpoints, "a checkpoint of the running run")
         return Names(
             demo="demo-1",
             running=running,
@@ -168,7 +168,7 @@ class Life:
 
 
 def forget_head(home: Home) -> None:
-    """A cluster as it is when its head was lost: the records are all there, and nobody answers."""
+    """Write the records of a cluster whose head was lost."""
     clusters = Clusters(home.workspace)
     head = "gone-h-000000"
     spec = parse_cluster(CLUSTER, name="gone", source="outlast.toml")
@@ -177,6 +177,6 @@ def forget_head(home: Home) -> None:
     for number, command in enumerate(["python tune.py", f"python score.py '{ATTACK}'"], 1):
         job = ClusterJob(id=f"job-{number}", command=command, head=head, who="ada", asked_at=1_790_000_000.0 + number)
         clusters.add(cluster.name, "jobs", job.id, job)
-    clusters.add(cluster.name, "ended", "job-1", Ended(id="job-1", status="SUCCEEDED", started_at=1.0, ended_at=9.0))
-    past = Past(machine="gone-w-1", cost_usd=0.42, ran_s=3600.0, why="preempted")
+    clusters.add(cluster.name, "ended", "job-1", JobEnd(id="job-1", status="SUCCEEDED", started_at=1.0, ended_at=9.0))
+    past = PastMachine(machine="gone-w-1", cost_usd=0.42, ran_s=3600.0, why="preempted")
     clusters.add(cluster.name, "past", past.machine, past)

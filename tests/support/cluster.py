@@ -1,4 +1,4 @@
-"""A workspace, a local cloud whose machines have addresses of their own, and the command line. Real Ray, real ssh."""
+"""A workspace, a local cloud whose machines have separate addresses, and the command line, with real Ray and ssh."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Bench:
         return [machine.name for machine in self.cloud.machines() if "-w-" in machine.name]
 
     def left(self) -> list[str]:
-        """Everything that a cluster may leave: machines, records, secrets, brokers, processes."""
+        """Return everything that a cluster may leave: machines, records, secrets, brokers, processes."""
         found = [machine.name for machine in self.cloud.machines()]
         for prefix in ("machines/", "clusters/"):
             found += [entry.key for entry in self.clusters.bucket.list(prefix)]
@@ -107,7 +107,7 @@ class Bench:
         return found + self.processes()
 
     def processes(self) -> list[str]:
-        """Of this cloud, or of a broker that serves it."""
+        """Return the processes of this cloud and of its broker."""
         mark = str(self.root).encode()
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -133,14 +133,14 @@ class Bench:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """Line by line, what it has said up to that text."""
+    """Read lines until that text and return them."""
     assert process.stdout is not None
-    said = ""
-    while text not in said:
+    output = ""
+    while text not in output:
         line = process.stdout.readline()
-        assert line, said
-        said += line
-    return said
+        assert line, output
+        output += line
+    return output
 
 
 def free_port() -> int:

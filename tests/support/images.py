@@ -1,4 +1,4 @@
-"""A home of its own for every test, and the real ssh that builds need."""
+"""Fixtures: a temporary home for every test, and the real ssh that builds need."""
 
 from __future__ import annotations
 

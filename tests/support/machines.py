@@ -1,4 +1,4 @@
-"""A home of one's own, a real sshd on loopback whose keys and address a test may change, and a local cloud."""
+"""A temporary home, a real sshd on loopback whose keys and address a test may change, and a local cloud."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/s
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home folder; ssh itself looks there only for what its config does not name, which is nothing."""
+    """An empty home folder."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -66,14 +66,14 @@ class Door:
         self.process: subprocess.Popen[bytes] | None = None
         self.admitted = folder / "authorized_keys"
         self.port = 0
-        self.told_key = ""
+        self.reported_key = ""
         self.new_host_key()
 
     def new_host_key(self) -> None:
         key = self.folder / "host_key"
         key.unlink(missing_ok=True)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-        self.told_key = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+        self.reported_key = " ".join(key.with_suffix(".pub").read_text().split()[:2])
 
     def boot(self) -> None:
         assert SSHD is not None
@@ -97,7 +97,7 @@ class Door:
             self.process = None
 
     def cut_connections(self) -> None:
-        """What a vanished machine looks like from here: the sshd of the session is gone, too."""
+        """End the sshd and its sessions, as a vanished machine does."""
         assert self.process is not None
         for pid in _sshds_below(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -121,7 +121,7 @@ class Door:
         self._known(name)
         if not self.running:
             raise BadRequest(f"{name} is not running")
-        return SshAccess(host="127.0.0.1", user=getpass.getuser(), port=self.port, host_keys=(self.told_key,))
+        return SshAccess(host="127.0.0.1", user=getpass.getuser(), port=self.port, host_keys=(self.reported_key,))
 
     def admit(self, name: str, ssh_key: str) -> None:
         self._known(name)
@@ -129,7 +129,7 @@ class Door:
 
     def _known(self, name: str) -> None:
         if not self.there or name != "box":
-            raise NotFound(f"there is no machine `{name}`")
+            raise NotFound(f"no machine `{name}`")
 
     def as_cloud(self) -> InteractiveCloud:
         return cast(InteractiveCloud, self)

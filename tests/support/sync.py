@@ -1,4 +1,4 @@
-"""A home of its own, with the keys of ssh in it; and one machine."""
+"""Fixtures: a temporary home with its ssh keys, and one machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.home import Home
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     for program in ("ssh", "rsync", "git"):
         if shutil.which(program) is None:
-            pytest.skip(f"there is no `{program}` here")
+            pytest.skip(f"`{program}` is not installed")
     if not find_sshd():
-        pytest.skip("there is no `sshd` here")
+        pytest.skip("`sshd` is not installed")
     home = Home(tmp_path)
     keys = str(tmp_path / "home" / "ssh")
     home.environment["OUTLAST_SSH_DIR"] = keys

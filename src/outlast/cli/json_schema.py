@@ -189,7 +189,7 @@ class MachineRow(Machine, frozen=True, kw_only=True, forbid_unknown_fields=True)
     # The present price per hour.
     usd_per_hour: float
     cost_usd: float
-    bills_for_nothing: bool
+    billed_while_stopped: bool
     # Differences since the machine was created.
     drift: list[str]
 

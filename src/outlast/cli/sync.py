@@ -1,4 +1,4 @@
-"""`outlast sync`: a folder here and a folder on a machine, the same, from now on."""
+"""`outlast sync`: keeps a folder on a machine in sync with a local one."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ if TYPE_CHECKING:
 @click.argument(
     "argv", nargs=-1, required=True, metavar="[SRC] MACHINE|RUN:DEST", shell_complete=complete_path_on_machine
 )
-@click.option("--watch", is_flag=True, help="Go on: every save is there a moment later.")
-@click.option("--delete", is_flag=True, help="Delete there what was synced before and is here no more.")
-@click.option("--pull", is_flag=True, help="The other way: from the machine to SRC.")
-@click.option("--json", "as_json", is_flag=True, help="Print what happens as lines of JSON.")
+@click.option("--watch", is_flag=True, help="Keep syncing: copy every change at once.")
+@click.option("--delete", is_flag=True, help="Delete synced files that no longer exist at the source.")
+@click.option("--pull", is_flag=True, help="Copy from the machine to SRC.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as lines of JSON.")
 @workspace_option
 def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: bool, workspace_url: str) -> int:
     """Copy a folder to a machine and keep it in sync.
 
-    What git ignores stays here, and so do secrets. DEST is relative to the home folder of the machine, or to the code
-    of the run. Only what changed is sent. Nothing that was not synced is ever deleted.
+    Copies SRC (the present folder) to DEST on a machine, or on the machine of a run. DEST is relative to the home
+    folder of the machine, or to the code of the run. Ignored files and secrets are not copied. Only changes are sent.
+    Files that sync did not create are never deleted.
     """
     from outlast.sync.remote_dir import RemoteDir, origin_of
     from outlast.sync.session import Sync, check_source
     from outlast.sync.target import find_target
 
-    source, name, folder = parse_words(argv)
+    source, name, folder = parse_arguments(argv)
     if not pull:
         check_source(source)
     target = find_target(name, clouds(), lambda: find_workspace(workspace_url))
@@ -58,65 +59,67 @@ def sync(argv: tuple[str, ...], watch: bool, delete: bool, pull: bool, as_json: 
         delete=delete,
         pull=pull,
     )
-    teller = _Json() if as_json else _Teller(here if pull else "", quiet=not sys.stderr.isatty())
-    session = Sync(here, target, place, watch=watch, emit=teller)
-    # A closed terminal ends it as Ctrl-C does: with everything that was started.
+    reporter = _JsonReporter() if as_json else _TextReporter(here if pull else "", quiet=not sys.stderr.isatty())
+    session = Sync(here, target, place, watch=watch, emit=reporter)
+    # A closed terminal ends the session like Ctrl-C, with all its processes.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
         session.run()
     except KeyboardInterrupt:
-        teller.end()
-        _say_goodbye(session.status, pull=pull)
+        reporter.end()
+        _report_stop(session.status, pull=pull)
         return 0 if watch and session.status.complete else 130
-    teller.end()
-    return 1 if teller.problems else 0
+    reporter.end()
+    return 1 if reporter.problems else 0
 
 
-def parse_words(argv: tuple[str, ...]) -> tuple[str, str, str]:
-    """SRC, the name before the colon, the folder after it. Raises UsageError."""
+def parse_arguments(argv: tuple[str, ...]) -> tuple[str, str, str]:
+    """Return SRC, the name before the colon and the folder after it. Raises UsageError."""
     if len(argv) > 2:
-        raise UsageError("say at most a folder here and one place there", hint="outlast sync [SRC] MACHINE|RUN:DEST")
+        raise UsageError(
+            "too many arguments: expected at most SRC and MACHINE:DEST", hint="outlast sync [SRC] MACHINE|RUN:DEST"
+        )
     source, there = (argv[0], argv[1]) if len(argv) == 2 else (".", argv[0])
     name, colon, folder = there.partition(":")
     if not colon or not name:
         raise UsageError(
-            f"`{there}` names no machine or run with a folder there",
+            f"`{there}` is not MACHINE:DEST or RUN:DEST",
             hint="write MACHINE:DEST or RUN:DEST, e.g. `outlast sync trainer:project`",
         )
     return source, name, folder
 
 
-def _say_goodbye(standing: SyncStatus, *, pull: bool) -> None:
+def _report_stop(standing: SyncStatus, *, pull: bool) -> None:
     if not standing.machine:
         note("interrupted before the machine was reached; nothing was copied")
         return
     files = "1 file" if standing.files == 1 else f"{standing.files:,} files"
     there = "here" if pull else f"in {standing.machine}:{standing.folder}"
     if standing.complete:
-        note(f"stopped; everything is {there}: {files}")
+        note(f"stopped; all files are {there}: {files}")
     elif standing.unsent:
-        note(f"stopped; {standing.unsent:,} changes are not {there} yet. Sync again to go on")
+        note(f"stopped; {standing.unsent:,} changes are not {there} yet; repeat the command to continue")
     else:
-        note(f"stopped in the middle; what arrived {there} is whole. Sync again to go on")
+        note(f"stopped halfway; files {there} are complete; repeat the command to continue")
 
 
-class _Json:
-    """What happens, a line each, to stdout."""
+class _JsonReporter:
+    """Events as lines of JSON on stdout."""
 
     def __init__(self) -> None:
         self.problems = 0
 
-    def __call__(self, happening: SyncEvent) -> None:
+    def __call__(self, event: SyncEvent) -> None:
         import json
 
         import msgspec
 
         from outlast.sync.events import Problem
 
-        self.problems += isinstance(happening, Problem)
-        table = {**msgspec.to_builtins(happening), "at": time.time()}
-        # Names that are no text are escaped, as nothing but ASCII leaves here.
+        self.problems += isinstance(event, Problem)
+        table = {**msgspec.to_builtins(event), "at": time.time()}
+        # ASCII only: file names that are not valid text are escaped.
         click.echo(json.dumps(table))
         sys.stdout.flush()
 
@@ -124,8 +127,8 @@ class _Json:
         pass
 
 
-class _Teller:
-    """Sentences to stderr; in a terminal also a line that shows how things stand."""
+class _TextReporter:
+    """Messages on stderr; on a terminal also a status line."""
 
     def __init__(self, pulling_to: str, *, quiet: bool) -> None:
         self.problems = 0
@@ -136,51 +139,51 @@ class _Teller:
         self._count = 0
         self._left_out: list[str] = []
 
-    def __call__(self, happening: SyncEvent) -> None:
-        from outlast.sync import events as told
+    def __call__(self, event: SyncEvent) -> None:
+        from outlast.sync import events as ev
 
-        if isinstance(happening, told.Arrived):
-            self._files.add(happening.path)
-            self._status(happening.path, happening.ms)
+        if isinstance(event, ev.Arrived):
+            self._files.add(event.path)
+            self._status(event.path, event.ms)
             return
-        if isinstance(happening, told.Deleted):
-            self._status(f"{happening.path} deleted", 0.0)
+        if isinstance(event, ev.Deleted):
+            self._status(f"{event.path} deleted", 0.0)
             return
-        if isinstance(happening, told.FileSkipped):
-            self._left_out.append(happening.path)
+        if isinstance(event, ev.FileSkipped):
+            self._left_out.append(event.path)
             return
-        self.problems += isinstance(happening, told.Problem)
-        text = self._sentence(happening)
+        self.problems += isinstance(event, ev.Problem)
+        text = self._sentence(event)
         if text:
             self.end()
             note(text)
 
-    def _sentence(self, happening: Any) -> str:
-        from outlast.sync import events as told
+    def _sentence(self, event: Any) -> str:
+        from outlast.sync import events as ev
 
-        if isinstance(happening, told.Connected):
+        if isinstance(event, ev.Connected):
             arrow = f"{self._pulling_to} ← " if self._pulling_to else "→ "
-            return f"outlast: {arrow}{happening.machine}:{happening.folder}"
-        if isinstance(happening, told.Copied):
-            self._count = max(self._count, happening.files)
-            return self._copied(happening.files, happening.sent, happening.bytes, happening.seconds)
-        if isinstance(happening, told.Problem):
-            return f"problem: {_shown(happening.path)}{': ' if happening.why else ''}{happening.why}"
-        if isinstance(happening, told.Watching):
-            return f"outlast: watching by looking every second: {happening.why}" if happening.why else ""
-        if isinstance(happening, told.ConnectionLost):
-            return f"outlast: connection lost: {happening.why}; connecting again"
-        return f"outlast: {happening.why}"
+            return f"outlast: {arrow}{event.machine}:{event.folder}"
+        if isinstance(event, ev.Copied):
+            self._count = max(self._count, event.files)
+            return self._copied(event.files, event.sent, event.bytes, event.seconds)
+        if isinstance(event, ev.Problem):
+            return f"problem: {_shown(event.path)}{': ' if event.why else ''}{event.why}"
+        if isinstance(event, ev.Watching):
+            return f"outlast: watching by polling every second: {event.why}" if event.why else ""
+        if isinstance(event, ev.ConnectionLost):
+            return f"outlast: connection lost: {event.why}; reconnecting"
+        return f"outlast: {event.why}"
 
     def _copied(self, files: int, sent: int, size: int, seconds: float) -> str:
         from outlast.formatting.quantities import size as shown_size
 
         many = "1 file" if files == 1 else f"{files:,} files"
-        text = f"outlast: {many} the same, {sent:,} sent ({shown_size(size)}) in {describe_s(seconds)}"
+        text = f"outlast: {many} in sync, {sent:,} sent ({shown_size(size)}) in {describe_s(seconds)}"
         if self._left_out:
             names = ", ".join(f"`{_shown(path)}`" for path in self._left_out[:3])
             more = f" and {len(self._left_out) - 3} more" if len(self._left_out) > 3 else ""
-            text += f"; left here: {names}{more}"
+            text += f"; not copied: {names}{more}"
             self._left_out = []
         return text
 
@@ -206,5 +209,5 @@ class _Teller:
 
 
 def _shown(path: str) -> str:
-    """A name in a line that is written again and again: nothing in it is wider than it counts."""
+    """Return a printable name, whose length equals its width on the terminal."""
     return "".join(c if c.isprintable() else "?" for c in path)

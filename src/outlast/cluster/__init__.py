@@ -1,1 +1,1 @@
-"""Clusters: Ray on our machines. Ray itself is imported only by what runs on a machine of a cluster."""
+"""Ray clusters on our machines. Only modules that run on a cluster's machines import Ray."""

@@ -11,9 +11,10 @@ from outlast.agent.container import OCI
 from outlast.clouds.cloud import Boot, HostAccess
 from outlast.clouds.traits import traits_of
 from outlast.kit import boot_script
-from outlast.records.mounts import ATTRIBUTE, Mount, encode
+from outlast.records.mounts import ATTRIBUTE, Mount, encode, mounts_for
+from outlast.records.resources import ResourceRecords
 from outlast.runs.data import local_path
-from outlast.spec.cluster import HEAD
+from outlast.spec.cluster import HEAD, ClusterSpec
 from outlast.store import access
 from outlast.supervisor.boot import settings
 from outlast.workspace import Workspace
@@ -83,3 +84,12 @@ def boot(
         ),
         life_max_s=life_s,
     )
+
+
+def volume_mounts(workspace: Workspace, spec: ClusterSpec) -> list[Mount]:
+    """Return the mounts of each machine."""
+    records = ResourceRecords(workspace, "volume")
+    names = {place.partition("/")[0] for place in spec.volumes.values()}
+    found = {name: record for name in names if (record := records.find(name)) is not None}
+    wanted = {path: place for path, place in spec.volumes.items() if place.partition("/")[0] in found}
+    return mounts_for(wanted, found)

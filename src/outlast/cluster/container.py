@@ -122,7 +122,7 @@ class NodeContainer:
         _call(*own, "delete", "--force", self.spec.name)
         config = oci.config(
             container.oci_path(self.spec.image), _IDLE_COMMAND, mounts=(), folder="/", environment={}, user=0, group=0,
-            refuse=container.ContainerUnavailable,
+            error=container.ContainerUnavailable,
         )  # fmt: skip
         config["root"] = {"path": self._writable(config["root"]["path"]), "readonly": False}
         # Use the machine's /tmp, on its disk: it has Ray's sessions.

@@ -1,7 +1,7 @@
-"""Takes a cluster down: every machine in every status, its records, its secrets. May be repeated after any death.
+"""`outlast cluster down`: deletes every machine, record and secret of a cluster. May be repeated after any crash.
 
-The broker goes first and then the head, so that nothing is launched behind our back; the record goes last, so that one
-cut short is found by the next `down`, and by the reaper.
+The broker and the head go first, so that nothing launches further machines. The cluster's record goes last, so that
+the next `down` or the reaper finishes an interrupted one.
 """
 
 from __future__ import annotations
@@ -13,43 +13,40 @@ import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, InteractiveCloud, Machine
 from outlast.cluster import broker
-from outlast.cluster.fleet import ClusterMachines
-from outlast.cluster.record import LABEL_ID, LABEL_NAME, Cluster, Clusters, Past
+from outlast.cluster.machines import ClusterMachines
+from outlast.cluster.record import LABEL_ID, LABEL_NAME, Cluster, Clusters, PastMachine
 from outlast.errors import CloudError, NoSuchRun
 from outlast.machines import sshfiles
 from outlast.store.parallel import in_parallel
 
 Report = Callable[[str], None]
-# Listings lag, and a launch that was under way when the head died comes late.
-_LOOKS, _PAUSE_S = 5, 1.0
+# Listings lag, and a launch that the head had started may appear late.
+_TRIES, _PAUSE_S = 5, 1.0
 
 
 def find(clusters: Clusters, name: str, file: str) -> Cluster:
-    """The cluster that is meant: by its name, by the file that it was made from, or the only one there is.
-
-    Raises NoSuchRun.
-    """
-    everyone = list(clusters.all())
+    """Return a cluster: by name, by the file it was created from, or the only one. Raises NoSuchRun."""
+    everything = list(clusters.all())
     if name and (found := clusters.find(name)) is not None:
         return found
-    if file and (made := [cluster for cluster in everyone if cluster.file == file]):
-        return made[0]
-    if not name and not file and len(everyone) == 1:
-        return everyone[0]
-    known = ", ".join(cluster.name for cluster in everyone)
-    what = f"no cluster `{name}`" if name else "no cluster of that file" if file else "more than one cluster, or none,"
-    raise NoSuchRun(f"{what} in {clusters.workspace.url}", hint=f"there are: {known}" if known else "there is none")
+    if file and (same_file := [cluster for cluster in everything if cluster.file == file]):
+        return same_file[0]
+    if not name and not file and len(everything) == 1:
+        return everything[0]
+    known = ", ".join(cluster.name for cluster in everything)
+    what = f"no cluster `{name}`" if name else "no cluster of that file" if file else "no or several clusters"
+    raise NoSuchRun(f"{what} in {clusters.workspace.url}", hint=f"clusters: {known or 'none'}")
 
 
 def take_down(clusters: Clusters, clouds: Mapping[str, InteractiveCloud], cluster: Cluster, *, report: Report) -> float:
-    """What it has cost in all. Raises CloudError when something could not be deleted; then it is to be repeated."""
+    """Delete the cluster and return its total cost. Raises CloudError if a machine remains; then repeat the call."""
     cluster = clusters.write(msgspec.structs.replace(cluster, phase="deleting"))
     cloud = clouds[cluster.cloud]
-    if cluster.cloud == "local":
+    if not cloud.traits.remote:
         broker.stop(cluster.id)
     _delete_all(clusters, cloud, cluster, report)
     cloud.drop_secrets(cluster.secrets)
-    cost = sum(past.cost_usd for past in clusters.each(cluster.name, "past", Past))
+    cost = sum(past.cost_usd for past in clusters.each(cluster.name, "past", PastMachine))
     for machine_record in clusters.machine_records.all():
         if machine_record.purpose == cluster.purpose:
             clusters.machine_records.remove(machine_record.name)
@@ -59,19 +56,19 @@ def take_down(clusters: Clusters, clouds: Mapping[str, InteractiveCloud], cluste
 
 
 def abandoned(clusters: Clusters) -> list[Cluster]:
-    """Those that somebody brought up or down who was killed on the way; nobody goes on with them by himself."""
+    """Return clusters whose `up` or `down` was killed."""
     return [cluster for cluster in clusters.all() if clusters.machine_records.without_cluster(cluster.name)]
 
 
 def _delete_all(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster, report: Report) -> None:
     clean = 0
     problems: dict[str, str] = {}
-    for _ in range(_LOOKS):
-        there = _machines(clusters, cloud, cluster)
-        if not there:
+    for _ in range(_TRIES):
+        machines = _machines(clusters, cloud, cluster)
+        if not machines:
             clean += 1
-            # One look is enough where state is files of this computer.
-            if clean > 1 or cloud.name == "local":
+            # One listing is enough where it cannot lag.
+            if clean > 1 or cloud.traits.consistent_listings:
                 return
         problems = {}
 
@@ -82,26 +79,26 @@ def _delete_all(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster, r
             except CloudError as problem:
                 problems[machine.name] = problem.message
 
-        heads = [machine for machine in there if machine.name == cluster.head]
+        heads = [machine for machine in machines if machine.name == cluster.head]
         in_parallel(delete, heads)
-        in_parallel(delete, [machine for machine in there if machine.name != cluster.head])
-        if there:
-            clusters.write(cluster)  # says that we are still at it
-        if cloud.name != "local" or problems:
+        in_parallel(delete, [machine for machine in machines if machine.name != cluster.head])
+        if machines:
+            clusters.write(cluster)  # the owner's sign of life
+        if not cloud.traits.consistent_listings or problems:
             time.sleep(_PAUSE_S)
     if problems or _machines(clusters, cloud, cluster):
-        why = "; ".join(f"{name}: {message}" for name, message in problems.items()) or "machines are still there"
-        hint = f"repeat `outlast cluster down {cluster.name}`; `outlast reap` finds them as well"
-        raise CloudError(f"not everything could be deleted: {why}", hint=hint)
+        why = "; ".join(f"{name}: {message}" for name, message in problems.items()) or "machines remain"
+        hint = f"repeat `outlast cluster down {cluster.name}`; `outlast reap` also deletes them"
+        raise CloudError(f"could not delete all machines: {why}", hint=hint)
 
 
 def _machines(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster) -> Sequence[Machine]:
-    """Every machine of the cluster in every status, by its labels."""
+    """Return the machines of the cluster, in any status."""
     return cloud.machines({LABEL_WORKSPACE: clusters.workspace.id, LABEL_ID: cluster.id})
 
 
 def delete_machine(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster, name: str, *, why: str) -> None:
-    """One machine with its disk, its record and its ssh block."""
+    """Delete one machine with its disk, its record and its ssh entry."""
     ClusterMachines(clusters, cluster, cloud).delete(name, why=why)
     sshfiles.forget_machine(name)
 
@@ -109,6 +106,6 @@ def delete_machine(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster
 def without_record(
     clusters: Clusters, clouds: Mapping[str, InteractiveCloud], name: str
 ) -> list[tuple[InteractiveCloud, Machine]]:
-    """Machines that carry the cluster's name although the workspace knows no such cluster."""
+    """Return machines that carry the cluster's name although the workspace has no such cluster."""
     wanted = {LABEL_WORKSPACE: clusters.workspace.id, LABEL_NAME: name}
     return [(cloud, machine) for cloud in clouds.values() for machine in cloud.machines(wanted)]

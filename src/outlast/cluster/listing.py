@@ -1,21 +1,21 @@
-"""All clusters at a glance, from their records and from their clouds' lists of machines. Refuses to ask Ray."""
+"""The list of all clusters, from their records and the clouds' lists of machines, without calling Ray."""
 
-# No `from __future__ import annotations` here: msgspec would compile each annotation anew in every process.
+# No `from __future__ import annotations` here: msgspec would compile each annotation in every process.
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, InteractiveCloud, Machine
-from outlast.cluster.record import LABEL_ID, Cluster, ClusterJob, Clusters, Past
+from outlast.cluster.record import LABEL_ID, Cluster, ClusterJob, Clusters, PastMachine
 from outlast.errors import OutlastError, StoreUnreachable
 
-# What is said of a cluster whose record says that it is ready, and whose head lives no more.
+# The phase of a cluster whose record is `ready` but whose head is gone.
 LOST = "lost"
 
 
 class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster, as `cluster list` shows it."""
+    """One row of `outlast cluster list`."""
 
     name: str
     cloud: str
@@ -23,25 +23,25 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     who: str
     head: str
-    # Those that run.
+    # Running machines.
     machines: int
     jobs: int
     usd_per_hour: float
     cost_usd: float
     # Seconds since 1970.
     asked_at: float
-    # Why its cloud could not be asked, or what is wrong with it.
+    # Why the cloud could not be queried, or the cluster's problem.
     problem: str = ""
 
 
 def phase_of(cluster: Cluster, machines: Sequence[Machine]) -> str:
-    """The record's word, unless the machines tell better."""
-    lives = any(one.name == cluster.head and one.status in ("pending", "running") for one in machines)
-    return LOST if cluster.phase == "ready" and not lives else cluster.phase
+    """Return the record's phase, or `lost` if the head is gone."""
+    alive = any(one.name == cluster.head and one.status in ("pending", "running") for one in machines)
+    return LOST if cluster.phase == "ready" and not alive else cluster.phase
 
 
 def rows(clusters: Clusters, known: Mapping[str, InteractiveCloud]) -> list[ClusterRow]:
-    """The newest first. Raises StoreUnreachable; a cloud that does not answer is a remark."""
+    """Return the rows, newest first. An unreachable cloud becomes the row's `problem`. Raises StoreUnreachable."""
     found = sorted(clusters.all(), key=lambda one: (-one.asked_at, one.name))
     return [_row(clusters, known, one) for one in found]
 
@@ -55,12 +55,12 @@ def _row(clusters: Clusters, known: Mapping[str, InteractiveCloud], cluster: Clu
         phase = phase_of(cluster, machines)
         problem = "the head is gone" if phase == LOST else ""
     except KeyError:
-        problem = f"`{cluster.cloud}` cannot be asked from here"
+        problem = f"cloud `{cluster.cloud}` is not configured here"
     except StoreUnreachable:
         raise
-    except OutlastError as trouble:
-        problem = trouble.message
-    past = clusters.each(cluster.name, "past", Past)
+    except OutlastError as error:
+        problem = error.message
+    past = clusters.each(cluster.name, "past", PastMachine)
     return ClusterRow(
         name=cluster.name,
         cloud=cluster.cloud,

@@ -1,9 +1,9 @@
-"""The program on a machine of a cluster: brings code and files, runs the set-up once, starts Ray, and guards it.
+"""The program of a cluster's machine: fetches code and files, runs the set-up once, starts Ray, and monitors it.
 
     python -m outlast.cluster.node_main
 
-Who it is, it learns from the instance metadata; what to do, from the workspace. Ray runs below it: a node whose Ray
-ended deletes its machine, unless another head takes it over.
+The instance metadata names the cluster; the workspace has its record. When Ray has ended, the program deletes its
+machine, unless a new head takes over.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from outlast.agent import mounts
-from outlast.agent.boot import reach_of, this_machine
+from outlast.agent.boot import store_access_of, this_machine
 from outlast.agent.container import outermost
 from outlast.agent.instance import Instance, patiently
 from outlast.cluster import setup
 from outlast.cluster.container import NodeContainer
-from outlast.cluster.fleet import ClusterMachines, cloud_of_head
+from outlast.cluster.machines import ClusterMachines, cloud_of_head
 from outlast.cluster.paths import NodePaths
 from outlast.cluster.provider_server import ProviderServer
-from outlast.cluster.ray_monitor import HeadGuard, WorkerGuard
+from outlast.cluster.ray_monitor import HeadMonitor, WorkerMonitor
 from outlast.cluster.raystart import environment
 from outlast.cluster.record import Cluster, Clusters, NodeState
 from outlast.errors import OutlastError
@@ -35,78 +35,80 @@ from outlast.spec.cluster import HEAD
 from outlast.store.bucket import open_bucket
 from outlast.workspace import Workspace
 
-# How long a node that could not be set up stays, for whoever wants to see why.
+# A node whose set-up failed stays this long, for debugging.
 _LINGER_S = 600.0
 
 
 class NodeMain:
-    """One machine of one cluster."""
+    """The life of one machine of a cluster."""
 
-    def __init__(self, clusters: Clusters, cluster: Cluster, instance: Instance, place: NodePaths) -> None:
+    def __init__(self, clusters: Clusters, cluster: Cluster, instance: Instance, paths: NodePaths) -> None:
         self.clusters = clusters
         self.cluster = cluster
         self.instance = instance
-        self.place = place
+        self.paths = paths
 
-    def live(self) -> None:
-        """Until Ray ends or the cluster does; then the machine is to go. Raises OutlastError when it cannot come up."""
-        self.tell("fetching")
+    def run(self) -> None:
+        """Set the node up and return when Ray or the cluster has ended. Raises OutlastError if the set-up fails."""
+        self.report_state("fetching")
         secrets = self.instance.secrets(self.cluster.secrets)
-        self.place.write_token(secrets["RAY_TOKEN"])
-        setup.bring(self.clusters.bucket, self.cluster, self.place, secrets)
+        self.paths.write_token(secrets["RAY_TOKEN"])
+        setup.fetch_files(self.clusters.bucket, self.cluster, self.paths, secrets)
         volumes = decode(self.instance.attribute(ATTRIBUTE))
         mounts.mount_all(
             volumes,
-            code=self.place.code,
-            home=self.place.home,
+            code=self.paths.code,
+            home=self.paths.home,
             owner=self.cluster.name,
             since=self.cluster.asked_at,
         )
         variables = self._variables()
-        first, *phases = self.cluster.spec.phases.of(self.place.role)
-        setup.run_phases([first], self.place, variables, tell=self.tell)
-        self._enter_container([os.path.join(self.place.code, mount.path) for mount in volumes])
-        box = self.cluster.kind(self.place.kind).container
-        own = {**self.cluster.spec.env, **(box.env if box else {})}
-        self.place.write_environment(variables, own)
+        first, *phases = self.cluster.spec.phases.of(self.paths.role)
+        setup.run_phases([first], self.paths, variables, report_state=self.report_state)
+        self._enter_container([os.path.join(self.paths.code, mount.path) for mount in volumes])
+        spec = self.cluster.kind(self.paths.kind).container
+        own = {**self.cluster.spec.env, **(spec.env if spec else {})}
+        self.paths.write_environment(variables, own)
         with suppress(OutlastError):
-            self.place.find_ray()
-            variables["PATH"] = os.pathsep.join([os.path.dirname(self.place.ray), variables["PATH"]])
-        setup.run_phases(phases, self.place, variables, tell=self.tell, marks="done-inside")
-        # The set-up may have installed it, or another one.
-        self.place.find_ray()
-        self.place.write_environment(variables, own)
-        self.place.write_desk(workspace=self.clusters.workspace.url, cluster=self.cluster.name)
-        if self.place.role == HEAD:
-            fleet = ClusterMachines(self.clusters, self.cluster, cloud_of_head(self.cluster.cloud, self.place.broker))
-            ProviderServer(fleet, report).serve(self.place.socket)
-        guard = HeadGuard if self.place.role == HEAD else WorkerGuard
-        guard(self.clusters, self.cluster, self.instance, self.place, variables, tell=self.tell).run()
+            self.paths.find_ray()
+            variables["PATH"] = os.pathsep.join([os.path.dirname(self.paths.ray), variables["PATH"]])
+        setup.run_phases(phases, self.paths, variables, report_state=self.report_state, marks="done-inside")
+        # The set-up may have installed Ray, or another version.
+        self.paths.find_ray()
+        self.paths.write_environment(variables, own)
+        self.paths.write_head_programs(workspace=self.clusters.workspace.url, cluster=self.cluster.name)
+        if self.paths.role == HEAD:
+            machines = ClusterMachines(
+                self.clusters, self.cluster, cloud_of_head(self.cluster.cloud, self.paths.broker)
+            )
+            ProviderServer(machines, report).serve(self.paths.socket)
+        monitor = HeadMonitor if self.paths.role == HEAD else WorkerMonitor
+        monitor(self.clusters, self.cluster, self.instance, self.paths, variables, report_state=self.report_state).run()
 
     def _variables(self) -> dict[str, str]:
-        kind = self.cluster.kind(self.place.kind)
-        own = environment(self.cluster, self.place.machine, kind.name, self.place.token)
-        # Ours is the machine's Python; Ray's may be another, and finds there what it needs of us.
-        return {**os.environ, **own, "PYTHONPATH": self.place.write_library()}
+        kind = self.cluster.kind(self.paths.kind)
+        own = environment(self.cluster, self.paths.machine, kind.name, self.paths.token)
+        # Ray's Python may differ from ours; this folder has the modules of ours that it imports.
+        return {**os.environ, **own, "PYTHONPATH": self.paths.write_library()}
 
     def _enter_container(self, volumes: list[str]) -> None:
-        """From here on everything of Ray's happens in there, if the file names one."""
-        spec = self.cluster.kind(self.place.kind).container
+        """Start the container, if the cluster file names one. From then on, Ray's commands run in it."""
+        spec = self.cluster.kind(self.paths.kind).container
         if spec is None:
             return
-        self.tell("starting the container", spec.image)
-        there = [self.place.folder, self.place.code, *map(self.place.at, self.cluster.mounts), *volumes]
-        there.append(local_path(self.clusters.workspace.url) or "")
-        mounts = outermost([path for path in there if path and os.path.exists(path)])
-        self.place.inner, new = NodeContainer(spec, self.place, report).start(mounts)
+        self.report_state("starting the container", spec.image)
+        needed = [self.paths.folder, self.paths.code, *map(self.paths.at, self.cluster.mounts), *volumes]
+        needed.append(local_path(self.clusters.workspace.url) or "")
+        mounts = outermost([path for path in needed if path and os.path.exists(path)])
+        self.paths.inner, new = NodeContainer(spec, self.paths, report).start(mounts)
         if new:
-            # Whatever was done in the one before is not in this one.
-            shutil.rmtree(f"{self.place.folder}/done-inside", ignore_errors=True)
+            # A new container lacks the set-up of the previous one.
+            shutil.rmtree(f"{self.paths.folder}/done-inside", ignore_errors=True)
 
-    def tell(self, phase: str, why: str = "", goes_in_s: float = -1.0) -> None:
+    def report_state(self, phase: str, why: str = "", down_in_s: float = -1.0) -> None:
         report(phase + (f": {why}" if why else ""))
-        state = NodeState(machine=self.place.machine, phase=phase, why=why, at=time.time(), goes_in_s=goes_in_s)
-        self.clusters.put(self.cluster.name, "state", self.place.machine, state)
+        state = NodeState(machine=self.paths.machine, phase=phase, why=why, at=time.time(), down_in_s=down_in_s)
+        self.clusters.put(self.cluster.name, "state", self.paths.machine, state)
 
 
 def report(line: str) -> None:
@@ -118,28 +120,28 @@ def main() -> int:
     name = patiently(instance, "outlast-cluster")
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
-    clusters = Clusters(Workspace(open_bucket(instance.attribute("outlast-workspace"), reach_of(instance))))
-    place = NodePaths.of(instance)
+    clusters = Clusters(Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance))))
+    paths = NodePaths.of(instance)
     try:
-        cluster = _patiently(lambda: clusters.find(name))
+        cluster = _read_cluster(lambda: clusters.find(name))
         if cluster is None:
-            report(f"the workspace has no cluster `{name}`")
+            report(f"no cluster `{name}` in the workspace")
         else:
-            node = NodeMain(clusters, cluster, instance, place)
+            node = NodeMain(clusters, cluster, instance, paths)
             try:
-                node.live()
+                node.run()
             except (OutlastError, OSError) as problem:
                 why = problem.message if isinstance(problem, OutlastError) else str(problem)
-                node.tell("failed", why)
-                _linger(clusters, cluster, place)
+                node.report_state("failed", why)
+                _wait_before_deletion(clusters, cluster, paths)
     except OutlastError as problem:
         report(f"error: {problem.message}")
-    leave(clusters, name, instance, place)
+    leave(clusters, name, instance, paths)
     return 0
 
 
-def _patiently(find: Callable[[], Cluster | None], *, timeout_s: float = 30.0) -> Cluster | None:
-    """The record is there before us; a store that does not answer at once is asked again."""
+def _read_cluster(find: Callable[[], Cluster | None], *, timeout_s: float = 30.0) -> Cluster | None:
+    """Read the cluster's record, and retry while the store is unreachable."""
     ends_at = time.monotonic() + timeout_s
     while True:
         try:
@@ -150,22 +152,22 @@ def _patiently(find: Callable[[], Cluster | None], *, timeout_s: float = 30.0) -
             time.sleep(1.0)
 
 
-def _linger(clusters: Clusters, cluster: Cluster, place: NodePaths) -> None:
+def _wait_before_deletion(clusters: Clusters, cluster: Cluster, paths: NodePaths) -> None:
     ends_at = time.monotonic() + _LINGER_S
     while time.monotonic() < ends_at:
         time.sleep(5.0)
         found = clusters.find(cluster.name)
-        if found is None or found.id != cluster.id or (place.role == HEAD and found.head != place.machine):
+        if found is None or found.id != cluster.id or (paths.role == HEAD and found.head != paths.machine):
             return
 
 
-def leave(clusters: Clusters, name: str, instance: Instance, place: NodePaths) -> None:
-    """The record first: a machine that could not delete itself then is nobody's, and the reaper finds it."""
+def leave(clusters: Clusters, name: str, instance: Instance, paths: NodePaths) -> None:
+    """Remove the record, then delete the machine: if that fails, the reaper finds a machine without a record."""
     try:
-        clusters.machine_records.remove(place.machine)
+        clusters.machine_records.remove(paths.machine)
         for part in ("nodes", "state"):
-            clusters.drop(name, part, place.machine)
-        report(f"deleting {shlex.quote(place.machine)}")
+            clusters.drop(name, part, paths.machine)
+        report(f"deleting {shlex.quote(paths.machine)}")
         instance.delete_self()
     except (OutlastError, OSError) as problem:
         report(f"cannot delete this machine: {problem}")

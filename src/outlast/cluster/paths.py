@@ -1,4 +1,4 @@
-"""Where things are on a machine of a cluster: our folder, Ray's program, the desk that commands from outside call."""
+"""Paths and generated programs on a cluster's machine: our folder, Ray's program, the entry points for ssh."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from outlast.cluster.record import PORT
 from outlast.errors import OutlastError
 
 RAY_MIN = (2, 60)
-# Below the home of root, who runs everything on a machine of a cluster.
+# Below the home of root, which runs everything on a cluster's machine.
 FOLDER = ".outlast/cluster"
-_ENGINE_VARIABLES = (
+_KEPT_PREFIXES = (
     *("RAY_", "PATH", "PYTHONPATH", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "GCE_METADATA", "GOOGLE_"),
     *("AWS_", "AUTOSCALER_"),
 )
-_HINT = 'build an image that has it: `pip = ["ray[default]>=2.60"]` in `[image]`'
-_HINT_INSIDE = "take an image that has it, like rayproject/ray:2.60.0"
-# Its path, its interpreter, its version. To ask Ray itself takes two seconds of a processor: it loads all that it has.
+_HINT = 'build an image with Ray: `pip = ["ray[default]>=2.60"]` in `[image]`'
+_HINT_INSIDE = "use an image with Ray, such as rayproject/ray:2.60.0"
+# Prints Ray's path, interpreter and version. `ray --version` is the fallback: it loads all of Ray, 2 s of CPU time.
 _FIND_RAY = r"""
 ray="$(command -v ray)" || { echo "no such program in $PATH" >&2; exit 1; }
 read -r first < "$ray"
@@ -38,7 +38,7 @@ printf '%s\n%s\n' "$ray" "$python"
 
 
 class NodePaths(msgspec.Struct, kw_only=True):
-    """One machine's."""
+    """The paths of one machine, and the identity of its node."""
 
     machine: str
     role: str
@@ -47,9 +47,9 @@ class NodePaths(msgspec.Struct, kw_only=True):
     home: str
     broker: str = ""
     ray: str = ""
-    # The Python that Ray is installed in, which need not be ours.
+    # The Python in which Ray is installed; it may differ from ours.
     python: str = ""
-    # The words that bring a command into the container that Ray runs in; none without one.
+    # The argv prefix that runs a command in Ray's container; empty without a container.
     inner: tuple[str, ...] = ()
 
     @staticmethod
@@ -76,7 +76,7 @@ class NodePaths(msgspec.Struct, kw_only=True):
         return f"{self.home}/code"
 
     def at(self, path: str) -> str:
-        """A path of the file, in which `~` is the home of whoever runs everything here."""
+        """Expand `~` in a path of the cluster file to root's home."""
         return self.home + path[1:] if path.startswith("~/") else path
 
     def write_token(self, token: str) -> None:
@@ -87,17 +87,17 @@ class NodePaths(msgspec.Struct, kw_only=True):
 
     @property
     def socket(self) -> str:
-        """Where Ray's autoscaler asks the head's own program for machines."""
+        """The socket on which the head's program serves Ray's autoscaler."""
         return f"{self.folder}/nodes"
 
     def enter(self, workdir: str) -> list[str]:
-        """The words before a command that run it where Ray is, with Ray's variables, in that folder."""
+        """Return the argv prefix that runs a command where Ray runs, with Ray's environment, in that folder."""
         run = f'. {shlex.quote(self.folder)}/environment; cd "$0" && exec "$@"'
         return [*self.inner, "/bin/sh", "-c", run, workdir]
 
     def find_ray(self) -> None:
-        """Ray's program and its Python, new enough. Raises OutlastError with the way to get it."""
-        # What is installed beside ourselves comes first.
+        """Find Ray's program and its Python. Raises OutlastError if Ray is missing or too old."""
+        # Prefer a Ray that is installed next to outlast.
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         answer = subprocess.run(
             [*(self.enter("/") if self.inner else ()), "/bin/sh", "-c", _FIND_RAY],
@@ -110,47 +110,47 @@ class NodePaths(msgspec.Struct, kw_only=True):
         )
         where = "in the container" if self.inner else "on this machine"
         hint = _HINT_INSIDE if self.inner else _HINT
-        found, python, *said = [*answer.stdout.splitlines(), "", ""]
+        found, python, *output = [*answer.stdout.splitlines(), "", ""]
         if answer.returncode != 0 or not found:
-            raise OutlastError(f"there is no `ray` {where}: {answer.stderr.strip()[-300:]}", hint=hint)
-        version = re.search(r"(\d+)\.(\d+)\.\S*", "\n".join(said))
+            raise OutlastError(f"`ray` not found {where}: {answer.stderr.strip()[-300:]}", hint=hint)
+        version = re.search(r"(\d+)\.(\d+)\.\S*", "\n".join(output))
         if version is None or (int(version[1]), int(version[2])) < RAY_MIN:
-            told = version[0] if version else "no Ray"
-            raise OutlastError(f"{found} {where} is {told}; 2.60 or newer is needed", hint=hint)
+            shown = f"has version {version[0]}" if version else "has no version"
+            raise OutlastError(f"{found} {where} {shown}; Ray 2.60 or newer is required", hint=hint)
         self.ray, self.python = found, python
         if self.inner:
             self.ray = f"{self.folder}/ray"
             _write_program(self.ray, f'exec {shlex.join(self.enter(self.home))} {shlex.quote(found)} "$@"\n')
 
     def write_library(self) -> str:
-        """What Ray's own Python imports of us: files that need nothing but Ray. The folder to find them in."""
+        """Copy the modules that Ray's Python imports, and return their folder."""
         library = f"{self.folder}/lib"
         os.makedirs(library, exist_ok=True)
-        for theirs, ours in (("outlast_nodes.py", "provider.py"), ("outlast_rayclient.py", "rayclient.py")):
-            shutil.copyfile(os.path.join(os.path.dirname(__file__), ours), f"{library}/{theirs}")
+        for copy, source in (("outlast_provider.py", "provider.py"), ("outlast_rayclient.py", "rayclient.py")):
+            shutil.copyfile(os.path.join(os.path.dirname(__file__), source), f"{library}/{copy}")
         return library
 
     def write_environment(self, variables: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Ray's variables and those that the file gives, for a shell to read. Only root may."""
-        kept = {name: value for name, value in variables.items() if name.startswith(_ENGINE_VARIABLES)}
+        """Write Ray's variables and those of the cluster file as a shell script that only root can read."""
+        kept = {name: value for name, value in variables.items() if name.startswith(_KEPT_PREFIXES)}
         if self.inner:
-            # The programs and the interpreter of the image; but what is mounted is below the home of the machine.
+            # Keep the image's PATH, but the machine's home: mounts are below it.
             kept = {name: value for name, value in kept.items() if name != "PATH"} | {"HOME": self.home}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted({**kept, **own}.items())]
         handle = os.open(f"{self.folder}/environment", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write("\n".join(lines) + "\n")
 
-    def write_desk(self, *, workspace: str, cluster: str) -> None:
-        """Programs for whoever comes in by ssh: the desk, and a shell for a line where Ray is."""
+    def write_head_programs(self, *, workspace: str, cluster: str) -> None:
+        """Write the programs that ssh sessions call: `head_rpc`, and `shell`, which runs a command where Ray runs."""
         client = [*self.enter(self.home), self.python, f"{self.folder}/lib/outlast_rayclient.py"]
         client += [f"{self.address}:{PORT}"]
-        desk = [sys.executable, "-P", "-m", "outlast.cluster.head_rpc", workspace, cluster, f"{self.folder}/jobs"]
+        rpc = [sys.executable, "-P", "-m", "outlast.cluster.head_rpc", workspace, cluster, f"{self.folder}/jobs"]
         own = os.environ.get("PYTHONPATH", "")
         mine = f"export PYTHONPATH={shlex.quote(own)}" if own else "unset PYTHONPATH"
         lines = [f'if [ "$1" = submit ]; then . {shlex.quote(self.folder)}/environment; {mine}']
-        lines += [f'exec {shlex.join(desk)} "$2" {shlex.join(client)}; fi', f'exec {shlex.join(client)} "$@"']
-        _write_program(f"{self.folder}/desk", "\n".join(lines) + "\n")
+        lines += [f'exec {shlex.join(rpc)} "$2" {shlex.join(client)}; fi', f'exec {shlex.join(client)} "$@"']
+        _write_program(f"{self.folder}/head_rpc", "\n".join(lines) + "\n")
         inside = shlex.join(self.enter(self.home))
         terminal = shlex.join([*_with_terminal(self.inner), *self.enter(self.home)[len(self.inner) :]])
         lines = [f'[ -t 0 ] && exec {terminal} bash -c "$1"', f'exec {inside} bash -c "$1"']
@@ -158,7 +158,7 @@ class NodePaths(msgspec.Struct, kw_only=True):
 
 
 def _with_terminal(inner: tuple[str, ...]) -> list[str]:
-    """docker and podman are told by `-it`, runc by `-t`."""
+    """Return the prefix with a terminal: `-it` for docker and podman, `-t` for runc."""
     argv = ["-it" if word == "-i" else word for word in inner]
     if inner and "-it" not in argv:
         argv.insert(argv.index("exec") + 1, "-t")

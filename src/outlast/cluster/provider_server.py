@@ -1,9 +1,8 @@
-"""The machines of a cluster as Ray's autoscaler asks for them, answered by the head's own program.
+"""Serves the calls of Ray's autoscaler about a cluster's machines, in the head's program.
 
-Ray's Python may be another one than ours, in a container: there `provider.py` only carries the questions here. One
-exception for one machine that vanished would lose the autoscaler a whole round, so such questions are answered from
-what was last seen. Machines that were preempted are stopped and bill for their disks; Ray is told that they are gone,
-and they are deleted.
+Ray's Python may be another one, in a container, where `provider.py` forwards the calls. An exception about one
+vanished machine would abort the autoscaler's whole round, so such calls are answered from the last listing. A preempted
+machine is stopped and its disk still costs money: Ray sees it as gone, and it is deleted.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.clouds.cloud import Machine
-from outlast.cluster.fleet import ClusterMachines
+from outlast.cluster.machines import ClusterMachines
 from outlast.cluster.record import UNNEEDED, NodeRecord
 from outlast.cluster.socket_rpc import SocketServer
 from outlast.errors import BadRequest, NoCapacity, OutlastError, OverQuota
 
 _ALIVE = ("pending", "running")
 _GONE = ("stopped", "broken")
-# Ray's own words.
+# Names of Ray's tags.
 _KIND, _TYPE, _STATUS = "ray-node-type", "ray-user-node-type", "ray-node-status"
 
 
 class ProviderServer:
-    """Asked by many threads at once."""
+    """The machines of one cluster for Ray's autoscaler. Thread-safe."""
 
-    def __init__(self, fleet: ClusterMachines, report: Callable[[str], None]) -> None:
-        self.fleet = fleet
+    def __init__(self, machines: ClusterMachines, report: Callable[[str], None]) -> None:
+        self.machines = machines
         self.report = report
         self._lock = threading.RLock()
         self._seen: dict[str, Machine] = {}
@@ -36,35 +35,35 @@ class ProviderServer:
         self._deleting: set[str] = set()
 
     def serve(self, path: str) -> None:
-        """From now on, until this program ends."""
+        """Serve in a thread until this program ends."""
         server = SocketServer(path, self.answer)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.5}, daemon=True).start()
 
-    def answer(self, call: str, given: dict[str, Any]) -> Any:
+    def answer(self, call: str, args: dict[str, Any]) -> Any:
         match call:
             case "nodes":
-                return self.alive(given["tags"])
+                return self.alive(args["tags"])
             case "is_running":
-                return self.status(given["name"]) == "running"
+                return self.status(args["name"]) == "running"
             case "is_terminated":
-                return self.status(given["name"]) not in _ALIVE
+                return self.status(args["name"]) not in _ALIVE
             case "tags":
-                return self.tags(given["name"])
+                return self.tags(args["name"])
             case "set_tags":
-                return self.set_tags(given["name"], given["tags"])
+                return self.set_tags(args["name"], args["tags"])
             case "address":
-                return self.address(given["name"])
+                return self.address(args["name"])
             case "create":
-                return self.create(given["kind"], given["tags"])
+                return self.create(args["kind"], args["tags"])
             case "delete":
-                return self.delete(given["name"])
-        raise BadRequest(f"the head has no `{call}`")
+                return self.delete(args["name"])
+        raise BadRequest(f"unknown call `{call}` to the head")
 
     def alive(self, tags: dict[str, str]) -> list[str]:
-        machines = {machine.name: machine for machine in self.fleet.machines()}
+        machines = {machine.name: machine for machine in self.machines.all()}
         with self._lock:
             self._seen = machines
-        self._bury([machine for machine in machines.values() if machine.status in _GONE])
+        self._delete_gone([machine for machine in machines.values() if machine.status in _GONE])
         alive = [name for name, machine in machines.items() if machine.status in _ALIVE]
         return [name for name in alive if tags.items() <= self.tags(name).items()]
 
@@ -82,12 +81,12 @@ class ProviderServer:
         with self._lock:
             if name in self._tags:
                 return dict(self._tags[name])
-        cluster = self.fleet.cluster
+        cluster = self.machines.cluster
         if name == cluster.head:
             role, found = "head", NodeRecord(machine=name, kind=cluster.spec.head.name)
         else:
             role = "worker"
-            known = self.fleet.clusters.get(cluster.name, "nodes", name, NodeRecord)
+            known = self.machines.clusters.get(cluster.name, "nodes", name, NodeRecord)
             found = known or NodeRecord(machine=name, kind=cluster.spec.workers[0].name)
         own = {_KIND: role, _TYPE: found.kind, _STATUS: "up-to-date"}
         with self._lock:
@@ -97,16 +96,16 @@ class ProviderServer:
         merged = {**self.tags(name), **tags}
         with self._lock:
             self._tags[name] = merged
-        if name != self.fleet.cluster.head:
+        if name != self.machines.cluster.head:
             node = NodeRecord(machine=name, kind=merged.get(_TYPE, ""), tags=merged)
-            self.fleet.clusters.put(self.fleet.cluster.name, "nodes", name, node)
+            self.machines.clusters.put(self.machines.cluster.name, "nodes", name, node)
 
     def create(self, kind: str, tags: dict[str, str]) -> dict[str, str]:
-        """The machine, or why there is none: Ray has words of its own for that, and tries again later."""
+        """Launch a worker and return its name, or the failure, which Ray records before it retries."""
         try:
-            machine = self.fleet.launch(kind, tags, report=self.report)
+            machine = self.machines.launch(kind, tags, report=self.report)
         except OutlastError as problem:
-            self.report(f"a worker cannot be launched: {problem.message}")
+            self.report(f"could not launch a worker: {problem.message}")
             what = "no capacity" if isinstance(problem, NoCapacity | OverQuota) else type(problem).__name__
             return {"failed": what, "why": problem.message}
         with self._lock:
@@ -114,17 +113,17 @@ class ProviderServer:
         return {"name": machine.name}
 
     def delete(self, name: str) -> None:
-        if name == self.fleet.cluster.head:
-            return  # it goes last, and by other hands
-        self.fleet.delete(name, why=UNNEEDED)
+        if name == self.machines.cluster.head:
+            return  # `cluster down` deletes the head
+        self.machines.delete(name, why=UNNEEDED)
         with self._lock:
             self._seen.pop(name, None)
 
-    def _bury(self, gone: list[Machine]) -> None:
-        """Delete what was stopped, in the background: the autoscaler must not wait for a slow cloud."""
+    def _delete_gone(self, gone: list[Machine]) -> None:
+        """Delete stopped machines in the background: the autoscaler must not wait for a slow cloud."""
         for machine in gone:
             with self._lock:
-                if machine.name in self._deleting or machine.name == self.fleet.cluster.head:
+                if machine.name in self._deleting or machine.name == self.machines.cluster.head:
                     continue
                 self._deleting.add(machine.name)
             threading.Thread(target=self._delete, args=(machine,), daemon=True).start()
@@ -132,9 +131,9 @@ class ProviderServer:
     def _delete(self, machine: Machine) -> None:
         try:
             self.report(f"{machine.name} is {machine.status} ({machine.why}): deleting it")
-            self.fleet.delete(machine.name, why=machine.why or machine.status)
+            self.machines.delete(machine.name, why=machine.why or machine.status)
         except OutlastError as problem:
-            self.report(f"{machine.name} could not be deleted, and is tried again: {problem.message}")
+            self.report(f"could not delete {machine.name}, will retry: {problem.message}")
         finally:
             with self._lock:
                 self._deleting.discard(machine.name)

@@ -1,8 +1,8 @@
-"""What watches over Ray on a machine: the notice, the head, the idle hour. Decides when a machine of a cluster goes.
+"""Monitors Ray on a cluster's machine, and decides when the machine is deleted.
 
-Worker: a notice drains the node with the deadline, so that Ray replaces it before it dies. One whose head is gone joins
-the next one, if there is one; else it deletes itself after a while. Head: renews the leases of all machines, and takes
-the cluster down when nobody has used it for long.
+A worker drains its Ray node when a preemption notice arrives, so that Ray replaces it before the deadline. A worker
+without a head joins the next head, or deletes itself after `orphan_s`. The head renews the leases of all machines, and
+takes the cluster down after `idle_down_s` without use.
 """
 
 from __future__ import annotations
@@ -20,70 +20,70 @@ import msgspec
 
 from outlast.agent.instance import Instance, Notice
 from outlast.cluster import raystart
-from outlast.cluster.fleet import ClusterMachines, cloud_of_head
+from outlast.cluster.machines import ClusterMachines, cloud_of_head
 from outlast.cluster.paths import NodePaths
 from outlast.cluster.rayclient import Api, RequestRefused
-from outlast.cluster.record import DASHBOARD_PORT, PORT, Cluster, Clusters, Ended, HeadPlace, NodeState
-from outlast.cluster.setup import Tell
+from outlast.cluster.record import DASHBOARD_PORT, PORT, Cluster, Clusters, HeadAddress, JobEnd, NodeState
+from outlast.cluster.setup import ReportState
 from outlast.errors import OutlastError
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _RENEW_S = 120.0
-_BEAT_S = 10.0
-# An actor whose machine dies after the deadline is told that it was preempted; so the deadline is a little before.
+_CHECK_S = 10.0
+# Ray reports preemption to actors whose machine dies after the drain deadline, so set it a little early.
 _EARLY_S = 3.0
 _START_S = 120.0
-_ASK_S = 10.0
+_API_S = 10.0
 _TRIES = 3
-# `ray start` gives up after half a minute if its node is not in the cluster by then.
-_GIVES_UP_S = 60.0
-# How long before the end it is said, at the least.
+# `ray start` exits after 30 s if its node has not joined the cluster.
+_JOIN_S = 60.0
+# Warn at least this long before an idle cluster goes down.
 _WARN_S = 60.0
 
 
-class _Guard:
+class _RayMonitor:
     def __init__(
         self,
         clusters: Clusters,
         cluster: Cluster,
         instance: Instance,
-        place: NodePaths,
+        paths: NodePaths,
         variables: Mapping[str, str],
         *,
-        tell: Tell,
+        report_state: ReportState,
     ) -> None:
         self.clusters = clusters
         self.cluster = cluster
         self.instance = instance
-        self.place = place
+        self.paths = paths
         self.variables = dict(variables)
-        self.tell = tell
+        self.report_state = report_state
         self.ray: subprocess.Popen[bytes] | None = None
 
     def start_ray(self, head: str, config: str = "") -> subprocess.Popen[bytes]:
-        kind = self.cluster.kind(self.place.kind)
-        argv = raystart.start_words(
-            self.place.ray,
+        kind = self.cluster.kind(self.paths.kind)
+        argv = raystart.start_argv(
+            self.paths.ray,
             self.cluster,
             kind,
-            self.cluster.has.get(kind.name, {}),
-            address=self.place.address,
+            self.cluster.resources.get(kind.name, {}),
+            address=self.paths.address,
             head=head,
             config=config,
         )
-        self.tell("starting Ray")
-        # A session of its own: whatever it leaves is ended with it.
+        self.report_state("starting Ray")
+        # A separate session, so that its whole process group can be killed.
         self.ray = subprocess.Popen(
-            argv, env=self.variables, cwd=self.place.home, stdin=subprocess.DEVNULL, start_new_session=True
+            argv, env=self.variables, cwd=self.paths.home, stdin=subprocess.DEVNULL, start_new_session=True
         )
         return self.ray
 
     def end_ray(self) -> None:
-        """All of it, by its own command: its processes have sessions of their own, and the machine has no other Ray."""
+        """Stop all Ray processes of the machine. `ray stop` finds those in other sessions."""
         if self.ray is None:
             return
         subprocess.run(
-            [self.place.ray, "stop", "--force"],
+            [self.paths.ray, "stop", "--force"],
             env=self.variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -95,7 +95,7 @@ class _Guard:
         self.ray.wait()
 
     def reread(self) -> Cluster | None:
-        """The cluster as it is now; None if it is gone. One that cannot be read is as it was."""
+        """Return the cluster's current record; None if it is gone; the last known one if it cannot be read."""
         try:
             found = self.clusters.find(self.cluster.name)
         except OutlastError:
@@ -103,9 +103,9 @@ class _Guard:
         return found if found is not None and found.id == self.cluster.id else None
 
 
-class WorkerGuard(_Guard):
+class WorkerMonitor(_RayMonitor):
     def run(self) -> None:
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._wait_for_notice, daemon=True).start()
         lost_at = time.monotonic()
         joined, tries = "", _TRIES
         while time.monotonic() - lost_at < self.cluster.spec.orphan_s:
@@ -113,41 +113,41 @@ class WorkerGuard(_Guard):
             if head is not None and head.machine != joined and answers(head.address, PORT):
                 self.end_ray()
                 joined = head.machine
-                # Another head has another token.
-                self.place.write_token(self.instance.secrets(self.cluster.secrets)["RAY_TOKEN"])
+                # A new head has a new token.
+                self.paths.write_token(self.instance.secrets(self.cluster.secrets)["RAY_TOKEN"])
                 process = self.start_ray(head.address)
                 if not self._watch(process, head) and (tries := tries - 1):
-                    joined = ""  # it never was in the cluster, as on a busy computer: once more
+                    joined = ""  # the node never joined, as on a busy computer: retry
                 lost_at = time.monotonic()
             if self.reread() is None:
                 return
-            time.sleep(_LOOK_S)
-        self.tell("leaving", f"no head for {self.cluster.spec.orphan_s:g} s")
+            time.sleep(_POLL_S)
+        self.report_state("leaving", f"no head for {self.cluster.spec.orphan_s:g} s")
 
-    def _head(self) -> HeadPlace | None:
+    def _head(self) -> HeadAddress | None:
         try:
             return self.clusters.head(self.cluster.name)
         except OutlastError:
             return None
 
-    def _watch(self, process: subprocess.Popen[bytes], head: HeadPlace) -> bool:
-        """Until Ray ends, or another head has come; whether it lived longer than it takes to give up at the start."""
+    def _watch(self, process: subprocess.Popen[bytes], head: HeadAddress) -> bool:
+        """Wait until Ray ends or the head changes. Return False if Ray ended during its start."""
         began = time.monotonic()
-        told = looked_at = 0.0
+        ready, checked_at = False, 0.0
         while process.poll() is None:
-            if not told and raylet_runs():
-                told = time.monotonic()
-                self.tell("ready")
-            if time.monotonic() - looked_at > _BEAT_S:
-                looked_at = time.monotonic()
+            if not ready and raylet_runs():
+                ready = True
+                self.report_state("ready")
+            if time.monotonic() - checked_at > _CHECK_S:
+                checked_at = time.monotonic()
                 now = self._head()
                 if now is not None and now.machine != head.machine:
                     return True
-            time.sleep(_LOOK_S)
-        self.tell("without Ray", f"it ended with {process.returncode}")
-        return time.monotonic() - began > _GIVES_UP_S
+            time.sleep(_POLL_S)
+        self.report_state("without Ray", f"Ray exited with {process.returncode}")
+        return time.monotonic() - began > _JOIN_S
 
-    def _listen(self) -> None:
+    def _wait_for_notice(self) -> None:
         while True:
             try:
                 notice = self.instance.wait_for_notice(60.0)
@@ -159,37 +159,39 @@ class WorkerGuard(_Guard):
                 return
 
     def _drain(self, notice: Notice) -> None:
-        """Running work goes on, new work goes elsewhere, and the replacement is launched now."""
+        """Drain the node: running work continues, new work goes elsewhere, and Ray launches a replacement."""
         head = self._head()
         if head is None:
             return
         left_s = max(1, int(notice.grace_s - _EARLY_S))
-        argv = [self.place.ray, "drain-node", f"--address={head.address}:{PORT}"]
+        argv = [self.paths.ray, "drain-node", f"--address={head.address}:{PORT}"]
         argv += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", notice.why]
         argv += ["--deadline-remaining-seconds", str(left_s)]
         answer = subprocess.run(
             argv, env=self.variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
-        said = (answer.stderr or answer.stdout).strip().splitlines()
-        self.tell("draining", notice.why if answer.returncode == 0 else f"could not: {said[-1:] or ''}")
+        errors = (answer.stderr or answer.stdout).strip().splitlines()
+        self.report_state("draining", notice.why if answer.returncode == 0 else f"failed: {' '.join(errors[-1:])}")
 
 
-class HeadGuard(_Guard):
+class HeadMonitor(_RayMonitor):
     def run(self) -> None:
-        self.fleet = ClusterMachines(self.clusters, self.cluster, cloud_of_head(self.cluster.cloud, self.place.broker))
+        self.machines = ClusterMachines(
+            self.clusters, self.cluster, cloud_of_head(self.cluster.cloud, self.paths.broker)
+        )
         self.idle_since: float | None = None
         self.ended: set[str] = set()
-        config = f"{self.place.folder}/autoscaler.yaml"
-        wanted = raystart.autoscaling_config(self.cluster, socket=self.place.socket)
+        config = f"{self.paths.folder}/autoscaler.yaml"
+        wanted = raystart.autoscaling_config(self.cluster, socket=self.paths.socket)
         with open(config, "wb") as file:
-            file.write(msgspec.json.encode(wanted))  # which is YAML as well
-        process = self._start_patiently(config)
-        self.clusters.tell_head(self.cluster.name, HeadPlace(machine=self.place.machine, address=self.place.address))
-        self.tell("ready")
+            file.write(msgspec.json.encode(wanted))  # JSON is valid YAML
+        process = self._start_head(config)
+        self.clusters.write_head(self.cluster.name, HeadAddress(machine=self.paths.machine, address=self.paths.address))
+        self.report_state("ready")
         self._watch(process)
 
-    def _start_patiently(self, config: str) -> subprocess.Popen[bytes]:
-        """Ray with its own node in it. It gives up by itself after half a minute, which a busy computer may need."""
+    def _start_head(self, config: str) -> subprocess.Popen[bytes]:
+        """Start Ray and wait for its head node. Retry, because `ray start` times out on a busy computer."""
         why = ""
         for _ in range(_TRIES):
             process = self.start_ray("", config)
@@ -198,7 +200,7 @@ class HeadGuard(_Guard):
                 if answers("127.0.0.1", DASHBOARD_PORT) and self._has_node():
                     return process
                 time.sleep(0.2)
-            why = f"`ray start` ended with {process.poll()}; its words are on the serial console"
+            why = f"`ray start` exited with {process.poll()}; see the serial console for its output"
             self.end_ray()
         raise OutlastError(why)
 
@@ -209,74 +211,74 @@ class HeadGuard(_Guard):
             return False
 
     def _api(self) -> Api:
-        with open(self.place.token, encoding="utf-8") as file:
-            return Api(file.read(), timeout_s=_ASK_S)
+        with open(self.paths.token, encoding="utf-8") as file:
+            return Api(file.read(), timeout_s=_API_S)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        beat_at = renewed_at = 0.0
+        checked_at = renewed_at = 0.0
         while process.poll() is None:
             now = time.monotonic()
             found = self.reread()
-            if found is None or found.phase == "deleting" or found.head != self.place.machine:
-                self.tell("leaving", "the cluster has no use for this head any more")
+            if found is None or found.phase == "deleting" or found.head != self.paths.machine:
+                self.report_state("leaving", "the cluster is being deleted or has another head")
                 return
             self.cluster = found
-            if now - beat_at > _BEAT_S:
-                beat_at = now
+            if now - checked_at > _CHECK_S:
+                checked_at = now
                 if self._idle_too_long():
                     self._take_down()
                     return
             if now - renewed_at > _RENEW_S:
                 renewed_at = now
                 try:
-                    self.fleet.renew()
+                    self.machines.renew()
                 except OutlastError as problem:
-                    self.tell("ready", f"leases could not be renewed: {problem.message}")
-            time.sleep(_LOOK_S)
-        raise OutlastError(f"Ray ended with {process.returncode}; its jobs are lost")
+                    self.report_state("ready", f"could not renew leases: {problem.message}")
+            time.sleep(_POLL_S)
+        raise OutlastError(f"Ray exited with {process.returncode}; its jobs are lost")
 
     def _idle_too_long(self) -> bool:
-        """Whether nobody has used the cluster for as long as it may be idle; says so before."""
+        """Return whether the cluster has been idle for `idle_down_s`. Warn before."""
         limit_s = self.cluster.spec.idle_down_s
         if self._busy() or not limit_s:
             self.idle_since = None
-            self.tell_quietly("ready")
+            self.write_state("ready")
             return False
         self.idle_since = self.idle_since or time.monotonic()
         left_s = limit_s - (time.monotonic() - self.idle_since)
-        self.tell_quietly("ready", goes_in_s=max(0.0, left_s))
+        self.write_state("ready", down_in_s=max(0.0, left_s))
         if left_s < _WARN_S:
-            print(f"outlast: nobody uses this cluster: it goes down in {max(0.0, left_s):.0f} s", flush=True)
+            print(f"outlast: the cluster is idle and goes down in {max(0.0, left_s):.0f} s", flush=True)
         return left_s <= 0
 
-    def tell_quietly(self, phase: str, goes_in_s: float = -1.0) -> None:
-        state = NodeState(machine=self.place.machine, phase=phase, at=time.time(), goes_in_s=goes_in_s)
+    def write_state(self, phase: str, down_in_s: float = -1.0) -> None:
+        state = NodeState(machine=self.paths.machine, phase=phase, at=time.time(), down_in_s=down_in_s)
         try:
-            self.clusters.put(self.cluster.name, "state", self.place.machine, state)
+            self.clusters.put(self.cluster.name, "state", self.paths.machine, state)
         except OutlastError:
             pass  # a hint
 
     def _busy(self) -> bool:
-        """Whether a job runs or an actor lives. If Ray does not say, it is taken for busy."""
+        """Return whether a job runs or an actor lives. If Ray does not answer, assume so."""
         try:
             api = self._api()
             jobs = api.jobs()
-            self._remember_ended(jobs)
+            self._record_ended(jobs)
             if any(job["status"] in ("PENDING", "RUNNING") for job in jobs):
                 return True
-            living = "filter_keys=state&filter_predicates=%3D&filter_values=ALIVE"
-            actors = api.get(f"/api/v0/actors?limit=1&{living}")
+            alive = "filter_keys=state&filter_predicates=%3D&filter_values=ALIVE"
+            actors = api.get(f"/api/v0/actors?limit=1&{alive}")
             return bool(actors["data"]["result"]["total"])
         except (OSError, RequestRefused, KeyError, TypeError):
             return True
 
-    def _remember_ended(self, jobs: list[dict[str, Any]]) -> None:
-        """Once each: if this head is lost, what was over before is not told as lost."""
+    def _record_ended(self, jobs: list[dict[str, Any]]) -> None:
+        """Record each ended job once, so that it does not count as lost if this head is."""
         for job in jobs:
             job_id = job.get("submission_id")
             if not job_id or job_id in self.ended or job["status"] in ("PENDING", "RUNNING"):
                 continue
-            ended = Ended(
+            ended = JobEnd(
                 id=job_id,
                 status=job["status"],
                 message=str(job.get("message") or "")[:2000],
@@ -291,14 +293,14 @@ class HeadGuard(_Guard):
             self.ended.add(job_id)
 
     def _take_down(self) -> None:
-        """Everything but ourselves; then the record, and we are the last."""
-        self.tell("leaving", f"nobody used the cluster for {self.cluster.spec.idle_down_s:g} s")
+        """Delete all other machines, then the record. The caller deletes this machine last."""
+        self.report_state("leaving", f"the cluster was idle for {self.cluster.spec.idle_down_s:g} s")
         self.clusters.write(msgspec.structs.replace(self.cluster, phase="deleting"))
         self.end_ray()
-        for machine in self.fleet.machines():
-            if machine.name != self.place.machine:
-                self.fleet.delete(machine.name, why="the cluster was idle")
-        self.fleet.cloud.drop_secrets(self.cluster.secrets)
+        for machine in self.machines.all():
+            if machine.name != self.paths.machine:
+                self.machines.delete(machine.name, why="the cluster was idle")
+        self.machines.cloud.drop_secrets(self.cluster.secrets)
         self.clusters.forget(self.cluster)
 
 
@@ -311,7 +313,7 @@ def answers(address: str, port: int) -> bool:
 
 
 def raylet_runs() -> bool:
-    """Whether the node's own part of Ray is there, by the names of this machine's processes."""
+    """Return whether a raylet process runs on this machine."""
     for pid in os.listdir("/proc"):
         if pid.isdigit():
             try:

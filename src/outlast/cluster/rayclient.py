@@ -1,10 +1,10 @@
-"""What is asked of Ray where it runs, in its own Python, whichever that is. One question a call; JSON on stdout.
+"""Client of Ray on its own machine, run by Ray's Python: one request per call, JSON on stdout.
 
     rayclient.py ADDRESS  status [EVERY_S] | jobs | submit | stop ID | logs ID [--follow]
 
-Copied beside Ray: needs the standard library and what Ray brings, and nothing of ours. Jobs go by Ray's own HTTP on the
-loopback, with the paths that its client calls, as to load that client takes seconds of a small machine; only what the
-autoscaler knows is told by Ray's Python alone. `submit` reads the job from stdin.
+The file is copied next to Ray, so it needs the standard library and Ray's dependencies only. Jobs use Ray's HTTP API on
+the loopback interface, because importing Ray's client takes seconds on a small machine; only the autoscaler's status
+needs Ray's Python API. `submit` reads the job from stdin.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _STOP_S = 30.0
 _LINES = 3
 _DEAD_MAX = 1000
 _IS_DEAD = "filter_keys=state&filter_predicates=%3D&filter_values=DEAD"
-_LIVES = ("PENDING", "RUNNING")
+_ALIVE = ("PENDING", "RUNNING")
 
 
 class RequestRefused(RuntimeError):
-    """Ray does not answer, or not as was asked."""
+    """Ray did not answer, or refused the request."""
 
 
 class Unknown(RequestRefused):
-    """Ray has no such thing."""
+    """Ray does not have the requested object."""
 
 
 class Api:
-    """Of the Ray that runs here. Raises Refused."""
+    """Ray's HTTP API on this machine. Methods raise RequestRefused."""
 
     def __init__(self, token: str, *, timeout_s: float = _CALL_S) -> None:
         self.headers = {"Authorization": f"Bearer {token}"}
@@ -48,21 +48,21 @@ class Api:
 
     @staticmethod
     def of_environment() -> Api:
-        """With the token that Ray's variables tell of."""
+        """Return an API with the token from Ray's environment."""
         with open(os.environ["RAY_AUTH_TOKEN_PATH"], encoding="utf-8") as file:
             return Api(file.read())
 
     def get(self, path: str) -> Any:
-        return self._ask("GET", path)
+        return self._call("GET", path)
 
     def jobs(self) -> list[dict[str, Any]]:
         return [job for job in self.get("/api/jobs/") if isinstance(job, dict)]
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """Raises Unknown."""
+        """Return a job. Raises Unknown."""
         return dict(self.get(f"/api/jobs/{job_id}"))
 
-    def knows(self, job_id: str) -> bool:
+    def has_job(self, job_id: str) -> bool:
         try:
             self.job(job_id)
         except Unknown:
@@ -70,36 +70,36 @@ class Api:
         return True
 
     def submit(self, job: dict[str, Any]) -> None:
-        self._ask("POST", "/api/jobs/", json.dumps(job).encode())
+        self._call("POST", "/api/jobs/", json.dumps(job).encode())
 
     def stop(self, job_id: str) -> bool:
-        """Whether it ran until now."""
-        return bool(self._ask("POST", f"/api/jobs/{job_id}/stop")["stopped"])
+        """Stop a job and return whether it was running."""
+        return bool(self._call("POST", f"/api/jobs/{job_id}/stop")["stopped"])
 
     def logs(self, job_id: str) -> str:
         return str(self.get(f"/api/jobs/{job_id}/logs")["logs"])
 
-    def bring(self, folder: str, package: str) -> str:
-        """The folder as a package of Ray's; its URI, for `working_dir`. The same content is brought once."""
+    def upload(self, folder: str, package: str) -> str:
+        """Upload a folder as a Ray package, unless Ray has it, and return its URI for `working_dir`."""
         name = f"_ray_pkg_outlast_{package[:32]}.zip"
         try:
-            # The question alone keeps a package that is there from being collected for ten minutes.
+            # This request also keeps Ray from deleting the package for ten minutes.
             self.get(f"/api/packages/gcs/{name}")
         except Unknown:
             with tempfile.TemporaryFile() as file:
                 _zip(folder, file)
                 file.seek(0)
-                self._ask("PUT", f"/api/packages/gcs/{name}", file.read(), timeout_s=_PACKAGE_S)
+                self._call("PUT", f"/api/packages/gcs/{name}", file.read(), timeout_s=_PACKAGE_S)
         return f"gcs://{name}"
 
     async def follow(self, job_id: str, sink: IO[str]) -> None:
-        """The output of a job until it ends."""
+        """Copy the output of a job to `sink` until the job ends."""
         import asyncio
 
-        # Ray's dashboard is made with it, so it is where Ray is.
+        # Ray's dashboard depends on it, so it is always installed.
         import aiohttp
 
-        watch = asyncio.create_task(_leave_with(sink))
+        watch = asyncio.create_task(_exit_with(sink))
         try:
             async with (
                 aiohttp.ClientSession(headers=self.headers) as session,
@@ -114,33 +114,33 @@ class Api:
                             os._exit(0)  # as below
                 closed = stream.close_code
         except aiohttp.ClientError as problem:
-            raise RequestRefused(f"Ray does not show the output of `{job_id}`: {problem}") from problem
+            raise RequestRefused(f"could not read the output of `{job_id}` from Ray: {problem}") from problem
         finally:
             watch.cancel()
-        # Ray says goodbye when the job is over; a dashboard that died does not.
+        # Ray closes the connection normally when the job has ended; a dashboard that crashed does not.
         if closed not in (1000, 1001):
             raise RequestRefused(f"Ray stopped showing the output of `{job_id}` (code {closed})")
 
-    def _ask(self, method: str, path: str, body: bytes | None = None, *, timeout_s: float = 0.0) -> Any:
-        asked = urllib.request.Request(f"{_URL}{path}", data=body, method=method, headers=self.headers)
+    def _call(self, method: str, path: str, body: bytes | None = None, *, timeout_s: float = 0.0) -> Any:
+        request = urllib.request.Request(f"{_URL}{path}", data=body, method=method, headers=self.headers)
         try:
-            with urllib.request.urlopen(asked, timeout=timeout_s or self.timeout_s) as answer:
-                said = answer.read()
-            return json.loads(said) if said else {}
+            with urllib.request.urlopen(request, timeout=timeout_s or self.timeout_s) as answer:
+                text = answer.read()
+            return json.loads(text) if text else {}
         except urllib.error.HTTPError as problem:
-            # Ray answers with a traceback; what is meant is at its end.
-            text = problem.read().decode("utf-8", "replace").strip()
-            why = " ".join(text.splitlines()[-_LINES:])
+            # Ray answers with a traceback; the reason is at its end.
+            traceback = problem.read().decode("utf-8", "replace").strip()
+            why = " ".join(traceback.splitlines()[-_LINES:])
             kind = Unknown if problem.code == 404 else RequestRefused
-            raise kind(f"Ray refuses {method} {path} with {problem.code}: {why}") from problem
+            raise kind(f"Ray refused {method} {path} with status {problem.code}: {why}") from problem
         except (OSError, ValueError) as problem:
             raise RequestRefused(f"Ray does not answer: {problem}") from problem
 
 
-async def _leave_with(sink: IO[str]) -> None:
-    """End this program when nobody reads it any more, also while there is nothing to say.
+async def _exit_with(sink: IO[str]) -> None:
+    """Exit when the reader of `sink` has gone, even without output.
 
-    At once: Ray hears no goodbye on a connection as long as it has something to show, and who says one waits for it.
+    Exit without closing the connection: while Ray has output to send, it would not answer the close.
     """
     import asyncio
 
@@ -152,7 +152,7 @@ async def _leave_with(sink: IO[str]) -> None:
 
 
 def _zip(folder: str, file: IO[bytes]) -> None:
-    """As Ray packs a working directory: links by what they point to, empty folders, modes."""
+    """Pack a working directory as Ray does: follow links, keep empty folders and modes."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as package:
         for path in _paths(folder, folder):
             package.write(path, os.path.relpath(path, folder))
@@ -165,7 +165,7 @@ def _paths(root: str, folder: str) -> Iterator[str]:
         yield folder
     for entry in found:
         if entry.is_dir():
-            # A link to what it is itself in would never end.
+            # Skip a link to one of its parents, which would recurse forever.
             inside = os.path.realpath(folder) + os.sep
             if not (entry.is_symlink() and inside.startswith(os.path.realpath(entry.path) + os.sep)):
                 yield from _paths(root, entry.path)
@@ -174,7 +174,7 @@ def _paths(root: str, folder: str) -> Iterator[str]:
 
 
 def status(address: str) -> dict[str, Any]:
-    """Nodes, demands and use, as Ray's autoscaler tells them."""
+    """Return nodes, demands and usage, from Ray's autoscaler."""
     from ray.autoscaler.v2.sdk import get_cluster_status
 
     found = get_cluster_status(address)
@@ -205,7 +205,7 @@ def status(address: str) -> dict[str, Any]:
 
 
 def _ended(nodes: Any) -> list[dict[str, Any]]:
-    """Nodes that were, and why they are no more: Ray's autoscaler calls all of them failed, Ray itself knows better."""
+    """Return ended nodes with Ray's reason. The autoscaler calls all of them failed."""
     if not nodes:
         return []
     dead = Api.of_environment().get(f"/api/v0/nodes?detail=1&limit={_DEAD_MAX}&{_IS_DEAD}")["data"]["result"]["result"]
@@ -237,35 +237,35 @@ def jobs() -> list[dict[str, Any]]:
             "exit_code": job.get("driver_exit_code"),
         }
         for job in Api.of_environment().jobs()
-        # Drivers that somebody started by hand have no submission; those that are over are of no interest.
+        # Drivers that users started manually have no submission id; list them only while they run.
         if job.get("submission_id") or job["status"] == "RUNNING"
     ]
 
 
 def submit(job: dict[str, Any]) -> dict[str, Any]:
-    """Give Ray a job. One that Ray has already is left alone: the answer was lost."""
+    """Submit a job. A job that Ray already has stays: an earlier answer was lost."""
     api = Api.of_environment()
-    if api.knows(job["submission_id"]):
+    if api.has_job(job["submission_id"]):
         return {"id": job["submission_id"], "again": True}
     folder, package = job.pop("folder", ""), job.pop("package", "")
     if folder:
-        job["runtime_env"]["working_dir"] = api.bring(folder, package)
+        job["runtime_env"]["working_dir"] = api.upload(folder, package)
     api.submit(job)
     return {"id": job["submission_id"]}
 
 
 def stop(job_id: str) -> dict[str, Any]:
-    """Whether it ran until now. Ray asks it to leave first and kills it after a while; its end is waited for."""
+    """Stop a job and wait for its end. Ray sends SIGTERM first and SIGKILL later."""
     api = Api.of_environment()
     stopped = api.stop(job_id)
     ends_at = time.monotonic() + _STOP_S
-    while (found := api.job(job_id)["status"]) in _LIVES and time.monotonic() < ends_at:
+    while (found := api.job(job_id)["status"]) in _ALIVE and time.monotonic() < ends_at:
         time.sleep(0.2)
     return {"stopped": stopped, "status": found}
 
 
 def logs(job_id: str, sink: IO[str], *, follow: bool) -> None:
-    """The output of the job's driver; with `follow` until it ends."""
+    """Write the output of the job's driver to `sink`; with `follow`, until it ends."""
     api = Api.of_environment()
     if not follow:
         sink.write(api.logs(job_id))
@@ -285,14 +285,14 @@ def answer(address: str, argv: list[str]) -> Any:
         return submit(json.load(sys.stdin))
     if argv[:1] == ["stop"] and len(argv) == 2:
         return stop(argv[1])
-    return {"error": f"the desk does not know {argv}", "hint": ""}
+    return {"error": f"unknown request {argv}", "hint": ""}
 
 
-def _answered(address: str, asked: list[str]) -> Any:
+def _answered(address: str, request: list[str]) -> Any:
     try:
-        return answer(address, asked)
+        return answer(address, request)
     except (RuntimeError, OSError, ValueError, KeyError, TypeError) as problem:
-        # What Ray's Python raises for what Ray refused, and what follows from an answer that is another one than ever.
+        # Errors that Ray's Python raises, and those of answers with an unexpected format.
         return {"error": str(problem).strip().splitlines()[0] if str(problem).strip() else repr(problem), "hint": ""}
 
 
@@ -308,18 +308,18 @@ def _show(job_id: str, sink: IO[str], *, follow: bool) -> int:
 
 
 def main(argv: list[str]) -> int:
-    address, *asked = argv
-    # Ray's own progress lines belong to stderr: stdout is the answer.
+    address, *request = argv
+    # Ray's progress lines go to stderr: stdout has the answer only.
     stdout, sys.stdout = sys.stdout, sys.stderr
-    if asked[:1] == ["logs"]:
-        return _show(asked[1], stdout, follow="--follow" in asked)
-    every_s = float(asked.pop()) if asked[:1] == ["status"] and len(asked) == 2 else 0.0
+    if request[:1] == ["logs"]:
+        return _show(request[1], stdout, follow="--follow" in request)
+    every_s = float(request.pop()) if request[:1] == ["status"] and len(request) == 2 else 0.0
     while True:
         try:
-            stdout.write(json.dumps(_answered(address, asked)) + "\n")
+            stdout.write(json.dumps(_answered(address, request)) + "\n")
             stdout.flush()
         except BrokenPipeError:
-            os._exit(0)  # whoever watched has left
+            os._exit(0)  # the reader has gone
         if not every_s:
             return 0
         time.sleep(every_s)

@@ -1,4 +1,4 @@
-"""What Ray is started with: its variables, the words of `ray start`, the autoscaler's file. No IO."""
+"""How Ray is started: its environment, the arguments of `ray start`, the autoscaler's configuration. No I/O."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.clouds.cloud import Offer
+from outlast.clouds.traits import traits_of
 from outlast.cluster.record import DASHBOARD_PORT, PORT, Cluster
 from outlast.spec.cluster import NodeKind
 
-# By default a machine that vanishes without a word is missed after a minute, and a task that waits for it hangs for
-# seven. With these it is 8 and 13 seconds. They must hold on every node and for the drivers, which inherit them.
-WATCHFUL = {
+# By default, Ray notices a vanished machine after one minute, and a task that waits for it hangs for seven. With these
+# it takes 8 and 13 seconds. Every node and driver needs them; drivers inherit them.
+HEALTH_CHECKS = {
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
@@ -21,14 +22,14 @@ WATCHFUL = {
     "RAY_grpc_client_keepalive_timeout_ms": "5000",
 }
 _OBJECT_STORE_PART = 0.3
-# Nodes of one computer would each take a part of all its memory.
+# On the local cloud, each node would otherwise take this part of the whole computer's memory.
 _LOCAL_OBJECT_STORE = 100_000_000
 
 
 def environment(cluster: Cluster, machine: str, kind: str, token_path: str) -> dict[str, str]:
-    """Of Ray and of everything that talks to it."""
+    """Return the environment of Ray and its clients."""
     found = {
-        **WATCHFUL,
+        **HEALTH_CHECKS,
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_path,
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -37,14 +38,14 @@ def environment(cluster: Cluster, machine: str, kind: str, token_path: str) -> d
         "RAY_enable_autoscaler_v2": "1",
         **cluster.spec.env,
     }
-    if cluster.cloud == "local":
-        # Each machine sees the memory of the whole computer, and would kill its tasks for what others use.
+    if not traits_of(cluster.cloud).remote:
+        # Each machine sees the memory use of the whole computer, and Ray would kill tasks because of other programs.
         found |= {"RAY_memory_monitor_refresh_ms": "0", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
     return found
 
 
-def resources(kind: NodeKind, offer: Offer | None) -> dict[str, float]:
-    """What Ray believes that a node has: what the file says, and the machine's own for what it does not."""
+def node_resources(kind: NodeKind, offer: Offer | None) -> dict[str, float]:
+    """Return the resources that Ray assumes for a node: those of the cluster file, else those of the machine."""
     found = dict(kind.resources)
     if offer is not None:
         found.setdefault("CPU", float(offer.cpus))
@@ -53,17 +54,17 @@ def resources(kind: NodeKind, offer: Offer | None) -> dict[str, float]:
     return found
 
 
-def start_words(
+def start_argv(
     ray: str, cluster: Cluster, kind: NodeKind, has: Mapping[str, float], *, address: str, head: str, config: str = ""
 ) -> list[str]:
-    """`ray start`; `address` is the node's own, `head` that of the head if this is none."""
+    """Return the argv of `ray start`. `address` is the node's; `head` is the head's, empty on the head itself."""
     given = {"object-store-memory": _object_store(cluster, has), **kind.options}
     argv = [ray, "start", "--block", f"--node-ip-address={address}", "--disable-usage-stats"]
     if head:
         argv += [f"--address={head}:{PORT}"]
     else:
         argv += ["--head", f"--port={PORT}", f"--autoscaling-config={config}", "--include-dashboard=true"]
-        # Reached through ssh alone.
+        # Reachable only through ssh.
         argv += ["--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}"]
     argv += [f"--num-cpus={int(has.get('CPU', 1))}"]
     if has.get("GPU"):
@@ -77,11 +78,11 @@ def start_words(
 def _object_store(cluster: Cluster, has: Mapping[str, float]) -> str:
     if "object_store_memory" in has:
         return str(int(has["object_store_memory"]))
-    return str(_LOCAL_OBJECT_STORE) if cluster.cloud == "local" else "-"
+    return "-" if traits_of(cluster.cloud).remote else str(_LOCAL_OBJECT_STORE)
 
 
 def autoscaling_config(cluster: Cluster, *, socket: str) -> dict[str, Any]:
-    """The file that Ray's autoscaler reads. A provider from outside is given no defaults: every field must be there."""
+    """Return the autoscaler's configuration. Ray has no defaults for external providers: every field is required."""
     spec = cluster.spec
     return {
         "cluster_name": cluster.name,
@@ -90,18 +91,18 @@ def autoscaling_config(cluster: Cluster, *, socket: str) -> dict[str, Any]:
         "idle_timeout_minutes": spec.idle_s / 60.0,
         "provider": {
             "type": "external",
-            "module": "outlast_nodes.OutlastNodes",
+            "module": "outlast_provider.OutlastNodeProvider",
             "use_internal_ips": True,
-            # A worker's own boot script starts Ray; nobody logs in from the head.
+            # The worker's boot script starts Ray, so the head needs no ssh.
             "disable_node_updaters": True,
-            # Workers of a head that was lost are adopted, whatever they were launched with.
+            # Adopt workers of a lost head, even if their launch configuration differs.
             "disable_launch_config_check": True,
             "outlast": {"socket": socket},
         },
         "auth": {"ssh_user": "root"},
         "available_node_types": {
             kind.name: {
-                "resources": _whole(cluster.has.get(kind.name, {})),
+                "resources": _with_integers(cluster.resources.get(kind.name, {})),
                 "node_config": {"kind": kind.name},
                 "min_workers": kind.min,
                 "max_workers": kind.max,
@@ -124,6 +125,6 @@ def autoscaling_config(cluster: Cluster, *, socket: str) -> dict[str, Any]:
     }
 
 
-def _whole(has: Mapping[str, float]) -> dict[str, float | int]:
-    """Ray wants whole numbers where there are any."""
+def _with_integers(has: Mapping[str, float]) -> dict[str, float | int]:
+    """Return whole amounts as integers, as Ray requires."""
     return {name: int(amount) if amount == int(amount) else amount for name, amount in has.items()}

@@ -1,12 +1,12 @@
-"""What the workspace remembers of a cluster: its record, its nodes, their state, its jobs. Refuses to ask a cloud.
+"""The records of clusters in the workspace.
 
-clusters/NAME.json             the record: written before anything is launched, removed after everything is gone
-clusters/NAME/head.json        which machine is the head now, and where the others find it; the head's own word
-clusters/NAME/nodes/MACHINE    what Ray wants to be remembered of a node; before its launch
-clusters/NAME/state/MACHINE    how far a node has come; its own word, a hint
-clusters/NAME/jobs/ID          what was submitted; before Ray hears of it
-clusters/NAME/ended/ID         how a job ended; the head's word
-clusters/NAME/past/MACHINE     what a machine that is gone has cost
+clusters/NAME.json             the cluster: written before any launch, removed after everything is deleted
+clusters/NAME/head.json        the current head machine and its address, written by the head
+clusters/NAME/nodes/MACHINE    Ray's tags of a node, written before its launch
+clusters/NAME/state/MACHINE    the progress of a node, written by the node
+clusters/NAME/jobs/ID          a submitted job, written before Ray receives it
+clusters/NAME/ended/ID         how a job ended, written by the head
+clusters/NAME/past/MACHINE     the cost of a deleted machine
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import msgspec
 
 from outlast.clouds.cloud import LABEL_CLUSTER, Boot
 from outlast.code.record import CodeRecord
-from outlast.errors import Exists, Missing
+from outlast.errors import Exists
 from outlast.records.machines import MachineRecords, cluster_purpose
 from outlast.records.record import Record, Records
 from outlast.spec.cluster import ClusterSpec, NodeKind
-from outlast.store.codec import decoded, read_all
+from outlast.store.codec import read_all, read_object
 from outlast.workspace import Workspace
 
-# On every machine of a cluster; Ray's own word for the first.
+# Labels of every machine of a cluster. The first is Ray's name for it.
 LABEL_NAME = "ray-cluster-name"
 LABEL_ID = LABEL_CLUSTER
-# The records of its machines are valid for so long after the head has last said so.
+# Machine records stay valid for this long after the head's last renewal.
 LEASE_S = 1200.0
-# Why a worker went that did what it was there for.
-UNNEEDED = "not needed any more"
+# The reason for deleting an idle worker.
+UNNEEDED = "no longer needed"
 PORT = 6379
 DASHBOARD_PORT = 8265
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class ClusterMount(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or folder that every machine gets: as a bundle, or one file as a blob, or as a secret."""
+    """A file or folder that every machine receives: a folder as a bundle, a file as a blob or a secret."""
 
     code: CodeRecord | None = None
     blob: str = ""
@@ -46,18 +46,18 @@ class ClusterMount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(Record, frozen=True, kw_only=True):
-    """One cluster: what was asked for, by whom, and how its machines are born."""
+    """One cluster: its spec, its owner, and the boot settings of its machines."""
 
     spec: ClusterSpec
-    # `host:path` of the file that it was made from: whoever changed the name in it is understood all the same.
+    # `host:path` of the cluster file. It finds the cluster even if the name in the file has changed.
     file: str = ""
     head: str = ""
     secrets: str = ""
     code: CodeRecord | None = None
     mounts: dict[str, ClusterMount] = msgspec.field(default_factory=dict)
     worker_boot: Boot = Boot()
-    # What Ray believes that a node of each kind has.
-    has: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    # Kind of node → the resources that Ray assumes for it.
+    resources: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
 
     def kind(self, name: str) -> NodeKind:
         return next((kind for kind in self.spec.workers if kind.name == name), self.spec.head)
@@ -67,7 +67,7 @@ class Cluster(Record, frozen=True, kw_only=True):
         return cluster_purpose(self.name)
 
 
-class HeadPlace(msgspec.Struct, frozen=True, kw_only=True):
+class HeadAddress(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     address: str
 
@@ -82,27 +82,27 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     phase: str
     why: str = ""
-    # By the machine's own clock, and only ever compared with itself.
+    # By the machine's clock; compare it only with other values of the same machine.
     at: float = 0.0
-    # The cluster is idle and will go down in so many seconds; below zero: it will not.
-    goes_in_s: float = -1.0
+    # Seconds until the idle cluster goes down; negative: it does not.
+    down_in_s: float = -1.0
 
 
 class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     command: str
-    # The head that it was given to. On another one nobody knows it any more.
+    # The head that received it. Another head does not know it.
     head: str
     who: str = ""
     asked_at: float = 0.0
     code: CodeRecord | None = None
     env: dict[str, str] = {}
-    # The grid that it is a point of.
+    # The grid of which it is a point.
     matrix: str = ""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended, by the head's word: Ray's own is lost with the head."""
+class JobEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended. Ray's own record of it is lost with the head."""
 
     id: str
     status: str
@@ -112,7 +112,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
+class PastMachine(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     cost_usd: float
     ran_s: float
@@ -127,18 +127,16 @@ class Clusters(Records[Cluster]):
         self.machine_records = MachineRecords(workspace)
 
     def forget(self, cluster: Cluster) -> None:
-        """Everything about it; the record last, so that one cut short is found again."""
+        """Remove everything about a cluster; the record last, so that an interrupted removal is found again."""
         for entry in list(self.bucket.list(f"clusters/{cluster.name}/")):
             self.bucket.delete(entry.key)
         self.bucket.delete(self.key(cluster.name))
-
-    # What is below
 
     def put(self, cluster: str, part: str, name: str, value: msgspec.Struct, *, durable: bool = False) -> None:
         self.bucket.put(f"clusters/{cluster}/{part}/{name}", msgspec.json.encode(value), durable=durable)
 
     def add(self, cluster: str, part: str, name: str, value: msgspec.Struct) -> bool:
-        """False if there is one already."""
+        """Write a value once; return False if it exists."""
         try:
             self.bucket.create(f"clusters/{cluster}/{part}/{name}", msgspec.json.encode(value))
         except Exists:
@@ -146,14 +144,10 @@ class Clusters(Records[Cluster]):
         return True
 
     def get(self, cluster: str, part: str, name: str, kind: type[T]) -> T | None:
-        key = f"clusters/{cluster}/{part}/{name}"
-        try:
-            return decoded(self.bucket.get(key), kind, key)
-        except Missing:
-            return None
+        return read_object(self.bucket, f"clusters/{cluster}/{part}/{name}", kind)
 
     def each(self, cluster: str, part: str, kind: type[T]) -> list[T]:
-        """All that can be read; the others are in `damaged`."""
+        """Return all readable values of a part; the others are in `damaged`."""
         names = self.bucket.children(f"clusters/{cluster}/{part}/")
         damaged: dict[str, str] = {}
         found = read_all(names, lambda name: self.get(cluster, part, name, kind), damaged)
@@ -163,12 +157,8 @@ class Clusters(Records[Cluster]):
     def drop(self, cluster: str, part: str, name: str) -> None:
         self.bucket.delete(f"clusters/{cluster}/{part}/{name}")
 
-    def head(self, cluster: str) -> HeadPlace | None:
-        key = f"clusters/{cluster}/head.json"
-        try:
-            return decoded(self.bucket.get(key), HeadPlace, key)
-        except Missing:
-            return None
+    def head(self, cluster: str) -> HeadAddress | None:
+        return read_object(self.bucket, f"clusters/{cluster}/head.json", HeadAddress)
 
-    def tell_head(self, cluster: str, place: HeadPlace) -> None:
-        self.bucket.put(f"clusters/{cluster}/head.json", msgspec.json.encode(place), durable=True)
+    def write_head(self, cluster: str, head: HeadAddress) -> None:
+        self.bucket.put(f"clusters/{cluster}/head.json", msgspec.json.encode(head), durable=True)

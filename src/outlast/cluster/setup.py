@@ -1,7 +1,7 @@
-"""Brings a cluster's code and files onto a machine and runs its set-up, phase by phase. Nothing is done twice.
+"""Fetches a cluster's code and files onto a machine and runs its set-up commands, each once.
 
-A command that succeeded leaves its mark, named by its own text and all before it: after a reboot the set-up goes on
-where it was, and a changed command runs anew with all that follow.
+Each completed command leaves a mark file, named by the hash of this and all earlier commands. After a reboot the
+set-up resumes; a changed command runs again with all that follow.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from outlast.store.bucket import Bucket
 _TAIL = 4000
 
 
-class Tell(Protocol):
-    def __call__(self, phase: str, why: str = "", goes_in_s: float = -1.0) -> None: ...
+class ReportState(Protocol):
+    """Reports a node's progress to its log and to the workspace."""
+
+    def __call__(self, phase: str, why: str = "", down_in_s: float = -1.0) -> None: ...
 
 
-def bring(bucket: Bucket, cluster: Cluster, place: NodePaths, secrets: Mapping[str, str]) -> None:
-    """The code and the files. Raises OutlastError."""
+def fetch_files(bucket: Bucket, cluster: Cluster, paths: NodePaths, secrets: Mapping[str, str]) -> None:
+    """Fetch the code and the files. Raises OutlastError."""
     if cluster.code is not None:
-        fetch_code(bucket, cluster.code, place.code)
-    for there, mount in cluster.mounts.items():
-        target = place.at(there)
+        fetch_code(bucket, cluster.code, paths.code)
+    for path, mount in cluster.mounts.items():
+        target = paths.at(path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if mount.code is not None:
             fetch_code(bucket, mount.code, target)
@@ -58,25 +60,25 @@ def _write(path: str, body: bytes, mount: ClusterMount) -> None:
 
 def run_phases(
     phases: Sequence[tuple[str, Sequence[str]]],
-    place: NodePaths,
+    paths: NodePaths,
     variables: Mapping[str, str],
     *,
-    tell: Tell,
+    report_state: ReportState,
     marks: str = "done",
 ) -> None:
-    """In the container, if Ray is in one. Raises OutlastError with what the command that failed has said."""
-    done = f"{place.folder}/{marks}"
+    """Run set-up commands, in Ray's container if there is one. Raises OutlastError with a failed command's output."""
+    done = f"{paths.folder}/{marks}"
     os.makedirs(done, exist_ok=True)
-    so_far = hashlib.sha256()
-    workdir = place.code if os.path.isdir(place.code) else place.home
+    done_hash = hashlib.sha256()
+    workdir = paths.code if os.path.isdir(paths.code) else paths.home
     for phase, commands in phases:
         for number, command in enumerate(commands, 1):
-            so_far.update(f"{phase}\0{command}\0".encode())
-            mark = f"{done}/{so_far.hexdigest()}"
+            done_hash.update(f"{phase}\0{command}\0".encode())
+            mark = f"{done}/{done_hash.hexdigest()}"
             if os.path.exists(mark):
                 continue
-            tell("setting up", f"{phase} {number} of {len(commands)}")
-            inside = place.enter(workdir) if place.inner else []
+            report_state("setting up", f"{phase} {number} of {len(commands)}")
+            inside = paths.enter(workdir) if paths.inner else []
             _run([*inside, "bash", "-c", command], workdir, variables, f"{phase}[{number - 1}]")
             with open(mark, "w", encoding="utf-8") as file:
                 file.write(command)
@@ -92,8 +94,8 @@ def _run(argv: Sequence[str], workdir: str, variables: Mapping[str, str], what: 
         stderr=subprocess.STDOUT,
         check=False,
     )
-    said = answer.stdout.decode("utf-8", "replace").strip()
-    if said:
-        print(said, flush=True)
+    output = answer.stdout.decode("utf-8", "replace").strip()
+    if output:
+        print(output, flush=True)
     if answer.returncode != 0:
-        raise OutlastError(f"{what} ended with {answer.returncode}: {said[-_TAIL:] or 'it said nothing'}")
+        raise OutlastError(f"{what} exited with {answer.returncode}: {output[-_TAIL:] or 'no output'}")

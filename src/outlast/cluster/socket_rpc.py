@@ -1,4 +1,4 @@
-"""Calls over a socket of this machine: one line of JSON each way. Knows neither who asks nor what is asked."""
+"""Calls over a Unix socket: one line of JSON in each direction."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import msgspec
 
 from outlast.errors import OutlastError
 
-# The call, and what is given with it; the answer goes through JSON.
-Answer = Callable[[str, dict[str, Any]], Any]
+# Takes the name of the call and its arguments; the result must encode as JSON.
+Handler = Callable[[str, dict[str, Any]], Any]
 
 
 class SocketServer(socketserver.ThreadingUnixStreamServer):
-    """Each call in a thread of its own. The socket is this user's alone."""
+    """Handles each call in a thread. Only this user can open the socket."""
 
     daemon_threads = True
 
-    def __init__(self, path: str, answer: Answer) -> None:
+    def __init__(self, path: str, answer: Handler) -> None:
         self.answer = answer
         with suppress(FileNotFoundError):
-            os.unlink(path)  # of one that was killed
+            os.unlink(path)  # left by a killed server
         super().__init__(path, _Call)
         os.chmod(path, 0o600)
 
@@ -34,11 +34,11 @@ class _Call(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         assert isinstance(self.server, SocketServer)
         try:
-            asked = json.loads(self.rfile.readline())
-            answer = {"ok": msgspec.to_builtins(self.server.answer(asked["call"], asked["given"]))}
+            request = json.loads(self.rfile.readline())
+            answer = {"ok": msgspec.to_builtins(self.server.answer(request["call"], request["args"]))}
         except OutlastError as problem:
             answer = {"error": type(problem).__name__, "message": problem.message, "hint": problem.hint}
         except (ValueError, KeyError, TypeError) as problem:
-            answer = {"error": "BadRequest", "message": f"the call cannot be read: {problem}", "hint": ""}
-        with suppress(OSError):  # whoever asked is gone
+            answer = {"error": "BadRequest", "message": f"invalid call: {problem}", "hint": ""}
+        with suppress(OSError):  # the caller is gone
             self.wfile.write(msgspec.json.encode(answer) + b"\n")

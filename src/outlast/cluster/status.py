@@ -1,4 +1,4 @@
-"""What there is to see of a cluster: its machines, Ray's nodes, its jobs, its costs. Refuses to change anything."""
+"""The status of a cluster: its machines, Ray's nodes, its jobs and its cost. Read-only."""
 
 from __future__ import annotations
 
@@ -14,26 +14,36 @@ import msgspec
 from outlast.clouds.cloud import LABEL_WORKSPACE, InteractiveCloud, Machine
 from outlast.cluster.listing import phase_of
 from outlast.cluster.paths import FOLDER
-from outlast.cluster.record import LABEL_ID, UNNEEDED, Cluster, ClusterJob, Clusters, Ended, NodeRecord, NodeState, Past
+from outlast.cluster.record import (
+    LABEL_ID,
+    UNNEEDED,
+    Cluster,
+    ClusterJob,
+    Clusters,
+    JobEnd,
+    NodeRecord,
+    NodeState,
+    PastMachine,
+)
 from outlast.errors import CloudError, CloudUnreachable, NotFound, OutlastError
 from outlast.machines.ssh import Link
 
-# Ray's word, and ours for what Ray cannot tell: the head that knew the job is gone.
+# Our status for a job whose head is gone; the others are Ray's.
 LOST = "LOST"
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED", LOST)
 _CALL_S = 120.0
 _OFF_S = 5.0
-# What `ssh` itself ends with.
+# ssh's exit code for a lost connection.
 SSH_LOST = 255
-# For what may be interrupted: who shares a connection leaves his output, and his program there, to whoever keeps it.
-ALONE = ("-o", "ControlPath=none")
-# How Ray's words for the end of a node begin.
+# For commands that may be interrupted: over a shared connection, the remote program would continue.
+SEPARATE_CONNECTION = ("-o", "ControlPath=none")
+# Prefixes of Ray's messages about the end of a node.
 _IN_ORDER = ("Expected termination", "Terminated due to idle")
 _PREEMPTED = "Terminated due to preemption"
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine of the cluster, and what Ray says of it."""
+    """One machine of the cluster, with Ray's view of its node."""
 
     machine: str
     kind: str
@@ -41,7 +51,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     zone: str = ""
     spot: bool = False
-    # Ray's word: active, idle, pending, none.
+    # Ray's status: active, idle; else the phase of the node's own program.
     ray: str = ""
     idle_s: float = 0.0
     used: dict[str, float] = {}
@@ -59,62 +69,62 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     head: str
     nodes: list[NodeStatus]
-    # `kind`, `count`: wanted by the autoscaler, and not in Ray yet.
+    # `kind`, `count`: requested by the autoscaler, not in Ray yet.
     pending: list[dict[str, Any]] = []
-    # `kind`, `machine`, `why`: launches that failed, and machines that died of something else than their end.
+    # `kind`, `machine`, `why`: failed launches, and machines that died unexpectedly.
     failed: list[dict[str, Any]] = []
-    # The same of machines that their cloud has taken away.
+    # The same for preempted machines.
     preempted: list[dict[str, Any]] = []
     demands: list[dict[str, Any]] = []
     usage: dict[str, list[float]] = {}
     usd_per_hour: float = 0.0
     cost_usd: float = 0.0
-    goes_in_s: float = -1.0
-    # Why Ray could not be asked.
+    down_in_s: float = -1.0
+    # Why Ray could not be queried.
     unreachable: str = ""
 
 
-def desk_words(*argv: str) -> list[str]:
-    """The desk on the head, as root, whoever one logs in as."""
-    call = f'd=~root/{FOLDER}/desk; [ "$(id -u)" = 0 ] && exec "$d" "$@"; exec sudo -n -H sh -c \'"$0" "$@"\' "$d" "$@"'
-    return ["sh", "-c", call, "desk", *argv]
+def head_rpc_argv(*argv: str) -> list[str]:
+    """Return the remote argv that calls `head_rpc` on the head as root, for any ssh user."""
+    call = f'p=~root/{FOLDER}/head_rpc; [ "$(id -u)" = 0 ] && exec "$p" "$@"\n'
+    call += 'exec sudo -n -H sh -c \'"$0" "$@"\' "$p" "$@"'
+    return ["sh", "-c", call, "head_rpc", *argv]
 
 
-def ask(link: Link, *argv: str) -> Any:
-    """One answer of the desk. Raises CloudError with its words."""
-    answer = link.run(desk_words(*argv), timeout_s=_CALL_S)
+def call_head(link: Link, *argv: str) -> Any:
+    """Send one request to the head and return its answer. Raises CloudError with the head's message."""
+    answer = link.run(head_rpc_argv(*argv), timeout_s=_CALL_S)
     return _read(answer.stdout, shlex.join(argv))
 
 
-def _read(said: bytes, asked: str) -> Any:
+def _read(output: bytes, request: str) -> Any:
     try:
-        found = json.loads(said.decode().strip().splitlines()[-1])
+        found = json.loads(output.decode().strip().splitlines()[-1])
     except (ValueError, IndexError) as problem:
-        raise CloudError(f"the head does not answer `{asked}`: {said[-500:]!r}") from problem
+        raise CloudError(f"invalid answer of the head to `{request}`: {output[-500:]!r}") from problem
     if isinstance(found, dict) and "error" in found:
         raise CloudError(str(found["error"]), hint=str(found.get("hint", "")))
     return found
 
 
 def head_link(cloud: InteractiveCloud, cluster: Cluster) -> Link:
-    """ssh to the head. Raises NotFound if the cluster has none that lives."""
+    """Return an ssh link to the head. Raises NotFound if the head is not alive."""
     try:
         machine = cloud.machine(cluster.head)
         status = f"{machine.status} ({machine.why})" if machine.why not in ("", machine.status) else machine.status
-        lives = machine.status in ("pending", "running")
+        alive = machine.status in ("pending", "running")
     except NotFound:
-        status, lives = "gone", False
-    if not lives:
+        status, alive = "gone", False
+    if not alive:
         raise NotFound(
-            f"the head of `{cluster.name}` is {status}, and with it whatever ran",
-            hint=f"`outlast cluster up` launches another; `outlast cluster down {cluster.name}` ends what is left",
+            f"the head of `{cluster.name}` is {status}; its jobs are lost",
+            hint=f"`outlast cluster up` launches a new head; `outlast cluster down {cluster.name}` deletes the cluster",
         )
     return Link(cloud, cluster.head)
 
 
-def lost(cloud: InteractiveCloud, cluster: Cluster) -> CloudError:
-    """Why a connection to the head broke. It breaks before its cloud says that the machine is off, so that is waited
-    for a little."""
+def connection_lost(cloud: InteractiveCloud, cluster: Cluster) -> CloudError:
+    """Return why a connection to the head broke. Wait a little: the cloud may report a stopped machine late."""
     ends_at = time.monotonic() + _OFF_S
     while time.monotonic() < ends_at:
         try:
@@ -123,96 +133,102 @@ def lost(cloud: InteractiveCloud, cluster: Cluster) -> CloudError:
             return gone
         time.sleep(0.5)
     return CloudUnreachable(
-        f"the connection to {cluster.head} was lost", hint="the same words again; what runs goes on"
+        f"the connection to {cluster.head} was lost", hint="repeat the command; running jobs continue"
     )
 
 
 class ClusterWatch:
-    """Ray's word again and again, by one program on the head: to load Ray for every look would keep it busy."""
+    """Reads Ray's status repeatedly from one program on the head: loading Ray for each status takes seconds."""
 
     def __init__(self, cloud: InteractiveCloud, every_s: float) -> None:
         self.cloud = cloud
         self.every_s = every_s
-        self._asked: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._head = ""
 
     def next(self, cluster: Cluster) -> Any:
-        """The next word, when it comes. Raises CloudError."""
-        if self._asked is None or self._head != cluster.head:
+        """Wait for the next status and return it. Raises CloudError."""
+        if self._process is None or self._head != cluster.head:
             self.close()
             link = head_link(self.cloud, cluster)
-            argv = [*link.argv(options=ALONE), "--", shlex.join(desk_words("status", str(self.every_s)))]
-            self._asked = subprocess.Popen(
+            argv = [
+                *link.argv(options=SEPARATE_CONNECTION),
+                "--",
+                shlex.join(head_rpc_argv("status", str(self.every_s))),
+            ]
+            self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
             self._head = cluster.head
-        assert self._asked.stdout is not None
-        line = self._asked.stdout.readline()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
             self.close()
-            raise lost(self.cloud, cluster)
+            raise connection_lost(self.cloud, cluster)
         return _read(line, "status")
 
     def close(self) -> None:
-        if self._asked is not None:
-            self._asked.kill()
-            self._asked.communicate()
-        self._asked = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._process = None
 
 
 def read_status(
     clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster, *, watch: ClusterWatch | None = None
 ) -> ClusterStatus:
-    told: dict[str, Any] = {}
+    ray: dict[str, Any] = {}
     unreachable = ""
     try:
-        told = watch.next(cluster) if watch else ask(head_link(cloud, cluster), "status")
+        ray = watch.next(cluster) if watch else call_head(head_link(cloud, cluster), "status")
     except OutlastError as problem:
         unreachable = problem.message
     machines = cloud.machines({LABEL_WORKSPACE: clusters.workspace.id, LABEL_ID: cluster.id})
-    by_machine = {str(node["machine"]): node for node in told.get("nodes", [])}
+    by_machine = {str(node["machine"]): node for node in ray.get("nodes", [])}
     nodes = [_node(clusters, cluster, machine, by_machine) for machine in machines]
-    past = {one.machine: one for one in clusters.each(cluster.name, "past", Past)}
+    past = {one.machine: one for one in clusters.each(cluster.name, "past", PastMachine)}
     state = clusters.get(cluster.name, "state", cluster.head, NodeState)
-    ended = _ended(told.get("ended", []), past)
+    ended = _ended(ray.get("ended", []), past)
     return ClusterStatus(
         name=cluster.name,
         cloud=cluster.cloud,
         phase=phase_of(cluster, machines),
         head=cluster.head,
         nodes=sorted(nodes, key=lambda node: (node.role != "head", node.machine)),
-        pending=_counted(told.get("pending", [])),
-        failed=[*told.get("failed", []), *ended["failed"]],
+        pending=_counted(ray.get("pending", [])),
+        failed=[*ray.get("failed", []), *ended["failed"]],
         preempted=ended["preempted"],
-        demands=told.get("demands", []),
-        usage=told.get("usage", {}),
+        demands=ray.get("demands", []),
+        usage=ray.get("usage", {}),
         usd_per_hour=sum(machine.bills_usd_per_hour for machine in machines),
         cost_usd=sum(machine.cost_usd for machine in machines) + sum(one.cost_usd for one in past.values()),
-        goes_in_s=state.goes_in_s if state and not unreachable else -1.0,
+        down_in_s=state.down_in_s if state and not unreachable else -1.0,
         unreachable=unreachable,
     )
 
 
 def _counted(pending: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """By kind. Ray names those that are to come by numbers that nobody else knows."""
+    """Return the number of pending nodes by kind. Their ids in Ray have no meaning elsewhere."""
     counts: dict[str, int] = {}
     for one in pending:
         counts[one["kind"]] = counts.get(one["kind"], 0) + int(one.get("count", 1))
     return [{"kind": kind, "count": count} for kind, count in counts.items()]
 
 
-def _ended(told: Sequence[Mapping[str, Any]], past: Mapping[str, Past]) -> dict[str, list[dict[str, Any]]]:
-    """Nodes that Ray has lost, without those that ended in order: it drains those that are idle or preempted, and what
-    becomes of the others is known to whoever deleted the machine."""
+def _ended(nodes: Sequence[Mapping[str, Any]], past: Mapping[str, PastMachine]) -> dict[str, list[dict[str, Any]]]:
+    """Return failed and preempted nodes, without those that Ray ended as expected.
+
+    The record of a deleted machine has a better reason than Ray.
+    """
     found: dict[str, list[dict[str, Any]]] = {"failed": [], "preempted": []}
-    for one in told:
+    for one in nodes:
         why = str(one["why"])
         known = past.get(str(one["machine"]))
         if why.startswith(_PREEMPTED) or (known is not None and known.why == "preempted"):
             found["preempted"].append({**one, "why": "preempted"})
         elif not why.startswith(_IN_ORDER):
             reason = known.why if known is not None and known.why != UNNEEDED else why
-            found["failed"].append({**one, "why": reason or "nobody knows why"})
+            found["failed"].append({**one, "why": reason or "unknown reason"})
     return found
 
 
@@ -239,22 +255,25 @@ def _node(clusters: Clusters, cluster: Cluster, machine: Machine, by_machine: Ma
 
 
 def jobs(clusters: Clusters, cloud: InteractiveCloud, cluster: Cluster) -> list[dict[str, Any]]:
-    """Every job that was submitted, the newest last, and those that somebody started on the head by hand."""
+    """Return every submitted job, newest last, and the running drivers that users started on the head."""
     known = {job.id: job for job in clusters.each(cluster.name, "jobs", ClusterJob)}
-    ended = {one.id: msgspec.structs.asdict(one) for one in clusters.each(cluster.name, "ended", Ended)}
+    ended = {one.id: msgspec.structs.asdict(one) for one in clusters.each(cluster.name, "ended", JobEnd)}
     unreachable = ""
     try:
-        told = {str(job["id"]): job for job in ask(head_link(cloud, cluster), "jobs")}
+        in_ray = {str(job["id"]): job for job in call_head(head_link(cloud, cluster), "jobs")}
     except NotFound as problem:
-        told, unreachable = {}, problem.message
+        in_ray, unreachable = {}, problem.message
     found = []
     for job in sorted(known.values(), key=lambda job: (job.asked_at, job.id)):
-        ray = told.pop(job.id, None) or ended.get(job.id)
-        lost = {"status": LOST, "message": unreachable or f"its head {job.head} was lost while it ran, and it with it"}
+        ray = in_ray.pop(job.id, None) or ended.get(job.id)
+        missing = {"status": LOST, "message": unreachable or f"the head {job.head} was lost while the job ran"}
         if ray is None and job.head == cluster.head and not unreachable:
-            lost = {"status": "UNSENT", "message": "whoever submitted it was cut short; submit it again"}
-        found.append({"id": job.id, "command": job.command, "who": job.who, "matrix": job.matrix, **(ray or lost)})
-    return [*found, *told.values()]
+            missing = {
+                "status": "UNSENT",
+                "message": "the submitting process died before Ray received it; submit it again",
+            }
+        found.append({"id": job.id, "command": job.command, "who": job.who, "matrix": job.matrix, **(ray or missing)})
+    return [*found, *in_ray.values()]
 
 
 def is_over(status: str) -> bool:

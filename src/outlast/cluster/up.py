@@ -1,8 +1,7 @@
-"""Brings a cluster up: checks everything, writes the record, launches the head, waits for its word.
+"""`outlast cluster up`: checks the spec, writes the record, launches the head and waits until it is ready.
 
-Whatever can be known to be wrong is told, all of it, before anything is launched.
-
-Repeating it adopts: a head that lives is left alone, one that is lost is replaced, and workers that still live join it.
+All detectable problems are reported together before any launch. Repeating `up` adopts the cluster: a live head stays,
+a lost one is replaced, and live workers join the new head.
 """
 
 from __future__ import annotations
@@ -19,63 +18,60 @@ from contextlib import ExitStack
 import msgspec
 
 from outlast.agent import container, oci
-from outlast.clouds.cloud import InteractiveCloud, Machine
-from outlast.clouds.local.cloud import LocalCloud
-from outlast.cluster import broker, volume_checks
-from outlast.cluster.boot import boot
+from outlast.clouds.cloud import Cloud, InteractiveCloud, Machine, why_missing
+from outlast.cluster import broker
+from outlast.cluster.boot import boot, volume_mounts
 from outlast.cluster.down import delete_machine, take_down
-from outlast.cluster.raystart import resources
+from outlast.cluster.raystart import node_resources
 from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, ClusterMount, Clusters, NodeState
 from outlast.code.bundle import git_record, pack, store
 from outlast.code.record import CodeRecord
 from outlast.errors import CloudError, Exists, NotFound, OutlastError, SpecError, UsageError
 from outlast.machines import sshfiles
 from outlast.machines.create import MachineRequest, create_machine
-from outlast.records.machines import MachineRecords
+from outlast.records.resources import ResourceRecords
 from outlast.runs.data import local_path
 from outlast.spec.cluster import ClusterSpec, NodeKind
 from outlast.store.access import needs_key
 from outlast.store.blobs import put_blob
+from outlast.volumes.mounts import check_volumes, zones_for
+from outlast.workspace import Workspace
 
 Report = Callable[[str], None]
-# As long as the guard of a head tries, three times two minutes on a busy computer, and a little.
-_WAIT_S = {"local": 420.0}
-_WAIT_ELSEWHERE_S = 900.0
 _SECRET_MAX = 60_000
-_MODES = ("root", "userns")
 
 
 class ClusterOptions(msgspec.Struct, kw_only=True):
-    """One `up`: what is asked for, and where its files are."""
+    """The arguments of one `up`: the spec, and the location of its files."""
 
     spec: ClusterSpec
     source: str
-    # `host:path`; empty if there is no file.
+    # `host:path` of the cluster file; empty without one.
     file: str = ""
     folder: str = "."
     who: str = ""
 
 
-def check(order: ClusterOptions, cloud: InteractiveCloud, workspace_url: str) -> dict[str, dict[str, float]]:
-    """What Ray will believe that each kind of node has. Raises SpecError with everything that is wrong."""
-    spec, problems = order.spec, []
-    if isinstance(cloud, LocalCloud) and cloud.mode not in _MODES:
-        problems.append(
-            f"cloud: machines of the local cloud in mode `{cloud.mode}` have no network of their own, which Ray needs"
-        )
-    if cloud.name != "local" and local_path(workspace_url):
-        own = "s3" if cloud.name == "aws" else "gs"
-        problems.append(f"workspace: machines of a real cloud cannot see a folder of this computer; use {own}://…")
+def check(options: ClusterOptions, cloud: InteractiveCloud, workspace_url: str) -> dict[str, dict[str, float]]:
+    """Return the resources that Ray assumes per kind of node. Raises SpecError with all problems."""
+    spec, problems = options.spec, []
+    if why := why_missing(cloud, "network"):
+        problems.append(f"cloud: {why}, which Ray needs")
+    if cloud.traits.remote and local_path(workspace_url):
+        url = cloud.traits.store_url
+        problems.append(f"workspace: machines of {cloud.name} cannot reach a folder of this computer; use {url}")
     elif needs_key(workspace_url, cloud.name, os.environ):
-        problems.append(f"workspace: machines of {cloud.name} need a store of their own cloud, and not {workspace_url}")
-    if isinstance(cloud, LocalCloud) and cloud.mode != "root" and _images(spec):
-        problems.append("container: machines of the local cloud have containers in mode `root` alone, which needs root")
-    elif isinstance(cloud, LocalCloud):
-        problems += [wrong for image in _images(spec) if (wrong := _no_container(image))]
+        problems.append(
+            f"workspace: machines of {cloud.name} need an object store of {cloud.name}, not {workspace_url}"
+        )
+    if _images(spec) and (why := why_missing(cloud, "containers")):
+        problems.append(f"container: {why}")
+    elif cloud.traits.shares_host_files:
+        problems += [wrong for image in _images(spec) if (wrong := _why_no_container(image))]
     for there, here in spec.files.items():
-        if not os.path.exists(_here(order, here)):
-            problems.append(f"files {there}: there is no `{here}` here")
-    has: dict[str, dict[str, float]] = {}
+        if not os.path.exists(_source_path(options, here)):
+            problems.append(f"files {there}: `{here}` does not exist on this computer")
+    resources: dict[str, dict[str, float]] = {}
     for kind in (spec.head, *spec.workers):
         try:
             offers = cloud.offers(kind.needs())
@@ -83,29 +79,29 @@ def check(order: ClusterOptions, cloud: InteractiveCloud, workspace_url: str) ->
             problems.append(f"{kind.name}: {problem.message}" + (f" ({problem.hint})" if problem.hint else ""))
             continue
         if not offers:
-            problems.append(f"{kind.name}: no machine of {cloud.name} is like that")
-        has[kind.name] = resources(kind, offers[0] if offers else None)
+            problems.append(f"{kind.name}: no machine type of {cloud.name} matches")
+        resources[kind.name] = node_resources(kind, offers[0] if offers else None)
     if problems:
-        raise SpecError(problems, source=order.source, hint="nothing was launched")
-    # Without a word of the file the head carries drivers and no tasks: a task that eats its memory ends every job.
+        raise SpecError(problems, source=options.source, hint="nothing was launched")
+    # By default the head runs drivers but no tasks: a task that exhausts its memory would end every job.
     if "CPU" not in spec.head.resources:
-        has[spec.head.name]["CPU"] = 0.0
-    return has
+        resources[spec.head.name]["CPU"] = 0.0
+    return resources
 
 
 def _images(spec: ClusterSpec, *kinds: NodeKind) -> list[str]:
-    """Of containers, each once."""
-    boxes = [kind.container for kind in kinds or (spec.head, *spec.workers)]
-    return list(dict.fromkeys(box.image for box in boxes if box is not None))
+    """Return the distinct container images of the kinds; of all kinds by default."""
+    containers = [kind.container for kind in kinds or (spec.head, *spec.workers)]
+    return list(dict.fromkeys(found.image for found in containers if found is not None))
 
 
-def _no_container(image: str) -> str:
-    """Why machines of this computer cannot have a container with this image; empty if they can."""
+def _why_no_container(image: str) -> str:
+    """Return why machines on this computer cannot run this image; empty if they can."""
     if not image.startswith(container.OCI):
         if shutil.which("podman"):
             return ""
-        how = "`docker export CONTAINER | tar -x -C FOLDER`, and `oci:FOLDER` as the image"
-        return f"container {image}: machines of the local cloud have no docker; unpack it: {how}"
+        how = "`docker export CONTAINER | tar -x -C FOLDER`, and use `oci:FOLDER` as the image"
+        return f"container {image}: machines of the local cloud have no docker; unpack the image: {how}"
     try:
         if image.startswith(f"{container.OCI}~"):
             raise UsageError("give the full path")
@@ -117,29 +113,46 @@ def _no_container(image: str) -> str:
     return ""
 
 
-def _here(order: ClusterOptions, path: str) -> str:
-    return os.path.join(order.folder, os.path.expanduser(path))
+def _source_path(options: ClusterOptions, path: str) -> str:
+    return os.path.join(options.folder, os.path.expanduser(path))
+
+
+def _with_zones(workspace: Workspace, cloud: Cloud, spec: ClusterSpec, *, source: str) -> ClusterSpec:
+    """Return the spec with zones limited to those that reach all volumes. Raises SpecError before any launch."""
+    if not spec.volumes:
+        return spec
+    records = ResourceRecords(workspace, "volume")
+    kinds = [[kind.needs()] for kind in (spec.head, *spec.workers)]
+    problems = check_volumes(records, spec.volumes, cloud=cloud, where=spec.cloud, kinds=kinds)
+    if problems:
+        raise SpecError(problems, source=source)
+
+    def narrowed(kind: NodeKind) -> NodeKind:
+        zones = zones_for(records, cloud, spec.volumes, [kind.needs()])
+        return kind if zones is None else msgspec.structs.replace(kind, zones=zones)
+
+    return msgspec.structs.replace(spec, head=narrowed(spec.head), workers=tuple(map(narrowed, spec.workers)))
 
 
 class Up:
-    """One run of `up`."""
+    """One execution of `outlast cluster up`."""
 
-    def __init__(self, clusters: Clusters, cloud: InteractiveCloud, order: ClusterOptions, *, report: Report) -> None:
+    def __init__(self, clusters: Clusters, cloud: InteractiveCloud, options: ClusterOptions, *, report: Report) -> None:
         self.clusters = clusters
         self.cloud = cloud
-        self.order = order
+        self.options = options
         self.report = report
 
     def run(self) -> Cluster:
-        """The cluster, ready. Raises with nothing left behind; whoever is killed on the way leaves it to the reaper."""
-        has = check(self.order, self.cloud, self.clusters.workspace.url)
-        found = self.clusters.find(self.order.spec.name)
+        """Return the ready cluster. An error leaves nothing behind; after a kill, the reaper cleans up."""
+        resources = check(self.options, self.cloud, self.clusters.workspace.url)
+        found = self.clusters.find(self.options.spec.name)
         if found is not None:
-            return self._adopt(found, has)
-        # Where a volume cannot be reached from some zones, its machines are born in the others.
-        spec = volume_checks.checked(self.clusters.workspace, self.cloud, self.order.spec, source=self.order.source)
-        self.order = msgspec.structs.replace(self.order, spec=spec)
-        cluster = self._claim(has)
+            return self._adopt(found, resources)
+        # Launch only in zones that reach all volumes.
+        spec = _with_zones(self.clusters.workspace, self.cloud, self.options.spec, source=self.options.source)
+        self.options = msgspec.structs.replace(self.options, spec=spec)
+        cluster = self._claim(resources)
         with ExitStack() as undo:
             undo.callback(lambda: self._undo(cluster))
             cluster = self._prepare(cluster)
@@ -148,37 +161,38 @@ class Up:
             return ready
 
     def _undo(self, cluster: Cluster) -> None:
-        self.report("taking down what there is of it")
+        self.report("deleting the incomplete cluster")
         take_down(self.clusters, {self.cloud.name: self.cloud}, cluster, report=self.report)
 
-    def _claim(self, has: Mapping[str, Mapping[str, float]]) -> Cluster:
-        spec = self.order.spec
+    def _claim(self, resources: Mapping[str, Mapping[str, float]]) -> Cluster:
+        spec = self.options.spec
         cluster_id = secrets.token_hex(4)
         cluster = Cluster(
             name=spec.name,
             id=cluster_id,
             cloud=self.cloud.name,
             spec=spec,
-            who=self.order.who,
-            file=self.order.file,
+            who=self.options.who,
+            file=self.options.file,
             asked_at=time.time(),
             head=_head_name(spec.name, cluster_id),
             secrets=f"outlast-{self.clusters.workspace.id}-cluster-{cluster_id}",
-            has={kind: dict(amounts) for kind, amounts in has.items()},
+            resources={kind: dict(amounts) for kind, amounts in resources.items()},
         )
-        if self.cloud.name != "local":
-            self.clusters.workspace.remember_cloud(self.cloud.name)
+        self.clusters.workspace.remember_cloud(self.cloud.name)
         try:
             return self.clusters.create(cluster)
         except Exists as problem:
             raise UsageError(
-                f"somebody brings `{spec.name}` up just now", hint="wait, or take another name"
+                f"another process is creating cluster `{spec.name}`", hint="wait, or choose another name"
             ) from problem
 
     def _prepare(self, cluster: Cluster) -> Cluster:
-        """Its token, its code, its files; from here on machines can be born."""
+        """Store the token, the code and the files, which machines need from their start."""
         values = {"RAY_TOKEN": secrets.token_hex(32)}
-        mounts = {there: self._mount(_here(self.order, here), values) for there, here in cluster.spec.files.items()}
+        mounts = {
+            there: self._mount(_source_path(self.options, here), values) for there, here in cluster.spec.files.items()
+        }
         self.cloud.put_secrets(cluster.secrets, values, supervisors=True)
         workers = boot(
             self.clusters.workspace,
@@ -187,7 +201,7 @@ class Up:
             role="worker",
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
-            volumes=volume_checks.mounts(self.clusters.workspace, cluster.spec),
+            volumes=volume_mounts(self.clusters.workspace, cluster.spec),
             images=_images(cluster.spec, *cluster.spec.workers),
         )
         return self.clusters.write(
@@ -195,24 +209,24 @@ class Up:
         )
 
     def _code(self) -> CodeRecord | None:
-        code = self.order.spec.code
+        code = self.options.spec.code
         if code is None:
             return None
         if code.git:
             return git_record(code.git, code.ref)
-        bundle = pack(_here(self.order, code.path), bytes_max=int(code.size_max_gb * 1e9))
-        for left in bundle.left_out:
-            self.report(f"left out of the bundle: {left.path} ({left.why})")
+        bundle = pack(_source_path(self.options, code.path), bytes_max=int(code.size_max_gb * 1e9))
+        for skipped in bundle.left_out:
+            self.report(f"left out of the bundle: {skipped.path} ({skipped.why})")
         return store(self.clusters.bucket, bundle)
 
     def _mount(self, path: str, values: dict[str, str]) -> ClusterMount:
         if os.path.isdir(path):
-            return ClusterMount(code=store(self.clusters.bucket, pack(path, exclude=self.order.spec.files_exclude)))
+            return ClusterMount(code=store(self.clusters.bucket, pack(path, exclude=self.options.spec.files_exclude)))
         with open(path, "rb") as file:
             body = file.read()
         executable = os.access(path, os.X_OK)
         if b"PRIVATE KEY-----" in body[:200] and len(body) <= _SECRET_MAX:
-            # A deploy key, say: it goes the way of the token, and never into the workspace.
+            # For example a deploy key: store it as a secret, never in the workspace.
             name = f"FILE_{len(values)}"
             values[name] = base64.b64encode(body).decode()
             return ClusterMount(secret=name)
@@ -220,7 +234,7 @@ class Up:
 
     def _bring_up(self, cluster: Cluster) -> Cluster:
         path = ""
-        if isinstance(self.cloud, LocalCloud):
+        if not self.cloud.traits.remote:
             broker.start(self.cloud, cluster.id, cluster.head, cluster.secrets)
             path = broker.socket_path(cluster.id)
         head = cluster.spec.head
@@ -232,7 +246,7 @@ class Up:
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
             broker=path,
-            volumes=volume_checks.mounts(self.clusters.workspace, cluster.spec),
+            volumes=volume_mounts(self.clusters.workspace, cluster.spec),
             images=_images(cluster.spec, cluster.spec.head),
         )
         request = MachineRequest(
@@ -258,68 +272,64 @@ class Up:
         return self.clusters.write(msgspec.structs.replace(cluster, phase="ready"))
 
     def _wait(self, cluster: Cluster) -> None:
-        """Until the head says that it is ready. Raises CloudError with its own words."""
-        ends_at = time.monotonic() + _WAIT_S.get(cluster.cloud, _WAIT_ELSEWHERE_S)
-        told, looked_at = "", time.monotonic()
+        """Wait until the head is ready. Raises CloudError with the head's message."""
+        ends_at = time.monotonic() + self.cloud.traits.cluster_ready_s
+        reported, checked_at = "", time.monotonic()
         while True:
             state = self.clusters.get(cluster.name, "state", cluster.head, NodeState)
-            place = self.clusters.head(cluster.name)
+            head = self.clusters.head(cluster.name)
             if state is not None:
                 line = state.phase + (f": {state.why}" if state.why else "")
-                if line != told:
+                if line != reported:
                     self.report(f"{cluster.head}: {line}")
-                told = line
+                reported = line
                 if state.phase == "failed":
-                    raise CloudError(f"the head did not come up: {state.why}")
-                if state.phase == "ready" and place is not None and place.machine == cluster.head:
+                    raise CloudError(f"the head failed to start: {state.why}")
+                if state.phase == "ready" and head is not None and head.machine == cluster.head:
                     return
             if time.monotonic() > ends_at:
-                raise CloudError(f"the head did not come up in time; it was last {told or 'booting'}")
-            if time.monotonic() - looked_at > 5.0:
-                looked_at = time.monotonic()
-                self.clusters.write(cluster)  # says that we are still at it
-                self._check_lives(cluster.head)
+                raise CloudError(f"the head was not ready in time; its last state is `{reported or 'booting'}`")
+            if time.monotonic() - checked_at > 5.0:
+                checked_at = time.monotonic()
+                self.clusters.write(cluster)  # the owner's sign of life
+                self._check_alive(cluster.head)
             time.sleep(0.2)
 
-    def _check_lives(self, head: str) -> None:
+    def _check_alive(self, head: str) -> None:
         try:
             machine = self.cloud.machine(head)
         except NotFound as problem:
-            raise CloudError(f"the head {head} is gone before it was ready") from problem
+            raise CloudError(f"the head {head} was deleted before it was ready") from problem
         if machine.status in ("stopped", "broken"):
             tail = "\n".join(self.cloud.serial(head).strip().splitlines()[-10:])
             raise CloudError(f"the head {head} is {machine.status}: {machine.why}\n{tail}")
 
-    # Again
-
-    def _adopt(self, found: Cluster, has: Mapping[str, Mapping[str, float]]) -> Cluster:
-        """What is there of it goes on; a head that is lost is replaced."""
+    def _adopt(self, found: Cluster, resources: Mapping[str, Mapping[str, float]]) -> Cluster:
+        """Adopt an existing cluster; replace a lost head."""
         if found.cloud != self.cloud.name:
             raise UsageError(f"`{found.name}` is on {found.cloud}", hint=f"`outlast cluster down {found.name}` first")
         if found.phase == "deleting":
             raise UsageError(f"`{found.name}` is being taken down", hint=f"repeat `outlast cluster down {found.name}`")
-        if found.file and self.order.file and found.file != self.order.file:
+        if found.file and self.options.file and found.file != self.options.file:
             raise UsageError(
-                f"there is a cluster `{found.name}` already, made by {found.who or 'somebody'} from {found.file}",
-                hint="take another name in this file",
+                f"cluster `{found.name}` already exists, created by {found.who or 'unknown'} from {found.file}",
+                hint="choose another name in this file",
             )
-        if found.phase == "creating" and _somebody_is_at_it(self.clusters.machine_records, found):
-            raise UsageError(f"somebody brings `{found.name}` up just now: {found.by}", hint="wait for it")
-        if found.spec != self.order.spec:
-            self.report(
-                "the file has changed; kinds and counts of workers hold from now on, machines that are there stay"
-            )
+        if found.phase == "creating" and not self.clusters.abandoned(found):
+            raise UsageError(f"another process is creating cluster `{found.name}`: {found.by}", hint="wait for it")
+        if found.spec != self.options.spec:
+            self.report("the file has changed; new workers follow it, existing machines stay")
         merged = msgspec.structs.replace(
-            found, spec=self.order.spec, has={kind: dict(amounts) for kind, amounts in has.items()}
+            found, spec=self.options.spec, resources={kind: dict(amounts) for kind, amounts in resources.items()}
         )
-        if self._head_lives(found):
+        if self._head_alive(found):
             return self._join(found, merged)
-        self.report(f"the head {found.head} is lost, and every job that ran is lost with it; launching another")
+        self.report(f"the head {found.head} and its running jobs are lost; launching a new head")
         delete_machine(self.clusters, self.cloud, found, found.head, why="the head was lost")
         again = msgspec.structs.replace(merged, phase="creating", head=_head_name(found.name, found.id))
         return self._bring_up(self._prepare(self.clusters.write(again)))
 
-    def _head_lives(self, cluster: Cluster) -> bool:
+    def _head_alive(self, cluster: Cluster) -> bool:
         try:
             machine: Machine = self.cloud.machine(cluster.head)
         except NotFound:
@@ -329,25 +339,21 @@ class Up:
         return machine.status in ("pending", "running") and not failed
 
     def _join(self, found: Cluster, wanted: Cluster) -> Cluster:
-        """The head is there: see that it is ready, and that it can launch machines."""
-        if isinstance(self.cloud, LocalCloud) and not broker.answers(found.id):
-            self.report("its broker is gone; starting it again")
+        """Wait until the live head is ready, and restart its broker if needed."""
+        if not self.cloud.traits.remote and not broker.answers(found.id):
+            self.report("restarting the broker, which has died")
             broker.start(self.cloud, found.id, found.head, found.secrets)
         self._wait(found)
         machine_record = self.clusters.machine_records.find(found.head)
         if machine_record is not None and machine_record.phase != "ready":
             until = self.clusters.machine_records.now() + LEASE_S
             self.clusters.machine_records.write(msgspec.structs.replace(machine_record, phase="ready", until=until))
-        self.report(f"`{found.name}` is up already")
+        self.report(f"cluster `{found.name}` is already up")
         return self.clusters.write(msgspec.structs.replace(wanted, phase="ready"))
 
 
 def _head_name(cluster: str, cluster_id: str) -> str:
     return f"{cluster[:30].rstrip('-')}-head-{cluster_id}-{secrets.token_hex(2)}"
-
-
-def _somebody_is_at_it(machine_records: MachineRecords, cluster: Cluster) -> bool:
-    return not machine_records.without_cluster(cluster.name)
 
 
 def file_name(path: str) -> str:

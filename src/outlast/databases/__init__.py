@@ -1,1 +1,1 @@
-"""Databases that a team shares: made, opened for people, checked, backed up, thrown away."""
+"""Shared databases: create, open for users, check, back up and delete them."""

@@ -32,7 +32,7 @@ class HasDatabases(Cloud, Protocol):
     def databases(self) -> Databases: ...
 
 
-def word(name: str) -> str:
+def sql_name(name: str) -> str:
     """Return the SQL name of the database and its user, which needs no quotes."""
     return name.replace("-", "_")
 
@@ -58,8 +58,8 @@ def create(
     record = records.claim(name, cloud=cloud.name, who=who, zone=zone, size_gb=size_gb, engine=engine)
     request = DatabaseRequest(
         engine=engine,
-        database=word(name),
-        user=word(name),
+        database=sql_name(name),
+        user=sql_name(name),
         zone=zone,
         type=type,
         size_gb=size_gb,
@@ -130,9 +130,9 @@ def login(
         engine=database.engine,
         host=(database.inner_host if inner else "") or database.host,
         port=database.port,
-        user=word(record.name),
+        user=sql_name(record.name),
         password=password,
-        database=word(record.name),
+        database=sql_name(record.name),
         ca=database.ca,
         server_name=database.server_name,
     )
@@ -161,12 +161,12 @@ def values_for(wanted: Mapping[str, str], records: ResourceRecords, clouds: Mapp
         record = records.get(name)
         cloud = databases_of(clouds, record.cloud)
         database = cloud.databases.wake(record.there)
-        way_in = login(cloud, records, record, database, inner=True)
+        connection = login(cloud, records, record, database, inner=True)
         # A bundle of all authorities of a cloud exceeds the size limit of a secret; the connection is still encrypted.
-        carried = 0 < len(way_in.ca) <= _CA_BYTES_MAX
-        values[variable] = url(way_in, ca_file=CA_PLACE if carried else "")
-        if carried:
-            values[ca_variable(variable)] = way_in.ca
+        included = 0 < len(connection.ca) <= _CA_BYTES_MAX
+        values[variable] = url(connection, ca_file=CA_PLACE if included else "")
+        if included:
+            values[ca_variable(variable)] = connection.ca
     return values
 
 
@@ -177,5 +177,5 @@ def ca_variable(variable: str) -> str:
 def databases_of(clouds: Mapping[str, Cloud], name: str) -> HasDatabases:
     found = clouds.get(name)
     if found is None or not hasattr(found, "databases"):
-        raise UsageError(f"there are no databases on `{name}`", hint="use --cloud local, gcp or aws")
+        raise UsageError(f"cloud `{name}` has no databases", hint="choose another --cloud")
     return found  # type: ignore[return-value]

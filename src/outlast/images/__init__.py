@@ -1,1 +1,1 @@
-"""Images: recipes, how they are built, and the families that they belong to. Refuses to know of runs."""
+"""Machine images: recipes, builds and families."""

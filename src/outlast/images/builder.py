@@ -1,7 +1,7 @@
-"""One build on one machine of its own: launched, furnished, scrubbed, stopped, made an image of, deleted.
+"""One build of an image on a temporary machine: launch, run the steps, scrub, stop, snapshot, delete.
 
-The record of the machine is written before it is launched, and an image appears in one step or not at all: whoever dies
-in between leaves a machine that the reaper finds. A build that fails leaves none.
+The machine's record is written before the launch, and an image appears atomically. A killed build leaves a machine that
+the reaper finds; a failed build leaves none.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from outlast.workspace import Workspace
 LABEL_RECIPE = "outlast-recipe"
 LABEL_IMAGE = "outlast-image"
 PURPOSE = "image"
-# Who builds says so this often, to those who wait and to the reaper.
-_BEAT_S = 5.0
+# Interval of the sign of life for waiting processes and for the reaper.
+_HEARTBEAT_S = 5.0
 _LOG_S = 0.5
-# Beyond the recipe's timeout: to boot, to scrub, to be stopped and copied. Then the cloud itself ends the machine.
+# Time beyond the recipe's timeout to boot, scrub, stop and copy. After that, the cloud itself ends the machine.
 _MARGIN_S = 1800.0
 
 
 class BuildOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever builds wants besides the recipe."""
+    """Options of one build that do not change the image's digest."""
 
     keep: tuple[str, ...] = ()
     keep_on_failure_s: float = 0.0
-    # Build even if there is such an image.
+    # Build even if the image exists.
     again: bool = False
 
 
 def find_built(cloud: InteractiveCloud, recipe: Recipe) -> Image | None:
-    """The image of this recipe, if the cloud has it: what a record says of one that was deleted does not count."""
+    """Return the image of this recipe, if the cloud has it."""
     for image in cloud.images():
         if image.name == recipe.image and image.labels.get(LABEL_RECIPE) == recipe.digest:
             return image
@@ -56,7 +56,7 @@ def find_built(cloud: InteractiveCloud, recipe: Recipe) -> Image | None:
 
 
 class Builder:
-    """One build, under a lease that is held."""
+    """One build, while the caller holds the lease."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Builder:
         who: str,
         report: Callable[[str], None],
         show: Callable[[str], None],
-        wishes: BuildOptions,
+        options: BuildOptions,
     ) -> None:
         self.workspace = workspace
         self.cloud = cloud
@@ -77,13 +77,13 @@ class Builder:
         self.who = who
         self.report = report
         self.show = show
-        self.wishes = wishes
+        self.options = options
         self.records = ImageRecords(workspace)
         self.machine_records = MachineRecords(workspace)
         self.log = BuildLog(self.records, recipe.digest)
 
     def build(self) -> Image:
-        """The image, new. Raises StepFailed for what the recipe does, CloudError."""
+        """Build and return the image. Raises StepFailed for errors of the recipe, CloudError."""
         began = time.monotonic()
         machine_record = MachineRecord(
             name=f"image-{self.recipe.digest[:12]}-e{self.lease.epoch}-{self.workspace.id[:6]}",
@@ -95,13 +95,13 @@ class Builder:
             image=self.recipe.base,
         )
         with ExitStack() as last:
-            last.push(functools.partial(self._clear_up, machine_record))
-            last.enter_context(self._beating(machine_record))
-            # The record goes first: a machine launched before it would be unknown to the reaper, and paid for.
+            last.push(functools.partial(self._on_exit, machine_record))
+            last.enter_context(self._heartbeat(machine_record))
+            # Write the record first: a machine launched before it would be unknown to the reaper, and billed.
             self.machine_records.create(machine_record)
             machine = self._launch(machine_record)
-            scrubbed = self._furnish(machine)
-            image = self._freeze(machine_record)
+            scrubbed = self._run_steps(machine)
+            image = self._create_image(machine_record)
         cost = self._cost(machine)
         self.records.write_result(
             self.recipe.digest,
@@ -119,21 +119,21 @@ class Builder:
         return image
 
     @contextmanager
-    def _beating(self, machine_record: MachineRecord) -> Iterator[None]:
-        """Say again and again that we are at it, to those who wait and to the reaper."""
+    def _heartbeat(self, machine_record: MachineRecord) -> Iterator[None]:
+        """Renew the lease, the machine's record and the stored log in a thread."""
         over = threading.Event()
 
         def beat() -> None:
-            beaten_at = 0.0
+            beat_at = 0.0
             while not over.wait(_LOG_S):
                 try:
                     self.log.flush()
-                    if time.monotonic() - beaten_at > _BEAT_S:
-                        beaten_at = time.monotonic()
+                    if time.monotonic() - beat_at > _HEARTBEAT_S:
+                        beat_at = time.monotonic()
                         if self.lease.renew() and self.machine_records.find(machine_record.name) is not None:
                             self.machine_records.write(machine_record)
                 except StoreUnreachable:
-                    continue  # passing; if it is not, the build itself will say so
+                    continue  # temporary; otherwise the build itself fails
 
         thread = threading.Thread(target=beat, name="image-lease", daemon=True)
         thread.start()
@@ -149,13 +149,13 @@ class Builder:
         offers = self.cloud.offers(needs)
         if not offers:
             raise BadRequest(
-                f"no machine of {self.cloud.name} fits what `[image]` asks of the builder", hint="ask for less"
+                f"no machine type of {self.cloud.name} matches `[image]`", hint="reduce `cpus`, `memory` or `gpu`"
             )
         boot = Boot(
             image=self.recipe.base,
             disk_gb=spec.disk_gb,
             ssh_keys=(sshfiles.public_key(),),
-            life_max_s=self.recipe.spec.timeout_s + self.wishes.keep_on_failure_s + _MARGIN_S,
+            life_max_s=self.recipe.spec.timeout_s + self.options.keep_on_failure_s + _MARGIN_S,
         )
         labels = {
             LABEL_WORKSPACE: self.workspace.id,
@@ -175,17 +175,17 @@ class Builder:
         assert refusal is not None
         raise refusal
 
-    def _furnish(self, machine: Machine) -> tuple[str, ...]:
-        """Everything that is done on the builder; what was scrubbed."""
+    def _run_steps(self, machine: Machine) -> tuple[str, ...]:
+        """Copy the files, run the steps and scrub. Return the removed paths."""
         deadline = time.monotonic() + self.recipe.spec.timeout_s
         remote = Remote(self.cloud, machine.name, deadline=deadline, write=self._output)
         try:
             remote.wait()
             todo = steps.steps(self.recipe, shares_software=remote.shares_software)
             remote.send(steps.texts(self.recipe, todo))
-            for place, source in self.recipe.spec.files.items():
-                self._begin(f"{source} → {place}")
-                remote.copy(os.path.join(self.recipe.folder, os.path.expanduser(source)), place)
+            for target, source in self.recipe.spec.files.items():
+                self._begin(f"{source} → {target}")
+                remote.copy(os.path.join(self.recipe.folder, os.path.expanduser(source)), target)
             for step in todo:
                 self._begin(step.title)
                 began = time.monotonic()
@@ -198,26 +198,26 @@ class Builder:
 
     def _scrub(self, remote: Remote) -> tuple[str, ...]:
         own_root = not remote.shares_software
-        keep = (*self.recipe.spec.keep, *self.wishes.keep)
+        keep = (*self.recipe.spec.keep, *self.options.keep)
         home = remote.home()
-        found = scrub.parse_listing(remote.ask(scrub.listing(own_root=own_root, build_folder=steps.BUILD_FOLDER)))
-        mounts = scrub.parse_mounts(remote.ask("cat /proc/self/mountinfo").decode("utf-8", "surrogateescape"))
-        doomed = scrub.doomed(found, keep=keep, home=home, mounts=mounts)
-        self._begin(f"scrub: {len(doomed)} removed before the snapshot")
-        for line in scrub.told(doomed, home=home):
+        found = scrub.parse_listing(remote.output_of(scrub.listing(own_root=own_root, build_folder=steps.BUILD_FOLDER)))
+        mounts = scrub.parse_mounts(remote.output_of("cat /proc/self/mountinfo").decode("utf-8", "surrogateescape"))
+        removed = scrub.to_remove(found, keep=keep, home=home, mounts=mounts)
+        self._begin(f"scrub: {len(removed)} removed before the snapshot")
+        for line in scrub.summary(removed, home=home):
             self._output(line)
-        for find in found:
-            if scrub.kept(find.path, keep=keep, home=home):
-                self._output(f"  kept: {scrub.shown(find.path, home)}  ({find.why})")
-        # Before the keys go: nobody may be let in after them.
-        remote.ask(scrub.opening(list(self.recipe.spec.files), own_root=own_root, place=steps.SYSTEM_PLACE))
-        remote.ask(scrub.removal(), input=paths([find.path for find in doomed]))
-        return tuple(find.path for find in doomed)
+        for item in found:
+            if scrub.kept(item.path, keep=keep, home=home):
+                self._output(f"  kept: {scrub.shown(item.path, home)}  ({item.why})")
+        # Before the removal, which also deletes the ssh keys.
+        remote.output_of(scrub.opening(list(self.recipe.spec.files), own_root=own_root, environment=steps.SYSTEM_ENV))
+        remote.output_of(scrub.removal(), input=paths([item.path for item in removed]))
+        return tuple(item.path for item in removed)
 
-    def _freeze(self, machine_record: MachineRecord) -> Image:
+    def _create_image(self, machine_record: MachineRecord) -> Image:
         if not self.lease.renew():
             raise OutlastError(
-                "somebody else builds the same image meanwhile: this computer was silent for too long",
+                "lost the lease: another process now builds the same image, because this computer was silent too long",
                 hint="build again: it waits for the other build, or finds its image",
             )
         self._begin("stop and snapshot")
@@ -230,12 +230,12 @@ class Builder:
                 machine_record.name, self.recipe.image, family=spec.name, labels=labels, note=note
             )
         except BadRequest:
-            # The same recipe in another workspace, at the same time: its image is as good as ours.
+            # Another workspace built the same recipe at the same time: use its image.
             image_ = find_built(self.cloud, self.recipe)
             if image_ is None:
                 raise
             image = image_
-        self._progress(f"`{image.name}` is the newest of `{spec.name}`")
+        self._progress(f"`{image.name}` is the newest image of `{spec.name}`")
         return image
 
     def _cost(self, machine: Machine) -> float:
@@ -244,22 +244,20 @@ class Builder:
         except NotFound:
             return 0.0
 
-    # Leaving
-
-    def _clear_up(
+    def _on_exit(
         self, machine_record: MachineRecord, _kind: object, problem: BaseException | None, _trace: object
     ) -> None:
-        """A build that did not work: remember why, delete the builder, or keep it and say so."""
+        """After a failure, record the reason and delete the builder, or keep it if requested."""
         if problem is None:
             return
-        said = problem.message if isinstance(problem, OutlastError) else type(problem).__name__
-        self._note_failure(said, problem)
-        if self.wishes.keep_on_failure_s and isinstance(problem, StepFailed):
-            until = self.machine_records.now() + self.wishes.keep_on_failure_s
+        why = problem.message if isinstance(problem, OutlastError) else type(problem).__name__
+        self._record_failure(why, problem)
+        if self.options.keep_on_failure_s and isinstance(problem, StepFailed):
+            until = self.machine_records.now() + self.options.keep_on_failure_s
             self.machine_records.write(msgspec.structs.replace(machine_record, phase="ready", until=until))
-            name, kept = machine_record.name, describe_s(self.wishes.keep_on_failure_s)
-            self.report(f"the builder keeps running, and billing, for {kept}: `outlast machine ssh {name}`")
-            self.report(f"to stop it earlier: `outlast machine delete {name}`")
+            name, kept = machine_record.name, describe_s(self.options.keep_on_failure_s)
+            self.report(f"the builder keeps running and costing money for {kept}: `outlast machine ssh {name}`")
+            self.report(f"to delete it earlier: `outlast machine delete {name}`")
             return
         try:
             self._delete(machine_record)
@@ -267,18 +265,18 @@ class Builder:
             name = machine_record.name
             self.report(f"could not delete the builder {name}: {another.message}; `outlast reap` deletes it later")
 
-    def _note_failure(self, said: str, problem: BaseException) -> None:
+    def _record_failure(self, why: str, problem: BaseException) -> None:
         hint = problem.hint if isinstance(problem, OutlastError) else ""
         step = problem.step if isinstance(problem, StepFailed) else ""
         failure = BuildFailure(
-            why=said, hint=hint, step=step, epoch=self.lease.epoch, who=self.who, at=self.workspace.clock()
+            why=why, hint=hint, step=step, epoch=self.lease.epoch, who=self.who, at=self.workspace.clock()
         )
         try:
-            self.log.write(f"outlast: failed: {said}")
+            self.log.write(f"outlast: failed: {why}")
             self.log.flush()
             self.records.write_failure(self.recipe.digest, failure)
         except StoreUnreachable as another:
-            self.report(f"the failure could not be recorded: {another.message}")
+            self.report(f"could not record the failure: {another.message}")
 
     def _delete(self, machine_record: MachineRecord) -> None:
         close(self.cloud, self.machine_records, machine_record)
@@ -299,5 +297,5 @@ class Builder:
 
 
 def _label(text: str) -> str:
-    """As a label of any cloud: lower-case letters, digits, `-` and `_`."""
+    """Return the text as a label that every cloud accepts: lower-case letters, digits, `-` and `_`."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in text.lower())[:63]

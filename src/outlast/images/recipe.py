@@ -1,6 +1,6 @@
-"""A recipe with all that it names: the contents of its files and the identity of its base, and the digest of it all.
+"""Recipes of images: the spec, the contents of its files, the identity of its base, and the digest of them all.
 
-The same digest is the same image: it is built once, whoever asks. Refuses to build anything.
+The same digest means the same image, which is built only once.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from outlast.errors import SpecError
 from outlast.spec.image import script_file
 from outlast.spec.spec import ImageSpec, MachineSpec
 
-# Changed when the steps change, so that what an older outlast built is not taken for what this one would.
+# Increased when the steps change, so that images of an older outlast are not reused.
 _FORMAT = 1
-# Of 64 digits so many: the label of an image holds no more than 63 characters, and 128 bits never collide.
+# A label has at most 63 characters, and 128 bits do not collide.
 _DIGITS = 32
 _SHOWN = 12
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes into one image. `digest` stands for all of it."""
+    """The content of one image, identified by `digest`."""
 
     spec: ImageSpec
-    # Where the paths of the recipe begin.
+    # Relative paths of the recipe start here.
     folder: str
     source: str
     base: str
     digest: str
-    # The lines of the script, and what errors call it.
+    # The text of the script, and its name in messages.
     script: str = ""
     script_name: str = ""
-    # Names and contents, in the order in which they are installed.
+    # File name → content, in order of installation.
     requirements: dict[str, str] = {}
     lock: str = ""
 
     @property
     def image(self) -> str:
-        """Derived, never drawn: two who build the same make one image."""
+        """The image's name, derived from the digest, so that the same recipe has the same image."""
         return f"{self.spec.name}-{self.digest[:_SHOWN]}"
 
 
 def read_recipe(spec: ImageSpec, *, folder: str, base: Image, source: str) -> Recipe:
-    """The recipe with its files read. Raises SpecError that names every one that cannot be."""
+    """Read the files of a recipe. Raises SpecError with every unreadable file."""
     problems: list[str] = []
     script_path = script_file(spec.script)
     script = _read(folder, script_path.strip(), "script", problems) if script_path else spec.script
     requirements = {path: _read(folder, path, "requirements", problems) for path in spec.requirements}
     lock = _read(folder, spec.lock, "lock", problems) if spec.lock else ""
     files: dict[str, str] = {}
-    for place, path in spec.files.items():
+    for target, path in spec.files.items():
         try:
-            files[place] = tree_digest(os.path.join(folder, os.path.expanduser(path)))
+            files[target] = tree_digest(os.path.join(folder, os.path.expanduser(path)))
         except OSError as problem:
             problems.append(f"[image] files: `{path}` cannot be read: {problem.strerror}")
     if script and not problems:
@@ -67,7 +67,7 @@ def read_recipe(spec: ImageSpec, *, folder: str, base: Image, source: str) -> Re
         raise SpecError(problems, source=source, hint=f"paths are relative to {folder}")
     content = {
         "format": _FORMAT,
-        # What the builder is like, and how long it may take, does not change what comes out.
+        # The builder's type and timeout do not change the image.
         "spec": msgspec.structs.replace(spec, machine=MachineSpec(cloud=spec.machine.cloud), timeout_s=0.0),
         "base": [base.cloud, base.name, base.created_at],
         "script": script,
@@ -96,25 +96,25 @@ def _read(folder: str, path: str, field: str, problems: list[str]) -> str:
     except OSError as problem:
         problems.append(f"[image] {field}: `{path}` cannot be read: {problem.strerror}")
     except UnicodeDecodeError:
-        problems.append(f"[image] {field}: `{path}` is no text in UTF-8")
+        problems.append(f"[image] {field}: `{path}` is not UTF-8 text")
     return ""
 
 
 def check_script(script: str, name: str) -> list[str]:
-    """What bash says against the script without running it; nothing where there is no bash to ask."""
+    """Return bash's syntax errors in the script; none if bash is not installed."""
     bash = shutil.which("bash")
     if bash is None:
         return []
     answer = subprocess.run([bash, "-n"], input=script, capture_output=True, text=True, check=False)
     if answer.returncode == 0:
         return []
-    said = (answer.stderr.strip().splitlines() or ["it is no script of bash"])[0]
-    _, _, reason = said.partition("line ")
-    return [f"[image] script: {name}, line {reason}" if reason else f"[image] script: {name}: {said}"]
+    error = (answer.stderr.strip().splitlines() or ["not a bash script"])[0]
+    _, _, reason = error.partition("line ")
+    return [f"[image] script: {name}, line {reason}" if reason else f"[image] script: {name}: {error}"]
 
 
 def tree_digest(path: str) -> str:
-    """The digest of a file or of a folder with everything in it: names, contents, links, and who may execute."""
+    """Return the digest of a file or folder: names, contents, links and executable bits."""
     total = hashlib.sha256()
     for name, full in _walk(path):
         info = os.lstat(full)
@@ -130,7 +130,7 @@ def tree_digest(path: str) -> str:
 
 
 def _walk(path: str) -> Iterator[tuple[str, str]]:
-    """The thing itself and everything below it, sorted. Only what is given is followed if it is a link."""
+    """Yield the path and everything below it, sorted. Follow only the given path if it is a link."""
     path = os.path.realpath(path)
     yield "", path
     if not os.path.isdir(path):

@@ -1,24 +1,21 @@
-"""What the workspace remembers of images: recipe, result, failure and log of each digest. Clouds have the images.
+"""The records of image builds, by digest. The images themselves are in the clouds.
 
-images/<digest>/recipe.json   who asked first, and for what; written once
-images/<digest>/result.json   the image that came of it
-images/<digest>/failure.json  why the last build did not work
+images/<digest>/recipe.json   the recipe and its first user; written once
+images/<digest>/result.json   the image that was built
+images/<digest>/failure.json  why the last build failed
 images/<digest>/build.log     the output of the last build
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TypeVar
 
 import msgspec
 
 from outlast.errors import Exists, Missing
 from outlast.spec.spec import ImageSpec
-from outlast.store.codec import decoded
+from outlast.store.codec import read_object
 from outlast.workspace import Workspace
-
-T = TypeVar("T")
 
 
 class RecipeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +46,14 @@ class BuildFailure(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     hint: str = ""
     step: str = ""
-    # The epoch of the lease under which it failed: who waited for that build hears of it.
+    # The epoch of the lease under which it failed: processes that waited for that build report it.
     epoch: int = 0
     who: str = ""
     at: float = 0.0
 
 
 class ImageRecords:
-    """The records of one workspace, by digest."""
+    """The image records of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.bucket = workspace.bucket
@@ -66,20 +63,20 @@ class ImageRecords:
             self.bucket.create(f"images/{record.digest}/recipe.json", msgspec.json.encode(record))
 
     def recipe(self, digest: str) -> RecipeRecord | None:
-        return self._read(f"images/{digest}/recipe.json", RecipeRecord)
+        return read_object(self.bucket, f"images/{digest}/recipe.json", RecipeRecord)
 
     def write_result(self, digest: str, result: BuildResult) -> None:
         self.bucket.put(f"images/{digest}/result.json", msgspec.json.encode(result), durable=True)
         self.bucket.delete(f"images/{digest}/failure.json")
 
     def result(self, digest: str) -> BuildResult | None:
-        return self._read(f"images/{digest}/result.json", BuildResult)
+        return read_object(self.bucket, f"images/{digest}/result.json", BuildResult)
 
     def write_failure(self, digest: str, failure: BuildFailure) -> None:
         self.bucket.put(f"images/{digest}/failure.json", msgspec.json.encode(failure), durable=True)
 
     def failure(self, digest: str) -> BuildFailure | None:
-        return self._read(f"images/{digest}/failure.json", BuildFailure)
+        return read_object(self.bucket, f"images/{digest}/failure.json", BuildFailure)
 
     def log(self, digest: str) -> str:
         try:
@@ -90,15 +87,9 @@ class ImageRecords:
     def digests(self) -> list[str]:
         return list(self.bucket.children("images/"))
 
-    def _read(self, key: str, kind: type[T]) -> T | None:
-        try:
-            return decoded(self.bucket.get(key), kind, key)
-        except Missing:
-            return None
-
 
 class BuildLog:
-    """The output of a build: for whoever watches now, and for the workspace."""
+    """The output of a build, buffered and written to the workspace."""
 
     def __init__(self, records: ImageRecords, digest: str) -> None:
         self.key = f"images/{digest}/build.log"
@@ -107,11 +98,11 @@ class BuildLog:
         self.written = 0
 
     def write(self, line: str) -> None:
-        """Note a line; `flush` brings it to the workspace."""
+        """Buffer a line."""
         self.lines.append(line)
 
     def flush(self) -> None:
-        """Bring the log up to date. Called again and again while the build runs, and at its end."""
+        """Write the buffered lines to the workspace."""
         lines = list(self.lines)
         if len(lines) != self.written:
             self.bucket.put(self.key, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))

@@ -1,6 +1,6 @@
-"""What must not get into an image: keys, histories, credentials, personal files, logs. Says first, removes then. Pure.
+"""Removal of keys, histories, credentials, personal files and logs before an image is created. Pure.
 
-The builder lists what there is (`listing`), `doomed` decides, and the builder is sent the paths to remove (`removal`).
+The builder runs `listing`, `to_remove` decides, and the builder runs `removal` with the paths.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-# Names in a home folder, with what they are.
+# Reason → names in a home folder.
 _AT_HOME = {
     "ssh keys": (".ssh",),
     "history": (
@@ -28,21 +28,21 @@ _AT_HOME = {
     ),
     "personal files": (".gitconfig", ".config/git", ".vscode-server", ".local/share/Trash", ".jupyter/runtime"),
 }
-# Names anywhere below the homes and the places where software is put by hand.
+# Names anywhere below home folders and folders for manually installed software.
 _ANYWHERE = {
     "environment files": (".env", ".env.local", ".env.production", ".envrc"),
     "repositories": (".git", ".hg", ".svn"),
 }
 _KEY_NAMES = ("*.pem", "*.key", "*.ppk", "id_rsa*", "id_ed25519*", "id_ecdsa*", "id_dsa*", "*.json")
 _PLACES = ("/opt", "/srv", "/usr/local", "/data", "/mnt")
-# Of the machine as such: paths as a shell's globs.
+# System paths, as shell globs.
 _SYSTEM = {
     "ssh keys": ("/etc/ssh/ssh_host_*",),
     "traces of the machine": ("/var/lib/cloud/instance*", "/var/lib/dhcp/*", "/var/spool/mail/*", "/var/mail/*"),
     "temporary files": ("/tmp/*", "/tmp/.[!.]*", "/var/tmp/*", "/var/cache/apt/archives/*.deb"),
     "credentials": ("/etc/boto.cfg",),
 }
-# Where a machine may have a file system of its own.
+# Mount points at which a machine may have separate file systems.
 _OWN_MOUNTS = (
     *("/", "/boot", "/etc", "/home", "/opt", "/root", "/srv", "/tmp", "/usr", "/usr/local", "/var"),
     *("/var/log", "/var/tmp", "/data", "/mnt"),
@@ -50,24 +50,26 @@ _OWN_MOUNTS = (
 _EMPTIED = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
-class Find(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that will be removed, and why."""
+class ScrubItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A path to remove, and the reason."""
 
     path: str
     why: str
 
 
 def listing(*, own_root: bool, build_folder: str) -> str:
-    """A script that prints `why`, a tab and a path for everything there is, ended by a zero byte each. Looks only into
-    the machine's own disk: without a root of its own, that is its home and its folder for temporary files."""
+    """Return a script that prints reason, tab, path and a zero byte for each candidate on the machine's own disk.
+
+    Without `own_root`, that disk is only the home folder and the temporary folder.
+    """
     lines = [
         "shopt -s nullglob dotglob",
-        # Reads what only root may read, where it may.
+        # Use sudo where it needs no password, to see files of root.
         'sudo=""; [ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || sudo="sudo -n"',
-        'say() { local why=$1; shift; for path in "$@"; do printf "%s\\t%s\\0" "$why" "$path"; done; }',
-        'there() { $sudo test -e "$1" || $sudo test -L "$1"; }',
+        'emit() { local why=$1; shift; for path in "$@"; do printf "%s\\t%s\\0" "$why" "$path"; done; }',
+        'exists() { $sudo test -e "$1" || $sudo test -L "$1"; }',
         'homes=("$HOME")',
-        f'say "the build\'s own files" "$HOME/{build_folder}"',
+        f'emit "files of the build" "$HOME/{build_folder}"',
     ]
     if own_root:
         lines.append(
@@ -76,23 +78,23 @@ def listing(*, own_root: bool, build_folder: str) -> str:
     lines.append('for home in "${homes[@]}"; do')
     for why, names in _AT_HOME.items():
         for name in names:
-            lines.append(f'  ! there "$home/{name}" || say {shlex.quote(why)} "$home/{name}"')
+            lines.append(f'  ! exists "$home/{name}" || emit {shlex.quote(why)} "$home/{name}"')
     lines += ["done", 'places=("${homes[@]}")']
     if own_root:
         lines.append(f"for place in {' '.join(_PLACES)}; do [ ! -d $place ] || places+=($place); done")
     for why, names in _ANYWHERE.items():
         lines.append(_search(names, f"-prune -printf '{why}\\t%p\\0'"))
-    # Whatever it is called: a file that holds a private key, or the key of a service account.
+    # By content: files with a private key, or the key of a service account.
     keys = ' -type f -size -64k -exec grep -lZE -- \'-----BEGIN [A-Z ]*PRIVATE KEY-----|"private_key": *"\' {} +'
-    lines.append(_search(_KEY_NAMES, keys) + " | while IFS= read -r -d '' path; do say 'private keys' \"$path\"; done")
+    lines.append(_search(_KEY_NAMES, keys) + " | while IFS= read -r -d '' path; do emit 'private keys' \"$path\"; done")
     if own_root:
         for why, globs in _SYSTEM.items():
-            lines.append(f'for path in {" ".join(globs)}; do ! there "$path" || say {shlex.quote(why)} "$path"; done')
-        # The files alone: many services do not start without their folder for logs.
+            lines.append(f'for path in {" ".join(globs)}; do ! exists "$path" || emit {shlex.quote(why)} "$path"; done')
+        # Only files: many services do not start without their log folder.
         lines.append("$sudo find /var/log -xdev -type f -size +0 -printf 'logs\\t%p\\0' 2>/dev/null")
-        lines += [f'[ ! -s {path} ] || say "identity of the machine (emptied)" {path}' for path in _EMPTIED]
+        lines += [f'[ ! -s {path} ] || emit "identity of the machine (emptied)" {path}' for path in _EMPTIED]
     else:
-        lines.append('[ -z "${TMPDIR:-}" ] || say "temporary files" "$TMPDIR"/*')
+        lines.append('[ -z "${TMPDIR:-}" ] || emit "temporary files" "$TMPDIR"/*')
     return "\n".join(lines) + "\nexit 0\n"
 
 
@@ -101,25 +103,25 @@ def _search(names: Sequence[str], action: str) -> str:
     return f'$sudo find "${{places[@]}}" -xdev \\( {tests} \\) {action} 2>/dev/null'
 
 
-def parse_listing(body: bytes) -> list[Find]:
-    """Each path once, with the first reason that was given for it."""
+def parse_listing(body: bytes) -> list[ScrubItem]:
+    """Return each path once, with its first reason."""
     found: dict[str, str] = {}
     for record in body.decode("utf-8", "surrogateescape").split("\0"):
         why, tab, path = record.partition("\t")
         if tab and path.startswith("/"):
             found.setdefault(path, why)
-    return [Find(path=path, why=why) for path, why in found.items()]
+    return [ScrubItem(path=path, why=why) for path, why in found.items()]
 
 
 class DiskMount(msgspec.Struct, frozen=True, kw_only=True):
-    """A file system where the machine sees it. `whole`: all of it, not a folder of one that is at home elsewhere."""
+    """A mount of the machine. `whole`: the root of a file system, not a folder of one."""
 
     point: str
     whole: bool
 
 
 def parse_mounts(text: str) -> list[DiskMount]:
-    """From `/proc/self/mountinfo`, in which odd characters are octal numbers."""
+    """Parse `/proc/self/mountinfo`, in which special characters are octal escapes."""
     found: list[DiskMount] = []
     for line in text.splitlines():
         fields = line.split(" ")
@@ -130,8 +132,7 @@ def parse_mounts(text: str) -> list[DiskMount]:
 
 
 def on_the_disk(path: str, mounts: Sequence[DiskMount], *, home: str) -> bool:
-    """Whether a path is on the disk that becomes the image: only then may it be removed. What a machine has from
-    elsewhere (folders that it shares with others, above all) does not get into the image, and is not ours."""
+    """Return whether a path is on the disk that becomes the image. Shared folders and other mounts must not change."""
     if any(mount.point.startswith(path + "/") for mount in mounts):
         return False
     mount = _mount_of(path, mounts)
@@ -140,22 +141,26 @@ def on_the_disk(path: str, mounts: Sequence[DiskMount], *, home: str) -> bool:
 
 def _mount_of(path: str, mounts: Sequence[DiskMount]) -> DiskMount:
     above = {path, "/", *_above(path)}
-    # The last of those at one place is on top of the others.
+    # The last mount at a path hides earlier ones.
     fits = [mount for mount in mounts if mount.point in above]
     return max(reversed(fits), key=lambda mount: len(mount.point), default=DiskMount(point="", whole=False))
 
 
-def doomed(found: Iterable[Find], *, keep: Sequence[str], home: str, mounts: Sequence[DiskMount]) -> list[Find]:
-    """What will be removed: all that was found on the disk, but for what is kept and what goes with its folder."""
-    here = (find for find in found if on_the_disk(find.path, mounts, home=home))
-    wanted = [find for find in here if not kept(find.path, keep=keep, home=home)]
-    folders = {find.path for find in wanted}
-    return [find for find in wanted if not any(above in folders for above in _above(find.path))]
+def to_remove(
+    found: Iterable[ScrubItem], *, keep: Sequence[str], home: str, mounts: Sequence[DiskMount]
+) -> list[ScrubItem]:
+    """Return the paths to remove: those on the disk, without kept ones and those below another one."""
+    on_disk = (item for item in found if on_the_disk(item.path, mounts, home=home))
+    removed = [item for item in on_disk if not kept(item.path, keep=keep, home=home)]
+    folders = {item.path for item in removed}
+    return [item for item in removed if not any(above in folders for above in _above(item.path))]
 
 
 def kept(path: str, *, keep: Sequence[str], home: str) -> bool:
-    """Whether a pattern names it: a full path, one in the home (`~/…`), or one that ends like it. `*` is any text. What
-    is inside of something that is kept, and what holds it, is kept, too."""
+    """Return whether a pattern matches the path, one of its parents, or a path below it.
+
+    A pattern is a full path, one in the home (`~/…`), or the end of a path; `*` matches any text.
+    """
     for pattern in keep:
         full = home + pattern[1:] if pattern.startswith("~/") else pattern
         full = full.rstrip("/") if full.startswith("/") else f"*/{full.rstrip('/')}"
@@ -172,8 +177,10 @@ def _above(path: str) -> list[str]:
 
 
 def removal() -> str:
-    """A script that removes the paths that it reads, each ended by a zero byte. What identifies a machine is emptied:
-    without that file some systems do not boot."""
+    """Return a script that removes the zero-terminated paths on stdin.
+
+    It empties the machine's identity files instead: without them some systems do not boot.
+    """
     emptied = " | ".join(_EMPTIED)
     return (
         'sudo=""; [ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || sudo="sudo -n"\n'
@@ -186,22 +193,22 @@ def removal() -> str:
     )
 
 
-def opening(places: Sequence[str], *, own_root: bool, place: str) -> str:
-    """A script that lets the team read and use what was put on the disk: others read, the group writes."""
+def opening(paths: Sequence[str], *, own_root: bool, environment: str) -> str:
+    """Return a script that makes the image's files readable for everybody and writable for the group."""
     lines = ['sudo=""; [ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || sudo="sudo -n"']
-    quoted = [f'"{place}"', '"$HOME"'] if own_root else ['"$HOME"']
-    quoted += [shlex.quote(path) for path in places if path.startswith("/") and own_root]
+    quoted = [f'"{environment}"', '"$HOME"'] if own_root else ['"$HOME"']
+    quoted += [shlex.quote(path) for path in paths if path.startswith("/") and own_root]
     lines.append(f"for path in {' '.join(quoted)}; do")
-    # Folders of others that are mounted below are not ours to open.
+    # -xdev: leave mounted folders alone.
     lines.append('  [ ! -e "$path" ] || $sudo find "$path" -xdev ! -type l -exec chmod a+rX,g+w -- {} +')
     lines.append("done")
     return "\n".join(lines) + "\n"
 
 
-def told(finds: Sequence[Find], *, home: str, most: int = 60) -> list[str]:
-    """The list for people, by reason."""
-    ordered = sorted(finds, key=lambda find: (find.why, find.path))
-    lines = [f"  {shown(find.path, home)}  ({find.why})" for find in ordered]
+def summary(items: Sequence[ScrubItem], *, home: str, most: int = 60) -> list[str]:
+    """Return the lines of the log, sorted by reason."""
+    ordered = sorted(items, key=lambda item: (item.why, item.path))
+    lines = [f"  {shown(item.path, home)}  ({item.why})" for item in ordered]
     return lines if len(lines) <= most else [*lines[:most], f"  … and {len(lines) - most} more"]
 
 

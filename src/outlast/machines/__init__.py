@@ -1,1 +1,1 @@
-"""Work by hand: machines that people make, log in to, keep alive and throw away. Refuses to know of runs."""
+"""Machines that users create, log in to, keep running and delete. Independent of runs."""

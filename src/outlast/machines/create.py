@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from outlast.billing.limit_usage import refuse_if_spent
+from outlast.billing.limit_usage import check_budget
 from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Boot, InteractiveCloud, Machine, Offer, Requirements
 from outlast.errors import (
     BadRequest,
@@ -74,7 +74,7 @@ def create_machine(
             )
     request = _with_image(cloud, request)
     offers = _offers(cloud, request.needs)
-    refuse_if_spent(machine_records.workspace, who=_user(), hour_usd=offers[0].price_usd_per_hour, now=time.time())
+    check_budget(machine_records.workspace, who=_user(), hour_usd=offers[0].price_usd_per_hour, now=time.time())
     _refuse_taken(cloud, machine_records, request.name)
     machine_record = _claim(machine_records, cloud, request)
     with ExitStack() as undo:
@@ -143,7 +143,7 @@ def _offers(cloud: InteractiveCloud, needs: Requirements) -> Sequence[Offer]:
 
 
 def _whose(cloud: InteractiveCloud, name: str) -> str | None:
-    """Return the record id in the machine's labels; None if there is no such machine."""
+    """Return the record id in the machine's labels; None if the machine does not exist."""
     try:
         return cloud.machine(name).labels.get(LABEL_MACHINE, "")
     except NotFound:

@@ -59,7 +59,7 @@ def left_over(machine_records: MachineRecords, clouds: Mapping[str, InteractiveC
             view = machine_records.view(machine_record.name)
             clustered = (
                 cluster_of(machine_record.purpose)
-                and machine_records.cluster(cluster_of(machine_record.purpose)) is not None
+                and machine_records.clusters.find(cluster_of(machine_record.purpose)) is not None
             )
             if view is None or not view.abandoned or clustered or machine_record.cloud not in clouds:
                 continue

@@ -12,8 +12,8 @@ from outlast.machines.ssh import Link
 from outlast.records.machines import MachineRecords
 from outlast.store.codec import decoded
 
-# By the package database and by the metadata of the Python that a login finds; both in a fraction of a second.
-_ASK = """\
+# Reads the package database and the metadata of the default Python; both take a fraction of a second.
+_LIST = """\
 echo '[dpkg]'
 command -v dpkg-query >/dev/null && dpkg-query -W -f '${Package} ${Version}\\n'
 echo '[pip]'
@@ -28,9 +28,9 @@ true
 Packages = dict[str, dict[str, str]]
 
 
-def ask(link: Link) -> Packages:
+def installed(link: Link) -> Packages:
     """Return package manager → name → version."""
-    answer = link.run(["sh", "-c", _ASK], timeout_s=120.0)
+    answer = link.run(["sh", "-c", _LIST], timeout_s=120.0)
     found: Packages = {}
     part = ""
     for line in answer.stdout.decode("utf-8", "replace").splitlines():
@@ -43,11 +43,11 @@ def ask(link: Link) -> Packages:
     return found
 
 
-def remember(machine_records: MachineRecords, name: str, packages: Packages) -> None:
+def store(machine_records: MachineRecords, name: str, packages: Packages) -> None:
     machine_records.bucket.put(packages_key(name), msgspec.json.encode(packages))
 
 
-def remembered(machine_records: MachineRecords, name: str) -> Packages | None:
+def stored(machine_records: MachineRecords, name: str) -> Packages | None:
     """Return the packages at creation; None if they could not be listed."""
     try:
         return decoded(machine_records.bucket.get(packages_key(name)), Packages, packages_key(name))

@@ -1,6 +1,6 @@
-"""ssh to a machine: one shared connection, host keys from the cloud's own channel. Refuses to trust a key on sight.
+"""ssh to a machine over one shared connection, with host keys that the cloud reports.
 
-A command is sent once: whether one whose connection broke was carried out is the caller's to find out.
+Each command is sent once. After a lost connection, the caller must find out whether the command was executed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from outlast.machines import sshfiles
 
 _PROBE_S = 20.0
 _TAIL = 2000
-# What `ssh` itself says with, besides a remote command that happens to end with it.
+# ssh's own exit code; a remote command may also exit with it.
 _SSH_FAILED = 255
 
 
 class Link:
-    """ssh to one machine, through one shared connection that survives between calls and is found again after the
-    machine moved. The cloud is asked for the address at the first use, and again after the connection was lost."""
+    """ssh to one machine through a shared connection that survives between calls.
+
+    The address comes from the cloud at first use, and again after the connection was lost.
+    """
 
     def __init__(self, cloud: InteractiveCloud, name: str, *, patience_s: float | None = None) -> None:
         self.cloud = cloud
@@ -32,7 +34,7 @@ class Link:
         self._socket = ""
 
     def argv(self, *, tty: bool = False, options: Sequence[str] = ()) -> list[str]:
-        """`ssh … outlast-NAME`; a remote command may be appended. The machine answers when this returns."""
+        """Wait until the machine accepts ssh and return `ssh … outlast-NAME`, to which a command may be appended."""
         self._ready()
         return [*self._ssh(*options), *(["-t"] if tty else []), self.host]
 
@@ -44,13 +46,13 @@ class Link:
         check: bool = True,
         timeout_s: float | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command there: text is for the remote shell, a sequence arrives as it is, word for word.
+        """Run a command on the machine: a string goes to the remote shell, a sequence is quoted for it.
 
-        Raises CloudUnreachable when the connection was lost (the command may have been carried out, or not) or time
-        was up, CloudError when the command failed and `check` is on.
+        Raises CloudUnreachable if the connection broke (the command may have been executed) or on a timeout, and
+        CloudError if the command failed and `check` is set.
         """
         text = command if isinstance(command, str) else shlex.join(command)
-        # ssh takes the rest for its own options if the command begins with a dash; `--` ends them.
+        # `--` ends ssh's options, as a command may start with a dash.
         argv = [*self.argv(), "--", text]
         try:
             answer = subprocess.run(
@@ -64,28 +66,28 @@ class Link:
         except subprocess.TimeoutExpired as problem:
             raise CloudUnreachable(
                 f"`{_shown(text)}` on {self.name} took longer than {timeout_s:g} s",
-                hint="it may still be running there",
+                hint="it may still be running on the machine",
             ) from problem
         if answer.returncode == _SSH_FAILED and not self._alive():
             self.close()
             raise CloudUnreachable(
                 f"the connection to {self.name} was lost during `{_shown(text)}`: {_tail(answer.stderr)}",
-                hint=f"`outlast machine show {self.name}` says what became of it",
+                hint=f"`outlast machine show {self.name}` shows its status",
             )
         if check and answer.returncode != 0:
             raise CloudError(
-                f"`{_shown(text)}` on {self.name} ended with {answer.returncode}: "
-                f"{_tail(answer.stderr) or _tail(answer.stdout) or 'it said nothing'}"
+                f"`{_shown(text)}` on {self.name} exited with {answer.returncode}: "
+                f"{_tail(answer.stderr) or _tail(answer.stdout) or 'no output'}"
             )
         return answer
 
     def rsync_shell(self) -> str:
-        """For `rsync -e`; the destination is `Link.host` and a path."""
+        """Return the value of `rsync -e`; the destination is `Link.host` and a path."""
         self._ready()
         return f"{sshfiles.need('ssh')} -F {shlex.quote(sshfiles.config_path())}"
 
     def refresh(self) -> None:
-        """Ask the cloud for the address again (the machine came back elsewhere), rewrite the files, wait for sshd."""
+        """Fetch the current address from the cloud, rewrite the ssh files and wait for sshd."""
         self.close()
         sshfiles.need("ssh")
         ends_at = time.monotonic() + self.patience_s
@@ -97,7 +99,7 @@ class Link:
             raise
 
     def close(self) -> None:
-        """End the shared connection. The next call makes another one."""
+        """Close the shared connection. The next call opens another one."""
         sshfiles.close_connection(self._socket)
         self._socket = ""
 
@@ -109,40 +111,40 @@ class Link:
         return [sshfiles.need("ssh"), "-F", sshfiles.config_path(), *options]
 
     def _wait(self, ends_at: float) -> None:
-        """Until sshd lets us in. Raises what the cloud says of a machine that is not running, or what ssh said."""
-        pause_s, said, where = 0.05, "it is still booting", ""
+        """Wait until a login succeeds. Raises the cloud's error for a machine that does not run, or ssh's error."""
+        pause_s, error, where = 0.05, "it is still booting", ""
         while True:
             if (access := self._access()) is not None:
                 where = f" ({access.user}@{access.host} port {access.port})"
-                said = self._try(access) if access.host_keys else "the cloud does not tell its host keys"
-                if not said:
+                error = self._try(access) if access.host_keys else "the cloud does not report its host keys"
+                if not error:
                     return
             if time.monotonic() + pause_s > ends_at:
                 break
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 3.0)
-        if "host key verification failed" in said.lower():
+        if "host key verification failed" in error.lower():
             raise Denied(
-                f"{self.name} answers with another host key than its cloud told: somebody else may be at its address",
-                hint=f"`outlast machine serial {self.name}` prints the keys that it made; do not go on if they differ",
+                f"{self.name} has another host key than its cloud reports: another machine may have its address",
+                hint=f"compare with the keys in `outlast machine serial {self.name}`; do not connect if they differ",
             )
         raise CloudUnreachable(
-            f"ssh to {self.name}{where} did not work for {self.patience_s:g} s: {said}",
-            hint=f"`outlast machine serial {self.name}` shows what it printed while it booted",
+            f"ssh to {self.name}{where} failed for {self.patience_s:g} s: {error}",
+            hint=f"`outlast machine serial {self.name}` shows its boot messages",
         )
 
     def _access(self) -> SshAccess | None:
-        """The machine's door; None while it boots. Raises BadRequest for one that does not."""
+        """Return the machine's ssh address; None while it boots. Raises BadRequest if it does not run."""
         try:
             return self.cloud.access(self.name)
         except BadRequest:
-            # It may have come up between the two questions.
+            # It may have started to run since the first call.
             if self.cloud.machine(self.name).status not in ("pending", "running"):
                 raise
             return None
 
     def _try(self, access: SshAccess) -> str:
-        """One login; what ssh said if it did not work."""
+        """Try one login and return ssh's error; empty on success."""
         socket = sshfiles.write_machine(self.cloud.name, self.name, access)
         argv = [*self._ssh("-o", "BatchMode=yes", "-o", "ConnectTimeout=5"), self.host, "true"]
         try:
@@ -150,12 +152,12 @@ class Link:
         except subprocess.TimeoutExpired:
             return f"no answer within {_PROBE_S:g} s"
         if answer.returncode != 0:
-            return _tail(answer.stderr) or f"ssh ended with {answer.returncode}"
+            return _tail(answer.stderr) or f"ssh exited with {answer.returncode}"
         self._socket = socket
         return ""
 
     def _alive(self) -> bool:
-        """Whether the shared connection still carries: then 255 was the command's own."""
+        """Return whether the shared connection works: then exit code 255 came from the command."""
         for argv in (["-O", "check", self.host], ["-o", "ControlMaster=no", self.host, "true"]):
             try:
                 answer = subprocess.run(
@@ -173,5 +175,5 @@ def _shown(text: str) -> str:
     return line if len(line) <= 120 else line[:119] + "…"
 
 
-def _tail(said: bytes) -> str:
-    return said.decode("utf-8", "replace").strip()[-_TAIL:]
+def _tail(output: bytes) -> str:
+    return output.decode("utf-8", "replace").strip()[-_TAIL:]

@@ -1,6 +1,6 @@
-"""The files that ssh reads for us: our key pair, pinned host keys, a `Host outlast-NAME` block a machine.
+"""Our files for ssh: the key pair, pinned host keys, and one `Host outlast-NAME` block per machine.
 
-All in one folder of our own. The user's `~/.ssh` gets one line, and only from `include_in_users_config`.
+They are in one folder of ours. Only `include_in_users_config` writes to the user's `~/.ssh`: one line.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from outlast.clouds.cloud import SshAccess
 from outlast.errors import OutlastError, UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-# The path of a unix socket ends at 104 bytes (108 on Linux), and ssh adds 17 of its own while it makes one.
+# The path of a Unix socket has at most 104 bytes (108 on Linux), and ssh appends 17 while it creates one.
 _SOCKET_MAX = 104 - 17 - 1
-_HEAD = "# Written by outlast; changes are lost. `outlast machine ssh-config` says how it is used.\n"
+_HEAD = "# Written by outlast; changes are lost. `outlast machine ssh-config` explains its use.\n"
 
 
 def folder() -> str:
-    """Where our ssh files are: `OUTLAST_SSH_DIR`, or a folder in the user's home. Made on demand, for us alone."""
+    """Return the private folder of our ssh files, `OUTLAST_SSH_DIR` or one in the user's home; create it if needed."""
     path = os.path.abspath(os.path.expanduser(os.environ.get("OUTLAST_SSH_DIR") or "~/.outlast/ssh"))
     try:
         os.makedirs(private.prepare(path), mode=0o700, exist_ok=True)
@@ -35,17 +35,17 @@ def folder() -> str:
             os.chmod(path, 0o700)
     except OSError as problem:
         raise OutlastError(
-            f"the folder for ssh keys cannot be used: {problem.strerror}: {path}",
-            hint="say with OUTLAST_SSH_DIR where else they may be",
+            f"cannot use the folder for ssh keys {path}: {problem.strerror}",
+            hint="set OUTLAST_SSH_DIR to another folder",
         ) from problem
     return path
 
 
 def alias(name: str) -> str:
-    """What a machine is called in the ssh config. Raises UsageError for what is no name."""
+    """Return a machine's host name in the ssh config. Raises UsageError for an invalid name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"`{name}` is no name of a machine", hint="letters, digits and dashes; see `outlast machine list`"
+            f"invalid machine name `{name}`", hint="use letters, digits and dashes; see `outlast machine list`"
         )
     return f"outlast-{name}"
 
@@ -59,18 +59,18 @@ def known_hosts_path() -> str:
 
 
 def need(program: str) -> str:
-    """The path of a program of OpenSSH. Raises with the way to get it."""
+    """Return the path of an OpenSSH program. Raises OutlastError if it is not installed."""
     found = shutil.which(program)
     if found is None:
         raise OutlastError(
-            f"there is no `{program}` on this computer",
+            f"`{program}` is not installed on this computer",
             hint="install the OpenSSH client: `apt-get install openssh-client`, `dnf install openssh-clients`",
         )
     return found
 
 
 def public_key() -> str:
-    """Our public key; the pair is made when it is first asked for."""
+    """Return our public key; create the pair if needed."""
     path = os.path.join(folder(), "id_ed25519")
     with _locked():
         if not os.path.exists(path) or not os.path.exists(f"{path}.pub"):
@@ -81,21 +81,21 @@ def public_key() -> str:
 
 
 def _make_key(path: str) -> None:
-    """Under another name first: whoever is cut short leaves no half of a pair."""
+    """Create the pair under another name first, so that a kill leaves no half of a pair."""
     program = need("ssh-keygen")
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as fresh:
         comment = f"outlast@{os.uname().nodename}"
         argv = [program, "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", f"{fresh}/key"]
         answer = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
-            raise OutlastError(f"ssh-keygen could not make a key: {(answer.stderr or answer.stdout).strip()[-300:]}")
+            raise OutlastError(f"ssh-keygen could not create a key: {(answer.stderr or answer.stdout).strip()[-300:]}")
         os.replace(f"{fresh}/key.pub", f"{path}.pub")
         os.replace(f"{fresh}/key", path)
 
 
 def control_path(cloud: str, name: str, access: SshAccess) -> str:
-    """The socket of the shared connection. Another address or host key is another socket, so that a connection to the
-    machine's former self is never taken for one to the machine."""
+    """Return the socket of the shared connection. It depends on address and host keys, so that an old connection to
+    another machine is never reused."""
     parts = [cloud, name, access.host, str(access.port), access.user, access.proxy_command, *access.host_keys]
     digest = hashlib.sha256("\0".join([folder(), *parts]).encode()).hexdigest()[:12]
     path = os.path.join(folder(), "c")
@@ -104,14 +104,12 @@ def control_path(cloud: str, name: str, access: SshAccess) -> str:
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise OutlastError(
-            f"{path} is not a folder of ours alone", hint="remove it, or set OUTLAST_SSH_DIR to a short path"
-        )
+        raise OutlastError(f"other users can access {path}", hint="remove it, or set OUTLAST_SSH_DIR to a short path")
     return os.path.join(path, digest)
 
 
 def write_machine(cloud: str, name: str, access: SshAccess) -> str:
-    """Pin the host keys and write the `Host` block; the socket of the shared connection."""
+    """Pin the host keys, write the `Host` block and return the socket of the shared connection."""
     host = alias(name)
     socket = control_path(cloud, name, access)
     with _locked():
@@ -123,12 +121,12 @@ def write_machine(cloud: str, name: str, access: SshAccess) -> str:
         blocks[host] = _block(cloud, name, access, socket)
         _write(config_path(), _HEAD + "".join(blocks[key] for key in sorted(blocks)))
     if former != socket:
-        close_connection(former)  # to where the machine was before
+        close_connection(former)  # to the machine's former address
     return socket
 
 
 def forget_machine(name: str) -> None:
-    """Take a machine's block and pins out, and end its shared connection. Repeating is fine."""
+    """Remove a machine's block and pins, and close its shared connection. May be repeated."""
     host = alias(name)
     with _locked():
         blocks = _blocks()
@@ -143,14 +141,14 @@ def forget_machine(name: str) -> None:
 
 
 def close_connection(socket: str) -> None:
-    """End the shared connection behind a socket; fine if there is none."""
+    """Close the shared connection of a socket, if it exists."""
     if not socket or not os.path.exists(socket):
         return
     argv = ["ssh", "-F", "none", "-o", f"ControlPath={_quoted(socket)}", "-O", "exit", "outlast"]
     try:
         subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
     except (subprocess.TimeoutExpired, FileNotFoundError):
-        pass  # it hangs on a machine that is gone, and gives up by itself; or there is no ssh
+        pass  # a connection to a deleted machine ends by itself; or ssh is not installed
 
 
 def _socket_in(block: str) -> str:
@@ -162,7 +160,7 @@ def _socket_in(block: str) -> str:
 
 
 def machines_written(cloud: str = "") -> list[str]:
-    """The machines that have a block, of one cloud or of all."""
+    """Return the machines with a block, of one cloud or of all."""
     with _locked():
         found = _blocks()
     marks = {host: block.splitlines()[1].strip() for host, block in found.items()}
@@ -184,7 +182,7 @@ def _block(cloud: str, name: str, access: SshAccess, socket: str) -> str:
     ]
     if access.proxy_command:
         lines.append(f"  ProxyCommand {access.proxy_command}")
-    # Keys come from the cloud, so an unknown or another one is an error; a connection that is dead is given up soon.
+    # Keys come from the cloud, so any other key is an error. Short intervals detect a dead connection soon.
     lines += """\
   GlobalKnownHostsFile /dev/null
   StrictHostKeyChecking yes
@@ -208,7 +206,7 @@ def _quoted(path: str) -> str:
 
 
 def _blocks() -> dict[str, str]:
-    """The blocks of our config by host."""
+    """Return host → block of our config."""
     blocks: dict[str, str] = {}
     host = ""
     for line in _lines(config_path()):
@@ -225,13 +223,15 @@ def include_line() -> str:
 
 
 def included() -> bool:
-    """Whether the user's own ssh config reads ours."""
+    """Return whether the user's ssh config includes ours."""
     return any(line.strip() == include_line() for line in _lines(_users_config()))
 
 
 def include_in_users_config() -> bool:
-    """Put one line at the top of `~/.ssh/config`, so that `ssh`, `scp`, `rsync` and editors know our machines; False if
-    it was there. What the file says otherwise, its permissions, and a symbolic link in its place stay."""
+    """Add one line to the top of `~/.ssh/config`, so that ssh, scp, rsync and editors find our machines.
+
+    Return False if it was there. The rest of the file, its permissions and a symbolic link stay.
+    """
     with _locked():
         if included():
             return False
@@ -257,7 +257,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _write(path: str, text: str, *, permissions: int = 0o600) -> None:
-    """All or nothing: ssh may read at any moment."""
+    """Replace a file atomically, as ssh may read it at any time."""
     handle, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".new-")
     try:
         with open(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -265,13 +265,13 @@ def _write(path: str, text: str, *, permissions: int = 0o600) -> None:
         os.chmod(fresh, permissions)
         os.replace(fresh, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):  # it has its name
+        with contextlib.suppress(FileNotFoundError):  # it was renamed
             os.unlink(fresh)
 
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """One writer at a time, over all processes of this user."""
+    """Hold the lock against other processes of this user."""
     with open(os.path.join(folder(), "lock"), "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

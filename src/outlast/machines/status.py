@@ -32,7 +32,7 @@ class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whose(self) -> str:
-        """The user, the run, `another workspace`, `nobody`, or `not ours`."""
+        """The user, the run, `another workspace`, `no owner`, or `not ours`."""
         if self.machine is None or self.machine_record is not None:
             return self.machine_record.who or "manual" if self.machine_record else ""
         labels = self.machine.labels
@@ -40,7 +40,7 @@ class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
             return "another workspace"
         if LABEL_RUN in labels:
             return f"{labels[LABEL_RUN]} attempt {labels.get(LABEL_ATTEMPT, '?')}"
-        return "nobody" if LABEL_MACHINE in labels else "not ours"
+        return "no owner" if LABEL_MACHINE in labels else "not ours"
 
     @property
     def ours(self) -> bool:
@@ -52,7 +52,7 @@ class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.machine.bills_usd_per_hour if self.machine else 0.0
 
     @property
-    def bills_for_nothing(self) -> bool:
+    def billed_while_stopped(self) -> bool:
         return self.machine is not None and self.machine.status == "stopped" and self.usd_per_hour > 0
 
     @property
@@ -78,8 +78,8 @@ def collect_status(
         except CloudError as problem:
             unreachable[name] = problem.message
             continue
-        found += [_sight(cloud, machine_records, machine, records, with_drift=with_drift) for machine in machines]
-    seen = {(sight.cloud, sight.name) for sight in found if sight.machine_record}
+        found += [_status(cloud, machine_records, machine, records, with_drift=with_drift) for machine in machines]
+    seen = {(status.cloud, status.name) for status in found if status.machine_record}
     for machine_record in records.values():
         if (
             (machine_record.cloud, machine_record.name) not in seen
@@ -95,17 +95,17 @@ def collect_status(
                     workspace_id=machine_records.workspace.id,
                 )
             )
-    return sorted(found, key=lambda sight: (sight.cloud, sight.name)), unreachable
+    return sorted(found, key=lambda status: (status.cloud, status.name)), unreachable
 
 
 def machine_status(cloud: InteractiveCloud, machine_records: MachineRecords, machine: Machine) -> MachineStatus:
     machine_record = machine_records.find_readable(machine.name)
-    return _sight(
+    return _status(
         cloud, machine_records, machine, {machine.name: machine_record} if machine_record else {}, with_drift=True
     )
 
 
-def _sight(
+def _status(
     cloud: InteractiveCloud,
     machine_records: MachineRecords,
     machine: Machine,
@@ -174,7 +174,7 @@ def _short(text: str) -> str:
     return line if len(line) <= 30 else line[:29] + "…"
 
 
-def near(name: str, sights: Sequence[MachineStatus]) -> list[str]:
+def similar_names(name: str, statuses: Sequence[MachineStatus]) -> list[str]:
     import difflib
 
-    return difflib.get_close_matches(name, [sight.name for sight in sights], n=3, cutoff=0.5)
+    return difflib.get_close_matches(name, [status.name for status in statuses], n=3, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""The machine that supervises a workspace: makes it, finds the one that is there, takes it down."""
+"""The supervisor machine of a workspace: create, find and delete it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from outlast.errors import NotFound, UsageError
 from outlast.machines import lifecycle
 from outlast.machines.create import MachineRequest, Report, create_machine, finish, roll_back
 from outlast.records.machines import MachineRecord, MachineRecords, supervisor_name
+from outlast.spec.quantity import describe_s
 from outlast.store.traits import scheme_of
 
 PURPOSE = "supervisor"
@@ -22,11 +23,11 @@ _PAUSE_S, _PATIENCE_S = 1.0, 600.0
 
 
 def check(cloud: str, workspace_url: str) -> None:
-    """Raises UsageError when no machine of that cloud could supervise this workspace."""
+    """Raise UsageError if machines of that cloud cannot supervise this workspace."""
     traits = traits_of(cloud)
     if not traits.supervisor_type:
         able = sorted(name for name in known_clouds() if traits_of(name).supervisor_type)
-        hint = "`outlast supervise` does it here; clouds with machines that stay on: " + ", ".join(able)
+        hint = "run `outlast supervise` on this computer, or use one of these clouds: " + ", ".join(able)
         raise UsageError(f"no machine of `{cloud}` can supervise while this computer sleeps", hint=hint)
     if scheme_of(workspace_url) != traits.store_scheme:
         hint = f"use a workspace in {traits.store_scheme}://…: `--workspace`, or OUTLAST_WORKSPACE"
@@ -34,7 +35,7 @@ def check(cloud: str, workspace_url: str) -> None:
 
 
 def find(machine_records: MachineRecords) -> MachineRecord | None:
-    """The record of the machine that supervises, whoever made it."""
+    """Return the record of the supervisor machine."""
     return machine_records.find(supervisor_name(machine_records.workspace))
 
 
@@ -48,10 +49,10 @@ def ensure(
     zones: tuple[str, ...] = (),
     report: Report = lambda _: None,
 ) -> tuple[Machine, bool]:
-    """The machine that supervises, and whether it boots just now. Raises with nothing left behind."""
-    there = _settled(cloud, machine_records, report)
-    if there is not None:
-        machine_record, machine = there
+    """Return the supervisor machine, and whether it is booting. An error leaves nothing behind."""
+    existing = _find_ready(cloud, machine_records, report)
+    if existing is not None:
+        machine_record, machine = existing
         if machine_record.until_idle != until_idle:
             machine_records.write(msgspec.structs.replace(machine_record, until_idle=until_idle))
         if machine.status in ("stopped", "stopping"):
@@ -67,7 +68,7 @@ def ensure(
         purpose=PURPOSE,
         until_idle=until_idle,
     )
-    report(f"making {request.name} on {cloud.name}")
+    report(f"creating {request.name} on {cloud.name}")
     machine, machine_record = create_machine(cloud, machine_records, request, report=report)
     with ExitStack() as undo:
         undo.callback(roll_back, cloud, machine_records, machine_record, report=report)
@@ -76,31 +77,32 @@ def ensure(
     return machine, True
 
 
-def _settled(
+def _find_ready(
     cloud: InteractiveCloud, machine_records: MachineRecords, report: Report
 ) -> tuple[MachineRecord, Machine] | None:
-    """The one that is there and stays; None when there is none, with nothing of an earlier one in the way."""
-    name, told, give_up_at = supervisor_name(machine_records.workspace), "", time.monotonic() + _PATIENCE_S
+    """Return a ready supervisor machine, waiting for one that is being created; delete the rest of a broken one."""
+    name, reported, give_up_at = supervisor_name(machine_records.workspace), "", time.monotonic() + _PATIENCE_S
     while (machine_record := machine_records.find(name)) is not None:
         if machine_record.cloud != cloud.name:
             maker = machine_record.who or "an unknown user"
             why = f"a machine on {machine_record.cloud} already supervises this workspace: {name}, created by {maker}"
-            raise UsageError(why, hint="take it down first: `outlast supervise --off`")
+            raise UsageError(why, hint="delete it first: `outlast supervise --off`")
         machine = _machine(cloud, machine_record)
         view = machine_records.view(name)
         if view is not None and view.phase == "ready" and machine is not None and machine.status != "broken":
             return machine_record, machine
         if view is None or view.abandoned or view.phase == "ready":
-            report(f"{name} is no good any more; making another")
+            report(f"{name} is unusable; creating another one")
             off(cloud, machine_records)
         elif time.monotonic() > give_up_at:
             raise UsageError(
-                f"{machine_record.by} is {machine_record.phase} {name} for too long", hint="look at it, and try again"
+                f"{machine_record.by} has been {machine_record.phase} {name} for {describe_s(_PATIENCE_S)}",
+                hint=f"check `outlast machine show {name}`, then try again",
             )
         else:
-            if told != machine_record.phase:
-                report(f"{machine_record.who or 'somebody'} is {machine_record.phase} {name} just now; waiting")
-            told = machine_record.phase
+            if reported != machine_record.phase:
+                report(f"{machine_record.who or 'another user'} is {machine_record.phase} {name}; waiting")
+            reported = machine_record.phase
             time.sleep(_PAUSE_S)
     return None
 
@@ -114,7 +116,7 @@ def _machine(cloud: InteractiveCloud, machine_record: MachineRecord) -> Machine 
 
 
 def off(cloud: InteractiveCloud, machine_records: MachineRecords) -> None:
-    """Take it down: machine, disk, record. May be repeated."""
+    """Delete the machine, its disk and its record. May be repeated."""
     machine_record = find(machine_records)
     if machine_record is None:
         return

@@ -1,4 +1,4 @@
-"""`outlast attach`: the terminal of a run or a machine. Reconnects after a lost connection, and never ends the command."""
+"""`outlast attach`: the terminal of a run or a machine. Reconnects when the connection breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 
 from outlast.errors import CloudUnreachable, OutlastError, UsageError
 from outlast.machines.ssh import Link
-from outlast.sync.target import TargetEnded, Report, RunTarget, Target
+from outlast.sync.target import Report, RunTarget, Target, TargetEnded
 
 _SSH_LOST = 255
 # After this many consecutive sessions that ended within seconds, the machine is taken to refuse terminals.
@@ -49,7 +49,9 @@ fi
 cd "$HOME" && exec tmux -u -S "$d/tmux" new-session -A -s outlast
 """
 )
-_SESSION_EXISTS = _FIND_KEPT + _FIND_TERMINAL + '[ -n "$kept" ] || { [ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast; }'
+_SESSION_EXISTS = (
+    _FIND_KEPT + _FIND_TERMINAL + '[ -n "$kept" ] || { [ -n "$d" ] && tmux -S "$d/tmux" has-session -t outlast; }'
+)
 
 
 def attach(target: Target, *, report: Report) -> int:
@@ -124,7 +126,7 @@ def _session_exists(link: Link) -> bool:
 def _no_terminal_error(target: Target, link: Link, code: int) -> OutlastError:
     if code == _NO_TMUX:
         return OutlastError(
-            f"there is no `tmux` on {link.name}",
+            f"`tmux` is not installed on {link.name}",
             hint=f"install it there, or use `outlast machine ssh {link.name}`",
         )
     return UsageError(

@@ -37,7 +37,7 @@ class Channel:
     """The receiver, started by ssh. One thread reads its answers; one caller at a time sends."""
 
     def __init__(self, argv: Sequence[str], *, on_message: Callable[[dict[str, Any]], None]) -> None:
-        """Start the receiver. A thread calls `on_message` with answers to `send`, and with `{}` when the connection breaks."""
+        """Start the receiver. A thread calls `on_message` with answers to `send`, and with `{}` at the end."""
         with open(receiver.__file__, "rb") as file:
             program = file.read()
         remote = f"command -v python3 >/dev/null || exit 127; exec python3 -IS -c {shlex.quote(_LOADER % len(program))}"
@@ -71,7 +71,7 @@ class Channel:
         return answer.fields
 
     def send(self, do: str, body: bytes = b"", **fields: Any) -> int:
-        """Send and go on; the answer is on_message later, under the number that is returned."""
+        """Send a request without waiting. The answer goes to `on_message`, with the returned number as `n`."""
         self._number += 1
         header = json.dumps({"n": self._number, "do": do, "size": len(body), **fields}).encode("ascii")
         self._write(struct.pack(">I", len(header)) + header + body)

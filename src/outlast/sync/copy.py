@@ -40,7 +40,8 @@ def require_rsync() -> str:
     found = shutil.which("rsync")
     if found is None:
         raise OutlastError(
-            "there is no `rsync` on this computer", hint="install it: `apt-get install rsync`, `brew install rsync`"
+            "`rsync` is not installed on this computer",
+            hint="install it: `apt-get install rsync`, `brew install rsync`",
         )
     output = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     version = re.match(r"rsync +version (\d+)\.(\d+)\.(\d+)", output)

@@ -10,7 +10,7 @@ from typing import Any
 
 from outlast.errors import UsageError
 from outlast.machines.ssh import Link
-from outlast.sync import events as events
+from outlast.sync import events
 from outlast.sync.channel import Channel, LinkLost
 from outlast.sync.copy import Rsync
 from outlast.sync.events import Emit
@@ -123,4 +123,3 @@ def open_store(root: str, remote: RemoteDir) -> FileReceiver:
     except OSError as problem:
         raise UsageError(f"`{root}` cannot be written: {problem.strerror}", hint="name another folder") from problem
     return store
-

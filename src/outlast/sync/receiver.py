@@ -1,8 +1,8 @@
-"""The far side of a sync: writes below one folder and nowhere else, whole files only, and remembers what it put there.
+"""The receiver of a sync: writes complete files below one folder, and records which files it created there.
 
-Sent over ssh and run by the machine's own `python3` (3.7 or newer), so it imports nothing but the standard library.
-The near side uses the same code for what it pulls. Frames come in by stdin: four bytes of length, a JSON header, and
-`size` bytes of body; each is answered by one line of JSON.
+It is sent over ssh and run by the machine's `python3` (3.7 or newer), so it imports the standard library only.
+`Pull` uses the same code for the local folder. Requests arrive on stdin: four bytes of length, a JSON header, and
+`size` bytes of body. The answer to each is one line of JSON.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import sys
 import time
 from typing import Any
 
-MARK = ".outlast-sync"
-# Whoever sends says something every few seconds. One that is silent for so long is gone, even if TCP has not noticed.
+STATE_DIR = ".outlast-sync"
+# The sender sends something every few seconds. After this silence it is gone, even if TCP has not noticed.
 _SILENCE_S = 120.0
 _STALE_S = 600.0
-_SKIPPED = (MARK, ".git", "__pycache__")
+_SKIPPED = (STATE_DIR, ".git", "__pycache__")
 
 _SYSTEM = [
     "/bin",
@@ -46,7 +46,7 @@ _SHARED += " /private /Users /Volumes"
 
 
 class WriteRefused(Exception):
-    """What the near side shall tell its user, and the next step."""
+    """A request that the receiver refuses: the message for the user, and the next step."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         Exception.__init__(self, message)
@@ -55,11 +55,11 @@ class WriteRefused(Exception):
 
 
 def forbidden(path: str, home: str) -> str:
-    """Why nothing may be synced into this folder; empty if it may."""
+    """Return why a sync must not write to this folder; empty if it may."""
     if path in _SHARED.split():
-        return "holds what is not yours alone"
+        return "is shared with other users or programs"
     if home == path or home.startswith(path + "/"):
-        return "is the home folder" if home == path else "holds the home folder"
+        return "is the home folder" if home == path else "contains the home folder"
     if _below(path, _SYSTEM) and not _below(path, _USABLE):
         return "belongs to the system"
     return ""
@@ -70,7 +70,7 @@ def _below(path: str, folders: list[str]) -> bool:
 
 
 def resolve(asked: str, home: str, base: str = "") -> str:
-    """The real folder that is meant. Judged as it is written and as it is after every link. Raises Refused."""
+    """Return the real path of the folder. Both the given and the resolved path must be allowed. Raises WriteRefused."""
     path = os.path.expanduser(asked) if asked.startswith("~") else asked
     path = os.path.normpath(os.path.join(home, base, path))
     real = os.path.realpath(path)
@@ -78,51 +78,59 @@ def resolve(asked: str, home: str, base: str = "") -> str:
         why = forbidden(judged, os.path.realpath(home)) or forbidden(judged, home)
         if why:
             shown = f"`{asked}`" if judged == asked else f"`{asked}` is {judged}, which"
-            raise WriteRefused(f"{shown} {why}", "name a folder of its own, such as `~/project`")
+            raise WriteRefused(f"{shown} {why}", "use a separate folder, such as `~/project`")
     if os.path.lexists(real) and not os.path.isdir(real):
-        raise WriteRefused(f"`{asked}` is no folder", "name a folder; it is made if it is not there")
+        raise WriteRefused(f"`{asked}` is not a folder", "pass a folder; it is created if it does not exist")
     return real
 
 
 def parts_of(path: str) -> list[str]:
-    """The steps of a path that stays below. Raises Refused for one that does not."""
+    """Split a path that stays below the folder. Raises WriteRefused for any other."""
     parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == MARK:
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == STATE_DIR:
         raise WriteRefused(f"{path!r} leads out of the folder")
     return parts
 
 
 class FileReceiver:
-    """One destination folder. Remembers, for each origin, which paths it put there."""
+    """One destination folder. It records, for each origin, which paths it created."""
 
     def __init__(self, root: str, origin: str) -> None:
         self.root = root
         self.origin = origin
-        self.made = not os.path.isdir(root)
+        self.created = not os.path.isdir(root)
         os.makedirs(root, exist_ok=True)
-        self.own = os.path.join(root, MARK)
-        self.journal = os.path.join(self.own, origin + ".paths")
+        self.state_dir = os.path.join(root, STATE_DIR)
+        self.journal = os.path.join(self.state_dir, origin + ".paths")
         self.known = os.path.exists(self.journal)
-        self.empty = not any(name != MARK for name in os.listdir(root))
+        self.empty = not any(name != STATE_DIR for name in os.listdir(root))
         self.owned: set[str] = self._read() if self.known else set()
         self.seen: dict[str, list[int]] = {}
         self.number = 0
 
     def open(self) -> None:
-        """From now on it is ours to write to."""
-        os.makedirs(self.own, exist_ok=True)
-        with open(os.path.join(self.own, ".gitignore"), "w") as file:
+        """Prepare the folder for writing: clean up after dead receivers and compact the journal."""
+        os.makedirs(self.state_dir, exist_ok=True)
+        with open(os.path.join(self.state_dir, ".gitignore"), "w") as file:
             file.write("*\n")
-        for name in os.listdir(self.own):
-            if name.startswith("tmp-") and _left_over(os.path.join(self.own, name), name[4:]):
-                shutil.rmtree(os.path.join(self.own, name), ignore_errors=True)
-        self.scratch = os.path.join(self.own, f"tmp-{os.getpid()}")
+        for name in os.listdir(self.state_dir):
+            if name.startswith("tmp-") and _left_over(os.path.join(self.state_dir, name), name[4:]):
+                shutil.rmtree(os.path.join(self.state_dir, name), ignore_errors=True)
+        self.scratch = os.path.join(self.state_dir, f"tmp-{os.getpid()}")
         os.makedirs(self.scratch, exist_ok=True)
         fresh = self.journal + ".new"
         with open(fresh, "wb") as compact:
             compact.write(b"".join(b"+" + os.fsencode(path) + b"\0" for path in sorted(self.owned)))
         os.replace(fresh, self.journal)
-        self.log = open(self.journal, "ab", 0)  # noqa: SIM115 - as long as we live
+        self.log = open(self.journal, "ab", 0)  # noqa: SIM115 - open until `close`
+
+    def check_delete(self, asked: str) -> None:
+        """Raise WriteRefused if the folder has files that this origin never synced."""
+        if not self.empty and not self.known:
+            raise WriteRefused(
+                f"`{asked}` has files that this sync did not create, and `--delete` could delete them",
+                "use an empty folder, or omit `--delete`",
+            )
 
     def close(self) -> None:
         self.log.close()
@@ -140,8 +148,8 @@ class FileReceiver:
                 owned.discard(path)
         return owned
 
-    def own_all(self, paths: list[str]) -> None:
-        """Before they are written: what a crash leaves behind is known to be ours."""
+    def claim(self, paths: list[str]) -> None:
+        """Record the paths as ours, before they are written: a crash must not leave unrecorded files."""
         new = [path for path in paths if path not in self.owned]
         for path in new:
             parts_of(path)
@@ -150,7 +158,7 @@ class FileReceiver:
             self.owned.update(new)
 
     def conflicts(self, folders: list[str]) -> dict[str, str]:
-        """Folders of ours that are something else here, and are not ours to replace."""
+        """Return those folders that are files or links here and that we did not create."""
         found: dict[str, str] = {}
         for folder in folders:
             parts_of(folder)
@@ -187,15 +195,15 @@ class FileReceiver:
             _unlink(fresh)
 
     def _place(self, path: str, fresh: str) -> None:
-        """Give it its name, below real folders only: a link on the way would lead out."""
+        """Move a file to its path, through real folders only: a link could lead out of the root."""
         name = parts_of(path)[-1]
         folder = self._folder(path)
         try:
-            self.own_all([path])
+            self.claim([path])
             try:
                 os.rename(fresh, name, dst_dir_fd=folder)
             except IsADirectoryError:
-                # Emptied by us a moment ago, as a rule. One that is not empty is not ours to remove.
+                # Usually emptied by us just before. `rmdir` refuses a folder with files of others.
                 os.rmdir(name, dir_fd=folder)
                 os.rename(fresh, name, dst_dir_fd=folder)
         finally:
@@ -223,7 +231,7 @@ class FileReceiver:
             if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             if walked not in self.owned:
-                raise WriteRefused(f"`{walked}` is a file or a link there, and was not put there by us") from None
+                raise WriteRefused(f"`{walked}` is a file or link that this sync did not create") from None
             os.unlink(part, dir_fd=handle)
         try:
             os.mkdir(part, dir_fd=handle)
@@ -232,14 +240,14 @@ class FileReceiver:
         return os.open(part, flags, dir_fd=handle)
 
     def drop(self, path: str) -> bool:
-        """Delete what we put there, and folders that this leaves empty. False if it is not ours."""
+        """Delete a file of ours and the folders that this leaves empty. Return False if it is not ours."""
         parts = parts_of(path)
         if path not in self.owned:
             return False
         try:
             self._unlink_below(parts)
         except (FileNotFoundError, NotADirectoryError):
-            pass  # somebody was first
+            pass  # already deleted
         self.log.write(b"-" + os.fsencode(path) + b"\0")
         self.owned.discard(path)
         return True
@@ -261,7 +269,7 @@ class FileReceiver:
                 os.close(handle)
 
     def changes(self) -> tuple[list[list[Any]], list[str]]:
-        """Files that are new or changed since the last look, with size and time; and those that are gone."""
+        """Return files that changed since the previous call, with size and time, and those that are gone."""
         now: dict[str, list[int]] = {}
         for folder, folders, names in os.walk(self.root):
             folders[:] = [name for name in folders if name not in _SKIPPED]
@@ -297,14 +305,14 @@ def _unlink(path: str) -> None:
         pass
 
 
-class Wire:
-    """Frames from stdin, with a limit to how long nothing may come."""
+class FrameReader:
+    """Reads frames from a descriptor. Raises EOFError at the end and after a long silence."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self.buffer = bytearray()
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         while len(self.buffer) < count:
             if not select.select([self.handle], [], [], _SILENCE_S)[0]:
                 raise EOFError
@@ -317,69 +325,66 @@ class Wire:
         return taken
 
     def frame(self) -> tuple[dict[str, Any], bytes]:
-        header = json.loads(self.take(struct.unpack(">I", self.take(4))[0]).decode("ascii"))
-        return header, self.take(header.get("size", 0))
+        header = json.loads(self.read(struct.unpack(">I", self.read(4))[0]).decode("ascii"))
+        return header, self.read(header.get("size", 0))
 
 
-def greet(ask: dict[str, Any]) -> tuple[FileReceiver, dict[str, Any]]:
-    """Find the folder, refuse what must not be, tell what is there."""
+def hello(request: dict[str, Any]) -> tuple[FileReceiver, dict[str, Any]]:
+    """Open the requested folder and describe it. Raises WriteRefused."""
     home = os.path.expanduser("~")
-    asked = str(ask["path"])
-    root = resolve(asked, home, str(ask.get("base") or ""))
-    reading = bool(ask.get("reading"))
-    if reading and not os.path.isdir(root):
-        raise WriteRefused(f"there is no folder `{asked}`", "it may come later; `--watch` waits for it")
-    store = FileReceiver(root, str(ask["origin"]))
-    if not reading:
-        if ask.get("delete") and not store.empty and not store.known:
-            raise WriteRefused(
-                f"`{asked}` is not empty, and what is in it was not put there by this sync: `--delete` could delete it",
-                "name an empty folder, or leave `--delete` out",
-            )
+    asked = str(request["path"])
+    root = resolve(asked, home, str(request.get("base") or ""))
+    pull = bool(request.get("pull"))
+    if pull and not os.path.isdir(root):
+        raise WriteRefused(f"folder `{asked}` does not exist", "with `--watch`, the sync waits for it")
+    store = FileReceiver(root, str(request["origin"]))
+    if not pull:
+        if request.get("delete"):
+            store.check_delete(asked)
         store.open()
     tools = {"rsync": bool(shutil.which("rsync")), "python": sys.version.split()[0]}
-    told: dict[str, Any] = {"root": root, "home": home, "made": store.made, "tools": tools}
-    told["owned"] = sorted(store.owned) if ask.get("delete") else []
-    told["scratch"] = "" if reading else os.path.relpath(store.scratch, root)
-    return store, told
+    answer: dict[str, Any] = {"root": root, "home": home, "created": store.created, "tools": tools}
+    answer["owned"] = sorted(store.owned) if request.get("delete") else []
+    answer["scratch"] = "" if pull else os.path.relpath(store.scratch, root)
+    return store, answer
 
 
-def carry_out(store: FileReceiver, ask: dict[str, Any], body: bytes) -> dict[str, Any]:
-    what, path = ask["do"], str(ask.get("path", ""))
-    if what == "put":
-        store.put(path, body, ask["mode"], ask["mtime_ns"])
-    elif what == "link":
-        store.link(path, str(ask["target"]))
-    elif what == "drop":
+def handle(store: FileReceiver, request: dict[str, Any], body: bytes) -> dict[str, Any]:
+    action, path = request["do"], str(request.get("path", ""))
+    if action == "put":
+        store.put(path, body, request["mode"], request["mtime_ns"])
+    elif action == "link":
+        store.link(path, str(request["target"]))
+    elif action == "drop":
         return {"dropped": store.drop(path)}
-    elif what == "own":
-        store.own_all(ask["paths"])
-    elif what == "conflicts":
-        return {"found": store.conflicts(ask["folders"])}
-    elif what == "changes":
+    elif action == "claim":
+        store.claim(request["paths"])
+    elif action == "conflicts":
+        return {"found": store.conflicts(request["folders"])}
+    elif action == "changes":
         fresh, gone = store.changes()
         return {"fresh": fresh, "gone": gone}
     return {}
 
 
 def main() -> None:
-    wire = Wire(0)
+    frames = FrameReader(0)
     store: FileReceiver | None = None
     try:
         while True:
-            ask, body = wire.frame()
-            told: dict[str, Any] = {"n": ask["n"]}
+            request, body = frames.frame()
+            answer: dict[str, Any] = {"n": request["n"]}
             try:
                 if store is None:
-                    store, more = greet(ask)
+                    store, more = hello(request)
                 else:
-                    more = carry_out(store, ask, body)
-                told.update(more)
+                    more = handle(store, request, body)
+                answer.update(more)
             except WriteRefused as problem:
-                told.update(refused=problem.message, hint=problem.hint)
+                answer.update(refused=problem.message, hint=problem.hint)
             except OSError as problem:
-                told.update(refused=problem.strerror or str(problem), hint="")
-            sys.stdout.buffer.write(json.dumps(told).encode("ascii") + b"\n")
+                answer.update(refused=problem.strerror or str(problem), hint="")
+            sys.stdout.buffer.write(json.dumps(answer).encode("ascii") + b"\n")
             sys.stdout.buffer.flush()
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         pass

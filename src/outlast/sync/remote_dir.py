@@ -16,7 +16,7 @@ class RemoteDir(msgspec.Struct, frozen=True, kw_only=True):
     """A folder on the machine, and the permitted operations on it."""
 
     folder: str
-    # Whose files these are: another computer or folder that syncs to the same remote keeps its own account.
+    # Identifies the source. Each source has a separate list of the files that it created in the folder.
     origin: str
     # A relative `folder` starts here; itself relative to the home of the ssh user.
     base: str = ""
@@ -56,13 +56,13 @@ def greet(channel: Channel, remote: RemoteDir, *, name: str) -> Greeting:
     except LinkLost as problem:
         if channel.lacks_python:
             raise OutlastError(
-                f"there is no `python3` on {name}", hint=f"install it there: `outlast machine ssh {name}`"
+                f"`python3` is not installed on {name}", hint=f"install it there: `outlast machine ssh {name}`"
             ) from problem
         raise
     tools = answer["tools"]
     if not tools["rsync"]:
         raise OutlastError(
-            f"there is no `rsync` on {name}", hint=f"`outlast machine ssh {name} -- sudo apt-get install -y rsync`"
+            f"`rsync` is not installed on {name}", hint=f"`outlast machine ssh {name} -- sudo apt-get install -y rsync`"
         )
     return Greeting(
         root=answer["root"],

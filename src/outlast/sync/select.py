@@ -1,13 +1,14 @@
-"""Which files of a folder belong on the other side: one look at all of them, and quick answers about single ones.
+"""The files of a folder that a sync copies: one scan of all of them, and a fast check of single paths.
 
-The same rules as for the code of a run: what git ignores, `.outlastignore`, secrets, virtual environments and links
-that lead out stay here. Refuses to send anything.
+The rules are those for the code of a run: files that git or `.outlastignore` ignores, secrets, virtual environments
+and links that lead out of the folder are left out.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 
 from outlast.code.ignore import Rules
 from outlast.code.source_files import (
@@ -17,36 +18,36 @@ from outlast.code.source_files import (
     SkippedFile,
     SourceTree,
     link_escapes,
-    never_taken,
+    always_excluded,
     rules_without_git,
     secret_name,
 )
 
-RULES = (".gitignore", OUTLASTIGNORE)
+IGNORE_FILES = (".gitignore", OUTLASTIGNORE)
 
-# What tells one state of a file from another: kind and permissions, size, both times. The second time, which no program
-# can set, gives away a file that was replaced by one with the time of its predecessor.
-Mark = tuple[int, int, int, int]
+# Type and permissions, size, mtime, ctime. No program can set the ctime, so it reveals a file that was replaced by
+# another one with the same mtime.
+Fingerprint = tuple[int, int, int, int]
 
 
-def mark_of(info: os.stat_result) -> Mark:
+def fingerprint_of(info: os.stat_result) -> Fingerprint:
     return info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
-def look(root: str) -> tuple[dict[str, Mark], list[SkippedFile]]:
-    """Every file that belongs on the other side, and what was left out and why."""
+def scan(root: str) -> tuple[dict[str, Fingerprint], list[SkippedFile]]:
+    """Return every file to copy, and the files that were left out with the reasons."""
     tree = SourceTree(root)
-    marks: dict[str, Mark] = {}
+    fingerprints: dict[str, Fingerprint] = {}
     for found in tree.files:
         try:
-            marks[found.path] = mark_of(os.lstat(os.path.join(root, found.path)))
+            fingerprints[found.path] = fingerprint_of(os.lstat(os.path.join(root, found.path)))
         except OSError:
-            continue  # it went away while we looked
-    return marks, tree.left_out
+            continue  # deleted during the scan
+    return fingerprints, tree.left_out
 
 
-class Judge:
-    """Whether a path belongs. Remembers folders; a changed file of rules asks for another judge."""
+class PathFilter:
+    """Decides whether to copy a path. It caches rules per folder: create a new one when an ignore file changes."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -54,10 +55,10 @@ class Judge:
         self._folders: dict[str, Ignoring | None] = {"": rules_without_git(root, "")}
 
     def allows(self, path: str, info: os.stat_result) -> bool:
-        """A file or a link; never a folder, pipe or the like."""
+        """Return whether to copy the path, which must be a file or a link."""
         name = os.path.basename(path)
         rules = self._rules(os.path.dirname(path))
-        if rules is None or never_taken(name) or secret_name(name) or self._ignored(rules, path, folder=False):
+        if rules is None or always_excluded(name) or secret_name(name) or self._ignored(rules, path, folder=False):
             return False
         if stat.S_ISLNK(info.st_mode):
             return not link_escapes(self.root, path, os.readlink(os.path.join(self.root, path)))
@@ -67,12 +68,12 @@ class Judge:
         return self._rules(folder) is not None
 
     def forget(self, folder: str) -> None:
-        """It was made or replaced: it may be another repository, or a virtual environment, now."""
+        """Drop the cache of a created or replaced folder: it may be a repository or virtual environment now."""
         for known in [known for known in self._folders if known and (known + "/").startswith(folder + "/")]:
             del self._folders[known]
 
     def _rules(self, folder: str) -> Ignoring | None:
-        """The rules that speak in a folder; None if nothing in it belongs."""
+        """Return the rules for a folder; None if the folder is left out."""
         if folder not in self._folders:
             self._folders[folder] = self._find_rules(folder)
         return self._folders[folder]
@@ -80,7 +81,7 @@ class Judge:
     def _find_rules(self, folder: str) -> Ignoring | None:
         above, name = os.path.dirname(folder), os.path.basename(folder)
         rules = self._rules(above)
-        if rules is None or never_taken(name) or name in SECRET_FOLDERS or self._ignored(rules, folder, folder=True):
+        if rules is None or always_excluded(name) or name in SECRET_FOLDERS or self._ignored(rules, folder, folder=True):
             return None
         whole = os.path.join(self.root, folder)
         if os.path.islink(whole) or os.path.exists(os.path.join(whole, "pyvenv.cfg")):
@@ -92,13 +93,13 @@ class Judge:
         return rules.ignored(path, folder=folder) or self._mine.ignored(path, folder=folder)
 
 
-def below(root: str, folder: str, judge: Judge) -> dict[str, Mark]:
-    """The files in a folder that belong, without asking git."""
-    found: dict[str, Mark] = {}
+def below(root: str, folder: str, filter: PathFilter) -> dict[str, Fingerprint]:
+    """Return the files to copy in a folder, without calling git."""
+    found: dict[str, Fingerprint] = {}
     waiting = [folder]
     while waiting:
         here = waiting.pop()
-        if here and not judge.enters(here):
+        if here and not filter.enters(here):
             continue
         try:
             entries = list(os.scandir(os.path.join(root, here)))
@@ -110,8 +111,17 @@ def below(root: str, folder: str, judge: Judge) -> dict[str, Mark]:
                 info = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(info.st_mode):
                     waiting.append(path)
-                elif judge.allows(path, info):
-                    found[path] = mark_of(info)
+                elif filter.allows(path, info):
+                    found[path] = fingerprint_of(info)
             except OSError:
                 continue
     return found
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Return all parent folders of the paths."""
+    folders: set[str] = set()
+    for path in paths:
+        while (path := os.path.dirname(path)) and path not in folders:
+            folders.add(path)
+    return folders

@@ -1,4 +1,4 @@
-"""Which machine is meant, now: one by its name, or wherever a run is at the moment. Refuses to launch anything."""
+"""The machine to connect to: a machine by name, or the current machine of a run."""
 
 from __future__ import annotations
 
@@ -12,35 +12,59 @@ from outlast.machines.ssh import Link
 from outlast.runs.state import Attempt, RunState
 from outlast.workspace import Workspace
 
-_ASK_S = 1.0
-# Whoever revives a machine elsewhere deletes it here first: for so long nobody believes that it is gone for good.
+_POLL_S = 1.0
+# A machine is deleted before it is recreated elsewhere, so wait this long before treating it as gone.
 _GONE_S = 30.0
+_MOVED_S = 5.0
 
 Report = Callable[[str], None]
 
 
-class Over(OutlastError):
-    """There is nothing to follow any more: the run has ended. No error of ours."""
+class TargetEnded(OutlastError):
+    """The run has ended, so it gets no further machine."""
 
     exit_code = 0
 
 
 class Target(Protocol):
-    """What is followed."""
+    """A machine or run whose current machine can be connected to."""
 
     name: str
-    # What relative folders are relative to, below the home of whom we log in as.
+    # Relative folders start here, below the home of the ssh user.
     base: str
 
     def connect(self, *, report: Report, patient: bool) -> Link:
-        """A link to the machine that it is on now. Waits for one, and says why, if `patient`; else raises."""
+        """Return a link to the current machine. With `patient`, wait for one and report why; else raise."""
 
     def moved(self, link: Link) -> bool:
-        """Whether it is on another machine by now."""
+        """Return whether the target has moved to another machine."""
+
+
+class MoveCheck:
+    """Checks every few seconds whether a target has left the machine of a link."""
+
+    def __init__(self, target: Target, link: Link) -> None:
+        self.target = target
+        self.link = link
+        self._checked_at = time.monotonic()
+
+    def due(self) -> bool:
+        """Return whether the interval has passed, and start the next one."""
+        if time.monotonic() <= self._checked_at + _MOVED_S:
+            return False
+        self._checked_at = time.monotonic()
+        return True
+
+    def moved(self) -> str:
+        """Return a message if the target has moved; check the target only when due."""
+        return self.message() if self.due() else ""
+
+    def message(self) -> str:
+        return f"{self.target.name} has moved to another machine" if self.target.moved(self.link) else ""
 
 
 class MachineTarget:
-    """A machine by its name: it may stop, and come back with another address."""
+    """A machine by its name. It may stop, and return with another address."""
 
     base = ""
 
@@ -49,7 +73,7 @@ class MachineTarget:
         self.name = name
 
     def connect(self, *, report: Report, patient: bool) -> Link:
-        told, gone_at = "", 0.0
+        reported, gone_at = "", 0.0
         while True:
             try:
                 link = Link(self.cloud, self.name)
@@ -59,18 +83,18 @@ class MachineTarget:
                 gone_at = gone_at or time.monotonic()
                 if not patient or time.monotonic() > gone_at + _GONE_S:
                     raise NotFound(
-                        f"machine `{self.name}` does not exist any more",
-                        hint="`outlast machine list` shows those that do",
+                        f"machine `{self.name}` no longer exists",
+                        hint="`outlast machine list` lists your machines",
                     ) from problem
-                why = f"{self.name} is gone; waiting in case that it is made again elsewhere"
+                why = f"{self.name} is gone; waiting in case it is recreated elsewhere"
             except (BadRequest, CloudUnreachable) as problem:
                 if not patient:
                     raise self._explained(problem) from problem
                 gone_at, why = 0.0, f"{problem.message}; waiting for it to come back"
-            if why != told:
+            if why != reported:
                 report(why)
-                told = why
-            time.sleep(_ASK_S)
+                reported = why
+            time.sleep(_POLL_S)
 
     def _explained(self, problem: CloudError) -> CloudError:
         if isinstance(problem, BadRequest) and "is stopped" in problem.message:
@@ -82,7 +106,7 @@ class MachineTarget:
 
 
 class RunTarget:
-    """A run, wherever it is: each attempt has a machine of its own."""
+    """A run. Each attempt has another machine."""
 
     base = "work"
 
@@ -93,7 +117,7 @@ class RunTarget:
         self.story = workspace.story(run)
 
     def connect(self, *, report: Report, patient: bool) -> Link:
-        told = ""
+        reported = ""
         while True:
             state = self.story.refresh()
             attempt = machine_of(state)
@@ -105,13 +129,15 @@ class RunTarget:
                 except (NotFound, BadRequest, CloudUnreachable) as problem:
                     why = f"{self.name}: {problem.message}; waiting for its next machine"
             elif state.ending:
-                raise Over(f"{self.name} has {state.ending}; it has no machine any more", hint=_results(self.name))
+                raise TargetEnded(
+                    f"{self.name} has {state.ending}; it no longer has a machine", hint=_results(self.name)
+                )
             else:
-                why = f"{self.name} has no machine now: {state.held or _stage(state)}"
-            if why != told:
+                why = f"{self.name} has no machine now: {state.waiting or _stage(state)}"
+            if why != reported:
                 report(why)
-                told = why
-            time.sleep(_ASK_S)
+                reported = why
+            time.sleep(_POLL_S)
 
     def moved(self, link: Link) -> bool:
         try:
@@ -122,7 +148,7 @@ class RunTarget:
 
 
 def machine_of(state: RunState) -> Attempt | None:
-    """The attempt whose machine can be entered: the one that runs, or one that is kept for debugging."""
+    """Return the attempt whose machine can be entered: the current one, or one that is kept for debugging."""
     if state.current is not None:
         return state.current
     kept = [attempt for attempt in state.attempts if attempt.keep_s and not attempt.released]
@@ -132,8 +158,8 @@ def machine_of(state: RunState) -> Attempt | None:
 def _stage(state: RunState) -> str:
     last = state.last
     if last is None or last.phase == "over":
-        return "it waits for one"
-    return f"{last.machine} is getting ready"
+        return "waiting for one"
+    return f"{last.machine} is starting"
 
 
 def _results(run: str) -> str:
@@ -141,7 +167,7 @@ def _results(run: str) -> str:
 
 
 def find_target(name: str, clouds: Mapping[str, Cloud], workspace: Callable[[], Workspace]) -> Target:
-    """A machine of that name, else a run. Raises NotFound if it is neither."""
+    """Return the machine of that name, else the run. Raises NotFound."""
     for cloud in clouds.values():
         try:
             cloud.machine(name)
@@ -155,6 +181,6 @@ def find_target(name: str, clouds: Mapping[str, Cloud], workspace: Callable[[], 
         if "more than one" in problem.message:
             raise
         raise NotFound(
-            f"there is no machine and no run called `{name}`",
-            hint="`outlast machine list` and `outlast ps --all` show what there is",
+            f"no machine or run named `{name}`",
+            hint="`outlast machine list` and `outlast ps --all` list machines and runs",
         ) from problem

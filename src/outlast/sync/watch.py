@@ -1,6 +1,6 @@
-"""Notices changes of files: by the system's own events where it can, else by looking again and again.
+"""Change detection of local files: by file system events where available, else by repeated scans.
 
-Tells which paths to look at, never what became of them: events get lost, come double, and tell of what is over.
+It reports only which paths may have changed: events can be lost, repeated or outdated.
 """
 
 from __future__ import annotations
@@ -11,32 +11,35 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from outlast.errors import OutlastError
-from outlast.sync.select import Mark, look
+from outlast.sync.select import Fingerprint, scan
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
-# An event waits for one or two of these steps until it is told; a shorter step costs more while nothing happens
-# (3 ms: 0.9 % of a core, 1 ms: 3 %).
+# An event is reported after one or two of these steps. Shorter steps use more CPU while idle (3 ms: 0.9 % of a core,
+# 1 ms: 3 %).
 _STEP_MS = 3
 _TOGETHER_MS = 40
 _ROUND_MS = 500
-# Events can be lost (a full queue, a folder that is filled before it is watched): all of it is looked at so often.
+# Scan everything this often, as events can be lost (a full queue, files created before their folder is watched).
 _SWEEP_S = 30.0
 _POLL_S = 1.0
 
 
 class Watcher:
-    """A thread. `changed` gets absolute paths, `looked` the marks of all files; `how` and `why` say how it watches."""
+    """Calls `changed` with absolute paths, and `scanned` with the fingerprints of all files, from threads.
+
+    `how` is `events` or `polling`; `why` is the reason for polling.
+    """
 
     def __init__(
-        self, root: str, *, changed: Callable[[set[str]], None], looked: Callable[[dict[str, Mark]], None]
+        self, root: str, *, changed: Callable[[set[str]], None], scanned: Callable[[dict[str, Fingerprint]], None]
     ) -> None:
         self.root = root
         self._changed = changed
-        self._looked = looked
+        self._scanned = scanned
         self._stop = threading.Event()
-        self._look_now = threading.Event()
+        self._scan_now = threading.Event()
         self.how, self.why = "events", ""
         self._notify = self._open()
         work = self._poll if self._notify is None else self._listen
@@ -56,7 +59,7 @@ class Watcher:
             try:
                 return RustNotify([self.root], False, False, 0, True, False)
             except PermissionError:
-                # Told to ignore these, it also ignores that a limit is reached.
+                # Only as a fallback: with this flag, it also ignores that the limit of watches is reached.
                 return RustNotify([self.root], False, False, 0, True, True)
         except OSError as problem:
             full = problem.errno in (errno.ENOSPC, errno.EMFILE) or "limit" in str(problem)
@@ -65,9 +68,9 @@ class Watcher:
             self.why = ("the system's limit of watched folders is reached" if full else str(problem)) + fix
             return None
 
-    def look_soon(self) -> None:
-        """The rules have changed: all of it shall be looked at, at once."""
-        self._look_now.set()
+    def scan_soon(self) -> None:
+        """Scan everything at once, because the ignore rules changed."""
+        self._scan_now.set()
 
     def _listen(self) -> None:
         assert self._notify is not None
@@ -78,27 +81,27 @@ class Watcher:
 
     def _sweep(self) -> None:
         while not self._stop.is_set():
-            self._look_now.wait(_SWEEP_S)
-            self._look()
+            self._scan_now.wait(_SWEEP_S)
+            self._scan()
 
     def _poll(self) -> None:
         while not self._stop.is_set():
-            self._look_now.wait(_POLL_S)
-            self._look()
+            self._scan_now.wait(_POLL_S)
+            self._scan()
 
-    def _look(self) -> None:
-        self._look_now.clear()
+    def _scan(self) -> None:
+        self._scan_now.clear()
         if self._stop.is_set():
             return
         try:
-            marks, _ = look(self.root)
+            fingerprints, _ = scan(self.root)
         except (OutlastError, OSError):
-            return  # a folder that cannot be read now, or is being moved away
-        self._looked(marks)
+            return  # the folder is unreadable now, or is being moved
+        self._scanned(fingerprints)
 
     def close(self) -> None:
         self._stop.set()
-        self._look_now.set()
+        self._scan_now.set()
         self._thread.join(2.0)
         if self._notify is not None:
             self._sweeper.join(2.0)

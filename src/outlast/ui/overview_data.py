@@ -1,4 +1,4 @@
-"""What is around the runs: machines of all clouds, what the supervisor would do, what may be spent and was. Reads."""
+"""The data of the overview besides runs: machines, planned steps, spending and limits. Only reads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from outlast.billing.limits import begin_of, read_limits
 from outlast.clouds.registry import interactive_clouds
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.machines.billing import open_lines
-from outlast.machines.status import MachineStatus as MachineSight
-from outlast.machines.status import collect_status
+from outlast.machines.status import MachineStatus, collect_status
 from outlast.records.machines import MachineRecords
 from outlast.store.lease import supervisors
 from outlast.supervisor.plan import plan
@@ -24,7 +23,7 @@ from outlast.supervisor.world import Step, Wait, describe
 from outlast.workspace import Workspace
 
 
-class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
+class MachineTableRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cloud: str
     zone: str
@@ -34,7 +33,7 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool
     usd_per_hour: float
     cost_usd: float
-    # It is stopped, and its disk is paid for all the same.
+    # Stopped, but its disk is still billed.
     idle: bool
     created_at: float
 
@@ -46,23 +45,23 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewData(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it at one moment."""
+    """The data of the overview at one moment."""
 
     read_at: float = 0.0
-    machines: tuple[MachineRow, ...] = ()
-    # Clouds that did not answer, and why.
+    machines: tuple[MachineTableRow, ...] = ()
+    # Cloud → why it did not answer.
     unreachable: dict[str, str] = {}
     steps: tuple[PlannedStep, ...] = ()
     supervisor: str = ""
     today_usd: float = 0.0
     month_usd: float = 0.0
     limits: tuple[LimitUsage, ...] = ()
-    # What could not be read, in a sentence each.
+    # One message for each part that could not be read.
     problems: tuple[str, ...] = ()
 
 
-class Around:
-    """The memory of one reader between its looks."""
+class OverviewReader:
+    """The reader of the overview, with its state between reads."""
 
     def __init__(self, workspace: Workspace, pages: Callable[[float], list[LedgerPage]]) -> None:
         self.workspace = workspace
@@ -70,22 +69,22 @@ class Around:
         self.machine_records = MachineRecords(workspace)
         self.ledger = LedgerStore(workspace)
         self.observer = read_only_observer(workspace)
-        self.far = False
+        self.remote = False
 
-    def look(self) -> OverviewData:
-        """One look. Raises StoreUnreachable; what else cannot be read is told in `problems`."""
+    def read(self) -> OverviewData:
+        """Read everything once. Raises StoreUnreachable; other errors go to `problems`."""
         now = time.time()
         problems: list[str] = []
         known = interactive_clouds(self.workspace)
-        self.far = len(known) > 1
-        sights, unreachable = collect_status(known, self.machine_records, with_drift=False)
+        self.remote = len(known) > 1
+        statuses, unreachable = collect_status(known, self.machine_records, with_drift=False)
         steps = self._steps(now, problems)
         lines = self.lines(now)
         today = begin_of("day", now)
         month = begin_of("month", now)
         return OverviewData(
             read_at=now,
-            machines=tuple(_machine(sight) for sight in sights if sight.machine is not None),
+            machines=tuple(_machine(status) for status in statuses if status.machine is not None),
             unreachable=unreachable,
             steps=tuple(_planned(step) for step in steps),
             supervisor=self._supervisor(),
@@ -96,7 +95,7 @@ class Around:
         )
 
     def lines(self, now: float) -> list[LedgerLine]:
-        """Every line of the books, as `outlast cost` has them."""
+        """Return all lines of the ledger, as in `outlast cost`."""
         known = [piece for page in self._pages(now) for piece in page.lines]
         there, _ = (
             open_lines(interactive_clouds(self.workspace), self.machine_records)
@@ -107,7 +106,7 @@ class Around:
         return known + there + stores
 
     def _pages(self, now: float) -> list[LedgerPage]:
-        """The index's pages and machines', and those of runs that are not in the index."""
+        """Return the ledger pages of the index, of machines, and of runs that are not in the index."""
         closed = self.ledger.closed()
         names = {page.name for page in closed}
         return [*closed, *(page for page in self.pages(now) if page.name not in names)]
@@ -120,7 +119,9 @@ class Around:
         except OutlastError as problem:
             problems.append(problem.message)
             return ()
-        return tuple(step for step in plan(world) if not (isinstance(step, Wait) and _said(step, self.observer.state)))
+        return tuple(
+            step for step in plan(world) if not (isinstance(step, Wait) and _is_reported(step, self.observer.state))
+        )
 
     def _limits(self, now: float, problems: list[str]) -> tuple[LimitUsage, ...]:
         try:
@@ -136,13 +137,13 @@ class Around:
         try:
             holder = supervisors(self.workspace.bucket, self.workspace.url).holder()
         except WorkspaceError:
-            return ""  # the age of a lease is asked by writing, and who may only read may look all the same
-        return holder.who if holder is not None else "nobody"
+            return ""  # checking a lease requires a write, but users with read access may use the dashboard
+        return holder.who if holder is not None else "none"
 
 
-def _said(step: Wait, state: Callable[[str], object]) -> bool:
-    """A hold that the story tells of already is no news: the run's row says why it waits."""
-    return getattr(state(step.run), "held", "") == step.why
+def _is_reported(step: Wait, state: Callable[[str], object]) -> bool:
+    """Return whether the story already has this reason: the run's row shows it."""
+    return getattr(state(step.run), "waiting", "") == step.why
 
 
 def _planned(step: Step) -> PlannedStep:
@@ -153,19 +154,19 @@ def _since(lines: list[LedgerLine], begin: float) -> float:
     return total(piece for one in lines if (piece := after(one, begin)) is not None).cost_usd
 
 
-def _machine(sight: MachineSight) -> MachineRow:
-    machine = sight.machine
+def _machine(status: MachineStatus) -> MachineTableRow:
+    machine = status.machine
     assert machine is not None
-    return MachineRow(
-        name=sight.name,
-        cloud=sight.cloud,
+    return MachineTableRow(
+        name=status.name,
+        cloud=status.cloud,
         zone=machine.zone,
         type=machine.type,
-        status=sight.status,
-        whose=sight.whose,
+        status=status.status,
+        whose=status.whose,
         spot=machine.spot,
-        usd_per_hour=sight.usd_per_hour,
-        cost_usd=sight.cost_usd,
-        idle=sight.bills_for_nothing,
+        usd_per_hour=status.usd_per_hour,
+        cost_usd=status.cost_usd,
+        idle=status.billed_while_stopped,
         created_at=machine.created_at,
     )

@@ -1,1 +1,1 @@
-"""Volumes that a team shares: made, filled, mounted, thrown away."""
+"""Shared volumes: create, fill, mount and delete them."""

@@ -25,7 +25,7 @@ class HasVolumes(InteractiveCloud, Protocol):
 def volumes_of(clouds: Mapping[str, Cloud], name: str) -> HasVolumes:
     found = clouds.get(name)
     if found is None or not hasattr(found, "volumes"):
-        raise UsageError(f"there are no volumes on `{name}`", hint="use --cloud local, gcp or aws")
+        raise UsageError(f"cloud `{name}` has no volumes", hint="choose another --cloud")
     return found  # type: ignore[return-value]
 
 
@@ -47,12 +47,12 @@ def create(
         report(f"creating volume {name} on {cloud.name}: {size_gb:g} GB")
         labels = {LABEL_WORKSPACE: records.workspace.id}
         volume = cloud.volumes.create(record.there, size_gb=size_gb, zone=zone, labels=labels)
-        record = records.write(_as_it_is(record, volume))
+        record = records.write(_with_volume(record, volume))
         undo.pop_all()
     return record, volume
 
 
-def _as_it_is(record: ResourceRecord, volume: Volume) -> ResourceRecord:
+def _with_volume(record: ResourceRecord, volume: Volume) -> ResourceRecord:
     return msgspec.structs.replace(
         record,
         phase="ready",
@@ -81,7 +81,7 @@ def resize(cloud: HasVolumes, records: ResourceRecords, record: ResourceRecord, 
     now = records.workspace.clock()
     volume = cloud.volumes.resize(record.there, size_gb)
     before = msgspec.structs.replace(record, extra_usd=record.cost_usd(now), priced_at=now)
-    return records.write(_as_it_is(before, volume))
+    return records.write(_with_volume(before, volume))
 
 
 def delete(cloud: HasVolumes, records: ResourceRecords, record: ResourceRecord) -> None:

@@ -1,6 +1,6 @@
-"""A volume in a folder of this computer: by a bind mount, a link, or sshfs through a machine. Remembers what it did.
+"""Mounts of volumes on this computer: a bind mount, a link, or sshfs through a gateway.
 
-One record a mounted folder, in `~/.outlast/mounts`: what is to be undone, and which machine goes with it.
+Each mount has a record in `~/.outlast/mounts`, from which `unmount` finds the steps to undo and the gateway to delete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ How = Literal["bind", "link", "sshfs"]
 
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume that is seen at a path here."""
+    """A volume mounted at a local path."""
 
     path: str
     volume: str
@@ -49,77 +49,79 @@ def mount(
     by_machine: bool,
     report: Callable[[str], None],
 ) -> Mounted:
-    """Raises StoreTaken for a folder that is not empty or mounted already."""
+    """Mount a volume. Raises StoreTaken if the folder is in use or not empty."""
     full = os.path.abspath(os.path.expanduser(path))
-    _check_place(full)
+    _check_target(full)
     if record.mount_kind == "folder" and not by_machine:
-        return _near(record, workspace, full)
-    return _far(cloud, workspace, record, full, report)
+        return _mount_folder(record, workspace, full)
+    return _mount_through_gateway(cloud, workspace, record, full, report)
 
 
-def _check_place(full: str) -> None:
-    if (known := find(full)) is not None and _is_there(known):
-        raise StoreTaken(f"{full} shows the volume `{known.volume}` already", hint=f"outlast volume unmount {full}")
+def _check_target(full: str) -> None:
+    if (known := find(full)) is not None and _is_active(known):
+        raise StoreTaken(f"volume `{known.volume}` is already mounted at {full}", hint=f"outlast volume unmount {full}")
     if os.path.lexists(full) and (not os.path.isdir(full) or os.listdir(full)):
-        raise StoreTaken(f"{full} is there and is not an empty folder", hint="name another one, or a new one")
+        raise StoreTaken(f"{full} is not an empty folder", hint="use an empty or a new folder")
 
 
-def _near(record: ResourceRecord, workspace: Workspace, full: str) -> Mounted:
-    """A folder of this computer: seen as a mount where we may mount, else as a link."""
-    made = Mounted(path=full, volume=record.name, workspace=workspace.url, cloud=record.cloud, how="bind")
+def _mount_folder(record: ResourceRecord, workspace: Workspace, full: str) -> Mounted:
+    """Mount a volume that is a folder of this computer: as root with a bind mount, else as a link."""
+    mounted = Mounted(path=full, volume=record.name, workspace=workspace.url, cloud=record.cloud, how="bind")
     os.makedirs(full, exist_ok=True)
     mounting = shutil.which("mount") if os.geteuid() == 0 else None
-    # The record first: what a killed command has mounted could not be undone by it otherwise.
+    # Write the record first, so that `unmount` can undo the mount of a killed command.
     if mounting:
-        _remember(made)
+        _write_record(mounted)
         done = subprocess.run([mounting, "--bind", record.source, full], capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            return made
-    made = _remember(msgspec.structs.replace(made, how="link"))
+            return mounted
+    mounted = _write_record(msgspec.structs.replace(mounted, how="link"))
     os.rmdir(full)
     os.symlink(record.source, full)
-    return made
+    return mounted
 
 
-def _far(
+def _mount_through_gateway(
     cloud: HasVolumes, workspace: Workspace, record: ResourceRecord, full: str, report: Callable[[str], None]
 ) -> Mounted:
     sshfs = shutil.which("sshfs")
     if not sshfs:
-        raise OutlastError("there is no `sshfs` on this computer", hint="apt install sshfs, or brew install sshfs-mac")
-    door = open_gateway(cloud, workspace, record, report=report)
-    made = Mounted(
+        raise OutlastError(
+            "`sshfs` is not installed on this computer", hint="`apt install sshfs`, `brew install sshfs-mac`"
+        )
+    opened = open_gateway(cloud, workspace, record, report=report)
+    mounted = Mounted(
         path=full,
         volume=record.name,
         workspace=workspace.url,
         cloud=record.cloud,
         how="sshfs",
-        machine=door.machine,
+        machine=opened.machine,
     )
     with ExitStack() as undo:
-        undo.callback(_forget, full)
-        undo.callback(close_gateway, cloud, workspace, door.machine)
-        # The record first: whoever is killed now finds the machine by it.
-        _remember(made)
+        undo.callback(_remove_record, full)
+        undo.callback(close_gateway, cloud, workspace, opened.machine)
+        # Write the record first, so that `unmount` finds the gateway of a killed command.
+        _write_record(mounted)
         os.makedirs(full, exist_ok=True)
-        link = Link(cloud, door.machine)
+        link = Link(cloud, opened.machine)
         options = ["reconnect", "ServerAliveInterval=5", "ServerAliveCountMax=3", f"ssh_command={link.rsync_shell()}"]
-        argv = [sshfs, f"{link.host}:{door.path}", full]
+        argv = [sshfs, f"{link.host}:{opened.path}", full]
         argv += [word for option in options for word in ("-o", option)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise OutlastError(f"sshfs does not work here: {done.stderr.strip()[-300:]}", hint="may you use /dev/fuse?")
+            raise OutlastError(f"sshfs failed: {done.stderr.strip()[-300:]}", hint="check that you may use /dev/fuse")
         undo.pop_all()
-    return made
+    return mounted
 
 
 def unmount(cloud_of: Callable[[str], HasVolumes], workspace_of: Callable[[str], Workspace], path: str) -> Mounted:
-    """Undo it; the machine that was started for it goes, too. Raises NoSuchStore."""
+    """Unmount a volume and delete its gateway. Raises NoSuchStore."""
     full = os.path.abspath(os.path.expanduser(path))
     known = find(full)
     if known is None:
-        shown = ", ".join(one.path for one in every()) or "nothing"
-        raise NoSuchStore(f"no volume was mounted at {full} by outlast", hint=f"mounted are: {shown}")
+        shown = ", ".join(one.path for one in all_mounts()) or "none"
+        raise NoSuchStore(f"no volume is mounted at {full}", hint=f"mounted volumes: {shown}")
     if known.how == "link":
         if os.path.islink(full):
             os.unlink(full)
@@ -129,7 +131,7 @@ def unmount(cloud_of: Callable[[str], HasVolumes], workspace_of: Callable[[str],
         close_gateway(cloud_of(known.cloud), workspace_of(known.workspace), known.machine)
     if os.path.isdir(full) and not os.path.islink(full) and not os.listdir(full):
         os.rmdir(full)
-    _forget(full)
+    _remove_record(full)
     return known
 
 
@@ -138,12 +140,12 @@ def _umount(known: Mounted, full: str) -> None:
     argv = [fuse, "-u", full] if known.how == "sshfs" and fuse else ["umount", full]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        why = f"{full} cannot be unmounted: {done.stderr.strip()[-300:]}"
-        raise StoreTaken(why, hint=f"who uses it? `fuser -vm {shlex.quote(full)}`")
+        why = f"could not unmount {full}: {done.stderr.strip()[-300:]}"
+        raise StoreTaken(why, hint=f"find the processes that use it: `fuser -vm {shlex.quote(full)}`")
 
 
-def every() -> list[Mounted]:
-    """All that are remembered. A record that cannot be read hides none of the others."""
+def all_mounts() -> list[Mounted]:
+    """Return all recorded mounts, without unreadable records."""
     try:
         names = sorted(name for name in os.listdir(_folder()) if name.endswith(".json"))
     except FileNotFoundError:
@@ -151,10 +153,10 @@ def every() -> list[Mounted]:
     return read_all(names, _read, {})
 
 
-def there(workspace: Workspace, volume: str) -> list[Mounted]:
-    """Where a volume is seen on this computer."""
-    known = [one for one in every() if (one.workspace, one.volume) == (workspace.url, volume)]
-    return [one for one in known if _is_there(one)]
+def mounts_of(workspace: Workspace, volume: str) -> list[Mounted]:
+    """Return the current mounts of a volume on this computer."""
+    known = [one for one in all_mounts() if (one.workspace, one.volume) == (workspace.url, volume)]
+    return [one for one in known if _is_active(one)]
 
 
 def _read(name: str) -> Mounted | None:
@@ -163,19 +165,19 @@ def _read(name: str) -> Mounted | None:
         with open(path, "rb") as file:
             return decoded(file.read(), Mounted, path)
     except FileNotFoundError:
-        return None  # unmounted meanwhile
+        return None  # unmounted in the meantime
 
 
 def find(full: str) -> Mounted | None:
-    return next((one for one in every() if one.path == full), None)
+    return next((one for one in all_mounts() if one.path == full), None)
 
 
-def _is_there(known: Mounted) -> bool:
+def _is_active(known: Mounted) -> bool:
     return os.path.islink(known.path) if known.how == "link" else _is_mounted(known.path)
 
 
 def _is_mounted(full: str) -> bool:
-    """By the kernel's own list: a bind mount within one file system looks like any other folder."""
+    """Return whether a path is a mount point, by the kernel's list: `ismount` misses bind mounts of the same disk."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             places = [line.split(" ")[4] for line in file]
@@ -188,21 +190,21 @@ def _folder() -> str:
     return os.path.expanduser("~/.outlast/mounts")
 
 
-def _record(full: str) -> str:
+def _record_path(full: str) -> str:
     return f"{_folder()}/{hashlib.sha256(os.fsencode(full)).hexdigest()[:16]}.json"
 
 
-def _remember(made: Mounted) -> Mounted:
+def _write_record(mounted: Mounted) -> Mounted:
     private.folder("mounts")
-    draft = f"{_record(made.path)}.{os.getpid()}"
+    draft = f"{_record_path(mounted.path)}.{os.getpid()}"
     with open(draft, "wb") as file:
-        file.write(msgspec.json.encode(made))
-    os.replace(draft, _record(made.path))
-    return made
+        file.write(msgspec.json.encode(mounted))
+    os.replace(draft, _record_path(mounted.path))
+    return mounted
 
 
-def _forget(full: str) -> None:
+def _remove_record(full: str) -> None:
     try:
-        os.unlink(_record(full))
+        os.unlink(_record_path(full))
     except FileNotFoundError:
         pass

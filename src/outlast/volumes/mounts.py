@@ -1,4 +1,4 @@
-"""Whether the volumes that a run names are there, and whether its machines reach them: told before anything costs."""
+"""Checks that the volumes of a run exist and are reachable from its machines, before any launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWN_ROOT = ("root", "userns")
 
 
 def check(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) -> list[str]:
-    """What is wrong with the volumes of a run."""
+    """Return the problems of a run's volumes."""
     machine, cloud = spec.machine, clouds.get(spec.machine.cloud)
     needs = [machine.needs(spot=spot) for spot in (True, False)]
     return check_volumes(records, spec.volumes, cloud=cloud, where=machine.cloud, kinds=[needs])
@@ -30,7 +30,7 @@ def check_volumes(
     where: str,
     kinds: Sequence[Sequence[Requirements]],
 ) -> list[str]:
-    """What is wrong with them; each kind of machine, asked for in one way or several, must reach all."""
+    """Return the problems of the volumes. Each kind of machine must reach all; `kinds` has its alternatives."""
     problems = []
     for path, place in volumes.items():
         name = place.partition("/")[0]
@@ -42,16 +42,14 @@ def check_volumes(
         if record.phase != "ready":
             problems.append(f"[volumes] {path}: volume `{name}` {PHASE_TEXT[record.phase]}")
         elif record.cloud != where:
-            told = f"is on {record.cloud}, and the machines are on {where}"
-            problems.append(f"[volumes] {path}: the volume `{name}` {told}, which cannot reach it")
+            why = f"is on {record.cloud}, which machines on {where} cannot reach"
+            problems.append(f"[volumes] {path}: volume `{name}` {why}")
         elif cloud is not None:
             problems += [wrong for needs in kinds for wrong in _check_reach(path, record, cloud, needs)][:1]
         mode = getattr(cloud, "mode", "")
         if mode and mode not in _OWN_ROOT and path.startswith("/"):
-            why = f"machines of mode `{mode}` have no file system of their own"
-            problems.append(
-                f"[volumes] {path}: {why}; take a path inside the code folder, such as `{path.lstrip('/')}`"
-            )
+            why = f"machines of mode `{mode}` share this computer's file system"
+            problems.append(f"[volumes] {path}: {why}; use a path in the code folder, such as `{path.lstrip('/')}`")
     return problems
 
 
@@ -59,12 +57,12 @@ def _check_reach(path: str, record: ResourceRecord, cloud: Cloud, needs: Sequenc
     if not record.zones or any(_reaches(record.zones, zone) for zone in _zones(cloud, needs)):
         return []
     where = ", ".join(record.zones)
-    why = f"the volume `{record.name}` is reached from {where} only, and the machine cannot be there"
-    return [f"[volumes] {path}: {why}; change `[machine] zones`, or make the volume elsewhere"]
+    why = f"volume `{record.name}` is reachable only from {where}, where no matching machine is offered"
+    return [f"[volumes] {path}: {why}; change `[machine] zones`, or create the volume elsewhere"]
 
 
 def _reaches(places: Sequence[str], zone: str) -> bool:
-    """Places are zones, or regions: the beginnings of their zones' names."""
+    """Return whether a zone is one of the zones or in one of the regions, whose names are prefixes of their zones'."""
     return any(zone == place or (zone.startswith(place) and len(zone) - len(place) <= 2) for place in places)
 
 
@@ -72,11 +70,11 @@ def _zones(cloud: Cloud, needs: Sequence[Requirements]) -> set[str]:
     try:
         return {offer.zone for need in needs for offer in cloud.offers(need)}
     except CloudError:
-        return set()  # what is wrong with the machine itself is told elsewhere
+        return set()  # problems of the machine itself are reported elsewhere
 
 
 def narrowed(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) -> Spec:
-    """The spec with the zones from which all of its volumes are reached, and no others."""
+    """Return the spec with only the zones that reach all its volumes."""
     needs = [spec.machine.needs(spot=spot) for spot in (True, False)]
     zones = zones_for(records, clouds[spec.machine.cloud], spec.volumes, needs)
     if zones is None:
@@ -87,8 +85,8 @@ def narrowed(records: ResourceRecords, clouds: Mapping[str, Cloud], spec: Spec) 
 def zones_for(
     records: ResourceRecords, cloud: Cloud, volumes: Mapping[str, str], needs: Sequence[Requirements]
 ) -> tuple[str, ...] | None:
-    """The zones that are offered and from which all of these are reached; None where every zone will do."""
-    limits = [held.zones for place in volumes.values() if (held := records.find(place.partition("/")[0]))]
+    """Return the offered zones that reach all volumes; None if every zone does."""
+    limits = [found.zones for place in volumes.values() if (found := records.find(place.partition("/")[0]))]
     limits = [zones for zones in limits if zones]
     if not limits:
         return None

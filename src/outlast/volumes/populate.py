@@ -1,8 +1,8 @@
-"""`outlast volume populate`: copies files into a folder, many at a time. What is there already is not copied again.
+"""`outlast volume populate`: copies files into a folder in parallel, and skips files that are there.
 
-A file is written in a folder of drafts and renamed to its place, so that an interrupted copy leaves no half file under
-a real name, and the next one goes on where it ended. Each copy has drafts of its own: two at once do no harm, and those
-of one that was killed are removed by the next. Size and time tell whether a file is the same.
+Each file is written to a draft folder and renamed, so that an interrupted copy leaves no partial file under a real
+name, and the next one resumes. Each copy has its own draft folder; the next copy removes those of killed ones. Files
+are equal if size and time are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DRAFTS = ".outlast-drafts-"
 
 
 class PopulateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was copied, and what was there already."""
+    """The number of copied and of identical files."""
 
     files: int
     bytes: int
@@ -42,16 +42,16 @@ class _Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def populate(source: str, target: str, *, room_bytes: float, report: Callable[[str], None]) -> PopulateResult:
-    """Copy a file or what is in a folder. Raises VolumeFull before the first byte if it cannot fit."""
+    """Copy a file, or the content of a folder. Raises VolumeFull before the first byte if it cannot fit."""
     if not os.path.exists(source):
-        raise UsageError(f"SRC: there is no `{source}`", hint="name a file or a folder of this computer")
+        raise UsageError(f"SRC: `{source}` does not exist", hint="pass a file or folder of this computer")
     root, items = _listed(source)
     todo = [item for item in items if not _is_there(item, target)]
     wanted = sum(item.bytes - _replaced(item, target) for item in todo)
     if wanted > room_bytes:
         raise VolumeFull(
-            f"{wanted / 1e9:.3f} GB are to be copied, and the volume has room for {max(0.0, room_bytes) / 1e9:.3f} GB",
-            hint="`outlast volume resize NAME --size SIZE`, or delete something; nothing was copied",
+            f"cannot copy {wanted / 1e9:.3f} GB: the volume has {max(0.0, room_bytes) / 1e9:.3f} GB free",
+            hint="`outlast volume resize NAME --size SIZE`, or delete files; nothing was copied",
         )
     report(f"{len(todo)} of {len(items)} files, {wanted / 1e6:.1f} MB")
     _copy_all(root, todo, target, report)
@@ -87,8 +87,8 @@ def _is_there(item: _Item, target: str) -> bool:
     except OSError:
         return False
     if item.link:
-        return False  # a link costs nothing to make again
-    # In seconds: that is as fine as every file system keeps it.
+        return False  # always create links again, which is cheap
+    # Compare whole seconds: some file systems store no finer times.
     return (status.st_size, status.st_mtime_ns // 10**9) == (item.bytes, item.modified_ns // 10**9)
 
 
@@ -101,7 +101,7 @@ def _replaced(item: _Item, target: str) -> int:
 
 def _copy_all(root: str, todo: list[_Item], target: str, report: Callable[[str], None]) -> None:
     total = sum(item.bytes for item in todo)
-    done, begun, told_at = 0, time.monotonic(), 0.0
+    done, begun, reported_at = 0, time.monotonic(), 0.0
     stop = threading.Event()
     numbers = itertools.count()
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="populate")
@@ -115,9 +115,9 @@ def _copy_all(root: str, todo: list[_Item], target: str, report: Callable[[str],
                 for count, future in enumerate(as_completed(pending), 1):
                     future.result()
                     done += pending[future].bytes
-                    if time.monotonic() - told_at > 1.0 or count == len(todo):
-                        told_at = time.monotonic()
-                        rate = done / max(0.001, told_at - begun) / 1e6
+                    if time.monotonic() - reported_at > 1.0 or count == len(todo):
+                        reported_at = time.monotonic()
+                        rate = done / max(0.001, reported_at - begun) / 1e6
                         report(
                             f"{count} of {len(todo)} files, {done / 1e6:.1f} of {total / 1e6:.1f} MB, {rate:.0f} MB/s"
                         )
@@ -125,18 +125,18 @@ def _copy_all(root: str, todo: list[_Item], target: str, report: Callable[[str],
                 stop.set()
                 pool.shutdown(cancel_futures=True)
     except OSError as problem:
-        raise _told(problem) from problem
+        raise _copy_error(problem) from problem
 
 
 @contextmanager
 def _drafts(target: str) -> Iterator[str]:
-    """A folder for files that are not whole yet. Its lock says that somebody copies; without one it is removed."""
+    """Create a draft folder and lock it for the duration of the copy. Remove draft folders without a lock."""
     for name in os.listdir(target):
         if name.startswith(_DRAFTS) and (lock := _locked(f"{target}/{name}")) is not None:
             shutil.rmtree(f"{target}/{name}", ignore_errors=True)
             os.close(lock)
     while (lock := _locked(folder := tempfile.mkdtemp(prefix=_DRAFTS, dir=target))) is None:
-        pass  # another copy took it for a dead one's, before we had its lock
+        pass  # another copy removed the folder before we locked it
     try:
         yield folder
     finally:
@@ -145,9 +145,9 @@ def _drafts(target: str) -> Iterator[str]:
 
 
 def _locked(folder: str) -> int | None:
-    """The lock of a folder; None if somebody has it, or the folder is gone."""
+    """Lock a folder; return None if another process has the lock, or the folder is gone."""
     with suppress(FileNotFoundError):
-        # A file, not the folder itself: on NFS only what can be written is locked.
+        # Lock a file in it: NFS locks only writable files.
         lock = os.open(path := f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -171,7 +171,7 @@ def _copy(root: str, item: _Item, target: str, draft: str, stop: threading.Event
 
 
 def _make_folder(target: str, path: str) -> None:
-    """A folder of the volume, with those above it; but not the volume itself, which somebody may just have deleted."""
+    """Create a folder and its parents, but not the volume itself, which another user may have deleted."""
     if not path:
         return
     try:
@@ -186,10 +186,10 @@ def _make_folder(target: str, path: str) -> None:
             os.mkdir(os.path.join(target, path))
 
 
-def _told(problem: OSError) -> OutlastError:
+def _copy_error(problem: OSError) -> OutlastError:
     import errno
 
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "`outlast volume resize NAME --size SIZE`, then the same command again: it goes on where it ended"
+        hint = "`outlast volume resize NAME --size SIZE`, then repeat the command: it resumes"
         return VolumeFull(f"the volume is full: {problem.filename or ''}".rstrip(": "), hint=hint)
-    return OutlastError(f"could not copy {problem.filename}: {problem.strerror}", hint="it can be repeated")
+    return OutlastError(f"could not copy {problem.filename}: {problem.strerror}", hint="repeat the command: it resumes")

@@ -1,4 +1,4 @@
-"""Files into a volume through a machine: several rsyncs at once, each with its share. Goes on where it was cut off."""
+"""Uploads to a volume through a gateway, with several rsyncs in parallel. A repeated upload resumes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STREAMS = 4
 
 
 def upload(link: Link, source: str, target: str, *, report: Callable[[str], None]) -> tuple[int, int]:
-    """Files and bytes that were looked at. rsync leaves alone what is the same; partial files are kept and resumed."""
+    """Upload files and return their number and size, including identical ones, which rsync skips."""
     if not os.path.exists(source):
-        raise UsageError(f"SRC: there is no `{source}`", hint="name a file or a folder of this computer")
+        raise UsageError(f"SRC: `{source}` does not exist", hint="pass a file or folder of this computer")
     root, paths = _listed(source)
     shares = _shares(root, paths)
     shell = link.rsync_shell()
@@ -40,7 +40,7 @@ def _listed(source: str) -> tuple[str, list[str]]:
 
 
 def _shares(root: str, paths: list[str]) -> list[list[str]]:
-    """The largest first, each to whoever has the least."""
+    """Distribute the paths over the streams: largest first, each to the stream with the least bytes."""
     shares: list[list[str]] = [[] for _ in range(_STREAMS)]
     loads = [0] * _STREAMS
     for path in sorted(paths, key=lambda path: -_size(os.path.join(root, path))):
@@ -63,13 +63,13 @@ def _rsync(shell: str, root: str, share: list[str], destination: str) -> None:
     try:
         done = subprocess.run([*argv, f"{root}/", destination], input=names, capture_output=True, check=False)
     except FileNotFoundError as problem:
-        raise OutlastError("there is no `rsync` on this computer", hint="apt install rsync") from problem
-    said = done.stderr.decode("utf-8", "replace").strip()
+        raise OutlastError("`rsync` is not installed on this computer", hint="apt install rsync") from problem
+    errors = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode == 0:
         return
-    if "No space left" in said or "Disk quota exceeded" in said:
-        hint = "`outlast volume resize NAME --size SIZE`, then the same command again: it goes on where it ended"
+    if "No space left" in errors or "Disk quota exceeded" in errors:
+        hint = "`outlast volume resize NAME --size SIZE`, then repeat the command: it resumes"
         raise VolumeFull("the volume is full", hint=hint)
     if done.returncode in (10, 12, 30, 35, 255):
-        raise CloudUnreachable(f"the copy was cut off: {said[-200:]}", hint="the same command goes on where it ended")
-    raise OutlastError(f"rsync ended with {done.returncode}: {said[-300:]}", hint="the same command goes on from there")
+        raise CloudUnreachable(f"the connection was lost: {errors[-200:]}", hint="repeat the command: it resumes")
+    raise OutlastError(f"rsync exited with {done.returncode}: {errors[-300:]}", hint="repeat the command: it resumes")

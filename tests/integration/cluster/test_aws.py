@@ -1,4 +1,4 @@
-"""The same cluster file on Amazon's protocol: head and workers by API, and nothing is left."""
+"""A cluster on Amazon's API: the head and the workers are launched, and nothing remains after `down`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def amazon(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsCloud]:
     assert server.stdout is not None
     url = server.stdout.readline().decode().strip()
     assert url.startswith("http://127.0.0.1:"), Path(root, "bridge.log").read_text()
-    told = {
+    settings = {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
@@ -73,11 +73,11 @@ def amazon(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsCloud]:
         "OUTLAST_TEST_MODE": local.mode,
         "PYTHONPATH": os.getcwd(),
     }
-    for name, value in told.items():
+    for name, value in settings.items():
         monkeypatch.setenv(name, value)
     bucket = f"box-{secrets.token_hex(4)}"
     AwsClient().call("s3", "create_bucket", Bucket=bucket)
-    bench.environment |= {**told, "OUTLAST_WORKSPACE": f"s3://{bucket}/ws"}
+    bench.environment |= {**settings, "OUTLAST_WORKSPACE": f"s3://{bucket}/ws"}
     before, bench.clusters = bench.clusters, Clusters(open_workspace(f"s3://{bucket}/ws"))
     yield AwsCloud()
     bench.clean()
@@ -90,7 +90,7 @@ def amazon(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsCloud]:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(500)
-def test_a_cluster_of_amazons_is_brought_up_by_api_works_and_leaves_nothing(bench: Bench, amazon: AwsCloud) -> None:
+def test_a_cluster_on_amazon_comes_up_works_and_leaves_nothing(bench: Bench, amazon: AwsCloud) -> None:
     (bench.project / "cluster.yaml").write_text(FILE)
     (bench.project / "notes").write_text("remembered")
     bench.good("setup", "aws", "--apply")
@@ -107,12 +107,12 @@ def test_a_cluster_of_amazons_is_brought_up_by_api_works_and_leaves_nothing(benc
     assert (by_api[head].spot, by_api[worker].spot) == (False, True)
     assert (by_api[head].disk_gb, by_api[head].type) == (40.0, "m5.large")
     assert by_api[worker].zone in ("us-east-1a", "us-east-1b")
-    # The head launches with the role of who makes machines; a worker has none but that of a machine.
-    assert str(amazon.fleet.find(head)["IamInstanceProfile"]["Arn"]).endswith(f"/{SUPERVISOR}")
-    said = bench.good("cluster", "submit", "--wait", "small", "--", "python", "-c", "print(6 * 7)")
-    assert "42" in said.split()
+    # The head has the role of a supervisor, which launches machines; a worker has the role of a plain machine.
+    assert str(amazon.instances.find(head)["IamInstanceProfile"]["Arn"]).endswith(f"/{SUPERVISOR}")
+    output = bench.good("cluster", "submit", "--wait", "small", "--", "python", "-c", "print(6 * 7)")
+    assert "42" in output.split()
 
-    # Without a head nobody but `down` is left to see to it; and a head that was stopped bills for its disk.
+    # Without a head only `down` cleans up; the disk of a stopped head still costs money.
     amazon.stop(head)
     eventually(lambda: amazon.machine(head).status == "stopped", within_s=60, what="the end of the head")
     bench.good("cluster", "down", "cluster.yaml")

@@ -15,7 +15,7 @@ SET_UP = FILE.replace("[cluster]\n", '[cluster]\nsetup = ["cat greeting > ~/seen
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["bundle", "git"])
-def test_the_set_up_runs_in_the_code_and_it_is_there_afterwards(bench: Bench, way: str) -> None:
+def test_the_set_up_runs_in_the_code_folder_which_stays(bench: Bench, way: str) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     (bench.project / "greeting").write_text("hello\n")

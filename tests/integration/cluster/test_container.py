@@ -35,16 +35,16 @@ print("THERE", *ray.get(look.remote()), flush=True)
 """
 
 
-def root_file_system(place: Path) -> Path:
+def root_file_system(paths: Path) -> Path:
     for name in ("etc", "proc", "dev", "sys", "tmp", "usr/bin", "root", "run", "opt"):
-        (place / name).mkdir(parents=True)
+        (paths / name).mkdir(parents=True)
     for name in ("bin", "sbin", "lib", "lib64"):
         if os.path.islink(f"/{name}"):
-            os.symlink(f"usr/{name}", place / name)
-    (place / "etc/inside").write_text("")
+            os.symlink(f"usr/{name}", paths / name)
+    (paths / "etc/inside").write_text("")
     for name in ("passwd", "group", "hosts", "resolv.conf"):
-        shutil.copy(f"/etc/{name}", place / "etc")
-    return place
+        shutil.copy(f"/etc/{name}", paths / "etc")
+    return paths
 
 
 def cluster_file(root: Path, **docker: object) -> str:
@@ -88,13 +88,13 @@ def test_ray_the_set_up_and_the_jobs_run_in_the_container_on_every_machine(bench
     (bench.project / "notes").write_text("remembered")
     (bench.project / "job.py").write_text(JOB)
     assert bench.good("cluster", "up", "cluster.yaml") == "small\n"
-    said = bench.good("cluster", "submit", "--wait", "small", "--", "python", "job.py")
-    assert "HERE True remembered red" in said
-    assert "THERE True True red worker" in said
+    output = bench.good("cluster", "submit", "--wait", "small", "--", "python", "job.py")
+    assert "HERE True remembered red" in output
+    assert "THERE True True red worker" in output
     assert bench.good("cluster", "exec", "small", "--", "cat /etc/by; ulimit -n").split() == ["head", "4096"]
     nodes = {node["role"]: node["ray"] for node in bench.status()["nodes"]}
     assert set(nodes) == {"head", "worker"}
-    # What was written is the machines': the image is as it was.
+    # Writes stay on the machine: the image is unchanged.
     assert sorted(path.name for path in (root / "etc").iterdir()) == [
         "group",
         "hosts",
@@ -106,11 +106,11 @@ def test_ray_the_set_up_and_the_jobs_run_in_the_container_on_every_machine(bench
     eventually(lambda: bench.left() == [], within_s=30, what="nothing being left")
 
 
-def test_an_image_that_machines_of_this_computer_cannot_have_is_named_before_anything_is_launched(bench: Bench) -> None:
+def test_an_image_that_this_computer_cannot_run_is_reported_before_any_launch(bench: Bench) -> None:
     if bench.cloud.mode != "root":
         pytest.skip("containers on machines of this computer need root")
     for image, why in (
-        ("oci:/nowhere/root", "there is no folder `/nowhere/root`"),
+        ("oci:/nowhere/root", "has no folder `/nowhere/root`"),
         ("rayproject/ray:2.60.0", "machines of the local cloud have no docker"),
     ):
         if image.startswith("ray") and shutil.which("podman"):
@@ -123,8 +123,8 @@ def test_an_image_that_machines_of_this_computer_cannot_have_is_named_before_any
     assert bench.left() == []
 
 
-def test_docker_is_told_what_ray_would_tell_it(tmp_path: Path) -> None:
-    place = NodePaths(machine="m", role="worker", kind="cpu", address="10.0.0.1", home=str(tmp_path))
+def test_docker_gets_the_options_that_ray_would_pass(tmp_path: Path) -> None:
+    paths = NodePaths(machine="m", role="worker", kind="cpu", address="10.0.0.1", home=str(tmp_path))
     spec = ContainerSpec(
         image="rayproject/ray:2.60.0",
         name="boxed",
@@ -132,7 +132,7 @@ def test_docker_is_told_what_ray_would_tell_it(tmp_path: Path) -> None:
         capabilities=("CAP_SYS_PTRACE",),
         volumes=("/data:/data:ro",),
     )
-    argv = NodeContainer(spec, place, print).run_words(
+    argv = NodeContainer(spec, paths, print).run_argv(
         Engine(kind="docker", program="docker"), [("/work/code", "/work/code", "rw"), ("/data", "/data", "ro")]
     )
     line = " ".join(argv)

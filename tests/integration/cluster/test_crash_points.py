@@ -1,5 +1,5 @@
-"""`up` and `down` die at every effect: before it and after it, as by power. The workspace, the local cloud's machines
-and the broker are real; of the head's program only its word that it is ready is needed, and the test says it.
+"""`up` and `down` are killed before and after every effect. The workspace, the local cloud's machines and the broker
+are real; the test writes the head's `ready` state itself.
 
 `test_killed.py` has the same with real Ray, at fewer moments.
 """
@@ -16,14 +16,14 @@ from outlast.cli.app import call
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.cluster import boot, broker
 from outlast.cluster.down import take_down
-from outlast.cluster.fleet import ClusterMachines
-from outlast.cluster.record import Cluster, Clusters, HeadPlace, NodeState
+from outlast.cluster.machines import ClusterMachines
+from outlast.cluster.record import Cluster, Clusters, HeadAddress, NodeState
 from outlast.cluster.up import ClusterOptions, Up
 from outlast.errors import UsageError
 from outlast.spec.cluster import parse_cluster
 from outlast.workspace import Workspace
 from tests.integration.cluster.traces import Traces
-from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.integration.machines.crash_points import Doomed, Point, points_passed
 from tests.support.cluster import Bench, benched
 from tests.support.waiting import eventually
 
@@ -59,15 +59,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def order() -> ClusterOptions:
-    return ClusterOptions(spec=SPEC, source="here", file="host:/here", who="somebody")
+    return ClusterOptions(spec=SPEC, source="here", file="host:/here", who="ada")
 
 
 class Talkative(Clusters):
-    """Hears the head say that it is ready as soon as somebody listens."""
+    """Reports the head as ready as soon as its state is read."""
 
     def get(self, cluster: str, part: str, name: str, kind: type[Any]) -> Any:
         if part == "state":
-            self.tell_head(cluster, HeadPlace(machine=name, address="10.0.0.1"))
+            self.write_head(cluster, HeadAddress(machine=name, address="10.0.0.1"))
             return NodeState(machine=name, phase="ready")
         return super().get(cluster, part, name, kind)
 
@@ -105,7 +105,7 @@ def up(bench: Bench) -> Cluster:
 
 
 def end(bench: Bench, where: str) -> None:
-    """`down`, for whatever is there: and then there is nothing, on this computer neither."""
+    """Take down whatever exists, and check that nothing remains."""
     traces = Traces(bench.root / "cloud")
     traces.remember()
     for found in bench.clusters.all():
@@ -132,14 +132,14 @@ PARTS = 6
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])
-def test_whatever_a_killed_up_leaves_is_reaped_or_goes_on(bench: Bench, part: int) -> None:
+def test_after_a_killed_up_everything_is_reaped_or_continues(bench: Bench, part: int) -> None:
     points = points_passed(lambda point: life_of_up(bench, point), -1)
     assert len(points) > 20
-    end(bench, "when nobody died")
+    end(bench, "without a crash")
     for number in some(points, part, PARTS):
         where = f"after a death at {number}, {points[number]}"
         points_passed(lambda point: life_of_up(bench, point), number)
-        # A cluster that is written down as ready is somebody's, whether its `up` lived to say so or not.
+        # A cluster whose record is `ready` has an owner, even if its `up` died before it reported that.
         if number // PARTS % 2 and [found.phase for found in bench.clusters.all()] != ["ready"]:
             reap(bench, where)
             assert bench.clusters.names() == [], where
@@ -150,11 +150,11 @@ def test_whatever_a_killed_up_leaves_is_reaped_or_goes_on(bench: Bench, part: in
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.cluster) for part in range(1, PARTS))])
-def test_whatever_a_killed_down_leaves_is_reaped_or_goes(bench: Bench, part: int) -> None:
+def test_after_a_killed_down_everything_is_reaped_or_deleted(bench: Bench, part: int) -> None:
     up(bench)
     points = points_passed(lambda point: life_of_down(bench, point), -1)
     assert len(points) > 10
-    end(bench, "when nobody died")
+    end(bench, "without a crash")
     for number in some(points, part, PARTS):
         where = f"after a death at {number}, {points[number]}"
         up(bench)
@@ -168,7 +168,7 @@ def test_whatever_a_killed_down_leaves_is_reaped_or_goes(bench: Bench, part: int
 
 
 def silence(bench: Bench, head: str, seconds: float) -> None:
-    """The head said its last word so long ago, by the store's clock."""
+    """Set the age of the head's last state, by the store's clock."""
     path = bench.root / "workspace" / "clusters" / "small" / "state" / head
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
@@ -180,21 +180,21 @@ def test_workers_whose_head_is_gone_are_reaped_long_before_their_lease_ends(
     made = up(bench)
     bench.clusters.put("small", "state", made.head, NodeState(machine=made.head, phase="ready"))
     worker = ClusterMachines(bench.clusters, made, bench.cloud).launch("cpu", {})
-    # A head that lives is a head, however long it has said nothing.
+    # A live head counts, even if it has been silent for long.
     silence(bench, made.head, 3000.0)
     assert call(["reap", "--dry-run"]) == 0
-    assert "no machine is left over" in capsys.readouterr().out
+    assert "no machines to delete" in capsys.readouterr().out
     bench.cloud.delete(made.head)
     bench.clusters.put("small", "state", made.head, NodeState(machine=made.head, phase="ready"))
     assert call(["reap", "--dry-run"]) == 0
-    assert "no machine is left over" in capsys.readouterr().out, "it spoke just now: `up` may be on its way"
+    assert "no machines to delete" in capsys.readouterr().out, "it spoke just now: `up` may be on its way"
 
     silence(bench, made.head, 40.0)
     assert call(["plan"]) == 0
     assert "nothing to do" in capsys.readouterr().out, "a supervisor waits as long as the workers do"
     assert call(["reap", "--dry-run"]) == 0
-    assert f"{worker.name}" in (told := capsys.readouterr().out)
-    assert "the head of its cluster `small` is gone" in told
+    assert f"{worker.name}" in (output := capsys.readouterr().out)
+    assert "the head of its cluster `small` is gone" in output
     silence(bench, made.head, SPEC.orphan_s)
     assert call(["plan"]) == 0
     assert worker.name in capsys.readouterr().out

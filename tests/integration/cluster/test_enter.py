@@ -44,7 +44,7 @@ def leave(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=30)[0]
 
 
-def nobody_is_left(bench: Bench, word: str) -> bool:
+def no_process_left(bench: Bench, word: str) -> bool:
     listed = bench.good("cluster", "exec", "small", "--", "ps", "-eo", "args")
     return not any("outlast_rayclient" in line and word in line for line in listed.splitlines())
 
@@ -64,7 +64,7 @@ def test_a_terminal_on_the_head_is_left_and_entered_again(standing: Bench) -> No
     assert second.wait() == 0
 
 
-def test_attach_without_a_terminal_is_refused_and_says_what_to_do(standing: Bench) -> None:
+def test_attach_without_a_terminal_is_refused_with_a_hint(standing: Bench) -> None:
     answer = standing.outlast("cluster", "attach")
     assert answer.returncode == 2
     assert "needs a terminal" in answer.stderr
@@ -79,11 +79,11 @@ def fetch(url: str, token: str = "") -> bytes:
     return body
 
 
-def test_the_dashboard_comes_through_a_tunnel_and_tells_nothing_without_the_token(standing: Bench) -> None:
+def test_the_dashboard_comes_through_a_tunnel_and_needs_the_token(standing: Bench) -> None:
     port = free_port()
     process = standing.start("cluster", "dashboard", "small", "--port", str(port))
-    said = read_until(process, "Ctrl-C ends this")
-    (token,) = re.findall(r"the token that it asks for: (\w+)", said)
+    expected = read_until(process, "Ctrl-C stops forwarding")
+    (token,) = re.findall(r"token: (\w+)", expected)
     assert b"Ray Dashboard" in fetch(f"http://127.0.0.1:{port}/")
     assert isinstance(json.loads(fetch(f"http://127.0.0.1:{port}/api/jobs/", token)), list)
     for wrong in ("", "0" * len(token)):
@@ -94,25 +94,25 @@ def test_the_dashboard_comes_through_a_tunnel_and_tells_nothing_without_the_toke
     taken = standing.outlast("cluster", "dashboard", "--port", str(port))
     assert taken.returncode == 2
     assert "--port" in taken.stderr
-    assert "the tunnel is closed" in leave(process)
+    assert "closed the tunnel" in leave(process)
     assert process.returncode == 0
     with pytest.raises(OSError):
         fetch(f"http://127.0.0.1:{port}/")
 
 
-def test_output_is_followed_until_ctrl_c_and_the_job_goes_on(standing: Bench, ticking: str) -> None:
+def test_output_is_followed_until_ctrl_c_and_the_job_continues(standing: Bench, ticking: str) -> None:
     process = standing.start("cluster", "logs", "small", ticking[:-2], "-f")
     read_until(process, "tick 2")
     leave(process)
     assert process.returncode == 130
-    eventually(lambda: nobody_is_left(standing, ticking), within_s=20, what="no follower on the head")
+    eventually(lambda: no_process_left(standing, ticking), within_s=20, what="no follower on the head")
     seen = standing.good("cluster", "logs", "small", ticking)
     assert "tick 2" in seen
     jobs = json.loads(standing.good("cluster", "jobs", "--json"))
     assert [job["status"] for job in jobs if job["id"] == ticking] == ["RUNNING"]
 
 
-def test_a_watched_cluster_is_told_again_and_again_until_ctrl_c(standing: Bench) -> None:
+def test_a_watched_cluster_is_printed_repeatedly_until_ctrl_c(standing: Bench) -> None:
     process = standing.start("cluster", "status", "--watch", "--json")
     assert process.stdout is not None
     sights = [json.loads(process.stdout.readline()) for _ in range(2)]
@@ -120,7 +120,7 @@ def test_a_watched_cluster_is_told_again_and_again_until_ctrl_c(standing: Bench)
     assert [sight["unreachable"] for sight in sights] == ["", ""]
     leave(process)
     assert process.returncode == 130
-    eventually(lambda: nobody_is_left(standing, " status "), within_s=20, what="nobody on the head who watches")
+    eventually(lambda: no_process_left(standing, " status "), within_s=20, what="no watcher on the head")
     shown = Keyboard(standing, "cluster", "status", "--watch")
     shown.until("of at most 3 workers")
     shown.until("of at most 3 workers")
@@ -128,37 +128,37 @@ def test_a_watched_cluster_is_told_again_and_again_until_ctrl_c(standing: Bench)
     assert shown.wait() == 130
 
 
-def test_a_job_is_stopped_once_and_is_over_when_that_is_said(standing: Bench, ticking: str) -> None:
+def test_a_job_has_ended_when_stop_returns(standing: Bench, ticking: str) -> None:
     eventually(lambda: "tick 2" in standing.good("cluster", "logs", "small", ticking), within_s=60, what="its output")
-    told = standing.outlast("cluster", "stop", "small", ticking)
-    assert (told.returncode, told.stderr.splitlines()[-1]) == (0, f"{ticking} is STOPPED")
+    stopped = standing.outlast("cluster", "stop", "small", ticking)
+    assert (stopped.returncode, stopped.stderr.splitlines()[-1]) == (0, f"{ticking} is STOPPED")
     jobs = json.loads(standing.good("cluster", "jobs", "--json"))
     assert [job["status"] for job in jobs if job["id"] == ticking] == ["STOPPED"]
     again = standing.outlast("cluster", "stop", "small", ticking[:-1])
     assert again.returncode == 0
-    assert "was over already" in again.stderr
-    # What is over is read to its end, followed or not.
+    assert "had already ended" in again.stderr
+    # The output of an ended job is read to its end, with and without `--follow`.
     assert "tick 2" in standing.good("cluster", "logs", "-f", "small", ticking)
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "said"),
+    ("argv", "code", "expected"),
     [
-        (("logs", "small", "nothing"), 3, "there is no job `nothing`"),
+        (("logs", "small", "nothing"), 3, "no job `nothing`"),
         (("stop", "small", "nothing"), 3, "outlast cluster jobs"),
         (("stop", "small"), 2, "outlast cluster stop --help"),
         (("attach", "other"), 3, "there are: small"),
         (("dashboard", "other"), 3, "there are: small"),
         (("dashboard", "--port", "70000"), 2, "70000"),
-        (("exec", "small", "--"), 2, "there is nothing to run"),
+        (("exec", "small", "--"), 2, "no command given"),
         (("status", "other"), 3, "no cluster `other`"),
         (("submit", "--job", "7", "small", "--", "true"), 2, "`7` cannot name a job"),
         (("submit", "--dir", "nowhere", "small", "--", "true"), 2, "nowhere"),
         (("matrix", "small", "--", "true"), 2, "--axis"),
     ],
 )
-def test_wrong_words_are_told_with_the_next_step(standing: Bench, argv: tuple[str, ...], code: int, said: str) -> None:
+def test_errors_name_the_next_step(standing: Bench, argv: tuple[str, ...], code: int, expected: str) -> None:
     answer = standing.outlast("cluster", *argv)
     assert answer.returncode == code
-    assert said in answer.stderr
+    assert expected in answer.stderr
     assert "Traceback" not in answer.stderr

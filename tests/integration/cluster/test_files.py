@@ -1,4 +1,4 @@
-"""Cluster files: ours, and Ray's in both layouts. What is wrong is told all at once, before anything is launched."""
+"""Cluster files: ours, and Ray's in both layouts. All problems are reported at once, before any launch."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def problems(text: str) -> list[str]:
     return raised.value.problems
 
 
-def test_the_guides_template_is_taken_as_it_is_once_it_is_filled_in() -> None:
+def test_the_filled_in_template_of_the_guide_is_accepted() -> None:
     spec, notes = read(FILLED)
     assert (spec.name, spec.cloud, spec.max_workers, spec.idle_s) == ("il-rep-ada", "gcp", 5, 300.0)
     assert (spec.head.type, spec.head.spot, spec.head.disk_gb) == ("n1-standard-8", False, 100.0)
@@ -141,18 +141,18 @@ def test_the_guides_template_is_taken_as_it_is_once_it_is_filled_in() -> None:
     )
 
 
-def test_every_error_of_a_file_is_told_at_once() -> None:
+def test_all_errors_of_a_file_are_reported_at_once() -> None:
     broken = TEMPLATE.replace("max_workers: 5", 'max_workers: "five"').replace("auth:", "speed: 3\nauth:")
-    told = problems(broken)
-    assert [line.partition(":")[0] for line in told if "has not been filled in" in line] == [
+    reported = problems(broken)
+    assert [line.partition(":")[0] for line in reported if "has not been filled in" in line] == [
         *("cluster_name", "setup_commands[0]", "setup_commands[1]"),
     ]
-    assert "max_workers: expected a whole number, got 'five'" in told
-    assert any(re.match(r"speed: unknown field", line) for line in told)
-    assert len(told) == 5
+    assert "max_workers: expected a whole number, got 'five'" in reported
+    assert any(re.match(r"speed: unknown field", line) for line in reported)
+    assert len(reported) == 5
 
 
-def test_the_layout_of_today_is_read_with_its_kinds() -> None:
+def test_the_current_layout_is_read_with_its_node_kinds() -> None:
     spec, _ = read(NEW)
     assert (spec.head.name, spec.head.type, spec.head.spot) == ("head", "n1-standard-2", False)
     assert [(kind.name, kind.min, kind.max, kind.spot) for kind in spec.workers] == [
@@ -182,7 +182,7 @@ available_node_types:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ("file_mounts_sync_continuously: true", "file_mounts_sync_continuously: not supported"),
         ("docker: {image: a, run_options: [--privileged]}", "[docker] run_options: `--privileged` is not supported"),
@@ -204,15 +204,18 @@ available_node_types:
             "head_start_ray_commands: `conda activate x` is not supported",
         ),
         ("provider: {type: azure}", "[provider] type: unsupported provider `azure`"),
-        ("head_node_type: mian", "head_node_type: expected one of `available_node_types`, got `mian`; did you mean `main`?"),
+        (
+            "head_node_type: mian",
+            "head_node_type: expected one of `available_node_types`, got `mian`; did you mean `main`?",
+        ),
         ("setup_commands: pip install x", "setup_commands: expected a list of commands"),
         ("head_node: {machineType: x}", "head_node: cannot be combined with `available_node_types`"),
         ("upscaling_speed: fast", "upscaling_speed: expected a number"),
     ],
 )
-def test_what_cannot_be_honoured_is_named(changed: str, told: str) -> None:
+def test_unsupported_fields_are_named(changed: str, reported: str) -> None:
     table: dict[str, Any] = {**yaml.safe_load(NEW), **yaml.safe_load(changed)}
-    assert any(line.startswith(told) for line in problems(yaml.safe_dump(table)))
+    assert any(line.startswith(reported) for line in problems(yaml.safe_dump(table)))
 
 
 def test_our_own_table_reports_all_its_errors() -> None:
@@ -226,16 +229,16 @@ def test_our_own_table_reports_all_its_errors() -> None:
     }
     with pytest.raises(SpecError) as raised:
         parse_cluster(table, name="p", source="outlast.toml")
-    told = "\n".join(raised.value.problems)
+    reported = "\n".join(raised.value.problems)
     for field in (
         "[cluster] name",
         "[cluster] colour: unknown field",
         "[cluster.head] spot",
         "[cluster.workers.cpu] min",
     ):
-        assert field in told
-    assert "[cluster.workers.cpu] ray: `port` is set by outlast" in told
-    assert "[cluster.workers.cpu] resources: CPU: expected a number" in told
+        assert field in reported
+    assert "[cluster.workers.cpu] ray: `port` is set by outlast" in reported
+    assert "[cluster.workers.cpu] resources: CPU: expected a number" in reported
 
 
 def test_a_wrong_file_ends_with_code_2_and_launches_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The same cluster file on Google's protocol: head and workers by API, and stopped workers are gone after `down`."""
+"""A cluster on Google's API: the head and the workers are launched, and `down` deletes stopped workers too."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def google(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpCloud]:
     endpoint = Endpoint(str(bench.root / "served"), cloud=bench.cloud)
     endpoint.start()
     write_files(endpoint.root, endpoint.url)
-    told = variables(endpoint.root, endpoint.url)
-    for name, value in told.items():
+    settings = variables(endpoint.root, endpoint.url)
+    for name, value in settings.items():
         monkeypatch.setenv(name, value)
     cloud = GcpCloud(PROJECT, prices=PriceBook(str(bench.root / "cache")))
     bucket = f"box-{secrets.token_hex(4)}"
     cloud.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
-    bench.environment |= {**told, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
+    bench.environment |= {**settings, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
     local, bench.clusters = bench.clusters, Clusters(open_workspace(f"gs://{bucket}/ws"))
     yield cloud
     bench.clean()
@@ -57,9 +57,7 @@ def google(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpCloud]:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
-def test_a_cluster_file_of_rays_is_brought_up_by_api_and_stopped_workers_are_gone_after_down(
-    bench: Bench, google: GcpCloud
-) -> None:
+def test_a_ray_cluster_file_comes_up_and_down_deletes_stopped_workers(bench: Bench, google: GcpCloud) -> None:
     (bench.project / "cluster.yaml").write_text(FILE)
     (bench.project / "notes").write_text("remembered")
     # The zone that is asked first has none to give: the worker is found in the next.
@@ -77,7 +75,7 @@ def test_a_cluster_file_of_rays_is_brought_up_by_api_and_stopped_workers_are_gon
     assert (by_api[head].spot, by_api[worker].spot) == (False, True)
     assert (by_api[head].zone, by_api[worker].zone) == ("us-central1-a", "us-central1-b")
 
-    # Without a head nobody but `down` is left to see to a worker that was preempted.
+    # Without a head only `down` deletes a preempted worker.
     bench.cloud.preempt(worker, notice=False)
     google.stop(head)
     eventually(lambda: google.machine(head).status == "stopped", within_s=30, what="the end of the head")

@@ -1,4 +1,4 @@
-"""The head is the one machine that a cluster cannot do without: what happens when it is lost, or has nothing to do."""
+"""A cluster whose head is lost or idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from outlast.cluster.record import Ended, NodeState
+from outlast.cluster.record import JobEnd, NodeState
 from tests.integration.sync.keyboard import Keyboard
 from tests.support.cluster import FILE, TICKS, Bench, free_port, read_until
 from tests.support.waiting import eventually
@@ -19,24 +19,22 @@ def ready(bench: Bench, name: str) -> bool:
     return state is not None and state.phase == "ready"
 
 
-def test_workers_join_the_next_head_and_leave_when_there_is_none(bench: Bench) -> None:
+def test_workers_join_the_next_head_and_delete_themselves_without_one(bench: Bench) -> None:
     (bench.project / "outlast.toml").write_text(FILE.replace("max = 3", "min = 1\nmax = 1"))
     bench.good("cluster", "up")
     eventually(lambda: bench.workers() and ready(bench, bench.workers()[0]), within_s=90, what="a worker")
     (worker,) = bench.workers()
     over = bench.good("cluster", "submit", "small", "--wait", "--", "true").split()[0]
     runs = bench.good("cluster", "submit", "small", "--", "sleep", "300").strip()
-    eventually(
-        lambda: bench.clusters.get("small", "ended", over, Ended), within_s=30, what="the head's word of the end"
-    )
+    eventually(lambda: bench.clusters.get("small", "ended", over, JobEnd), within_s=30, what="the record of the end")
     lost = bench.clusters.all()[0].head
     bench.cloud.delete(lost)
     bench.clusters.drop("small", "state", worker)
     bench.good("cluster", "up")
     eventually(lambda: ready(bench, worker), within_s=60, what="the worker with the new head")
     assert bench.workers() == [worker]
-    told = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
-    assert told == {over: "SUCCEEDED", runs: "LOST"}
+    statuses = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
+    assert statuses == {over: "SUCCEEDED", runs: "LOST"}
 
     bench.cloud.delete(bench.clusters.all()[0].head)
     eventually(lambda: bench.workers() == [], within_s=120, what="the end of a worker without a head")
@@ -47,18 +45,18 @@ def test_workers_join_the_next_head_and_leave_when_there_is_none(bench: Bench) -
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
 
 
-def test_a_cluster_that_nobody_uses_says_so_and_goes(bench: Bench) -> None:
+def test_an_idle_cluster_warns_and_goes_down(bench: Bench) -> None:
     (bench.project / "outlast.toml").write_text(FILE.replace('idle = "10s"', 'idle_down = "25s"'))
     bench.good("cluster", "up")
-    eventually(lambda: bench.status()["goes_in_s"] > 0, within_s=60, what="the warning")
+    eventually(lambda: bench.status()["down_in_s"] > 0, within_s=60, what="the warning")
     eventually(lambda: not bench.left(), within_s=120, what="nothing left")
 
 
-def test_a_head_that_was_killed_is_told_by_every_command(bench: Bench) -> None:
+def test_every_command_reports_a_killed_head(bench: Bench) -> None:
     (bench.project / "ticks.py").write_text(TICKS)
     bench.good("cluster", "up")
     over = bench.good("cluster", "submit", "small", "--wait", "--", "true").split()[0]
-    eventually(lambda: bench.clusters.get("small", "ended", over, Ended), within_s=30, what="the head's word of it")
+    eventually(lambda: bench.clusters.get("small", "ended", over, JobEnd), within_s=30, what="the record of the end")
     running = bench.good("cluster", "submit", "small", "--", "python", "ticks.py").strip()
     follower = bench.start("cluster", "logs", "small", running, "-f")
     read_until(follower, "tick 1")
@@ -83,8 +81,8 @@ def test_a_head_that_was_killed_is_told_by_every_command(bench: Bench) -> None:
         answer = bench.outlast("cluster", *argv)
         assert answer.returncode == 5
         assert "`outlast cluster up` launches another" in answer.stderr
-    told = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
-    assert told == {over: "SUCCEEDED", running: "LOST"}
+    statuses = {job["id"]: job["status"] for job in json.loads(bench.good("cluster", "jobs", "--json"))}
+    assert statuses == {over: "SUCCEEDED", running: "LOST"}
 
     bench.good("cluster", "down")
     assert "`small` is down" in watcher.communicate(timeout=60)[0]

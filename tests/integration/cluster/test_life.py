@@ -1,4 +1,4 @@
-"""A cluster's life with real Ray: it comes up, grows, loses workers, shrinks, goes, and leaves nothing."""
+"""The life of a cluster with real Ray: it comes up, grows, loses workers, shrinks, goes down, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.integration.cluster.traces import Traces
 from tests.support.cluster import Bench
 from tests.support.waiting import eventually
 
-# Three tasks that must be on three nodes at once; then each waits until a file says that the blows have fallen.
+# Three tasks that need three nodes at once; each then waits for a file that marks the end of the preemptions.
 JOB = """
 import os, socket, sys, time
 import ray
@@ -55,11 +55,11 @@ def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench
     argv = ("cluster", "submit", "--job", "squares", "--wait", "small", "--", "python", "job.py", str(blows))
     waiting = bench.start(*argv)
     assert waiting.stdout is not None
-    said = ""
-    while "RUNNING" not in said:
+    output = ""
+    while "RUNNING" not in output:
         line = waiting.stdout.readline()
-        assert line, said
-        said += line
+        assert line, output
+        output += line
 
     first = bench.workers()
     assert len(first) == 3
@@ -73,15 +73,15 @@ def test_a_cluster_grows_loses_two_workers_ends_its_job_and_leaves_nothing(bench
     # The noticed one is drained, so its successor comes while it still has its half minute.
     eventually(lambda: len(set(bench.workers()) - set(first)) >= 2, within_s=60, what="two replacements")
     blows.write_text("now")
-    said += waiting.communicate(timeout=180)[0]
-    assert waiting.returncode == 0, said
-    assert "HOSTS 3" in said
-    assert "SQUARES [0, 1, 4, 9, 16, 25]" in said
+    output += waiting.communicate(timeout=180)[0]
+    assert waiting.returncode == 0, output
+    assert "HOSTS 3" in output
+    assert "SQUARES [0, 1, 4, 9, 16, 25]" in output
     found = json.loads(bench.good("cluster", "jobs", "small", "--json"))
     assert [(job["id"].partition("-")[0], job["status"]) for job in found] == [("squares", "SUCCEEDED")]
     eventually(lambda: bench.workers() == [], within_s=90, what="no worker without work")
 
-    told = bench.good("cluster", "down")
-    assert "small is down; it has cost $" in told
+    output = bench.good("cluster", "down")
+    assert "small is down; total cost $" in output
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")
     eventually(lambda: not traces.left(), within_s=20, what="no process, namespace, port, cgroup or rule left")

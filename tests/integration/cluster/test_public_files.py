@@ -1,4 +1,4 @@
-"""Cluster files as Ray's documentation shows them: each is honoured, or what cannot be is told by name, all of it."""
+"""Cluster files as Ray's documentation shows them: each is supported, or all unsupported fields are named."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ available_node_types:
 head_node_type: ray.head.default
 {TAIL}
 """
-# Of before `available_node_types`, with the words of that time for what Ray calls otherwise now.
+# From before `available_node_types`, with the field names of that time.
 AWS_OLD = """
 cluster_name: default
 min_workers: 0
@@ -154,7 +154,7 @@ def problems(table: dict[str, Any]) -> list[str]:
     return raised.value.problems
 
 
-def test_the_full_example_for_google_is_honoured_with_its_container() -> None:
+def test_the_full_example_for_google_is_supported_with_its_container() -> None:
     spec = read(GCP_FULL)
     (worker,) = spec.workers
     assert (spec.cloud, spec.head.disk_gb, worker.spot, worker.min, worker.max) == ("gcp", 50.0, True, 1, 2)
@@ -163,7 +163,7 @@ def test_the_full_example_for_google_is_honoured_with_its_container() -> None:
     assert worker.container == spec.head.container
 
 
-def test_the_full_example_for_amazon_is_honoured_and_a_kind_has_a_container_of_its_own() -> None:
+def test_the_full_example_for_amazon_is_supported_and_a_node_kind_has_another_container() -> None:
     spec = read(AWS_FULL)
     (worker,) = spec.workers
     assert (spec.cloud, spec.head.type, spec.head.disk_gb, spec.head.spot) == ("aws", "m5.large", 140.0, False)
@@ -177,7 +177,7 @@ def test_the_full_example_for_amazon_is_honoured_and_a_kind_has_a_container_of_i
     assert worker.container.ulimits == spec.head.container.ulimits == {"nofile": "65536:65536"}
 
 
-def test_the_layout_of_before_is_honoured_with_an_empty_image_as_no_container() -> None:
+def test_the_old_layout_is_supported_with_an_empty_image_as_no_container() -> None:
     spec = read(AWS_OLD)
     assert (spec.head.container, spec.workers[0].container) == (None, None)
     assert spec.workers[0].options == {"object-manager-port": "8076"}
@@ -190,7 +190,7 @@ def test_the_smallest_file_is_enough(cloud: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "reported"),
     [
         ("NetworkInterfaces", [{"SubnetId": "a"}], "not supported: machines are in the default network"),
         ("SubnetIds", ["subnet-1"], "not supported: machines are in the default network"),
@@ -198,7 +198,11 @@ def test_the_smallest_file_is_enough(cloud: str) -> None:
         ("LaunchTemplate", {"LaunchTemplateId": "lt-1"}, "not supported: its fields are unknown here"),
         ("UserData", "#!/bin/sh", "not supported: outlast sets the boot script"),
         ("ImageId", "latest_dlami", "invalid image 'latest_dlami'"),
-        ("InstanceMarketOptions", {"MarketType": "spot", "SpotOptions": {"MaxPrice": "1"}}, "SpotOptions is not supported"),
+        (
+            "InstanceMarketOptions",
+            {"MarketType": "spot", "SpotOptions": {"MaxPrice": "1"}},
+            "SpotOptions is not supported",
+        ),
         ("InstanceMarketOptions", {"MarketType": "block"}, "MarketType: expected `spot`"),
         ("BlockDeviceMappings", [{"DeviceName": "a"}], "expected a disk with `Ebs`"),
         ("BlockDeviceMappings", [{"Ebs": {"VolumeSize": "big"}}], "VolumeSize: expected a number"),
@@ -206,34 +210,34 @@ def test_the_smallest_file_is_enough(cloud: str) -> None:
         ("machineType", "n1-standard-2", "unknown field"),
     ],
 )
-def test_what_amazon_would_take_and_we_cannot_is_named(field: str, value: object, told: str) -> None:
+def test_unsupported_fields_for_amazon_are_named(field: str, value: object, reported: str) -> None:
     table = yaml.safe_load(AWS_OLD)
     table["worker_nodes"][field] = value
-    assert any(line.startswith(f"[worker_nodes] {field}: {told}") for line in problems(table))
+    assert any(line.startswith(f"[worker_nodes] {field}: {reported}") for line in problems(table))
 
 
-def test_a_wrong_type_an_unknown_field_and_an_unfilled_marker_are_told_at_once() -> None:
+def test_a_wrong_type_an_unknown_field_and_an_unfilled_marker_are_reported_at_once() -> None:
     table = yaml.safe_load(GCP_FULL)
     table["docker"] |= {"pull_before_run": "yes please", "worker_image": f"team/{MARKER}", "memory": 3}
     table["docker"]["run_options"].append("--publish 80:80")
     table["max_workers"] = "two"
-    told = problems(table)
-    assert f"docker.worker_image: the marker `team/{MARKER}` has not been filled in" in told
+    reported = problems(table)
+    assert f"docker.worker_image: the marker `team/{MARKER}` has not been filled in" in reported
     for begins in (
         *("[docker] pull_before_run: expected true or false", "[docker] memory: unknown field"),
         *("[docker] run_options: `--publish 80:80` is not supported", "max_workers: expected a whole number"),
     ):
-        assert any(line.startswith(begins) for line in told), (begins, told)
-    assert len([line for line in told if "--publish" in line]) == 1
+        assert any(line.startswith(begins) for line in reported), (begins, reported)
+    assert len([line for line in reported if "--publish" in line]) == 1
 
 
-def test_what_one_kind_of_node_alone_cannot_have_is_named() -> None:
+def test_fields_that_one_node_kind_alone_cannot_have_are_named() -> None:
     table = yaml.safe_load(AWS_FULL)
     kind = table["available_node_types"]["ray.worker.default"]
     kind |= {"worker_setup_commands": ["true"], "idle_timeout_s": 5, "labels": {"a": "b"}, "priority": 1}
-    told = problems(table)
-    assert len(told) == 4
-    assert all("not supported for one node type" in line for line in told)
+    reported = problems(table)
+    assert len(reported) == 4
+    assert all("not supported for one node type" in line for line in reported)
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -245,7 +249,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("text", [GCP_FULL, AWS_FULL, AWS_OLD], ids=["gcp", "aws", "old"])
-def test_whatever_stands_at_a_place_of_the_file_it_is_read_or_refused_and_nothing_breaks(text: str) -> None:
+def test_any_value_in_a_file_is_read_or_refused_without_a_crash(text: str) -> None:
     whole = yaml.safe_load(text)
     for path in _paths(whole):
         for wrong in (None, True, -1, 1.5, "", "word", "$(", [], [None], ["'"], {}, {"a": None}, {1: 2}):

@@ -37,17 +37,17 @@ def test_the_examples_of_ray_run_and_a_lost_worker_costs_an_epoch(bench: Bench) 
     training = bench.start("cluster", "submit", "--dir", "ray-train", "--wait", "small", "--", *argv)
     eventually(lambda: list(storage.glob("train/shared/3-*.npy")), within_s=180, what="three epochs")
     bench.cloud.preempt(bench.workers()[0], notice=False)
-    said = training.communicate(timeout=240)[0]
-    assert training.returncode == 0, said
-    assert "done: epoch 12, accuracy 0.9" in said
-    assert "goes on after epoch" in said
+    output = training.communicate(timeout=240)[0]
+    assert training.returncode == 0, output
+    assert "done: epoch 12, accuracy 0.9" in output
+    assert "goes on after epoch" in output
 
     argv = ("python", "tune.py", "--trials", "3", "--rows", "300", "--folds", "2", "--storage", f"{storage}/tune")
-    said = bench.good("cluster", "submit", "--dir", "ray-tune", "--wait", "small", "--", *argv)
-    assert "best: auc 0." in said
-    said = bench.good("cluster", "submit", "--dir", "ray-tune", "--wait", "small", "--", *argv)
-    assert "going on with the search" in said
-    said = bench.good("cluster", "submit", "--wait", "small", "--", "python", "parallel.py")
-    assert "JOBLIB 285" in said
+    output = bench.good("cluster", "submit", "--dir", "ray-tune", "--wait", "small", "--", *argv)
+    assert "best: auc 0." in output
+    output = bench.good("cluster", "submit", "--dir", "ray-tune", "--wait", "small", "--", *argv)
+    assert "going on with the search" in output
+    output = bench.good("cluster", "submit", "--wait", "small", "--", "python", "parallel.py")
+    assert "JOBLIB 285" in output
     bench.good("cluster", "down")
     eventually(lambda: not bench.left(), within_s=20, what="nothing left")

@@ -1,4 +1,4 @@
-"""A cluster whose machines all mount a volume: the head and the workers, with a folder of the cluster's own."""
+"""A cluster whose head and workers mount a volume, with a folder for the cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VOLUMES = '[volumes]\n"/data" = "demos"\n"/results" = "demos/runs/{run}"\n'
 
 @pytest.mark.cluster
 @pytest.mark.timeout(420)
-def test_head_and_workers_mount_it_and_it_stays_while_they_do(bench: Bench) -> None:
+def test_head_and_workers_mount_a_volume_that_cannot_be_deleted_meanwhile(bench: Bench) -> None:
     (bench.project / "outlast.toml").write_text(FILE + VOLUMES)
     refused = bench.outlast("cluster", "up")
     assert refused.returncode == 2
@@ -41,8 +41,8 @@ def test_head_and_workers_mount_it_and_it_stays_while_they_do(bench: Bench) -> N
     (place / "two.txt").write_text("22")
     (bench.project / "job.py").write_text(JOB)
     assert bench.good("cluster", "up") == "small\n"
-    said = bench.good("cluster", "submit", "--job", "look", "--wait", "small", "--", "python", "job.py")
-    assert "HERE ['runs', 'two.txt'] THERE ['runs', 'two.txt']" in said
+    output = bench.good("cluster", "submit", "--job", "look", "--wait", "small", "--", "python", "job.py")
+    assert "HERE ['runs', 'two.txt'] THERE ['runs', 'two.txt']" in output
     asked_at = bench.clusters.all()[0].asked_at
     folder = place / "runs" / f"{time.strftime('%Y-%m-%d', time.gmtime(asked_at))}-small"
     assert (folder / "by-a-worker").read_text()

@@ -1,5 +1,7 @@
-"""What the machines of a cloud are to this computer: processes, namespaces, listening sockets, cgroups, rules of the
-firewall. Remembered while they live, looked for when they should be gone."""
+"""The traces of a cloud's machines on this computer: processes, namespaces, sockets, cgroups, firewall rules.
+
+Recorded while the machines live, and checked after they are deleted.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Traces:
     def remember(self) -> None:
         """What there is now: shims by their argv, and everything below them."""
         mark = str(self.cloud).encode()
-        shims = [pid for pid in _pids() if mark in _words(pid)]
+        shims = [pid for pid in _pids() if mark in _cmdline(pid)]
         below = _children()
         todo, own = list(shims), {_space(os.getpid(), kind) for kind in _KINDS}
         while todo:
@@ -41,14 +43,14 @@ class Traces:
         self.ids |= {path.name for path in _groups() if _holds(path, self.pids)}
 
     def left(self, but: bytes = b"\0\0") -> list[str]:
-        """What is still there of it; processes with that word in their command are let be."""
+        """Return the traces that remain, except processes with `but` in their command."""
         alive = [pid for pid, began in self.pids.items() if _started(pid) == began]
-        found = [f"process {pid}" for pid in alive if _words(pid) and but not in _words(pid)]
+        found = [f"process {pid}" for pid in alive if _cmdline(pid) and but not in _cmdline(pid)]
         listening: dict[str, str] = {}
         nets: set[str] = set()
         for pid in _pids():
             for kind in _KINDS:
-                if (space := _space(pid, kind)) in self.spaces and _words(pid) and not self._is_elsewhere(pid):
+                if (space := _space(pid, kind)) in self.spaces and _cmdline(pid) and not self._is_elsewhere(pid):
                     found.append(f"process {pid} in {self.spaces[space]}")
             if (net := _space(pid, "net")) not in nets:
                 nets.add(net)
@@ -67,7 +69,7 @@ class Traces:
     def _is_elsewhere(self, pid: int) -> bool:
         """Is it on a machine of another cloud? The kernel gives the number of a namespace that is gone to a new one."""
         while pid > 1:
-            argv = _words(pid)
+            argv = _cmdline(pid)
             if b"outlast.clouds.local.shim" in argv:
                 return str(self.cloud).encode() not in argv
             pid = int((_stat(pid) or ["", "0"])[1])
@@ -84,8 +86,8 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _words(pid: int) -> bytes:
-    """Empty for one that is gone, and for a dead one that nobody has asked for yet."""
+def _cmdline(pid: int) -> bytes:
+    """Return the command of a process; empty if it is gone or a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

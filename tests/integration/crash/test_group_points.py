@@ -16,7 +16,7 @@ from outlast.spec.tasks import Task, parse_tasks
 from outlast.submit.group import GroupSubmitter
 from outlast.submit.write import write_request
 from outlast.workspace import Workspace, open_workspace
-from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.integration.machines.crash_points import Doomed, Point, points_passed
 
 
 @pytest.fixture

@@ -59,10 +59,10 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "argv"),
     [
-        ("commands", ["outlast sweep start", "--per-machine", "A folder, gs://… or s3://…."]),
+        ("commands", ["outlast sweep start", "--per-machine", "Workspace: a folder, gs://… or s3://…."]),
         ("record", ["MachineSpec", "keep_best_count", "other_clouds"]),
         ("events", ["Placed", "price_usd_per_hour", "no machine is unknown"]),
-        ("json", ["outlast ps --json", "bills_for_nothing", "What it costs an hour as it is now."]),
+        ("json", ["outlast ps --json", "billed_while_stopped", "What it costs an hour as it is now."]),
         ("exit-codes", ["a cloud said no", "NoCapacity"]),
         ("variables", ["OUTLAST_CHECKPOINT_DIR"]),
     ],

@@ -1,4 +1,4 @@
-"""`outlast image build` on the local cloud, over a real sshd: an image, or a clear word, and never a builder left."""
+"""`outlast image build` on the local cloud over a real sshd: an image or a clear error, and never a builder left."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plain(shop: Home, script: str, more: str = "", name: str = "env") -> None:
 def nothing_left(home: Home) -> None:
     assert home.machines() == []
     assert list(MachineRecords(home.workspace).all()) == []
-    assert home.outlast("reap", "--dry-run").stdout == "no machine is left over\n"
+    assert home.outlast("reap", "--dry-run").stdout == "no machines to delete\n"
 
 
 def test_a_recipe_becomes_an_image_that_a_run_boots_from(project: Home) -> None:
@@ -91,19 +91,19 @@ def test_a_recipe_becomes_an_image_that_a_run_boots_from(project: Home) -> None:
     assert any(path.endswith("/.env") for path in facts["result"]["scrubbed"])
 
 
-def test_the_last_words_of_a_script_are_told_although_their_line_has_no_end(shop: Home) -> None:
+def test_the_last_output_of_a_script_is_reported_without_a_final_newline(shop: Home) -> None:
     plain(shop, "echo one\nprintf 'last words' >&2\nexit 3\n")
     answer = shop.outlast("image", "build")
     assert answer.returncode == 1
-    assert "setup.sh, line 3: `exit 3` ended with 3" in answer.stderr
+    assert "setup.sh, line 3: `exit 3` exited with 3" in answer.stderr
     assert answer.stderr.split("error:")[1].count("    last words\n") == 1
 
 
-def test_a_script_that_fails_at_line_7_says_so_and_leaves_nothing(shop: Home) -> None:
+def test_a_failed_script_reports_its_line_and_leaves_nothing(shop: Home) -> None:
     plain(shop, "# one\necho two\n\necho four\n\necho six\nls /nowhere/at/all\necho eight\n")
     answer = shop.outlast("image", "build")
     assert answer.returncode == 1
-    assert "setup.sh, line 7: `ls /nowhere/at/all` ended with 2" in answer.stderr
+    assert "setup.sh, line 7: `ls /nowhere/at/all` exited with 2" in answer.stderr
     assert "    six" in answer.stderr.split("error:")[1]
     assert "No such file or directory" in answer.stderr.split("error:")[1]
     assert "eight" not in answer.stderr
@@ -113,7 +113,7 @@ def test_a_script_that_fails_at_line_7_says_so_and_leaves_nothing(shop: Home) ->
     assert b"failed: setup.sh, line 7" in shop.workspace.bucket.get(f"images/{digest}/build.log")
 
 
-def test_a_test_that_fails_makes_no_image(shop: Home) -> None:
+def test_a_failed_test_step_creates_no_image(shop: Home) -> None:
     plain(shop, "echo fine\n", 'test = ["echo almost; exit 3"]')
     answer = shop.outlast("image", "build")
     assert answer.returncode == 1
@@ -122,23 +122,23 @@ def test_a_test_that_fails_makes_no_image(shop: Home) -> None:
     nothing_left(shop)
 
 
-def test_time_that_is_up_makes_no_image(shop: Home) -> None:
+def test_a_timeout_creates_no_image(shop: Home) -> None:
     plain(shop, "echo begun\nsleep 100\n", 'timeout = "8s"')
     answer = shop.outlast("image", "build")
     assert answer.returncode == 1
-    assert "time is up in setup.sh" in answer.stderr
+    assert "the build timed out in setup.sh" in answer.stderr
     assert "timeout" in answer.stderr.split("hint:")[1]
     assert [image.name for image in shop.cloud.images()] == ["base"]
     nothing_left(shop)
 
 
-def test_a_builder_that_is_kept_is_said_and_is_reaped_in_time(shop: Home) -> None:
+def test_a_kept_builder_is_reported_and_reaped_in_time(shop: Home) -> None:
     plain(shop, "touch here\nfalse\n")
     answer = shop.outlast("image", "build", "--keep-on-failure", "1h")
     assert answer.returncode == 1
     [machine] = shop.machines()
     assert f"outlast machine ssh {machine.name}" in answer.stderr
-    assert "keeps running, and billing, for 1h" in answer.stderr
+    assert "keeps running and costing money for 1h" in answer.stderr
     assert machine.status == "running"
     assert "no machine" in shop.outlast("reap", "--dry-run").stdout
     machine_records = MachineRecords(shop.workspace)
@@ -148,7 +148,7 @@ def test_a_builder_that_is_kept_is_said_and_is_reaped_in_time(shop: Home) -> Non
     assert shop.machines() == []
 
 
-def test_a_builder_that_is_taken_away_is_said(shop: Home) -> None:
+def test_a_preempted_builder_is_reported(shop: Home) -> None:
     plain(shop, "echo begun\nsleep 100\n", "spot = true")
     process = shop.start("image", "build")
     eventually(lambda: "begun" in _log(shop), within_s=40, what="begin of the script")
@@ -156,7 +156,7 @@ def test_a_builder_that_is_taken_away_is_said(shop: Home) -> None:
     shop.cloud.preempt(machine.name, notice=False)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 5, output
-    assert "in the middle of setup.sh" in output
+    assert "during setup.sh" in output
     assert "spot = false" in output
     nothing_left(shop)
 
@@ -170,7 +170,7 @@ def _log(home: Home) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_whoever_is_asked_to_leave_takes_the_builder_along(shop: Home, number: signal.Signals) -> None:
+def test_a_terminated_build_deletes_its_builder(shop: Home, number: signal.Signals) -> None:
     plain(shop, "echo begun\nsleep 100\n")
     process = shop.start("image", "build")
     eventually(lambda: "begun" in _log(shop), within_s=40, what="begin of the script")
@@ -180,7 +180,7 @@ def test_whoever_is_asked_to_leave_takes_the_builder_along(shop: Home, number: s
     nothing_left(shop)
 
 
-def test_two_who_build_the_same_at_the_same_time_make_one_image(shop: Home) -> None:
+def test_two_concurrent_builds_of_the_same_recipe_create_one_image(shop: Home) -> None:
     go = shop.root / "go"
     plain(shop, f"echo begun\nuntil test -e {go}; do sleep 0.1; done\necho done\n")
     first = shop.start("image", "build")
@@ -202,7 +202,7 @@ def test_two_who_build_the_same_at_the_same_time_make_one_image(shop: Home) -> N
     nothing_left(shop)
 
 
-def test_who_waits_for_a_build_hears_why_it_failed(shop: Home) -> None:
+def test_a_process_that_waits_for_a_build_reports_its_failure(shop: Home) -> None:
     go = shop.root / "go"
     plain(shop, f"echo begun\nuntil test -e {go}; do sleep 0.1; done\nfalse\n")
     first = shop.start("image", "build")
@@ -219,7 +219,7 @@ def test_who_waits_for_a_build_hears_why_it_failed(shop: Home) -> None:
     nothing_left(shop)
 
 
-def test_what_is_to_be_kept_is_in_the_image(shop: Home) -> None:
+def test_kept_files_are_in_the_image(shop: Home) -> None:
     plain(shop, "mkdir -p a/.git b/.git\ntouch a/.git/x b/.git/x\n")
     answer = shop.outlast("image", "build", "--keep", "a/.git")
     assert answer.returncode == 0, answer.stderr

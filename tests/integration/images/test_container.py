@@ -27,7 +27,7 @@ DOCKER = Engine(kind="docker", program="/bin/docker")
 PODMAN = Engine(kind="podman", program="/bin/podman")
 
 
-def place(home: str = "/h", *, checkpoints: str = "") -> AttemptPaths:
+def paths(home: str = "/h", *, checkpoints: str = "") -> AttemptPaths:
     return AttemptPaths(
         home=home,
         code=f"{home}/work",
@@ -42,7 +42,7 @@ def place(home: str = "/h", *, checkpoints: str = "") -> AttemptPaths:
 
 def container(user: int = 1000, *, gpus: bool = False, where: AttemptPaths | None = None) -> Container:
     return Container(
-        image="python:3.12", name="outlast-r-1-a1", place=where or place(), user=user, group=user, gpus=gpus
+        image="python:3.12", name="outlast-r-1-a1", paths=where or paths(), user=user, group=user, gpus=gpus
     )
 
 
@@ -80,7 +80,7 @@ def test_each_engine_gets_its_arguments(engine: Engine, user: int, gpus: bool, t
 
 
 def test_a_path_with_a_comma_and_a_quote_is_one_field() -> None:
-    argv = command_line(DOCKER, container(where=place('/a,"b')), ["true"], ())
+    argv = command_line(DOCKER, container(where=paths('/a,"b')), ["true"], ())
     assert '"source=/a,""b/work"' in " ".join(after(argv, "--mount"))
 
 
@@ -91,7 +91,7 @@ def test_no_value_of_a_variable_is_on_the_command_line() -> None:
 
 
 def test_a_checkpoint_folder_outside_of_the_code_is_mounted_as_well() -> None:
-    assert folders(place(checkpoints="/h/checkpoints")) == ["/cache", "/h/checkpoints", "/h/signals", "/h/work"]
+    assert folders(paths(checkpoints="/h/checkpoints")) == ["/cache", "/h/checkpoints", "/h/signals", "/h/work"]
 
 
 def test_programs_come_from_the_image_unless_the_user_sets_path() -> None:
@@ -100,7 +100,7 @@ def test_programs_come_from_the_image_unless_the_user_sets_path() -> None:
     assert inner_environment(root, outside) == {"OUTLAST_RUN": "r-1"}
     # An ordinary user has no home in the image.
     assert inner_environment(container(1000), outside) == {"OUTLAST_RUN": "r-1", "HOME": "/h/signals/home"}
-    wants = Container(image="i", name="n", place=place(), user=0, group=0, wanted=("PATH",))
+    wants = Container(image="i", name="n", paths=paths(), user=0, group=0, wanted=("PATH",))
     assert inner_environment(wants, outside)["PATH"] == "/machine"
 
 
@@ -135,7 +135,7 @@ def test_an_image_that_no_registry_has_is_reported(tmp_path: Path, monkeypatch: 
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     reported: list[str] = []
-    with pytest.raises(ContainerUnavailable, match="cannot get `nothing:here`: manifest unknown"):
+    with pytest.raises(ContainerUnavailable, match="cannot pull `nothing:here`: manifest unknown"):
         prepare("nothing:here", reported.append)
     assert reported == ["fetching the container image nothing:here"]
 
@@ -144,7 +144,7 @@ def test_an_image_that_no_registry_has_is_reported(tmp_path: Path, monkeypatch: 
     ("made", "complaint"),
     [
         ((), "there is no folder"),
-        (("root",), "is no root file system"),
+        (("root",), "is not a root file system"),
         (("root", "root/config.json"), "cannot be read"),
     ],
 )
@@ -195,7 +195,7 @@ def test_valid_image_names_are_accepted(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("--privileged", "no container image"), ("a b", "no container image"), ("oci:root", "full path"), ("", "empty")],
+    [("--privileged", "invalid container image"), ("a b", "invalid container image"), ("oci:root", "full path"), ("", "empty")],
 )
 def test_invalid_image_names_are_refused(name: str, complaint: str) -> None:
     with pytest.raises(SpecError) as raised:

@@ -1,5 +1,4 @@
-"""Whoever builds an image is killed before and after every effect on cloud and workspace: the reaper finds what is
-left, and the next build makes the image, once."""
+"""A build that is killed before or after any effect: the reaper finds the leftovers, and the next build succeeds."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ EFFECTS = {"create", "put", "write", "delete", "launch", "stop", "snapshot", "ad
 
 
 class Mortal:
-    """A cloud or a bucket, by which its user dies for good at a point: half of the points are before an effect, half
-    after it. Points are told through `seen`."""
+    """A cloud or bucket that calls `point` before and after each effect, where the process may be killed."""
 
     def __init__(self, inner: Any, point: Callable[[str], None]) -> None:
         self.inner = inner
@@ -82,7 +80,7 @@ def order(home: Home, workspace: Workspace, cloud: Any) -> BuildRequest:
 
 
 def build_and_die(home: Home, where: Path, at: int) -> list[str]:
-    """In a workspace and a process of its own; the points that it came past."""
+    """Build in a separate workspace and process, and return the crash points that it passed."""
     diary = where.with_suffix(".diary")
     pid = os.fork()
     if pid == 0:
@@ -100,10 +98,10 @@ def build_and_die(home: Home, where: Path, at: int) -> list[str]:
 def reap(home: Home, workspace: Workspace) -> None:
     """By the supervisor's own eyes and hands: all that is left is found."""
     observer = Observer(workspace, {"local": home.cloud}, monotonic=time.monotonic, read_only=True)
-    doomed = [step for step in plan(observer.observe(time.time())) if isinstance(step, Reap)]
-    assert {step.machine for step in doomed} == {machine.name for machine in home.machines()}
+    reaped = [step for step in plan(observer.observe(time.time())) if isinstance(step, Reap)]
+    assert {step.machine for step in reaped} == {machine.name for machine in home.machines()}
     applier = Supervisor(workspace, {"local": home.cloud}).applier
-    for step in doomed:
+    for step in reaped:
         applier.apply(step)
     assert home.machines() == []
 

@@ -1,4 +1,4 @@
-"""Families: which image a name stands for, before and after each change."""
+"""The image that a family resolves to, before and after each change."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def images(*retired: int, count: int = 4, family: str = "env") -> list[Image]:
 
 
 def after(known: list[Image], changes: list[Retire]) -> list[Image]:
-    said = {change.image: change.retired for change in changes}
-    return [msgspec.structs.replace(image, retired=said.get(image.name, image.retired)) for image in known]
+    changed = {change.image: change.retired for change in changes}
+    return [msgspec.structs.replace(image, retired=changed.get(image.name, image.retired)) for image in known]
 
 
 def name(image: Image | None) -> str:
     return image.name if image else ""
 
 
-def test_a_family_stands_for_its_newest_that_is_not_retired() -> None:
+def test_a_family_resolves_to_its_newest_image_that_is_not_retired() -> None:
     assert name(current(images(), "env")) == "env-4"
     assert name(current(images(4, 3), "env")) == "env-2"
     assert current(images(1, 2, 3, 4), "env") is None
@@ -35,7 +35,7 @@ def test_a_family_stands_for_its_newest_that_is_not_retired() -> None:
 
 @pytest.mark.parametrize("retired", [(), (2,), (2, 4), (1, 2, 3, 4)])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_promoted_image_is_what_its_family_stands_for(retired: tuple[int, ...], number: int) -> None:
+def test_a_family_resolves_to_its_promoted_image(retired: tuple[int, ...], number: int) -> None:
     known = images(*retired)
     changes = promote(known, known[number - 1])
     assert name(current(after(known, changes), "env")) == f"env-{number}"
@@ -45,7 +45,7 @@ def test_a_promoted_image_is_what_its_family_stands_for(retired: tuple[int, ...]
             assert current(after(known, changes[:count]), "env")
 
 
-def test_promoting_what_is_current_changes_nothing() -> None:
+def test_promoting_the_current_image_changes_nothing() -> None:
     known = images()
     assert promote(known, known[-1]) == []
 
@@ -60,8 +60,8 @@ def test_rolling_back_goes_one_step_and_again_one_step() -> None:
     assert name(current(after(known, changes), "env")) == "env-2"
 
 
-def test_the_oldest_has_nothing_to_go_back_to() -> None:
-    with pytest.raises(BadRequest, match="nothing to go back to"):
+def test_the_oldest_image_cannot_be_rolled_back() -> None:
+    with pytest.raises(BadRequest, match="is the oldest image of"):
         rollback(images(count=1), "env")
     with pytest.raises(BadRequest, match="no member to go back from"):
         rollback(images(1, 2, 3, 4), "env")
@@ -72,7 +72,7 @@ def test_an_image_without_a_family_cannot_be_promoted() -> None:
         promote([], Image(name="alone", cloud="local"))
 
 
-def test_prune_leaves_the_newest_the_current_and_what_is_used() -> None:
+def test_prune_keeps_the_newest_the_current_and_used_images() -> None:
     known = images() + images(count=2, family="other")
     assert [i.name for i in surplus(known, keep=2, used=())] == ["env-2", "env-1"]
     assert [i.name for i in surplus(known, keep=2, used=["env-1"])] == ["env-2"]

@@ -1,4 +1,4 @@
-"""`outlast image`: the words for what is wrong, and the care for what there is."""
+"""`outlast image`: its error messages, and the commands for existing images."""
 
 from __future__ import annotations
 
@@ -45,12 +45,10 @@ def family(home: Home) -> Home:
         ('[image]\nscirpt = "true"', ["did you mean `script`?"]),
         ('[image]\nscript = "if"', ["script, line 2: syntax error"]),
         ("image = 3", ["image"]),
-        ('[image]\nscript = "true"\ncpus = 4000', ["no machine of local fits"]),
+        ('[image]\nscript = "true"\ncpus = 4000', ["no machine type of local matches"]),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_said_before_anything_is_launched(
-    shop: Home, recipe: str, complaints: list[str]
-) -> None:
+def test_problems_of_a_recipe_are_reported_before_any_launch(shop: Home, recipe: str, complaints: list[str]) -> None:
     if recipe:
         shop.write("outlast.toml", recipe)
     answer = shop.outlast("image", "build")
@@ -72,7 +70,7 @@ def test_packages_are_refused_where_a_machine_shares_the_computers_software(shop
     assert shop.machines() == []
 
 
-def test_a_recipe_may_have_a_file_of_its_own(shop: Home) -> None:
+def test_a_recipe_may_be_in_a_separate_file(shop: Home) -> None:
     shop.write("recipes/env.toml", 'name = "env"\nscript = "true"')
     answer = shop.outlast("image", "build", "recipes/env.toml", "--dry-run", "--json")
     assert answer.returncode == 0, answer.stderr
@@ -125,7 +123,7 @@ def test_images_are_listed_by_family_newest_first(family: Home) -> None:
 
 
 def test_a_family_goes_back_and_forth(family: Home) -> None:
-    assert family.outlast("image", "rollback", "env").stdout == "env is env-2\n"
+    assert family.outlast("image", "rollback", "env").stdout == "env is now env-2\n"
     assert current(family, "env") == "env-2"
     assert family.outlast("image", "promote", "env-1").stdout == "env is env-1\n"
     assert current(family, "env") == "env-1"
@@ -136,10 +134,10 @@ def test_a_family_goes_back_and_forth(family: Home) -> None:
     assert current(family, "env") == "env-3"
 
 
-def test_deleting_the_current_one_asks_and_a_live_run_stands_in_the_way(family: Home) -> None:
+def test_deleting_the_current_image_asks_and_a_live_run_prevents_it(family: Home) -> None:
     asked = family.outlast("image", "delete", "env-3")
     assert asked.returncode == 2
-    assert "`env` is `env-2` then" in asked.stderr
+    assert "`env` becomes `env-2`" in asked.stderr
     refused = family.outlast("image", "delete", "env", "--yes")
     assert refused.returncode == 2
     assert "is a family" in refused.stderr
@@ -151,7 +149,7 @@ def test_deleting_the_current_one_asks_and_a_live_run_stands_in_the_way(family: 
     assert [image.name for image in family.cloud.images()] == ["base", "env-2", "env-3"]
 
 
-def test_prune_says_what_it_deletes_and_deletes_it(family: Home) -> None:
+def test_prune_lists_the_images_and_deletes_them(family: Home) -> None:
     would = family.outlast("image", "prune", "--keep", "1", "--dry-run")
     assert would.stdout.count("delete env-") == 2
     assert len(list(family.cloud.images())) == 4
@@ -168,17 +166,17 @@ def test_an_image_can_be_shared(family: Home) -> None:
 
 
 @pytest.mark.parametrize("command", [("show",), ("promote",), ("rollback",), ("delete", "--yes"), ("share",)])
-def test_an_image_that_is_not_there_is_said(home: Home, command: tuple[str, ...]) -> None:
+def test_a_missing_image_is_reported(home: Home, command: tuple[str, ...]) -> None:
     answer = home.outlast("image", command[0], "nothing", *command[1:], *(["me"] if command[0] == "share" else []))
     assert answer.returncode in (2, 5)
     assert "nothing" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
-def test_an_image_made_by_hand_is_shown_as_such(family: Home, tmp_path: Path) -> None:
+def test_an_image_without_a_recipe_is_shown_as_manual(family: Home, tmp_path: Path) -> None:
     shown = family.outlast("image", "show", "env")
     assert "env-3  current of env" in shown.stdout
-    assert "made by hand" in shown.stdout
+    assert "created manually" in shown.stdout
     log = family.outlast("image", "show", "env", "--log")
     assert log.returncode == 2
     assert "no log" in log.stderr

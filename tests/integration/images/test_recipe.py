@@ -1,4 +1,4 @@
-"""Recipes: every problem at once, and a digest that changes with what goes into the image, and with nothing else."""
+"""Recipes: all problems are reported at once, and the digest changes exactly with the content of the image."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def recipe(folder: Path, base: Image = BASE, **fields: Any) -> Recipe:
     return read_recipe(parse_image(table, source="recipe.toml"), folder=str(folder), base=base, source="recipe.toml")
 
 
-def test_a_whole_recipe_is_read() -> None:
+def test_a_complete_recipe_is_read() -> None:
     image = parse_image(
         {
             "image": {
@@ -69,17 +69,17 @@ def test_the_recipe_of_a_project_has_its_name_and_its_cloud() -> None:
         ({"script": "true"}, "name: missing"),
         ({"name": "Env", "script": "true"}, "lower-case"),
         ({"name": "env", "pakages": ["git"]}, "did you mean `packages`?"),
-        ({"name": "env", "packages": ["-o Evil"]}, "no package of apt"),
-        ({"name": "env", "packages": ["git; rm"]}, "no package of apt"),
-        ({"name": "env", "pip": ["--index-url x"]}, "belong into a file"),
-        ({"name": "env", "script": "true", "files": {"../up": "a"}}, "without `..`"),
-        ({"name": "env", "script": "true", "files": {"/": "a"}}, "must be a path"),
-        ({"name": "env", "script": "true", "timeout": "soon"}, "no duration"),
-        ({"name": "env", "script": "true", "cloud": "moon"}, "no cloud"),
+        ({"name": "env", "packages": ["-o Evil"]}, "invalid apt package"),
+        ({"name": "env", "packages": ["git; rm"]}, "invalid apt package"),
+        ({"name": "env", "pip": ["--index-url x"]}, "put options of pip into a file"),
+        ({"name": "env", "script": "true", "files": {"../up": "a"}}, "expected a path such as"),
+        ({"name": "env", "script": "true", "files": {"/": "a"}}, "expected a path such as"),
+        ({"name": "env", "script": "true", "timeout": "soon"}, "invalid duration"),
+        ({"name": "env", "script": "true", "cloud": "moon"}, "unknown cloud"),
         ({"image": {"script": "true", "name": "env"}, "other": 1}, "other: unknown field"),
     ],
 )
-def test_what_is_wrong_is_named(table: dict[str, Any], complaint: str) -> None:
+def test_invalid_fields_are_named(table: dict[str, Any], complaint: str) -> None:
     assert any(complaint in problem for problem in problems(table)), problems(table)
 
 
@@ -87,7 +87,7 @@ def test_all_problems_are_named_at_once() -> None:
     assert len(problems({"pakages": ["git"], "timeout": "soon", "cpus": "many"})) >= 4
 
 
-def test_files_that_are_not_there_are_all_named(tmp_path: Path) -> None:
+def test_all_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         recipe(tmp_path, script="setup.sh", requirements=["a.txt", "b.txt"], lock="c.lock", files={"data": "raw"})
     text = "\n".join(raised.value.problems)
@@ -129,7 +129,7 @@ def test_another_recipe_is_another_image(tmp_path: Path, change: dict[str, Any])
     assert recipe(tmp_path).digest != recipe(tmp_path, **change).digest
 
 
-def test_how_the_builder_is_does_not_matter(tmp_path: Path) -> None:
+def test_the_builders_type_does_not_matter(tmp_path: Path) -> None:
     assert recipe(tmp_path).digest == recipe(tmp_path, cpus="8+", disk="90GB", timeout="3h", spot=True).digest
 
 

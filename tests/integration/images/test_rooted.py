@@ -1,4 +1,4 @@
-"""Images of machines with a root file system of their own: what is installed is in the image, and only there."""
+"""Images of machines with a separate root file system: installed software is in the image only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def package(folder: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg, as on Debian")
-def test_what_is_installed_is_in_the_image_and_not_on_this_computer(rooted: Home) -> None:
+def test_installed_software_is_in_the_image_and_not_on_this_computer(rooted: Home) -> None:
     rooted.write("outlast.toml", RECIPE)
     rooted.write("raw.txt", "raw\n")
     rooted.write("project/.git/config", "url")
@@ -72,7 +72,7 @@ def test_packages_are_installed_by_apt(rooted: Home) -> None:
 
 @pytest.mark.skipif(shutil.which("runc") is None, reason="needs the Debian package runc")
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="needs the Debian package busybox-static")
-def test_a_container_works_on_a_machine_with_control_groups_of_its_own_and_else_the_reason_is_told(
+def test_a_container_works_on_a_machine_with_cgroups_and_else_the_reason_is_reported(
     rooted: Home,
 ) -> None:
     for name in ("etc", "proc", "dev", "sys", "tmp"):

@@ -1,4 +1,4 @@
-"""A run in a real container, by a real OCI runtime: it is preempted, hears of it, resumes and ends, as without one."""
+"""A run in a real container of an OCI runtime: it gets the preemption notice, resumes and ends, as without one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_preempted_container_hears_the_notice_and_resumes(home: Home, root: Path) -> None:
+def test_a_preempted_container_gets_the_notice_and_resumes(home: Home, root: Path) -> None:
     home.write("count.sh", COUNTER)
     process = home.start(
         *("run", "--name", "count", "--checkpoint", "ckpt", "--container", f"oci:{root}"),
@@ -94,7 +94,7 @@ def test_the_exit_code_of_the_program_is_the_runs(home: Home, root: Path) -> Non
     assert f"uid={os.getuid()}" in answer.stdout or "uid=0" in answer.stdout
 
 
-def test_a_program_below_a_shell_that_swallows_signals_is_told_to_leave(home: Home, root: Path) -> None:
+def test_a_program_below_a_shell_that_ignores_signals_is_terminated(home: Home, root: Path) -> None:
     home.write("count.sh", COUNTER)
     process = home.start(
         *("run", "--name", "count", "--checkpoint", "ckpt", "--container", f"oci:{root}"),
@@ -122,11 +122,11 @@ def test_a_secret_reaches_the_program_and_stays_nowhere(home: Home, root: Path) 
     (next(disk.rglob("work/outputs")) / "go").write_text("")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    told = [path for path in home.root.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
-    assert told == []
+    leaks = [path for path in home.root.rglob("*") if path.is_file() and b"hush-hush" in path.read_bytes()]
+    assert leaks == []
 
 
-def test_a_root_that_is_not_there_ends_the_run_at_once_with_the_reason(home: Home) -> None:
+def test_a_missing_root_ends_the_run_at_once_with_the_reason(home: Home) -> None:
     answer = home.outlast("run", "--container", "oci:/nowhere/root", "--", "/bin/sh", "-c", "true")
     assert answer.returncode == 6, answer.stderr
     state = home.state()
@@ -137,7 +137,7 @@ def test_a_root_that_is_not_there_ends_the_run_at_once_with_the_reason(home: Hom
     assert home.machines() == []
 
 
-def test_an_engine_that_is_not_there_ends_the_run_at_once_with_the_reason(home: Home, tmp_path: Path) -> None:
+def test_a_missing_engine_ends_the_run_at_once_with_the_reason(home: Home, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("bash", "sh", "env"):

@@ -1,4 +1,4 @@
-"""The scrub, by real bash on a real folder: what is found, what is kept, what is gone, and what is left alone."""
+"""The scrub with real bash on a real folder: found, kept, removed and ignored files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import pytest
 
 from outlast.images import scrub
 from outlast.images.remote import paths
-from outlast.images.scrub import DiskMount, Find, doomed, kept, on_the_disk, parse_listing, parse_mounts, told
+from outlast.images.scrub import (
+    DiskMount,
+    ScrubItem,
+    kept,
+    on_the_disk,
+    parse_listing,
+    parse_mounts,
+    summary,
+    to_remove,
+)
 
 
 @pytest.fixture
@@ -51,10 +60,10 @@ def bash(disk: Path, script: str, input: bytes = b"") -> bytes:
     ).stdout
 
 
-def scrubbed(disk: Path, *keep: str) -> list[Find]:
+def scrubbed(disk: Path, *keep: str) -> list[ScrubItem]:
     found = parse_listing(bash(disk, scrub.listing(own_root=False, build_folder=".outlast/build")))
     mounts = parse_mounts(bash(disk, "cat /proc/self/mountinfo").decode())
-    finds = doomed(found, keep=keep, home=str(disk / "home"), mounts=mounts)
+    finds = to_remove(found, keep=keep, home=str(disk / "home"), mounts=mounts)
     bash(disk, scrub.removal(), input=paths([find.path for find in finds]))
     return finds
 
@@ -84,7 +93,7 @@ def test_each_has_its_reason(disk: Path) -> None:
     assert reasons[".aws"] == "cloud credentials"
 
 
-def test_what_is_to_be_kept_stays(disk: Path) -> None:
+def test_kept_files_stay(disk: Path) -> None:
     scrubbed(disk, "project/.git", "~/.aws")
     assert {"project/.git/config", ".aws/credentials"} <= left(disk)
     assert "project/.env" not in left(disk)
@@ -107,19 +116,19 @@ def test_patterns_name_paths(pattern: str, path: str, stays: bool) -> None:
     assert kept(path, keep=[pattern], home="/h") is stays
 
 
-def test_what_is_inside_of_a_removed_folder_is_not_named_twice() -> None:
-    finds = [Find(path="/h/.ssh", why="a"), Find(path="/h/.ssh/id_rsa", why="b")]
-    assert doomed(finds, keep=[], home="/h", mounts=[DiskMount(point="/", whole=True)]) == finds[:1]
+def test_files_in_a_removed_folder_are_not_listed_again() -> None:
+    finds = [ScrubItem(path="/h/.ssh", why="a"), ScrubItem(path="/h/.ssh/id_rsa", why="b")]
+    assert to_remove(finds, keep=[], home="/h", mounts=[DiskMount(point="/", whole=True)]) == finds[:1]
 
 
-def test_people_are_shown_the_list_by_reason_and_not_without_end() -> None:
-    finds = [Find(path=f"/h/{number:03d}/.env", why="environment files") for number in range(100)]
-    lines = told(finds, home="/h")
+def test_the_summary_is_sorted_by_reason_and_limited() -> None:
+    finds = [ScrubItem(path=f"/h/{number:03d}/.env", why="environment files") for number in range(100)]
+    lines = summary(finds, home="/h")
     assert lines[0] == "  ~/000/.env  (environment files)"
     assert lines[-1] == "  … and 40 more"
 
 
-def test_without_a_root_of_its_own_nothing_outside_of_the_home_is_looked_at(disk: Path) -> None:
+def test_without_a_separate_root_only_the_home_is_searched(disk: Path) -> None:
     outside = disk / "outside"
     outside.mkdir()
     (outside / ".env").write_text("TOKEN=1")
@@ -130,17 +139,17 @@ def test_without_a_root_of_its_own_nothing_outside_of_the_home_is_looked_at(disk
         assert place not in script
 
 
-def test_with_a_root_of_its_own_the_machines_identity_goes_too() -> None:
+def test_with_a_separate_root_the_machines_identity_is_emptied() -> None:
     script = scrub.listing(own_root=True, build_folder="b")
     for place in ("/etc/machine-id", "/etc/ssh/ssh_host_*", "/var/log", "/root"):
         assert place in script
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
-def test_the_team_may_read_what_was_private(disk: Path) -> None:
+def test_private_files_become_readable(disk: Path) -> None:
     (disk / "home/project").chmod(0o700)
     (disk / "home/project/train.py").chmod(0o600)
-    bash(disk, scrub.opening(["data", "/opt/data"], own_root=False, place="/opt/outlast/env"))
+    bash(disk, scrub.opening(["data", "/opt/data"], own_root=False, environment="/opt/outlast/env"))
     assert stat.S_IMODE((disk / "home/project").stat().st_mode) & 0o075 == 0o075
     assert stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o064 == 0o064
     assert not stat.S_IMODE((disk / "home/project/train.py").stat().st_mode) & 0o111
@@ -162,7 +171,7 @@ MOUNTS = """\
         ("/h/.ssh", True),
         ("/var/log/dpkg.log", True),
         ("/tmp/left", True),
-        # A folder of another computer or machine, what is in it, and what holds it.
+        # A folder of another computer or machine, a path in it, and its parent.
         ("/tmp/workspace", False),
         ("/tmp/workspace/.env", False),
         ("/tmp/a", False),
@@ -172,9 +181,9 @@ MOUNTS = """\
         ("/tmp/workspace-2", True),
     ],
 )
-def test_only_what_is_on_the_machines_own_disk_is_removed(path: str, removed: bool) -> None:
+def test_only_files_on_the_machines_own_disk_are_removed(path: str, removed: bool) -> None:
     assert on_the_disk(path, parse_mounts(MOUNTS), home="/h") is removed
 
 
-def test_a_home_on_a_part_of_a_file_system_is_scrubbed_all_the_same() -> None:
+def test_a_home_that_is_a_folder_of_another_file_system_is_scrubbed() -> None:
     assert on_the_disk("/home/.ssh", parse_mounts(MOUNTS), home="/home/.disk")

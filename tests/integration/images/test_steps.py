@@ -1,4 +1,4 @@
-"""Steps as real bash runs them: the line that failed is told, whatever the script does to get there."""
+"""Steps run by real bash: the failed line is reported for every way to fail."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from outlast.clouds.cloud import Image
-from outlast.images import steps
+from outlast.images import relocate, steps
 from outlast.images.recipe import read_recipe
 from outlast.images.steps import Step, explain, failure_of
 from outlast.spec.image import parse_image
 
 
 def run(tmp_path: Path, script: str) -> tuple[int, list[str], tuple[int, int] | None]:
-    (tmp_path / "wrapper.sh").write_text(steps._WRAPPER)
+    (tmp_path / "wrapper.sh").write_text(steps._read("wrapper.sh"))
     (tmp_path / "script.sh").write_text(script)
     answer = subprocess.run(
         ["bash", "--noprofile", "--norc", str(tmp_path / "wrapper.sh"), str(tmp_path / "script.sh")],
@@ -27,8 +27,8 @@ def run(tmp_path: Path, script: str) -> tuple[int, list[str], tuple[int, int] | 
         check=False,
     )
     lines = answer.stdout.splitlines()
-    told = [failure for line in lines if (failure := failure_of(line))]
-    return answer.returncode, [line for line in lines if failure_of(line) is None], told[-1] if told else None
+    failed = [failure for line in lines if (failure := failure_of(line))]
+    return answer.returncode, [line for line in lines if failure_of(line) is None], failed[-1] if failed else None
 
 
 @pytest.mark.parametrize(
@@ -43,33 +43,35 @@ def run(tmp_path: Path, script: str) -> tuple[int, list[str], tuple[int, int] | 
         ("cat <<END\ntext\nEND\nbash -c 'exit 9'\n", 4, 9),
     ],
 )
-def test_the_line_that_failed_is_told(tmp_path: Path, script: str, line: int, code: int) -> None:
+def test_the_failed_line_is_reported(tmp_path: Path, script: str, line: int, code: int) -> None:
     assert run(tmp_path, script)[::2] == (code, (line, code))
 
 
-def test_a_failure_that_only_bash_sees_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_error_of_bash_itself_is_reported_with_its_line(tmp_path: Path) -> None:
     script = "set -u\n\necho $nothing\n"
-    code, said, told = run(tmp_path, script)
-    assert told is not None
+    code, output, failed = run(tmp_path, script)
+    assert failed is not None
     step = Step(name="script", title="setup.sh", script=script, own=True)
-    assert "setup.sh, line 3: `echo $nothing` ended with 1" in explain(step, *told, said)
+    assert "setup.sh, line 3: `echo $nothing` exited with 1" in explain(step, *failed, output)
     assert code == 1
 
 
-def test_what_is_expected_to_fail_is_no_failure(tmp_path: Path) -> None:
-    code, said, told = run(tmp_path, "false || echo fine\n[ 1 = 2 ] && echo no\nif false; then echo no; fi\necho end\n")
-    assert (code, told) == (0, None)
-    assert said == ["fine", "end"]
+def test_commands_that_may_fail_do_not_count(tmp_path: Path) -> None:
+    code, output, failed = run(
+        tmp_path, "false || echo fine\n[ 1 = 2 ] && echo no\nif false; then echo no; fi\necho end\n"
+    )
+    assert (code, failed) == (0, None)
+    assert output == ["fine", "end"]
 
 
-def test_the_script_sees_no_words_of_ours(tmp_path: Path) -> None:
+def test_the_script_sees_no_arguments_of_the_wrapper(tmp_path: Path) -> None:
     assert run(tmp_path, 'echo "$# words"\n')[1] == ["0 words"]
 
 
-def test_a_failure_shows_the_line_and_the_last_words() -> None:
+def test_a_failure_shows_the_line_and_the_last_output() -> None:
     step = Step(name="script", title="setup.sh", script="a\nb\nmake all\n", own=True)
     text = explain(step, 3, 2, ["compiling", "no rule to make target"])
-    assert text.splitlines()[0] == "setup.sh, line 3: `make all` ended with 2; the last output:"
+    assert text.splitlines()[0] == "setup.sh, line 3: `make all` exited with 2; the last output:"
     assert text.splitlines()[-1].strip() == "no rule to make target"
 
 
@@ -111,8 +113,8 @@ def test_programs_of_the_environment_find_their_python_after_it_has_moved(tmp_pa
         (old / "bin" / name).chmod(0o755)
     # Twice: an image may be the base of another.
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", steps._RELOCATE, str(old / "bin")], check=True)
+        subprocess.run([sys.executable, relocate.__file__, str(old / "bin")], check=True)
     os.rename(old, new)
-    for name, said in (("tool", "moved\n"), ("other", "as it was\n")):
+    for name, output in (("tool", "moved\n"), ("other", "as it was\n")):
         answer = subprocess.run([new / "bin" / name], capture_output=True, text=True, check=True)
-        assert answer.stdout == said
+        assert answer.stdout == output

@@ -31,27 +31,27 @@ def _ssh_is_there() -> None:
 
 
 class Watch:
-    """A keeper in a thread of its own, and what it says."""
+    """A loop in a thread, and its reports."""
 
     def __init__(self, bench: Bench, order: KeepaliveOptions, name: str = "box") -> None:
-        self.said: list[str] = []
+        self.reports: list[str] = []
         self.stop = threading.Event()
         self.memory: Memory | None = None
-        self.keeper = KeepaliveLoop(bench.cloud, bench.machine_records, name, report=self.said.append)
+        self.loop = KeepaliveLoop(bench.cloud, bench.machine_records, name, report=self.reports.append)
         self.thread = threading.Thread(target=self._life, args=(order,))
         self.thread.start()
 
     def _life(self, order: KeepaliveOptions) -> None:
-        self.memory = self.keeper.keep(order, stop=self.stop)
+        self.memory = self.loop.keep(order, stop=self.stop)
 
     def ended(self, within_s: float = 60.0) -> Memory:
         self.thread.join(within_s)
-        assert not self.thread.is_alive(), "\n".join(self.said)
+        assert not self.thread.is_alive(), "\n".join(self.reports)
         assert self.memory is not None
         return self.memory
 
     def says(self, text: str) -> None:
-        eventually(lambda: any(text in line for line in self.said), within_s=40, what=f"{text!r} in {self.said}")
+        eventually(lambda: any(text in line for line in self.reports), within_s=40, what=f"{text!r} in {self.reports}")
 
 
 @pytest.fixture
@@ -76,41 +76,41 @@ def running(bench: Bench) -> bool:
     return bench.cloud.machine("box").status == "running"
 
 
-def test_a_preempted_machine_is_revived_with_its_disk_and_the_command_runs_again(
+def test_a_preempted_machine_restarts_with_its_disk_and_the_command_runs_again(
     bench: Bench, watch: Callable[..., Watch]
 ) -> None:
     bench.machine()
     # Odd quoting on purpose: it must arrive as it is.
     command = """printf '%s\\n' "it's $((1 + 1)) \\"x\\"  y" >> log; [ $(wc -l < log) -ge 2 ] || sleep 600"""
-    keeper = watch(command=command, then="leave")
+    loop = watch(command=command, then="leave")
     eventually(lambda: log(bench) == ['it\'s 2 "x"  y'], within_s=30)
     bench.cloud.preempt("box", notice=False)
-    assert keeper.ended().ending == "finished"
+    assert loop.ended().ending == "finished"
     assert log(bench) == ['it\'s 2 "x"  y'] * 2
-    assert any("starting the machine" in line for line in keeper.said)
+    assert any("starting the machine" in line for line in loop.reports)
     assert running(bench)
 
 
-def test_an_end_with_zero_at_the_notice_is_no_success(bench: Bench, watch: Callable[..., Watch]) -> None:
+def test_exit_code_0_after_a_notice_is_not_a_success(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     command = "echo began >> log; [ $(wc -l < log) -ge 2 ] && exit 0; trap 'exit 0' TERM; while :; do sleep 0.1; done"
-    keeper = watch(command=command, then="leave")
+    loop = watch(command=command, then="leave")
     eventually(lambda: log(bench) == ["began"], within_s=30)
     bench.cloud.preempt("box", notice=True, grace_s=1.0)
-    assert keeper.ended().ending == "finished"
+    assert loop.ended().ending == "finished"
     assert log(bench) == ["began", "began"]
-    assert keeper.memory is not None
-    assert keeper.memory.crashes == 0
+    assert loop.memory is not None
+    assert loop.memory.crashes == 0
 
 
-def test_no_room_where_it_is_moves_machine_and_disk_elsewhere(bench: Bench, watch: Callable[..., Watch]) -> None:
+def test_without_capacity_machine_and_disk_move_to_another_zone(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine(zones=("local1-a",))
     bench.cloud.set_metadata("box", {"colour": "blue"})
-    keeper = watch(command="echo $(hostname) >> log; [ $(wc -l < log) -ge 2 ] || sleep 600", then="leave")
+    loop = watch(command="echo $(hostname) >> log; [ $(wc -l < log) -ge 2 ] || sleep 600", then="leave")
     eventually(lambda: len(log(bench)) == 1, within_s=30)
     bench.cloud.set_zone("local1-a", capacity=0)
     bench.cloud.preempt("box", notice=False)
-    assert keeper.ended(90).ending == "finished"
+    assert loop.ended(90).ending == "finished"
     moved = bench.cloud.machine("box")
     assert moved.zone != "local1-a"
     assert log(bench) == ["box", "box"], "the disk went with it"
@@ -122,27 +122,27 @@ def test_no_room_where_it_is_moves_machine_and_disk_elsewhere(bench: Bench, watc
     assert moved.labels["outlast-machine"] == machine_record.id
 
 
-def test_a_command_that_fails_is_tried_again_and_its_code_is_told(bench: Bench, watch: Callable[..., Watch]) -> None:
+def test_a_failed_command_is_retried_and_its_exit_code_reported(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     memory = watch(command="echo x >> log; exit 7", crashes=2, then="leave").ended()
     assert (memory.ending, memory.exit_code, memory.crashes) == ("failed", 7, 2)
     assert log(bench) == ["x", "x"]
 
 
-def test_a_command_that_does_nothing_is_ended_and_started_again(bench: Bench, watch: Callable[..., Watch]) -> None:
+def test_a_command_without_progress_is_killed_and_restarted(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
-    # A child in a session of its own must not survive it.
+    # A child in another session must not survive it.
     command = "echo began >> log; [ $(wc -l < log) -ge 2 ] && exit 0; setsid sleep 987 & sleep 600"
-    keeper = watch(command=command, halt_after_s=3.0, then="leave")
-    memory = keeper.ended(90)
+    loop = watch(command=command, halt_after_s=3.0, then="leave")
+    memory = loop.ended(90)
     assert (memory.ending, memory.crashes) == ("finished", 1)
-    assert any("no output, no changed file and no metric" in line for line in keeper.said)
+    assert any("no output, no changed file and no metric" in line for line in loop.reports)
     left = Link(bench.cloud, "box").run("grep -l 987 /proc/[0-9]*/cmdline 2>/dev/null | grep -v self; true").stdout
     names = [Path(line.decode()).read_bytes() for line in left.split() if Path(line.decode()).exists()]
     assert not [name for name in names if b"sleep\x00987" in name]
 
 
-def test_output_metrics_and_changed_files_are_signs_of_life(bench: Bench) -> None:
+def test_output_metrics_and_changed_files_count_as_progress(bench: Bench) -> None:
     bench.machine()
     link = Link(bench.cloud, "box")
     command = "while [ ! -e enough ]; do date +%s%N > data/file; sleep 0.2; done; sleep 600"
@@ -165,7 +165,7 @@ def test_output_metrics_and_changed_files_are_signs_of_life(bench: Bench) -> Non
 
 
 def test_a_start_that_is_repeated_starts_nothing_twice(bench: Bench) -> None:
-    """As when the start worked and ssh failed: whoever repeats it, with the same number or the next, is told."""
+    """ssh failed after a successful start: repeating it with the same or the next number starts nothing."""
     bench.machine()
     link = Link(bench.cloud, "box")
     assert job.start(link, "x1", 1, "echo x >> log; sleep 600", boots=0) == "started"
@@ -182,7 +182,7 @@ def test_a_start_that_worked_while_ssh_failed_is_not_repeated(
     bench.machine()
     programs = tmp_path / "programs"
     programs.mkdir()
-    # The real ssh, whose first start of a command is carried out, and then said to have failed.
+    # The real ssh, whose first start of a command is carried out, and then reports to have failed.
     (programs / "ssh").write_text(
         f"""#!/bin/sh
 case "$*" in *kill-server*) first=1;; esac
@@ -194,15 +194,15 @@ exit $code
     )
     (programs / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    keeper = watch(command="echo x >> log; while [ ! -e enough ]; do sleep 0.1; done", then="leave")
-    keeper.says("failed: ")
-    keeper.says("the command runs")
+    loop = watch(command="echo x >> log; while [ ! -e enough ]; do sleep 0.1; done", then="leave")
+    loop.says("failed: ")
+    loop.says("the command runs")
     Link(bench.cloud, "box").run("touch enough")
-    assert keeper.ended().ending == "finished"
+    assert loop.ended().ending == "finished"
     assert log(bench) == ["x"]
 
 
-def test_a_cloud_that_fails_every_now_and_then_is_asked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_cloud_errors_are_retried(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalCloud, "traits", msgspec.structs.replace(LocalCloud.traits, keepalive_poll_s=0.02))
     bench.machine()
     bench.cloud.preempt("box", notice=False)
@@ -219,15 +219,15 @@ def test_a_cloud_that_fails_every_now_and_then_is_asked_again(bench: Bench, monk
             return getattr(bench.cloud, name) if name in ("name", "traits") else call
 
     cloud: Any = Flaky()
-    said: list[str] = []
-    KeepaliveLoop(cloud, bench.machine_records, "box", report=said.append).keep(
+    reports: list[str] = []
+    KeepaliveLoop(cloud, bench.machine_records, "box", report=reports.append).keep(
         KeepaliveOptions(), stop=threading.Event(), once=True
     )
     assert running(bench)
-    assert any("cannot read its state: no machine now" in line for line in said), said
+    assert any("cannot read its state: no machine now" in line for line in reports), reports
 
 
-def test_a_start_that_was_claimed_and_never_went_is_forbidden_by_the_next(bench: Bench) -> None:
+def test_the_next_start_prevents_an_interrupted_one(bench: Bench) -> None:
     bench.machine()
     link = Link(bench.cloud, "box")
     link.run("mkdir -p .outlast/keep/x1/run-1")
@@ -239,7 +239,7 @@ def test_a_start_that_was_claimed_and_never_went_is_forbidden_by_the_next(bench:
     assert log(bench) == ["x"]
 
 
-def test_a_second_keeper_is_refused_and_a_killed_one_is_replaced(bench: Bench) -> None:
+def test_a_second_process_is_refused_and_a_killed_one_is_replaced(bench: Bench) -> None:
     bench.machine()
     command = "echo x >> log; while [ ! -e enough ]; do sleep 0.1; done"
     first = bench.start("machine", "keep", "box", "--command", command, "--then", "leave")
@@ -261,25 +261,25 @@ def test_another_command_is_refused_unless_reset(bench: Bench, watch: Callable[.
     eventually(lambda: log(bench) == ["one"], within_s=30)
     first.stop.set()
     first.thread.join(30)
-    keeper = KeepaliveLoop(bench.cloud, bench.machine_records, "box")
+    loop = KeepaliveLoop(bench.cloud, bench.machine_records, "box")
     with pytest.raises(UsageError, match="kept for another command: echo one"):
-        keeper.keep(KeepaliveOptions(command="echo two"), stop=threading.Event())
-    memory = keeper.keep(KeepaliveOptions(command="echo two >> log", then="leave"), stop=threading.Event(), reset=True)
+        loop.keep(KeepaliveOptions(command="echo two"), stop=threading.Event())
+    memory = loop.keep(KeepaliveOptions(command="echo two >> log", then="leave"), stop=threading.Event(), reset=True)
     assert memory.ending == "finished"
     assert log(bench) == ["one", "two"]
 
 
-def test_what_was_stopped_on_purpose_is_left_alone_and_what_was_deleted_is_given_up(
+def test_a_machine_stopped_by_a_user_stays_stopped_and_a_deleted_one_ends_it(
     bench: Bench, watch: Callable[..., Watch]
 ) -> None:
     bench.machine()
-    keeper = watch()
-    keeper.says("it runs")
+    loop = watch()
+    loop.says("it runs")
     lifecycle.stop(bench.cloud, bench.machine_records, "box")
-    keeper.says("stopped by a user")
+    loop.says("stopped by a user")
     assert bench.cloud.machine("box").status == "stopped"
     bench.cloud.delete("box")
-    assert keeper.ended().ending == "gone"
+    assert loop.ended().ending == "gone"
 
 
 def test_a_budget_stops_the_machine(bench: Bench, watch: Callable[..., Watch]) -> None:
@@ -288,14 +288,14 @@ def test_a_budget_stops_the_machine(bench: Bench, watch: Callable[..., Watch]) -
     assert bench.cloud.machine("box").status == "stopped"
 
 
-def test_when_done_the_machine_is_deleted_if_that_was_asked(bench: Bench, watch: Callable[..., Watch]) -> None:
+def test_at_the_end_the_machine_is_deleted_if_requested(bench: Bench, watch: Callable[..., Watch]) -> None:
     bench.machine()
     assert watch(command="true", then="delete").ended().ending == "finished"
     assert bench.cloud.machines() == []
     assert bench.machine_records.all() == []
 
 
-def test_once_starts_what_is_due_and_leaves(bench: Bench) -> None:
+def test_once_starts_the_machine_and_the_command_and_exits(bench: Bench) -> None:
     bench.machine()
     bench.cloud.preempt("box", notice=False)
     eventually(lambda: bench.cloud.machine("box").status == "stopped")
@@ -308,7 +308,7 @@ def test_once_starts_what_is_due_and_leaves(bench: Bench) -> None:
     assert log(bench) == ["x"]
 
 
-def test_detached_it_goes_on_without_a_terminal(bench: Bench) -> None:
+def test_detached_it_continues_without_a_terminal(bench: Bench) -> None:
     bench.machine()
     answer = bench.outlast("machine", "keep", "box", "--detach", "--then", "leave", "-c", "echo x >> log; exit 0")
     assert answer.returncode == 0, answer.stderr
@@ -321,7 +321,7 @@ def test_detached_it_goes_on_without_a_terminal(bench: Bench) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_without_tmux_the_command_is_detached_all_the_same(bench: Bench) -> None:
+def test_without_tmux_the_command_is_also_detached(bench: Bench) -> None:
     bench.machine()
     link = Link(bench.cloud, "box")
     text = job._script("head.sh", "start.sh").replace("command -v tmux", "false")
@@ -332,7 +332,7 @@ def test_without_tmux_the_command_is_detached_all_the_same(bench: Bench) -> None
     assert link.run("cat .outlast/keep/x1/run-1/output").stdout == b"x\n"
 
 
-def test_a_killed_machine_and_a_killed_command_are_told_apart(bench: Bench) -> None:
+def test_a_killed_machine_and_a_killed_command_are_distinguished(bench: Bench) -> None:
     bench.machine()
     link = Link(bench.cloud, "box")
     job.start(link, "x1", 1, "sleep 600", boots=0)
@@ -343,7 +343,7 @@ def test_a_killed_machine_and_a_killed_command_are_told_apart(bench: Bench) -> N
     assert not job.probe(link, "x1", boots=1).this_boot
 
 
-def test_a_machine_of_nobody_is_not_kept(bench: Bench) -> None:
+def test_a_machine_without_a_record_is_refused(bench: Bench) -> None:
     bench.machine()
     bench.machine_records.remove("box")
     answer = bench.outlast("machine", "keep", "box")

@@ -1,4 +1,4 @@
-"""A keeper that is killed at any moment, also while the machine is on its way: the next one brings it to its end."""
+"""`machine keep` that is killed at any moment, also during a move: the next process completes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outlast.machines.keepalive.world import KeepaliveOptions
 from outlast.records.machines import MachineRecords
 from outlast.supervisor.loop import Supervisor
 from outlast.workspace import Workspace
-from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.integration.machines.crash_points import Doomed, Point, points_passed
 from tests.support.machines import Bench
 
 ZONE = "local1-a"
@@ -25,7 +25,7 @@ EFFECTS = {"launch", "start", "stop", "delete", "snapshot", "delete_image", "set
 
 
 def strand(bench: Bench) -> None:
-    """A machine with something on its disk, preempted where there is no room any more."""
+    """Return a preempted machine with data on its disk, in a zone without capacity."""
     bench.cloud.set_zone(ZONE, capacity=None)
     bench.machine(zones=(ZONE,))
     bench.cloud.set_zone(ZONE, capacity=0)
@@ -34,7 +34,7 @@ def strand(bench: Bench) -> None:
 
 
 def precious(bench: Bench) -> str:
-    """What is on the machine's disk, or in a layer below it."""
+    """Return the content of the machine's disk, or of a layer below it."""
     folder = Path(bench.cloud.root, "machines", "box")
     layers = json.loads((folder / "machine.json").read_text())["layers"]
     homes = [
@@ -66,7 +66,7 @@ def check(bench: Bench, where: str) -> None:
 
 # A third of the points is enough for every day; the soak dies at all of them.
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2))])
-def test_killed_at_any_moment_of_a_move_it_loses_neither_disk_nor_money(
+def test_killed_at_any_moment_of_a_move_it_keeps_the_disk_and_leaves_nothing_billed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     fast = msgspec.structs.replace(LocalCloud.traits, refused_s=0.001, keepalive_poll_s=0.02)

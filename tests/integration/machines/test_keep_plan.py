@@ -1,4 +1,4 @@
-"""Rows of what a keeper sees → what it does next. The whole of its deciding, without a cloud, a clock or ssh."""
+"""The decisions of `machine keep`: rows of view → next step, without a cloud, a clock or ssh."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_a_command_that_runs_is_left_alone() -> None:
         (KeptJob(number=2, went=False, claimed_s=16.0), 3),
         (KeptJob(number=2, went=False, this_boot=False), 3),
     ],
-    ids=["never", "power cut", "told to go", "zero at the notice", "noticed", "claimed long ago", "claimed before"],
+    ids=["never", "power cut", "terminated", "zero at the notice", "noticed", "claimed long ago", "claimed before"],
 )
-def test_it_is_started_until_it_was_really_started(job: KeptJob, number: int) -> None:
+def test_an_unfinished_command_is_started_again(job: KeptJob, number: int) -> None:
     step = plan(sight(job))
     assert isinstance(step, StartJob)
     assert step.number == number
@@ -110,7 +110,7 @@ def test_a_start_that_is_under_way_is_waited_for() -> None:
         (ended(halted=True, exit_code=0), "it made no progress"),
     ],
 )
-def test_a_bad_end_is_counted_and_started_again_until_there_were_too_many(job: KeptJob, why: str) -> None:
+def test_a_failure_is_counted_and_retried_until_the_limit(job: KeptJob, why: str) -> None:
     assert plan(sight(job)) == Count(number=2, why=why)
     counted = plan(sight(job, memory={"counted": 2, "crashes": 1}))
     assert isinstance(counted, StartJob)
@@ -121,19 +121,19 @@ def test_a_bad_end_is_counted_and_started_again_until_there_were_too_many(job: K
 
 
 @pytest.mark.parametrize("then", ["leave", "stop", "delete"])
-def test_a_finished_command_ends_it_all_as_asked(then: str) -> None:
+def test_a_finished_command_ends_with_the_requested_action(then: str) -> None:
     step = plan(sight(ended(exit_code=0, this_boot=False), options={"then": then}))
     assert step == End(ending="finished", why="the command ended with 0", exit_code=0, then=then)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("then", "really"), [("delete", "stop"), ("stop", "stop"), ("leave", "leave")])
-def test_a_failed_command_never_costs_the_disk(then: str, really: str) -> None:
+def test_a_failed_command_never_deletes_the_disk(then: str, really: str) -> None:
     step = plan(sight(ended(exit_code=1), options={"then": then}, memory={"counted": 2, "crashes": 3}))
     assert isinstance(step, End)
     assert step.then == really
 
 
-def test_a_halt_is_ended() -> None:
+def test_a_command_without_progress_is_killed() -> None:
     busy, idle = ended(alive=True, idle_s=59.0), ended(alive=True, idle_s=61.0)
     assert isinstance(plan(sight(busy, options={"halt_after_s": 60.0})), Rest)
     assert isinstance(plan(sight(idle)), Rest)
@@ -171,7 +171,7 @@ def test_a_stopped_machine(changes: dict[str, Any], kind: type[Step]) -> None:
         ("relaunching", machine("broken", zone="there-a", image="box-m-1"), Leave),
     ],
 )
-def test_a_move_is_taken_up_wherever_it_was_cut_short(stage: str, seen: Machine | None, kind: type[Step]) -> None:
+def test_an_interrupted_move_resumes_at_its_stage(stage: str, seen: Machine | None, kind: type[Step]) -> None:
     move = msgspec.structs.replace(MOVE, stage=stage)
     step = plan(sight(None, machine=seen, memory={"move": move}, elsewhere=OFFERS))
     assert isinstance(step, kind)
@@ -197,24 +197,24 @@ def test_a_budget_ends_it_and_keeps_the_disk() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"machine_record": None}, {"machine": None}], ids=["record", "machine"])
-def test_what_was_deleted_under_our_feet_is_not_made_again(changes: dict[str, Any]) -> None:
+def test_a_machine_deleted_outside_of_outlast_is_not_created_again(changes: dict[str, Any]) -> None:
     step = plan(msgspec.structs.replace(sight(), **changes))
     assert isinstance(step, End)
     assert step.ending == "gone"
 
 
-def test_who_cannot_look_does_nothing() -> None:
+def test_an_unreachable_cloud_means_waiting() -> None:
     step = plan(msgspec.structs.replace(sight(), unreachable="the cloud is away", machine=None, machine_record=None))
     assert isinstance(step, Rest)
     assert step.trouble
 
 
-@pytest.mark.parametrize(("deaf_s", "kind"), [(5.0, Rest), (599.0, Rest), (601.0, StopUnresponsive)])
-def test_a_machine_that_lets_nobody_in_is_booted_again_in_the_end(deaf_s: float, kind: type[Step]) -> None:
-    assert isinstance(plan(sight(None, unresponsive="no route", unresponsive_s=deaf_s)), kind)
+@pytest.mark.parametrize(("unresponsive_s", "kind"), [(5.0, Rest), (599.0, Rest), (601.0, StopUnresponsive)])
+def test_a_machine_that_refuses_ssh_for_long_is_restarted(unresponsive_s: float, kind: type[Step]) -> None:
+    assert isinstance(plan(sight(None, unresponsive="no route", unresponsive_s=unresponsive_s)), kind)
 
 
-def test_a_broken_machine_is_said_to_be_broken() -> None:
+def test_a_broken_machine_is_reported() -> None:
     step = plan(sight(None, machine=machine("broken", why="its host died")))
     assert isinstance(step, End)
     assert "its host died" in step.why

@@ -1,4 +1,4 @@
-"""`outlast machine` as people type it: a real terminal command, a real sshd, a home of its own."""
+"""`outlast machine` as a real command, with a real sshd and a temporary home."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def listed(bench: Bench, *argv: str) -> dict[str, Any]:
 
 
 def test_a_day_with_a_machine(bench: Bench) -> None:
-    """Make it, log in, copy, look, change."""
+    """Create it, log in, copy files, list it, change it."""
     startup = bench.root / "startup.sh"
     startup.write_text("#!/bin/sh\necho hello from the startup script\n")
     made = bench.outlast(
@@ -49,7 +49,7 @@ def test_a_day_with_a_machine(bench: Bench) -> None:
     )
     assert made.returncode == 0, made.stderr
     assert "box runs in " in made.stdout
-    # The exit code, and words that would not survive a careless quoting.
+    # The exit code, and arguments that need correct quoting.
     ran = bench.outlast(
         "machine", "ssh", "box", "--", "sh", "-c", 'printf "%s|" "$@"; exit 3', "sh", "a  b", "it's", "$HOME"
     )
@@ -65,7 +65,7 @@ def test_a_day_with_a_machine(bench: Bench) -> None:
     assert bench.outlast("machine", "cp", "box:data", "back").returncode == 0
     assert (bench.root / "back" / "deep" / "file name").read_text() == "content"
     eventually(lambda: "hello from the startup script" in bench.outlast("machine", "serial", "box").stdout)
-    # It is as it was made, until it is changed.
+    # It has no drift until it is changed.
     assert listed(bench)["box"]["drift"] == []
     assert bench.outlast("machine", "set", "box", "colour=red", "size=big").returncode == 0
     assert bench.outlast("machine", "resize", "box", "--disk", "20GB").returncode == 0
@@ -83,7 +83,7 @@ def test_a_day_with_a_machine(bench: Bench) -> None:
     assert drifted["status"] in ("pending", "running")
     assert "drifted: type" in bench.outlast("machine", "list").stdout
     shown = bench.outlast("machine", "show", "box", "--packages")
-    assert "4 since it was made" in shown.stdout, shown.stdout + shown.stderr
+    assert "4 changes since creation" in shown.stdout, shown.stdout + shown.stderr
 
 
 def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) -> None:
@@ -98,9 +98,9 @@ def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) 
     assert listed(bench)["box"]["status"] in ("pending", "running")
     assert bench.outlast("machine", "stop", "box").returncode == 0
     stopped = listed(bench)["box"]
-    assert stopped["bills_for_nothing"]
+    assert stopped["billed_while_stopped"]
     assert 0 < stopped["usd_per_hour"] < stopped["price_usd_per_hour"]
-    assert "its disk bills" in bench.outlast("machine", "list").stdout
+    assert "its disk is billed" in bench.outlast("machine", "list").stdout
     assert bench.outlast("machine", "create", "two", "--like", "box", "--image", "fam").returncode == 0
     two = listed(bench)["two"]
     assert (two["type"], two["spot"], two["image"], two["labels"]["team"]) == ("local-1", True, "fam-1", "ada")
@@ -115,12 +115,12 @@ def test_a_machine_becomes_an_image_and_the_image_another_machine(bench: Bench) 
     assert listed(bench) == {}
     assert "Host " not in (bench.home / ".outlast" / "ssh" / "config").read_text()
     for path in sockets:
-        assert not path.exists(), "the connection to a machine that is no more"
+        assert not path.exists(), "the connection to a deleted machine"
     assert bench.machine_records.all() == []
     assert list(bench.machine_records.bucket.list("packages/")) == []
 
 
-def test_bad_input_is_told_with_the_next_step_and_nothing_is_made(bench: Bench) -> None:
+def test_bad_input_is_reported_with_the_next_step_and_nothing_is_created(bench: Bench) -> None:
     bench.machine()
     rows = [
         (("create", "box"), 2, "machine `box` already exists"),
@@ -129,28 +129,28 @@ def test_bad_input_is_told_with_the_next_step_and_nothing_is_made(bench: Bench) 
         (("create", "b", "--image", "gone"), 5, "outlast image list"),
         (("create", "b", "--zone", "mars-1"), 5, "mars-1"),
         (("create", "b", "--cpus", "many"), 2, "--cpus"),
-        (("create", "b", "--type", "local-1", "--cpus", "2"), 2, "--type says it all"),
+        (("create", "b", "--type", "local-1", "--cpus", "2"), 2, "`--type` cannot be combined with"),
         (("create", "b", "--label", "outlast-run=x"), 2, "labels that begin with `outlast-`"),
-        (("create", "b", "--startup", "nowhere.sh"), 2, "--startup: `nowhere.sh` is not there"),
+        (("create", "b", "--startup", "nowhere.sh"), 2, "--startup: `nowhere.sh` does not exist"),
         (("create", "b", "--cloud", "moon"), 2, "no cloud `moon`"),
         (("create", "b", "--like", "bax"), 5, "did you mean `box`"),
         (("create", "b", "--disk", "-1"), 2, "--disk"),
         (("ssh", "bax"), 5, "did you mean `box`"),
-        (("ssh", "a b"), 2, "no name of a machine"),
-        (("cp", "box:x"), 2, "where to"),
+        (("ssh", "a b"), 2, "invalid machine name"),
+        (("cp", "box:x"), 2, "expected SOURCE and DEST"),
         (("cp", "a", "b"), 2, "NAME:path"),
         (("cp", "nowhere", "box:"), 2, "no file `nowhere`"),
         (("resize", "box"), 2, "nothing to change"),
         (("resize", "box", "--disk", "1GB"), 5, "cannot shrink"),
-        (("set", "box", "novalue"), 2, "no NAME=VALUE"),
+        (("set", "box", "novalue"), 2, "expected NAME=VALUE"),
         (("delete", "box"), 2, "--yes"),
         (("keep", "box", "--halt-after", "soon"), 2, "--halt-after"),
         (("keep", "box", "--budget", "-3"), 2, "--budget"),
-        (("keep", "box", "--halt-after", "5m"), 2, "need a --command"),
+        (("keep", "box", "--halt-after", "5m"), 2, "need --command"),
     ]
-    for argv, code, said in rows:
+    for argv, code, message in rows:
         answer = bench.outlast("machine", *argv)
-        assert (answer.returncode, said in answer.stderr) == (code, True), (
+        assert (answer.returncode, message in answer.stderr) == (code, True), (
             f"{argv}: {answer.returncode} {answer.stderr}"
         )
         assert "Traceback" not in answer.stderr
@@ -158,7 +158,7 @@ def test_bad_input_is_told_with_the_next_step_and_nothing_is_made(bench: Bench) 
     assert [machine_record.name for machine_record in bench.machine_records.all()] == ["box"]
 
 
-def test_a_stopped_machine_and_one_deleted_under_our_feet(bench: Bench) -> None:
+def test_a_stopped_machine_and_one_deleted_outside_of_outlast(bench: Bench) -> None:
     bench.machine()
     bench.cloud.stop("box")
     answer = bench.outlast("machine", "ssh", "box", "true")
@@ -169,9 +169,9 @@ def test_a_stopped_machine_and_one_deleted_under_our_feet(bench: Bench) -> None:
     for argv in (("ssh", "box"), ("start", "box"), ("serial", "box"), ("keep", "box"), ("show", "box")):
         answer = bench.outlast("machine", *argv)
         assert answer.returncode == 5
-        assert "the machine `box` is gone: somebody deleted it" in answer.stderr, answer.stderr
+        assert "machine `box` was deleted outside outlast" in answer.stderr, answer.stderr
     assert listed(bench)["box"]["status"] == "gone"
-    assert "which was gone already" in bench.outlast("machine", "delete", "box").stdout
+    assert "was already deleted" in bench.outlast("machine", "delete", "box").stdout
     assert listed(bench) == {}
 
 
@@ -191,13 +191,13 @@ def test_ctrl_c_or_a_closed_terminal_while_it_boots_leaves_nothing(
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130, output
     assert "deleting box again" in output
-    assert "may still come up" not in output
+    assert "may still start" not in output
     assert bench.cloud.machines() == []
     assert bench.machine_records.all() == []
 
 
-def test_what_a_killed_maker_has_left_is_told_and_reaped(bench: Bench) -> None:
-    """Killed before the launch it leaves a record, and after it a machine."""
+def test_leftovers_of_a_killed_creation_are_listed_and_reaped(bench: Bench) -> None:
+    """A kill before the launch leaves a record, and after it a machine."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     killed = f"{host_name()}:{gone.pid}"
@@ -207,21 +207,21 @@ def test_what_a_killed_maker_has_left_is_told_and_reaped(bench: Bench) -> None:
     for machine_record in (box, MachineRecord(name="never", id="n", cloud="local")):
         body = msgspec.json.encode(msgspec.structs.replace(machine_record, by=killed))
         bench.machine_records.bucket.put(f"machines/{machine_record.name}.json", body)
-    told = bench.outlast("machine", "list").stdout
-    assert told.count("the process that was creating it has died; `outlast reap` deletes it") == 2, told
-    assert "forget never: no such machine is there" in bench.outlast("reap", "--dry-run").stdout
+    listing = bench.outlast("machine", "list").stdout
+    assert listing.count("the process that was creating it has died; `outlast reap` deletes it") == 2, listing
+    assert "remove the record never: the machine does not exist" in bench.outlast("reap", "--dry-run").stdout
     assert len(bench.machine_records.all()) == 2
     assert bench.outlast("reap").returncode == 0
     assert (list(bench.machine_records.all()), list(bench.cloud.machines())) == ([], [])
 
 
-def test_the_record_of_somebody_who_is_still_at_it_is_no_prey_of_the_reaper(bench: Bench) -> None:
+def test_the_record_of_a_live_process_is_not_reaped(bench: Bench) -> None:
     bench.machine_records.create(MachineRecord(name="box", id="b", cloud="local"))
-    assert bench.outlast("reap").stdout == "no machine is left over\n"
+    assert bench.outlast("reap").stdout == "no machines to delete\n"
     assert bench.machine_records.find("box") is not None
 
 
-def test_a_machine_that_lets_nobody_in_is_there_and_is_said_to_be(bench: Bench, tmp_path: Path) -> None:
+def test_a_machine_that_refuses_login_stays_and_is_reported(bench: Bench, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "ssh").write_text("#!/bin/sh\necho ssh: no way >&2\nexit 255\n")
@@ -229,14 +229,14 @@ def test_a_machine_that_lets_nobody_in_is_there_and_is_said_to_be(bench: Bench, 
     bench.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
     answer = bench.outlast("machine", "create", "box", "--wait", "10s")
     assert answer.returncode == 5
-    assert "it was made, it runs and it bills, but nobody can log in" in answer.stderr
+    assert "the machine runs and is billed, but login fails" in answer.stderr
     assert "ssh: no way" in answer.stderr
     machine_record = bench.machine_records.find("box")
     assert machine_record is not None
     assert machine_record.phase == "ready"
 
 
-def test_the_list_tells_whose_each_machine_is(bench: Bench) -> None:
+def test_the_list_shows_the_owner_of_each_machine(bench: Bench) -> None:
     bench.machine()
     offer = bench.cloud.offers(Requirements(type="local-1"))[0]
     own = bench.machine_records.workspace.id
@@ -250,20 +250,20 @@ def test_the_list_tells_whose_each_machine_is(bench: Bench) -> None:
     assert whose["plain"] == "not ours"
 
 
-def test_the_ssh_config_follows_what_is_there(bench: Bench) -> None:
+def test_the_ssh_config_follows_the_machines(bench: Bench) -> None:
     bench.machine()
     bench.machine("two")
     answer = bench.outlast("machine", "ssh-config")
     assert answer.stdout.splitlines() == ["ssh outlast-box", "ssh outlast-two"]
     again = bench.outlast("machine", "ssh-config")
-    assert "one line was added" in answer.stderr
-    assert "one line was added" not in again.stderr
+    assert "added a line" in answer.stderr
+    assert "added a line" not in again.stderr
     bench.cloud.delete("two")
     assert bench.outlast("machine", "ssh-config").stdout == "ssh outlast-box\n"
     assert "Host outlast-box\n" in bench.outlast("machine", "ssh-config", "--print").stdout
 
 
-def test_what_a_machine_cost_under_another_type_is_not_forgotten(bench: Bench) -> None:
+def test_the_cost_under_an_earlier_type_is_kept(bench: Bench) -> None:
     bench.machine()
     bench.cloud.stop("box")
     before = listed(bench)["box"]["cost_usd"]
@@ -272,7 +272,7 @@ def test_what_a_machine_cost_under_another_type_is_not_forgotten(bench: Bench) -
     assert before <= after < before * 3, "64 times the price is not for the time before"
 
 
-def test_packages_that_were_installed_since_are_told(bench: Bench) -> None:
+def test_packages_installed_since_creation_are_listed(bench: Bench) -> None:
     assert bench.outlast("machine", "create", "box").returncode == 0
     remembered = json.loads(bench.machine_records.bucket.get("packages/box.json"))
     assert remembered["pip"], "the Python there has packages"
@@ -289,8 +289,8 @@ def test_a_machine_that_died_with_this_computer_is_started_again_with_its_files(
     state = Path(bench.cloud.root) / "machines" / "box" / "state.json"
     os.kill(json.loads(state.read_text())["shim_pid"], signal.SIGKILL)
     eventually(lambda: listed(bench)["box"]["status"] == "broken", what="its death")
-    told = bench.outlast("machine", "ssh", "box", "true")
-    assert (told.returncode, "`outlast machine start box`" in told.stderr) == (5, True)
+    listing = bench.outlast("machine", "ssh", "box", "true")
+    assert (listing.returncode, "`outlast machine start box`" in listing.stderr) == (5, True)
     started = bench.outlast("machine", "start", "box")
     assert started.returncode == 0, started.stderr
     assert bench.outlast("machine", "ssh", "box", "cat ~/work").stdout == "precious\n"

@@ -1,4 +1,4 @@
-"""ssh to a machine, with a real sshd: the shared connection, pinned keys, what is said when it does not work."""
+"""ssh to a machine with a real sshd: the shared connection, pinned keys, error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 ODD = ["printf", "%s|", "a b", "c'd", 'e"f', "$HOME", "`id`", "*", "\\n", "", "ümläut"]
 
 
-def test_a_sequence_arrives_word_for_word(door: Door) -> None:
+def test_a_sequence_is_quoted_for_the_remote_shell(door: Door) -> None:
     answer = Link(door.as_cloud(), "box").run(ODD)
     assert answer.stdout.decode() == "|".join(ODD[2:]) + "|"
 
@@ -38,7 +38,7 @@ def test_calls_share_one_connection_also_those_of_another_process(door: Door) ->
     assert one == two == three
 
 
-def test_a_failed_command_names_machine_command_and_what_it_said(door: Door) -> None:
+def test_a_failed_command_is_reported_with_machine_command_and_output(door: Door) -> None:
     link = Link(door.as_cloud(), "box")
     with pytest.raises(CloudError, match=r"`sh -c .*` on box ended with 3: no such luck"):
         link.run(["sh", "-c", "echo no such luck >&2; exit 3"])
@@ -50,7 +50,7 @@ def test_255_of_the_command_itself_is_not_taken_for_a_lost_connection(door: Door
     assert link.run("exit 255", check=False).returncode == 255
 
 
-def test_a_connection_that_is_cut_is_said_to_be_lost_and_the_next_call_makes_another(door: Door, home: Path) -> None:
+def test_a_lost_connection_is_reported_and_the_next_call_opens_another(door: Door, home: Path) -> None:
     link = Link(door.as_cloud(), "box")
 
     def cut() -> None:
@@ -73,20 +73,20 @@ def test_a_machine_that_came_back_elsewhere_with_another_key_is_found(door: Door
     link.refresh()
     assert link.run("echo $SSH_CONNECTION").stdout != first
     assert sshfiles.machines_written() == ["box"]
-    assert Path(sshfiles.known_hosts_path()).read_text() == f"outlast-box {door.told_key}\n"
+    assert Path(sshfiles.known_hosts_path()).read_text() == f"outlast-box {door.reported_key}\n"
 
 
-def test_a_host_key_that_the_cloud_does_not_tell_is_never_accepted(door: Door) -> None:
-    told = door.told_key
+def test_a_host_key_that_the_cloud_does_not_report_is_never_accepted(door: Door) -> None:
+    reported = door.reported_key
     door.power_off()
     door.new_host_key()
-    door.told_key = told
+    door.reported_key = reported
     door.boot()
-    with pytest.raises(Denied, match="somebody else may be at its address"):
+    with pytest.raises(Denied, match="another machine may have its address"):
         Link(door.as_cloud(), "box", patience_s=0.5).run("true")
 
 
-def test_a_server_that_never_answers_is_given_up_with_the_next_step(door: Door) -> None:
+def test_a_server_that_never_answers_is_reported_with_the_next_step(door: Door) -> None:
     door.power_off()
     door.running = True
     with pytest.raises(CloudUnreachable, match=r"ssh to box .* did not work for 0.5 s: .*refused") as raised:
@@ -95,7 +95,7 @@ def test_a_server_that_never_answers_is_given_up_with_the_next_step(door: Door) 
     door.running = False
 
 
-def test_a_stopped_machine_is_told_as_its_cloud_tells_it(door: Door) -> None:
+def test_a_stopped_machine_is_reported_with_the_clouds_message(door: Door) -> None:
     door.power_off()
     with pytest.raises(BadRequest, match="box is not running"):
         Link(door.as_cloud(), "box").run("true")
@@ -110,7 +110,7 @@ def test_a_machine_that_was_deleted_leaves_no_block_and_no_pin(door: Door) -> No
     assert Path(sshfiles.known_hosts_path()).read_text() == ""
 
 
-def test_a_command_that_takes_too_long_is_given_up(door: Door) -> None:
+def test_a_command_that_takes_too_long_times_out(door: Door) -> None:
     with pytest.raises(CloudUnreachable, match=r"`sleep 20` on box took longer than 0.2 s"):
         Link(door.as_cloud(), "box").run("sleep 20", timeout_s=0.2)
 
@@ -126,7 +126,7 @@ def test_rsync_copies_through_the_same_connection(door: Door, tmp_path: Path) ->
     assert there.read_text() == "content"
 
 
-def test_spaces_and_percent_signs_in_the_folder_are_no_trouble(
+def test_spaces_and_percent_signs_in_the_folder_work(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUTLAST_SSH_DIR", str(tmp_path / "my keys 100%"))
@@ -161,9 +161,9 @@ def test_the_users_own_config_gets_one_line_once_and_keeps_the_rest(door: Door, 
     assert stat.S_IMODE(own.stat().st_mode) == 0o640
     Link(door.as_cloud(), "box").run("true")
     # As an editor would ask; the plain program reads the home of the account, hence the file by name.
-    told = subprocess.run(["ssh", "-F", str(own), "-G", "outlast-box"], capture_output=True, text=True, check=True)
-    assert f"port {door.port}" in told.stdout
-    assert "stricthostkeychecking true" in told.stdout
+    config = subprocess.run(["ssh", "-F", str(own), "-G", "outlast-box"], capture_output=True, text=True, check=True)
+    assert f"port {door.port}" in config.stdout
+    assert "stricthostkeychecking true" in config.stdout
 
 
 def test_sockets_stay_within_what_the_system_allows(home: Path, monkeypatch: pytest.MonkeyPatch, door: Door) -> None:
@@ -176,15 +176,15 @@ def test_sockets_stay_within_what_the_system_allows(home: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["two words", "-oProxyCommand=id", "a/b", "", "x\ny"])
-def test_what_is_no_name_never_reaches_ssh(home: Path, door: Door, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name of a machine"):
+def test_an_invalid_name_never_reaches_ssh(home: Path, door: Door, name: str) -> None:
+    with pytest.raises(UsageError, match="invalid machine name"):
         Link(door.as_cloud(), name)
 
 
-def test_without_an_ssh_client_the_way_to_get_one_is_told(
+def test_without_an_ssh_client_the_error_has_an_install_hint(
     door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OutlastError, match="there is no `ssh`") as raised:
+    with pytest.raises(OutlastError, match="`ssh` is not installed") as raised:
         Link(door.as_cloud(), "box").run("true")
     assert "openssh-client" in raised.value.hint

@@ -1,4 +1,4 @@
-"""A machine of the local cloud seen through ssh, and a sync that is running."""
+"""Helpers: a machine of the local cloud that is accessed through ssh, and a running sync."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLEEPS = "#!/bin/sh\nexec sleep 1000\n"
 
 
 class Far:
-    """What is on a machine. Asked through ssh, as the disk of a machine is nobody's business but its own."""
+    """A machine's files, accessed through ssh as a user would."""
 
     def __init__(self, home: Home, name: str) -> None:
         self.home = home
@@ -39,16 +39,16 @@ class Far:
         return answer.returncode == 0 and (text is None or answer.stdout == text.encode())
 
     def files(self, folder: str) -> set[str]:
-        """Below the folder, without our own."""
-        said = self.sh(f"cd {folder} 2>/dev/null && find . ! -type d ! -path './.outlast-sync/*' -print0 || true")
-        return {name.removeprefix("./") for name in said.split("\0") if name}
+        """Return the files below the folder, without those of the receiver."""
+        listing = self.sh(f"cd {folder} 2>/dev/null && find . ! -type d ! -path './.outlast-sync/*' -print0 || true")
+        return {name.removeprefix("./") for name in listing.split("\0") if name}
 
     def write(self, path: str, text: str) -> None:
         self.link.run(f'mkdir -p "$(dirname {path})" && cat > {path}', input=text.encode(), timeout_s=30.0)
 
 
 class Syncing:
-    """`outlast sync --watch --json`, and what it has told."""
+    """A running `outlast sync --watch --json` and its events."""
 
     def __init__(self, home: Home, *argv: str, folder: Path | None = None, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Syncing:
             start_new_session=True,
         )
         home._started.append(self.process)  # type: ignore[arg-type]
-        self.told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self._new: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -72,29 +72,28 @@ class Syncing:
         self._new.put(None)
 
     def until(self, event: str, *, within_s: float = 30.0, **fields: Any) -> dict[str, Any]:
-        """The next happening of this kind."""
+        """Return the next event of this kind."""
         deadline = time.monotonic() + within_s
         while True:
-            told = self._new.get(timeout=max(0.1, deadline - time.monotonic()))
-            assert told is not None, f"it ended before `{event}`: {self.end_of_words()}"
-            self.told.append(told)
-            if told["event"] == event and all(told.get(name) == value for name, value in fields.items()):
-                return told
+            received = self._new.get(timeout=max(0.1, deadline - time.monotonic()))
+            assert received is not None, f"it ended before `{event}`: {self.stderr_text()}"
+            self.events.append(received)
+            if received["event"] == event and all(received.get(name) == value for name, value in fields.items()):
+                return received
 
-    def end_of_words(self) -> str:
+    def stderr_text(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()
 
     def stop(self) -> tuple[int, str]:
-        """Ctrl-C; the exit code and the last words."""
+        """Press Ctrl-C and return the exit code and stderr."""
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(20.0)
-        return code, self.end_of_words()
+        return code, self.stderr_text()
 
 
 def left_behind(home: Home) -> list[str]:
-    """Processes of a sync that is over: receivers, rsyncs and the ssh that carried them. The shared connection is none:
-    it ends by itself, and serves whoever comes next."""
+    """Return processes that a finished sync left: receivers, rsync, ssh. The shared connection ends later by itself."""
     found = []
     for name in os.listdir("/proc"):
         try:

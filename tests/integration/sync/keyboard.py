@@ -1,4 +1,4 @@
-"""Somebody at a terminal: a command in a pseudo-terminal, typed to and read from."""
+"""A command in a pseudo-terminal that a test types to and reads from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.home import OUTLAST
 
 
 class Desk(Protocol):
-    """Where somebody types: a folder, variables, and the processes that are ended with the test."""
+    """The working folder and environment of the command, and the list of processes to end with the test."""
 
     project: Path
     environment: dict[str, str]
@@ -23,7 +23,7 @@ class Desk(Protocol):
 
 
 class Keyboard:
-    """`seen` is everything that came to the screen since the last `until`."""
+    """A terminal. `seen` is the output since the last `until`."""
 
     def __init__(self, home: Desk, *argv: str) -> None:
         self._master, slave = pty.openpty()
@@ -53,7 +53,7 @@ class Keyboard:
         return seen
 
     def type(self, text: str) -> None:
-        """Key by key, as people do: what comes faster is a paste to tmux, in which no key is a command."""
+        """Type key by key: tmux takes faster input for a paste, in which no key is a command."""
         for key in text:
             next_key_at = time.monotonic() + 0.02
             while (left_s := next_key_at - time.monotonic()) > 0:
@@ -61,10 +61,10 @@ class Keyboard:
             os.write(self._master, key.encode())
 
     def wait(self, *, within_s: float = 30.0) -> int:
-        """Until it has ended; what it still prints is read, or it would wait for us."""
+        """Wait for the exit while reading the output, as a full terminal would block the command."""
         deadline = time.monotonic() + within_s
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"it goes on: {self.seen.decode(errors='replace')}"
+            assert time.monotonic() < deadline, f"still running: {self.seen.decode(errors='replace')}"
             self._read()
         self._read()
         return self.process.returncode
@@ -77,7 +77,7 @@ class Keyboard:
                 return
 
     def sleep_and_wake(self) -> None:
-        """The connection of a laptop that slept for long is dead without having said so; ssh finds out and leaves."""
+        """End the ssh processes, as ssh does after a laptop has slept for long."""
         children = subprocess.run(
             ["pgrep", "-P", str(self.process.pid), "ssh"], capture_output=True, text=True, check=True
         ).stdout

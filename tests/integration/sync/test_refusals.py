@@ -12,14 +12,14 @@ from tests.integration.sync.far import Far, left_behind
 from tests.support.home import Home
 
 
-def test_a_sync_into_what_is_not_ours_is_refused(home: Home, far: Far) -> None:
+def test_a_sync_into_a_shared_or_system_folder_is_refused(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     before = far.sh("ls -A")
     for folder in ("/", "//", "/etc/cron.d", "/usr/bin/x", "/tmp", "~", ".", "a/.."):
         answer = home.outlast("sync", f"dev:{folder}", "--delete")
         assert answer.returncode == 2, answer.stderr
         assert answer.stderr.startswith("error: `"), answer.stderr
-        assert "hint: name a folder of its own" in answer.stderr
+        assert "hint: use a separate folder" in answer.stderr
     assert far.sh("ls -A") == before
 
 
@@ -38,7 +38,7 @@ def test_delete_into_a_folder_with_things_of_others_is_refused(home: Home, far: 
     far.write("project/theirs.txt", "theirs")
     answer = home.outlast("sync", "dev:project", "--delete")
     assert answer.returncode == 2
-    assert "was not put there by this sync" in answer.stderr
+    assert "has files that this sync did not create" in answer.stderr
     assert far.files("project") == {"theirs.txt"}
     # Another folder of ours has its own account: it cannot delete what the first one put there.
     assert home.outlast("sync", "dev:project").returncode == 0
@@ -51,9 +51,9 @@ def test_delete_into_a_folder_with_things_of_others_is_refused(home: Home, far: 
 
 
 def test_a_machine_that_is_not_there_is_named(home: Home, far: Far) -> None:
-    answer = home.outlast("sync", "nobody:project")
+    answer = home.outlast("sync", "missing:project")
     assert answer.returncode == 5
-    assert "no machine and no run called `nobody`" in answer.stderr
+    assert "no machine or run named `missing`" in answer.stderr
     assert "outlast ps --all" in answer.stderr
 
 
@@ -68,13 +68,13 @@ def test_a_stopped_machine_is_named_with_the_way_to_start_it(home: Home, far: Fa
 
 
 @pytest.mark.parametrize("argv", [["dev"], [":x"], ["a", "b", "dev:x"], []])
-def test_words_that_name_no_place_are_refused(home: Home, argv: list[str]) -> None:
+def test_invalid_destinations_are_refused(home: Home, argv: list[str]) -> None:
     answer = home.outlast("sync", *argv)
     assert answer.returncode == 2
     assert "hint:" in answer.stderr
 
 
-def test_a_source_that_is_missing_or_a_file_is_refused_before_anything_is_asked(home: Home) -> None:
+def test_a_source_that_is_missing_or_a_file_is_refused_before_connecting(home: Home) -> None:
     home.write("file", "x")
     for source, why in (("nowhere", "does not exist"), ("file", "is not a folder")):
         answer = home.outlast("sync", source, "dev:project")
@@ -82,7 +82,7 @@ def test_a_source_that_is_missing_or_a_file_is_refused_before_anything_is_asked(
         assert why in answer.stderr
 
 
-def test_a_computer_without_rsync_or_ssh_is_told_how_to_get_it(home: Home, far: Far) -> None:
+def test_a_computer_without_rsync_or_ssh_gets_an_install_hint(home: Home, far: Far) -> None:
     home.write("a.py", "a")
     tools = home.root / "tools"
     tools.mkdir()
@@ -90,7 +90,7 @@ def test_a_computer_without_rsync_or_ssh_is_told_how_to_get_it(home: Home, far: 
         (tools / name).symlink_to(Path(next(p for p in _places(name) if os.path.exists(p))))
     answer = home.outlast("sync", "dev:project", PATH=str(tools))
     assert answer.returncode == 1
-    assert "no `rsync` on this computer" in answer.stderr
+    assert "`rsync` is not installed on this computer" in answer.stderr
     assert "hint: install it" in answer.stderr
     (tools / "rsync").symlink_to(next(p for p in _places("rsync") if os.path.exists(p)))
     (tools / "ssh").unlink()
@@ -109,7 +109,7 @@ def test_a_run_that_has_ended_has_no_machine_to_sync_to(home: Home) -> None:
     for argv in (["sync", "last:x"], ["tunnel", "last", "6006"]):
         answer = home.outlast(*argv)
         assert answer.returncode == 2, answer.stderr
-        assert "has finished; it has no machine any more" in answer.stderr
+        assert "has finished; it no longer has a machine" in answer.stderr
 
 
 def test_pulling_into_the_home_folder_is_refused(home: Home, far: Far) -> None:
@@ -119,11 +119,11 @@ def test_pulling_into_the_home_folder_is_refused(home: Home, far: Far) -> None:
     assert "is the home folder" in answer.stderr
     answer = home.outlast("sync", "--pull", str(home.root / "here"), "dev:nothing")
     assert answer.returncode == 2
-    assert "there is no folder `nothing`" in answer.stderr
+    assert "folder `nothing` does not exist" in answer.stderr
     assert not left_behind(home)
 
 
-def test_the_system_is_not_a_place_for_files() -> None:
+def test_system_folders_are_refused() -> None:
     for path in ("/", "/etc", "/etc/x", "/usr", "/usr/lib/x", "/usr/local", "/proc/1", "/people", "/people/ada"):
         assert forbidden(path, "/people/ada"), path
     for path in ("/people/ada/x", "/people/bob/x", "/usr/local/x", "/srv/x", "/mnt/disk", "/dev/shm/x", "/etcetera"):
@@ -153,13 +153,13 @@ def test_the_receiver_follows_no_link(tmp_path: Path) -> None:
     os.symlink(outside, tmp_path / "dest" / "way")
     with pytest.raises(WriteRefused):
         store.put("way/x", b"ours", 0o644, 1)
-    store.own_all(["way/x"])
+    store.claim(["way/x"])
     store.drop("way/x")
     store.close()
     assert (outside / "x").read_text() == "theirs"
 
 
-def test_the_account_of_what_was_put_survives_a_crash_and_is_kept_apart(tmp_path: Path) -> None:
+def test_the_list_of_created_files_survives_a_crash_and_is_per_origin(tmp_path: Path) -> None:
     store = FileReceiver(str(tmp_path), "me")
     store.open()
     store.put("a", b"a", 0o600, 1)

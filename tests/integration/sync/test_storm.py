@@ -1,4 +1,4 @@
-"""Whatever happens to the files, and in whatever order: in the end both sides are the same."""
+"""After random changes in random order, both sides are the same."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ def test_branches_are_switched(home: Home, far: Far) -> None:
     eventually(lambda: there(far, "project") == wanted, within_s=60.0, what="the last branch")
 
 
-def test_when_no_more_folders_can_be_watched_it_looks_again(tmp_path: Path) -> None:
+def test_when_no_more_folders_can_be_watched_it_polls(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from outlast.sync.watch import Watcher\n"
         "seen = []\n"
-        "watcher = Watcher(sys.argv[1], changed=lambda paths: None, looked=seen.append)\n"
+        "watcher = Watcher(sys.argv[1], changed=lambda paths: None, scanned=seen.append)\n"
         "print(watcher.how, watcher.why)\n"
         "while not seen: time.sleep(0.01)\n"
         "print(sorted(seen[0]))\n"
@@ -148,7 +148,7 @@ def test_when_no_more_folders_can_be_watched_it_looks_again(tmp_path: Path) -> N
     try:
         answer = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
     except FileNotFoundError:
-        pytest.skip("there is no `unshare` here")
+        pytest.skip("`unshare` is not installed")
     if "max_inotify_watches" in answer.stderr or "unshare" in answer.stderr:
         pytest.skip(f"the limit cannot be set here: {answer.stderr.strip()}")
     assert "polling the system's limit of watched folders is reached" in answer.stdout, answer

@@ -31,7 +31,7 @@ sys.exit(5)
 @pytest.fixture
 def tmux() -> None:
     if shutil.which("tmux") is None:
-        pytest.skip("there is no `tmux` here")
+        pytest.skip("`tmux` is not installed")
     if os.geteuid() != 0 and not _terminals_are_groups():
         pytest.skip("new terminals do not belong to the group `tty` here, so the sshd of an ordinary user opens none")
 
@@ -53,7 +53,7 @@ def test_a_debugger_is_entered_left_and_entered_again(home: Home, tmux: None) ->
     first.type("answer = 100\r")
     first.until("answer = 100")
     first.type(LEAVE)
-    first.until("it goes on. Back to it")
+    first.until("the command continues. Attach again")
     second = Keyboard(home, "attach", home.only_run())
     second.until("answer = 100")  # the screen is as it was left
     second.sleep_and_wake()
@@ -69,7 +69,7 @@ def test_a_debugger_is_entered_left_and_entered_again(home: Home, tmux: None) ->
     assert home.state().exit_code == 5
 
 
-def test_without_a_terminal_it_runs_as_ever(home: Home) -> None:
+def test_without_a_terminal_it_runs_normally(home: Home) -> None:
     home.write("train.py", "import os\nprint('size', os.get_terminal_size().columns)\n")
     answer = home.outlast("run", "--interactive", "--", "python3", "train.py")
     assert answer.returncode == 0, answer.stderr
@@ -93,7 +93,7 @@ def test_a_notice_reaches_a_command_in_a_terminal(home: Home, tmux: None) -> Non
     assert [attempt.outcome for attempt in home.state().attempts] == ["preempted", "finished"]
 
 
-def test_a_run_without_a_terminal_is_told_apart(home: Home, tmux: None) -> None:
+def test_attaching_to_a_run_without_a_terminal_is_refused(home: Home, tmux: None) -> None:
     run = home.run("sleep", "1000")
     home.start("supervise")
     home.until(lambda: home.state(run).current, "a start")
@@ -135,7 +135,7 @@ def test_the_command_of_a_kept_machine_is_entered(home: Home, far: Far, tmux: No
 def test_a_command_and_a_container_cannot_both_have_the_terminal(home: Home) -> None:
     answer = home.outlast("run", "--interactive", "--set", "machine.container=x:1", "--", "true")
     assert answer.returncode == 2
-    assert "interactive: a command in a container has no terminal" in answer.stderr
+    assert "a command in a container has no terminal" in answer.stderr
 
 
 def _free_port() -> int:
@@ -149,7 +149,7 @@ def test_a_port_is_waited_for_and_then_reached(home: Home, far: Far) -> None:
     tunnel = home.start("tunnel", "dev", f"{there}:{here}")
     assert tunnel.stdout is not None
     line = tunnel.stdout.readline()
-    assert f"nothing listens on port {there} of dev yet" in line
+    assert f"no program listens on port {there} of dev yet" in line
     far.write("www/x.txt", "through")
     far.sh(f"(cd www; exec setsid python3 -m http.server --bind 127.0.0.1 {there}) >/dev/null 2>&1 </dev/null &")
     assert f"http://localhost:{here}" in tunnel.stdout.readline()
@@ -160,25 +160,25 @@ def test_a_port_is_waited_for_and_then_reached(home: Home, far: Far) -> None:
         assert trial.connect_ex(("127.0.0.1", here)) != 0
 
 
-def test_a_port_that_is_taken_or_no_port_is_refused(home: Home, far: Far) -> None:
+def test_a_used_or_invalid_port_is_refused(home: Home, far: Far) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         answer = home.outlast("tunnel", "dev", f"6006:{port}")
     assert answer.returncode == 2
-    assert f"port {port} of this computer cannot be used" in answer.stderr
+    assert f"local port {port} cannot be used" in answer.stderr
     for argv in ("x", "0", "70000", "6006:x"):
         answer = home.outlast("tunnel", "dev", argv)
         assert answer.returncode == 2
-        assert "is no port" in answer.stderr
+        assert "invalid port" in answer.stderr
 
 
-def test_a_machine_that_ends_every_terminal_is_said_to(home: Home, far: Far, tmux: None) -> None:
+def test_a_machine_that_closes_every_terminal_is_reported(home: Home, far: Far, tmux: None) -> None:
     if not home.cloud.machine("dev").address.startswith("10."):
-        pytest.skip("this machine has no root of its own, and its software is this computer's")
+        pytest.skip("this machine shares the computer's root file system")
     far.sh("printf '#!/bin/sh\\nexit 255\\n' > /usr/local/bin/tmux; chmod +x /usr/local/bin/tmux; hash -r")
     assert far.sh("command -v tmux") == "/usr/local/bin/tmux\n"
     keyboard = Keyboard(home, "attach", "dev")
     assert keyboard.wait(within_s=60.0) == 5
-    assert "dev lets us in, and ends every terminal at once" in keyboard.seen.decode()
+    assert "dev accepts the connection but closes every terminal at once" in keyboard.seen.decode()

@@ -1,4 +1,4 @@
-"""`outlast cluster up`, `down`, `list`, `status`: how clusters come, what they are, how they go."""
+"""`outlast cluster list` and `status`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlast.cli.cluster.find import cluster_argument, find_cluster
-from outlast.cli.machine.find import interactive_clouds, workshop
+from outlast.cli.machine.find import interactive_cloud, interactive_clouds
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.sanitize import clear
-from outlast.cli.shared.terminal import find_workspace, money, note, table, tell_damaged
+from outlast.cli.shared.terminal import find_workspace, money, note, report_damaged, table
 from outlast.spec.quantity import describe_s
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from outlast.cluster.record import Cluster
     from outlast.cluster.status import ClusterStatus, NodeStatus
 
-_EVERY_S = 2.0
+_INTERVAL_S = 2.0
 
 
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[ClusterRow]")
 @json_option
 @workspace_option
 def list_command(workspace_url: str, as_json: bool) -> int:
-    """List the clusters of this workspace: how they are, what they cost an hour and have cost."""
+    """List the clusters of this workspace: state, price per hour, cost so far."""
     from outlast.cluster.listing import rows
     from outlast.cluster.record import Clusters
 
@@ -41,10 +41,10 @@ def list_command(workspace_url: str, as_json: bool) -> int:
 
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     elif not found:
-        note("no clusters; `outlast cluster up` brings one up")
+        note("no clusters; start one with `outlast cluster up`")
     else:
-        click.echo(listed(found, now=time.time()))
-    return tell_damaged(clusters.damaged)
+        click.echo(list_text(found, now=time.time()))
+    return report_damaged(clusters.damaged)
 
 
 @command(
@@ -53,53 +53,53 @@ def list_command(workspace_url: str, as_json: bool) -> int:
     json="ClusterStatus",
 )
 @cluster_argument
-@click.option("--watch", "watch", is_flag=True, help="Again and again, until interrupted.")
+@click.option("--watch", "watch", is_flag=True, help="Refresh until interrupted.")
 @json_option
 @workspace_option
 def status(name: str, workspace_url: str, watch: bool, as_json: bool) -> int:
-    """Show a cluster: nodes, what is pending, failed and idle, what is used, what it costs."""
+    """Show a cluster: nodes, pending, failed and idle machines, usage, cost."""
     from outlast.cluster.record import Clusters
     from outlast.cluster.status import read_status
 
     clusters = Clusters(find_workspace(workspace_url))
     found = find_cluster(clusters, name)
     if not watch:
-        _print(found, read_status(clusters, workshop(found.cloud), found), as_json=as_json)
+        _print(found, read_status(clusters, interactive_cloud(found.cloud), found), as_json=as_json)
         return 0
     from outlast.cluster.status import ClusterWatch
 
-    window = ClusterWatch(workshop(found.cloud), _EVERY_S)
+    window = ClusterWatch(interactive_cloud(found.cloud), _INTERVAL_S)
     try:
         with interruptible():
             while (now := clusters.find(found.name)) is not None and now.id == found.id:
-                sight = read_status(clusters, workshop(now.cloud), now, watch=window)
-                _print(now, sight, as_json=as_json, again=True)
-                if sight.unreachable:
-                    time.sleep(_EVERY_S)
+                snapshot = read_status(clusters, interactive_cloud(now.cloud), now, watch=window)
+                _print(now, snapshot, as_json=as_json, again=True)
+                if snapshot.unreachable:
+                    time.sleep(_INTERVAL_S)
     finally:
         window.close()
     note(f"`{found.name}` is down")
     return 0
 
 
-def _print(found: Cluster, sight: ClusterStatus, *, as_json: bool, again: bool = False) -> None:
-    """Once, or `again` and again: at the same place of a terminal, one after the other elsewhere."""
+def _print(found: Cluster, snapshot: ClusterStatus, *, as_json: bool, again: bool = False) -> None:
+    """Print the status. With `again` it replaces the last one on a terminal, and follows it elsewhere."""
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode(sight).decode())
+        click.echo(msgspec.json.encode(snapshot).decode())
         return
     if again and sys.stdout.isatty():
         clear()
         again = False
-    click.echo(shown(found, sight) + ("\n" if again else ""))
+    click.echo(status_text(found, snapshot) + ("\n" if again else ""))
 
 
 _BAR = 24
 _NAMES_MAX = 3
 
 
-def listed(rows: Sequence[ClusterRow], *, now: float) -> str:
+def list_text(rows: Sequence[ClusterRow], *, now: float) -> str:
     cells = [
         [
             row.name,
@@ -119,34 +119,37 @@ def listed(rows: Sequence[ClusterRow], *, now: float) -> str:
     return table(cells, header=header)
 
 
-def shown(found: Cluster, sight: ClusterStatus) -> str:
-    lines = [f"{sight.name} on {sight.cloud}, {sight.phase}, by {found.who or 'somebody'}", _counts(found, sight)]
-    lines.append(f"{money(sight.usd_per_hour)} an hour, {money(sight.cost_usd)} so far")
-    if sight.goes_in_s >= 0:
-        lines.append(f"idle: it goes down by itself in {describe_s(sight.goes_in_s)}")
-    if sight.unreachable:
-        lines.append(f"Ray cannot be asked: {sight.unreachable}")
+def status_text(found: Cluster, snapshot: ClusterStatus) -> str:
+    lines = [
+        f"{snapshot.name} on {snapshot.cloud}, {snapshot.phase}, by {found.who or 'an unknown user'}",
+        _counts(found, snapshot),
+    ]
+    lines.append(f"{money(snapshot.usd_per_hour)} an hour, {money(snapshot.cost_usd)} so far")
+    if snapshot.down_in_s >= 0:
+        lines.append(f"idle: stops automatically in {describe_s(snapshot.down_in_s)}")
+    if snapshot.unreachable:
+        lines.append(f"Ray cannot be reached: {snapshot.unreachable}")
     header = ["MACHINE", "KIND", "STATUS", "RAY", "ZONE", "PRICED", "$/H", "COST", "REMARKS"]
-    lines += ["", table([_row(node) for node in sight.nodes], header=header) if sight.nodes else "no machines"]
-    lines += [f"pending: {one['count']} × {one['kind']}" for one in sight.pending]
-    lines += [f"waiting: {one['count']} × {_amounts(one['bundle'])}" for one in sight.demands]
-    lines += _grouped("failed", sight.failed) + _grouped("preempted", sight.preempted)
-    told = {name: amounts for name, amounts in sight.usage.items() if amounts[1] and ":" not in name}
-    if told:
-        width = max(map(len, told))
-        lines += ["", *(_bar(name.ljust(width), used, total) for name, (used, total) in sorted(told.items()))]
+    lines += ["", table([_row(node) for node in snapshot.nodes], header=header) if snapshot.nodes else "no machines"]
+    lines += [f"pending: {one['count']} × {one['kind']}" for one in snapshot.pending]
+    lines += [f"waiting: {one['count']} × {_amounts(one['bundle'])}" for one in snapshot.demands]
+    lines += _grouped("failed", snapshot.failed) + _grouped("preempted", snapshot.preempted)
+    usage = {name: amounts for name, amounts in snapshot.usage.items() if amounts[1] and ":" not in name}
+    if usage:
+        width = max(map(len, usage))
+        lines += ["", *(_bar(name.ljust(width), used, total) for name, (used, total) in sorted(usage.items()))]
     return "\n".join(lines)
 
 
-def _counts(found: Cluster, sight: ClusterStatus) -> str:
-    workers = [node for node in sight.nodes if node.role == "worker"]
-    argv = [f"{len(workers)} of at most {found.spec.max_workers} workers"]
+def _counts(found: Cluster, snapshot: ClusterStatus) -> str:
+    workers = [node for node in snapshot.nodes if node.role == "worker"]
+    parts = [f"{len(workers)} of at most {found.spec.max_workers} workers"]
     for what in ("active", "idle"):
         if number := sum(node.ray == what for node in workers):
-            argv.append(f"{number} {what}")
-    if coming := sum(one["count"] for one in sight.pending):
-        argv.append(f"{coming} pending")
-    return ", ".join(argv)
+            parts.append(f"{number} {what}")
+    if coming := sum(one["count"] for one in snapshot.pending):
+        parts.append(f"{coming} pending")
+    return ", ".join(parts)
 
 
 def _row(node: NodeStatus) -> list[str]:
@@ -168,7 +171,7 @@ def _amounts(bundle: Mapping[str, float]) -> str:
 
 
 def _grouped(what: str, gone: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each reason, with the newest machines that it was the reason of."""
+    """Return one line per reason, with the newest machines that it affected."""
     groups: dict[tuple[str, str], list[str]] = {}
     for one in gone:
         groups.setdefault((str(one["kind"]), str(one.get("why", ""))), []).append(str(one.get("machine", "")))

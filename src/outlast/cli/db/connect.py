@@ -1,4 +1,4 @@
-"""`outlast db allow`, `revoke`, `check`, `url`, `shell`, `backup`, `restore`: how a database is used."""
+"""`outlast db check`, `url` and `shell`: connections to a database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outlast.databases.lifecycle import HasDatabases
     from outlast.records.resources import ResourceRecord, ResourceRecords
 
-# Beside no secret: the certificates of databases whose address was asked for, for drivers to read.
+# Certificates of databases for which `url` was called; drivers read them. They are not secret.
 _CERTIFICATES = "~/.outlast/databases"
 
 
@@ -41,18 +41,18 @@ def _login(name: str, workspace_url: str) -> Login:
             note(f"{name} is stopped; starting it")
             found = cloud.databases.wake(record.there)
     except NotFound as problem:
-        hint = f"somebody deleted it elsewhere; `outlast db delete {name}` forgets it"
+        hint = f"it was deleted outside outlast; `outlast db delete {name}` removes its record"
         raise NotFound(problem.message, hint=hint) from problem
     return login(cloud, records, record, found)
 
 
 @command(progress="connecting", interrupt=UNCHANGED, json="list[CheckStep]")
 @database_argument
-@click.option("--from", "source", default="", metavar="ADDRESS", help="Connect from this address of this computer.")
+@click.option("--from", "source", default="", metavar="ADDRESS", help="Local address to connect from.")
 @json_option
 @workspace_option
 def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
-    """Try the database NAME step by step: DNS, TCP, TLS, login, permissions, latency. Says which fails and why."""
+    """Check the database NAME step by step: DNS, TCP, TLS, login, permissions, latency."""
     import msgspec
 
     from outlast.databases import check as checks
@@ -62,7 +62,7 @@ def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
     for finding in checks.check(login):
         findings.append(finding)
         if not as_json:
-            click.echo(f"{'ok' if finding.ok else 'FAIL':<5} {finding.step:<12} {finding.said}")
+            click.echo(f"{'ok' if finding.ok else 'FAIL':<5} {finding.step:<12} {finding.detail}")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=1).decode())
     if (problem := checks.failure(findings)) is None:
@@ -75,7 +75,7 @@ def check(name: str, source: str, as_json: bool, workspace_url: str) -> int:
 @database_argument
 @workspace_option
 def url(name: str, workspace_url: str) -> int:
-    """Print the address of the database NAME, with its password: for a pipe or a variable, not for a screen."""
+    """Print the URL of the database NAME with its password, for a pipe or a variable."""
     from outlast.databases import lifecycle
 
     login = _login(name, workspace_url)
@@ -90,7 +90,7 @@ def url(name: str, workspace_url: str) -> int:
 
 
 def forget_certificates(name: str) -> None:
-    """What `url` left of a database that is no more."""
+    """Delete the certificates that `url` wrote for a deleted database."""
     for path in glob.glob(f"{glob.escape(os.path.expanduser(_CERTIFICATES))}/{name}-*.pem"):
         if path.rpartition("-")[2].removesuffix(".pem").isdigit() and path.rpartition("-")[0].endswith(f"/{name}"):
             os.unlink(path)
@@ -102,6 +102,6 @@ def forget_certificates(name: str) -> None:
 @workspace_option
 def shell(name: str, argv: tuple[str, ...], workspace_url: str) -> int:
     """Open the command-line client of database NAME, mariadb or psql. ARGV is passed to it."""
-    from outlast.databases import shell as shells
+    from outlast.databases import access
 
-    return shells.run(_login(name, workspace_url), argv)
+    return access.run_shell(_login(name, workspace_url), argv)

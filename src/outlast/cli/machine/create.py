@@ -1,4 +1,4 @@
-"""`outlast machine create`, `list`, `show`, `snapshot`, `delete`: how machines come, what they are, how they go."""
+"""`outlast machine create`."""
 
 from __future__ import annotations
 
@@ -40,60 +40,60 @@ _DISK_GB = 10.0
     interrupt="stopped; the machine is deleted again; if that failed, `outlast reap` deletes it",
 )
 @name_argument
-@click.option("--image", default="", metavar="NAME", shell_complete=complete_image, help="An image, or a family.")
-@click.option("--type", "type_name", default="", metavar="NAME", help="A machine type by its name.")
+@click.option("--image", default="", metavar="NAME", shell_complete=complete_image, help="Image or image family.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="Machine type by name.")
 @click.option("--cpus", metavar="N", help="Processors: 8, 8+ or 4..16.")
 @click.option("--memory", metavar="SIZE", help="Memory: 32GB or 32GB+.")
 @click.option("--gpu", metavar="KIND", help="GPUs: T4 or A100:8.")
-@click.option("--spot/--on-demand", default=None, help="Cheap and preemptible, or neither (on demand).")
+@click.option("--spot/--on-demand", default=None, help="Cheap and preemptible, or on demand (on demand).")
 @click.option("--disk", metavar="SIZE", help="Disk: 50GB.")
 @click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only in this zone or region; may be repeated.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Label; may be repeated.")
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="Instance metadata; may be repeated.")
-@click.option("--startup", metavar="FILE", help="A script that runs at every boot.")
-@click.option("--like", metavar="OTHER", shell_complete=complete_machine, help="As that machine was asked for.")
-@click.option("--wait", metavar="TIME", help="How long to wait until one can log in.")
-@click.option("--no-ssh-config", is_flag=True, help="Leave ~/.ssh/config alone.")
+@click.option("--startup", metavar="FILE", help="Script that runs at every boot.")
+@click.option("--like", metavar="OTHER", shell_complete=complete_machine, help="Copy the settings of that machine.")
+@click.option("--wait", metavar="TIME", help="Maximum time to wait for a login.")
+@click.option("--no-ssh-config", is_flag=True, help="Do not change ~/.ssh/config.")
 @cloud_option
 @workspace_option
-def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, **argv: Any) -> int:
-    """Make the machine NAME, wait until one can log in, and say how."""
+def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, **options: Any) -> int:
+    """Create the machine NAME, and wait until it accepts a login."""
     from outlast.machines.create import create_machine, finish, roll_back
 
     machine_records = machine_records_in(workspace_url)
-    like = argv.pop("like")
-    wait_s = _read("--wait", argv.pop("wait"), duration_s, None)
-    cloud, request = _wish(machine_records, name, cloud_name, like, argv)
-    note(f"making {name} on {cloud.name}")
+    like = options.pop("like")
+    wait_s = _read("--wait", options.pop("wait"), duration_s, None)
+    cloud, request = _machine_request(machine_records, name, cloud_name, like, options)
+    note(f"creating {name} on {cloud.name}")
     with interruptible(), ExitStack() as undo:
         machine, machine_record = create_machine(cloud, machine_records, request, report=note)
-        # Interrupted, or the workspace is gone: a machine that nobody was told of must not go on billing.
+        # On an interrupt or an error: a machine that the user does not know of must not be billed.
         undo.callback(roll_back, cloud, machine_records, machine_record, report=note)
         undo.callback(note, f"deleting {name} again")
-        problem = _settle_in(cloud, machine_records, name, wait_s)
+        problem = _wait_for_login(cloud, machine_records, name, wait_s)
         finish(machine_records, machine_record)
         undo.pop_all()
-    _tell_how(machine, no_ssh_config=no_ssh_config, problem=problem)
+    _print_access(machine, no_ssh_config=no_ssh_config, problem=problem)
     print_price_note(cloud)
     return 0 if problem is None else problem.exit_code
 
 
-def _settle_in(
+def _wait_for_login(
     cloud: InteractiveCloud, machine_records: MachineRecords, name: str, wait_s: float | None
 ) -> OutlastError | None:
-    """Wait until it lets us in, and remember what is installed. What stands against it: the machine is there."""
+    """Wait for a login and record the installed packages; return the error, as the machine exists anyway."""
     from outlast.machines import packages
     from outlast.machines.ssh import Link
 
     try:
         link = Link(cloud, name, patience_s=wait_s)
-        packages.remember(machine_records, name, packages.ask(link))
+        packages.store(machine_records, name, packages.installed(link))
     except OutlastError as problem:
         return problem
     return None
 
 
-def _tell_how(machine: Machine, *, no_ssh_config: bool, problem: OutlastError | None) -> None:
+def _print_access(machine: Machine, *, no_ssh_config: bool, problem: OutlastError | None) -> None:
     from outlast.cli.shared.terminal import complain
     from outlast.machines import sshfiles
 
@@ -101,54 +101,54 @@ def _tell_how(machine: Machine, *, no_ssh_config: bool, problem: OutlastError | 
     price = money(machine.price_usd_per_hour + machine.disk_usd_per_hour)
     click.echo(f"{machine.name} runs in {machine.zone}: {machine.type}, {kind}, {price} an hour")
     if problem is not None:
-        complain(f"it was made, it runs and it bills, but nobody can log in: {problem.message}", hint=problem.hint)
+        complain(f"the machine runs and is billed, but login fails: {problem.message}", hint=problem.hint)
         return
     if not no_ssh_config and sshfiles.include_in_users_config():
-        note(f"one line was added to ~/.ssh/config: {sshfiles.include_line()}")
+        note(f"added a line to ~/.ssh/config: {sshfiles.include_line()}")
     plain = f", or `ssh outlast-{machine.name}`" if sshfiles.included() else ""
     note(f"log in with `outlast machine ssh {machine.name}`{plain}")
 
 
-def _wish(
-    machine_records: MachineRecords, name: str, cloud_name: str, like: str | None, argv: dict[str, Any]
+def _machine_request(
+    machine_records: MachineRecords, name: str, cloud_name: str, like: str | None, options: dict[str, Any]
 ) -> tuple[InteractiveCloud, MachineRequest]:
     from outlast.machines import sshfiles
     from outlast.machines.create import MachineRequest, check_name
     from outlast.spec import quantity
 
     check_name(name)
-    model = _model(machine_records, like) if like else {}
+    model = _like(machine_records, like) if like else {}
     from outlast.clouds.cloud import Boot, Range, Requirements
 
-    if argv["type_name"] and (argv["cpus"] or argv["memory"] or argv["gpu"]):
-        raise UsageError("--type says it all; --cpus, --memory and --gpu go without it")
-    asked = argv["cpus"] or argv["memory"] or argv["gpu"]
-    gpu, gpus = _read("--gpu", argv["gpu"], quantity.gpu_count, ("", 0))
+    if options["type_name"] and (options["cpus"] or options["memory"] or options["gpu"]):
+        raise UsageError("`--type` cannot be combined with `--cpus`, `--memory` or `--gpu`")
+    sized = options["cpus"] or options["memory"] or options["gpu"]
+    gpu, gpus = _read("--gpu", options["gpu"], quantity.gpu_count, ("", 0))
     needs = Requirements(
-        type=argv["type_name"] or ("" if asked else model.get("type", "")),
-        cpus=_read("--cpus", argv["cpus"], quantity.number_range, Range()),
-        memory_gb=_read("--memory", argv["memory"], quantity.size_range_gb, Range()),
+        type=options["type_name"] or ("" if sized else model.get("type", "")),
+        cpus=_read("--cpus", options["cpus"], quantity.number_range, Range()),
+        memory_gb=_read("--memory", options["memory"], quantity.size_range_gb, Range()),
         gpu=gpu,
         gpus=gpus,
-        spot=model.get("spot", False) if argv["spot"] is None else argv["spot"],
-        image=argv["image"] or model.get("image", ""),
-        disk_gb=_read("--disk", argv["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
-        zones=tuple(argv["zones"]),
+        spot=model.get("spot", False) if options["spot"] is None else options["spot"],
+        image=options["image"] or model.get("image", ""),
+        disk_gb=_read("--disk", options["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
+        zones=tuple(options["zones"]),
     )
     boot = Boot(
         image=needs.image,
         disk_gb=needs.disk_gb,
-        script=_script(argv["startup"]) if argv["startup"] else model.get("script", ""),
-        metadata={**model.get("metadata", {}), **_pairs("--metadata", argv["metadata"])},
+        script=_script(options["startup"]) if options["startup"] else model.get("script", ""),
+        metadata={**model.get("metadata", {}), **_pairs("--metadata", options["metadata"])},
         ssh_keys=(sshfiles.public_key(),),
     )
-    labels = {**model.get("labels", {}), **_pairs("--label", argv["labels"])}
+    labels = {**model.get("labels", {}), **_pairs("--label", options["labels"])}
     chosen = interactive_cloud(cloud_name or model.get("cloud", "") or DEFAULT_CLOUD)
     return chosen, MachineRequest(name=name, needs=needs, boot=boot, labels=labels)
 
 
-def _model(machine_records: MachineRecords, other: str) -> dict[str, Any]:
-    """How another machine was asked for; as it is now where nobody has a record of it."""
+def _like(machine_records: MachineRecords, other: str) -> dict[str, Any]:
+    """Return the settings of another machine: as requested, or without a record as they are now."""
     record = machine_records.find(other)
     if record is not None and record.born is not None:
         born, cloud = record.born, record.cloud
@@ -187,4 +187,4 @@ def _script(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"--startup: `{path}` {unreadable(problem)}", hint="name a script") from problem
+        raise UsageError(f"--startup: `{path}` {unreadable(problem)}", hint="expected a script") from problem

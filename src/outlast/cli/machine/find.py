@@ -1,4 +1,4 @@
-"""Which machine is meant by a name: its record says on which cloud it is; else every cloud is asked."""
+"""Lookup of a machine by name: on the cloud in its record, else on every cloud."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.cli.shared.options import clouds
 from outlast.cli.shared.terminal import find_workspace
 from outlast.clouds.cloud import InteractiveCloud, Machine
 from outlast.clouds.registry import (
-    interactive_clouds as interactive_clouds,  # where the commands about machines look for them
+    interactive_clouds as interactive_clouds,  # re-exported for the commands
 )
 from outlast.errors import CloudError, NotFound, OutlastError, UsageError
 
@@ -22,53 +22,55 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def workshop(name: str) -> InteractiveCloud:
+def interactive_cloud(name: str) -> InteractiveCloud:
     found = clouds().get(name)
     if found is None or not hasattr(found, "access"):
-        raise UsageError(f"there is no cloud `{name}` to work on by hand", hint="use local, gcp or aws")
+        raise UsageError(f"there is no cloud `{name}` for manual machines", hint="use local, gcp or aws")
     return cast(InteractiveCloud, found)
 
 
-def hands_of(workspace_url: str) -> MachineRecords:
+def machine_records_in(workspace_url: str) -> MachineRecords:
     from outlast.records.machines import MachineRecords
 
     return MachineRecords(find_workspace(workspace_url))
 
 
 def find(machine_records: MachineRecords, name: str, *, cloud_name: str = "") -> tuple[InteractiveCloud, Machine]:
-    """The machine, wherever it is. Raises NotFound with names that are near."""
+    """Find a machine on all clouds. Raises NotFound with similar names."""
     from outlast.machines.sshfiles import alias
-    from outlast.machines.status import collect_status, near
+    from outlast.machines.status import collect_status, similar_names
 
     alias(name)
     record = machine_records.find_readable(name)
     wanted = cloud_name or (record.cloud if record else "")
-    asked = {wanted: workshop(wanted)} if wanted else interactive_clouds(machine_records.workspace)
-    silent: list[str] = []
-    for cloud in asked.values():
+    searched = {wanted: interactive_cloud(wanted)} if wanted else interactive_clouds(machine_records.workspace)
+    errors: list[str] = []
+    for cloud in searched.values():
         try:
             return cloud, cloud.machine(name)
         except NotFound:
             continue
         except CloudError as problem:
-            silent.append(f"{cloud.name}: {problem.message}")
-    if silent:
-        raise CloudError(f"could not look for `{name}`: {'; '.join(silent)}", hint="try again, or say --cloud")
+            errors.append(f"{cloud.name}: {problem.message}")
+    if errors:
+        raise CloudError(f"could not search for `{name}`: {'; '.join(errors)}", hint="retry, or use --cloud")
     if record is not None:
         raise NotFound(
-            f"the machine `{name}` is gone: somebody deleted it on {record.cloud}, and its disk with it",
-            hint=f"`outlast machine delete {name}` forgets it; then it can be made anew",
+            f"machine `{name}` was deleted outside outlast on {record.cloud}, with its disk",
+            hint=f"`outlast machine delete {name}` removes its record; then it can be created again",
         )
-    sights, _ = collect_status(asked, machine_records, with_drift=False)
-    close = near(name, sights)
+    entries, _ = collect_status(searched, machine_records, with_drift=False)
+    close = similar_names(name, entries)
     hint = "did you mean " + ", ".join(f"`{n}`" for n in close) if close else "see `outlast machine list`"
     raise NotFound(f"there is no machine `{name}`", hint=hint)
 
 
 def complete_machine(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
-    """Names from the records alone: asking clouds takes too long for a press of a key."""
+    """Return names from the records: querying clouds is too slow for completion."""
     try:
-        names = [machine_record.name for machine_record in hands_of(ctx.params.get("workspace_url") or "").all()]
+        names = [
+            machine_record.name for machine_record in machine_records_in(ctx.params.get("workspace_url") or "").all()
+        ]
     except OutlastError:
         return []
     return [name for name in names if name.startswith(beginning)]
@@ -80,5 +82,5 @@ def name_argument(command: F) -> F:
 
 def cloud_option(command: F) -> F:
     return click.option(
-        "--cloud", "cloud_name", default="", metavar="NAME", shell_complete=complete_cloud, help="On this cloud."
+        "--cloud", "cloud_name", default="", metavar="NAME", shell_complete=complete_cloud, help="Cloud."
     )(command)

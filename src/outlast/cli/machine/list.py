@@ -1,4 +1,4 @@
-"""`outlast machine create`, `list`, `show`, `snapshot`, `delete`: how machines come, what they are, how they go."""
+"""`outlast machine list`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 
 from outlast.cli.machine.find import (
     cloud_option,
-    hands_of,
+    interactive_cloud,
     interactive_clouds,
-    workshop,
+    machine_records_in,
 )
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
-from outlast.cli.shared.terminal import money, note, table, tell_damaged
+from outlast.cli.shared.terminal import money, note, report_damaged, table
 from outlast.errors import CloudError
 from outlast.spec.quantity import describe_s
 
@@ -23,42 +23,45 @@ if TYPE_CHECKING:
     from outlast.machines.status import MachineStatus
 
 
-# What there is
-
-
 @command("list", progress="querying the clouds", interrupt=READ_ONLY, json="list[MachineRow]")
-@click.option("--all", "-a", "everything", is_flag=True, help="Also machines of other workspaces and of nobody.")
+@click.option(
+    "--all",
+    "-a",
+    "everything",
+    is_flag=True,
+    help="Include machines of other workspaces and machines without an owner.",
+)
 @cloud_option
 @json_option
 @workspace_option
 def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json: bool) -> int:
-    """List machines of all clouds in every status, with what they cost; those that bill for nothing are marked."""
+    """List machines of all clouds in every status, with their cost. Idle costs are marked."""
     from outlast.machines.status import collect_status
 
-    machine_records = hands_of(workspace_url)
-    asked = {cloud_name: workshop(cloud_name)} if cloud_name else interactive_clouds(machine_records.workspace)
-    sights, unreachable = collect_status(asked, machine_records)
-    shown = [sight for sight in sights if everything or sight.ours]
+    machine_records = machine_records_in(workspace_url)
+    asked = {cloud_name: interactive_cloud(cloud_name)} if cloud_name else interactive_clouds(machine_records.workspace)
+    entries, unreachable = collect_status(asked, machine_records)
+    shown = [entry for entry in entries if everything or entry.ours]
     for cloud, why in unreachable.items():
-        note(f"{cloud} cannot be seen: {why}")
-    _forget_deleted(asked, unreachable, sights)
+        note(f"{cloud} cannot be reached: {why}")
+    _remove_ssh_blocks(asked, unreachable, entries)
     if as_json:
         import json
 
-        click.echo(json.dumps([_as_data(sight) for sight in shown], indent=2))
+        click.echo(json.dumps([_as_data(entry) for entry in shown], indent=2))
     elif not shown:
         click.echo("no machines")
     else:
         header = ["NAME", "STATUS", "CLOUD", "ZONE", "TYPE", "KIND", "AGE", "$/H", "COST", "WHOSE", "REMARKS"]
-        click.echo(table([_row(sight) for sight in shown], header=header))
-    return tell_damaged(machine_records.damaged) or (CloudError.exit_code if unreachable else 0)
+        click.echo(table([_row(entry) for entry in shown], header=header))
+    return report_damaged(machine_records.damaged) or (CloudError.exit_code if unreachable else 0)
 
 
-def _forget_deleted(asked: Any, unreachable: Any, sights: list[MachineStatus]) -> None:
-    """Take the ssh blocks of machines out that are no more, where the cloud has told."""
+def _remove_ssh_blocks(asked: Any, unreachable: Any, entries: list[MachineStatus]) -> None:
+    """Remove the ssh settings of deleted machines, for clouds that answered."""
     from outlast.machines import sshfiles
 
-    there = {sight.name for sight in sights if sight.machine is not None}
+    there = {entry.name for entry in entries if entry.machine is not None}
     for cloud in asked:
         if cloud not in unreachable:
             for name in sshfiles.machines_written(cloud):
@@ -66,53 +69,53 @@ def _forget_deleted(asked: Any, unreachable: Any, sights: list[MachineStatus]) -
                     sshfiles.forget_machine(name)
 
 
-def remarks(sight: MachineStatus) -> list[str]:
-    said = []
-    if sight.bills_for_nothing:
-        said.append("stopped, and its disk bills")
-    if sight.abandoned:
-        said.append(f"the process that was {sight.status} it has died; `outlast reap` deletes it")
-    elif sight.machine is None:
-        said.append(f"`outlast machine delete {sight.name}` forgets it")
-    elif sight.machine.why not in ("", sight.status):
-        said.append(sight.machine.why)
-    if sight.drift:
-        said.append(f"drifted: {'; '.join(sight.drift)}")
-    return said
+def remarks(entry: MachineStatus) -> list[str]:
+    texts = []
+    if entry.billed_while_stopped:
+        texts.append("stopped; its disk is billed")
+    if entry.abandoned:
+        texts.append(f"the process that was {entry.status} it has died; `outlast reap` deletes it")
+    elif entry.machine is None:
+        texts.append(f"`outlast machine delete {entry.name}` removes its record")
+    elif entry.machine.why not in ("", entry.status):
+        texts.append(entry.machine.why)
+    if entry.drift:
+        texts.append(f"drifted: {'; '.join(entry.drift)}")
+    return texts
 
 
-def _row(sight: MachineStatus) -> list[str]:
-    machine = sight.machine
+def _row(entry: MachineStatus) -> list[str]:
+    machine = entry.machine
     age = describe_s(max(0.0, (machine.seen_at or time.time()) - machine.created_at)) if machine else "-"
     return [
-        sight.name,
-        sight.status,
-        sight.cloud,
+        entry.name,
+        entry.status,
+        entry.cloud,
         machine.zone if machine else "-",
         machine.type if machine else "-",
         ("spot" if machine.spot else "on demand") if machine else "-",
         age,
-        money(sight.usd_per_hour),
-        money(sight.cost_usd),
-        sight.whose,
-        "; ".join(remarks(sight)),
+        money(entry.usd_per_hour),
+        money(entry.cost_usd),
+        entry.whose,
+        "; ".join(remarks(entry)),
     ]
 
 
-def _as_data(sight: MachineStatus) -> dict[str, Any]:
+def _as_data(entry: MachineStatus) -> dict[str, Any]:
     import msgspec
 
-    machine = msgspec.to_builtins(sight.machine) if sight.machine else {}
+    machine = msgspec.to_builtins(entry.machine) if entry.machine else {}
     assert isinstance(machine, dict)
     return {
         **machine,
-        "name": sight.name,
-        "cloud": sight.cloud,
-        "status": sight.status,
-        "whose": sight.whose,
-        "by_hand": sight.machine_record is not None,
-        "usd_per_hour": sight.usd_per_hour,
-        "cost_usd": sight.cost_usd,
-        "bills_for_nothing": sight.bills_for_nothing,
-        "drift": list(sight.drift),
+        "name": entry.name,
+        "cloud": entry.cloud,
+        "status": entry.status,
+        "whose": entry.whose,
+        "by_hand": entry.machine_record is not None,
+        "usd_per_hour": entry.usd_per_hour,
+        "cost_usd": entry.cost_usd,
+        "billed_while_stopped": entry.billed_while_stopped,
+        "drift": list(entry.drift),
     }

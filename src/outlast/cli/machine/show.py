@@ -1,4 +1,4 @@
-"""`outlast machine create`, `list`, `show`, `snapshot`, `delete`: how machines come, what they are, how they go."""
+"""`outlast machine show`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from outlast.cli.machine.find import (
     cloud_option,
     find,
-    hands_of,
+    machine_records_in,
     name_argument,
 )
 from outlast.cli.machine.list import _as_data
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @command(progress="querying the cloud", interrupt=READ_ONLY, json="MachineShown")
 @name_argument
-@click.option("--packages", "with_packages", is_flag=True, help="Log in, and say what was installed since.")
+@click.option("--packages", "with_packages", is_flag=True, help="Log in, and list packages that changed since.")
 @cloud_option
 @json_option
 @workspace_option
 def show(name: str, workspace_url: str, cloud_name: str, with_packages: bool, as_json: bool) -> int:
-    """Show the machine NAME: what it is, what it has cost, how it is reached, what changed since it was made."""
+    """Show the machine NAME: type, cost, address, metadata, and changes since its creation."""
     from outlast.machines.status import machine_status
 
-    machine_records = hands_of(workspace_url)
+    machine_records = machine_records_in(workspace_url)
     cloud, machine = find(machine_records, name, cloud_name=cloud_name)
-    sight = machine_status(cloud, machine_records, machine)
+    entry = machine_status(cloud, machine_records, machine)
     installed = _installed(cloud, machine_records, name) if with_packages else None
-    data = {**_as_data(sight), "metadata": dict(cloud.metadata(name))}
+    data = {**_as_data(entry), "metadata": dict(cloud.metadata(name))}
     if installed is not None:
         data["packages_changed"] = installed
     if as_json:
@@ -46,22 +46,22 @@ def show(name: str, workspace_url: str, cloud_name: str, with_packages: bool, as
         click.echo(json.dumps(data, indent=2))
         return 0
     kind = "spot" if machine.spot else "on demand"
-    click.echo(f"{name}: {sight.status}{f' ({machine.why})' if machine.why else ''}")
+    click.echo(f"{name}: {entry.status}{f' ({machine.why})' if machine.why else ''}")
     click.echo(f"  where     {cloud.name} {machine.zone}, {machine.type}, {kind}, {machine.disk_gb:g} GB disk")
     click.echo(f"  image     {machine.image or '-'}")
-    click.echo(f"  costs     {money(sight.usd_per_hour)} an hour now, {money(sight.cost_usd)} so far")
-    click.echo(f"  whose     {sight.whose}")
+    click.echo(f"  costs     {money(entry.usd_per_hour)} an hour now, {money(entry.cost_usd)} so far")
+    click.echo(f"  whose     {entry.whose}")
     click.echo(f"  address   {machine.address or '-'}")
     for key, value in sorted(cloud.metadata(name).items()):
         click.echo(f"  metadata  {key}={' '.join(value.split())[:80]}")
-    _print_drift([*sight.drift, *(installed or [])], known=sight.machine_record is not None)
+    _print_drift([*entry.drift, *(installed or [])], known=entry.machine_record is not None)
     return 0
 
 
 def _print_drift(drifted: list[str], *, known: bool) -> None:
     if not known:
         return
-    click.echo("  drift     " + ("none: as it was made" if not drifted else f"{len(drifted)} since it was made"))
+    click.echo("  drift     " + ("none" if not drifted else f"{len(drifted)} changes since creation"))
     for line in drifted:
         click.echo(f"            {line}")
 
@@ -70,7 +70,7 @@ def _installed(cloud: InteractiveCloud, machine_records: MachineRecords, name: s
     from outlast.machines import packages
     from outlast.machines.ssh import Link
 
-    before = packages.remembered(machine_records, name)
+    before = packages.stored(machine_records, name)
     if before is None:
-        raise BadRequest(f"nobody remembers what was installed on {name} when it was made")
-    return list(packages.changes(before, packages.ask(Link(cloud, name))))
+        raise BadRequest(f"the packages of {name} at its creation were not recorded")
+    return list(packages.changes(before, packages.installed(Link(cloud, name))))

@@ -1,4 +1,4 @@
-"""`outlast volume`: file systems that many machines mount at once. Filling and mounting are in `volume_use.py`."""
+"""`outlast volume list` and `show`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import click
 
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.resources import holdings_of, tell_all, volume_argument
-from outlast.cli.shared.terminal import money, tell_damaged
+from outlast.cli.shared.resources import print_resources, resource_records, volume_argument
+from outlast.cli.shared.terminal import money, report_damaged
 from outlast.errors import Damaged
 
 if TYPE_CHECKING:
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 @json_option
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
-    """List the volumes of this workspace, with what they cost a month."""
-    records = holdings_of(workspace_url, "volume")
-    found = [(record, *_look(records, record)) for record in records.all()]
+    """List the volumes of this workspace, with their monthly cost."""
+    records = resource_records(workspace_url, "volume")
+    found = [(record, *_status(records, record)) for record in records.all()]
 
     def cells(h: ResourceRecord, _: Volume | None, state: str) -> list[str]:
         return [h.name, h.cloud, h.zone or "all", f"{h.size_gb:g} GB", state, money(h.usd_per_month), h.who]
 
     header = ["NAME", "CLOUD", "ZONE", "SIZE", "STATE", "A MONTH", "WHO"]
-    empty = "no volumes; `outlast volume create NAME --size 1TB` makes one"
-    tell_all(found, cells, header=header, empty=empty, as_json=as_json)
-    return tell_damaged(records.damaged)
+    empty = "no volumes; create one with `outlast volume create NAME --size 1TB`"
+    print_resources(found, cells, header=header, empty=empty, as_json=as_json)
+    return report_damaged(records.damaged)
 
 
-def _look(records: ResourceRecords, record: ResourceRecord) -> tuple[Volume | None, str, str]:
-    from outlast.app.resource_status import volume_standing
+def _status(records: ResourceRecords, record: ResourceRecord) -> tuple[Volume | None, str, str]:
+    from outlast.app.resource_status import volume_status
 
-    return volume_standing(clouds(records.workspace), records, record)
+    return volume_status(clouds(records.workspace), records, record)
 
 
 @command(progress="querying the cloud", interrupt=READ_ONLY, json="VolumeShown")
@@ -45,23 +45,23 @@ def _look(records: ResourceRecords, record: ResourceRecord) -> tuple[Volume | No
 @json_option
 @workspace_option
 def show(name: str, as_json: bool, workspace_url: str) -> int:
-    """Show everything about the volume NAME: size, room, cost, who uses it, where it is mounted here."""
+    """Show the volume NAME: size, usage, cost, users, and its mount points on this computer."""
     import msgspec
 
     from outlast.volumes import lifecycle, local_mount
 
-    records = holdings_of(workspace_url, "volume")
+    records = resource_records(workspace_url, "volume")
     record = records.get(name)
-    found, state, why = _look(records, record)
+    found, state, why = _status(records, record)
     try:
         runs = lifecycle.users(records, name)
     except Damaged as problem:
-        runs = [f"nobody knows whom: {problem.message}"]
-    here = [one for one in local_mount.every() if one.volume == name and one.workspace == records.workspace.url]
+        runs = [f"unknown: {problem.message}"]
+    here = [one for one in local_mount.all_mounts() if one.volume == name and one.workspace == records.workspace.url]
     if as_json:
-        told = msgspec.to_builtins(record) | {"state": state, "why": why, "runs": runs}
-        told |= {"mounted": msgspec.to_builtins(here)} | ({"volume": msgspec.to_builtins(found)} if found else {})
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
+        data = msgspec.to_builtins(record) | {"state": state, "why": why, "runs": runs}
+        data |= {"mounted": msgspec.to_builtins(here)} | ({"volume": msgspec.to_builtins(found)} if found else {})
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=1).decode())
         return 0
     lines = [f"{name}: {record.size_gb:g} GB on {record.cloud}, {state}" + (f" ({why})" if why else "")]
     if found is not None and found.used_gb is not None:
@@ -70,7 +70,7 @@ def show(name: str, as_json: bool, workspace_url: str) -> int:
         f"  from      {', '.join(record.zones) or 'every zone'}",
         f"  mounts    {record.source}",
     ]
-    lines += [f"  cost      {money(record.usd_per_month)} a month", f"  made by   {record.who}"]
+    lines += [f"  cost      {money(record.usd_per_month)} a month", f"  owner     {record.who}"]
     lines += [f"  used by   {', '.join(runs) or 'no run'}"]
     lines += [f"  here      {one.path} ({one.how}{', ' + one.machine if one.machine else ''})" for one in here]
     click.echo("\n".join(lines))

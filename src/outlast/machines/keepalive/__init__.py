@@ -1,1 +1,1 @@
-"""Keeps machines alive that people made: observe → plan → apply, one machine a loop. Refuses to know of runs."""
+"""`outlast machine keep`: keeps a machine and its command running, as observe → plan → apply."""

@@ -50,7 +50,9 @@ class KeepaliveLoop:
         self.lost = threading.Event()
         self.pace_s = cloud.traits.keepalive_poll_s
 
-    def keep(self, order: KeepaliveOptions, *, stop: threading.Event, once: bool = False, anew: bool = False) -> Memory:
+    def keep(
+        self, options: KeepaliveOptions, *, stop: threading.Event, once: bool = False, reset: bool = False
+    ) -> Memory:
         """Run until the end, until `stop` is set, or with `once` until the machine is in the requested state.
 
         Returns the memory. Raises BadRequest if another process keeps the machine, UsageError if it is kept for another
@@ -67,7 +69,7 @@ class KeepaliveLoop:
         beating = threading.Thread(target=self._beat, args=(ended,), daemon=True)
         beating.start()
         try:
-            return self._rounds(self._begin(order, anew=anew), stop, once=once)
+            return self._rounds(self._begin(options, reset=reset), stop, once=once)
         finally:
             ended.set()
             beating.join()
@@ -88,27 +90,27 @@ class KeepaliveLoop:
             except OutlastError:
                 continue  # the store is unreachable, for other processes as well
 
-    def _begin(self, order: KeepaliveOptions, *, anew: bool) -> Memory:
+    def _begin(self, options: KeepaliveOptions, *, reset: bool) -> Memory:
         """Return the memory of an earlier, unfinished process with the same command, or a new one."""
         machine_record = self.machine_records.find(self.name)
         if machine_record is not None and machine_record.wanted == "stopped":
             # Keeping a machine means running it.
             self.machine_records.write(msgspec.structs.replace(machine_record, wanted="running"))
-        found = self.remembered()
-        if found is not None and found.ending is None and not anew:
-            if found.options.command != order.command:
+        found = self.stored_memory()
+        if found is not None and found.ending is None and not reset:
+            if found.options.command != options.command:
                 raise UsageError(
                     f"{self.name} is kept for another command: {found.options.command[:80] or 'none'}",
-                    hint="use --anew to end that command, or repeat the same --command",
+                    hint="use --reset to end that command, or repeat the same --command",
                 )
-            return self._write(msgspec.structs.replace(found, options=order))
+            return self._write(msgspec.structs.replace(found, options=options))
         if found is not None and found.ending is None and found.move is not None:
             raise UsageError(
                 f"{self.name} is moving to another zone", hint="repeat the same --command until the move is finished"
             )
         if found is not None and found.options.command:
             self._end_former(found)
-        return self._write(Memory(id=secrets.token_hex(6), options=order))
+        return self._write(Memory(id=secrets.token_hex(6), options=options))
 
     def _end_former(self, found: Memory) -> None:
         machine = self.cloud.machine(self.name)
@@ -117,27 +119,27 @@ class KeepaliveLoop:
             if now.alive:
                 job.kill(self.link, found.id, now.number)
 
-    def remembered(self) -> Memory | None:
+    def stored_memory(self) -> Memory | None:
         try:
             return decoded(self.machine_records.bucket.get(self._key), Memory, self._key)
         except Missing:
             return None
 
     def _rounds(self, memory: Memory, stop: threading.Event, *, once: bool) -> Memory:
-        said, troubles = "", 0
+        reported, troubles = "", 0
         while not stop.is_set() and not self.lost.is_set():
             step: Step = plan(self.observer.observe(memory, self.clock()))
             text = describe(self.name, step)
-            if text != said:
+            if text != reported:
                 self.report(text)
-                said = text
+                reported = text
             trouble = isinstance(step, Rest) and step.trouble
             try:
                 memory = self.applier.apply(step, memory)
             except (CloudError, WorkspaceError) as problem:
                 self.report(f"{self.name}: failed: {problem.message}; retrying")
-                said, trouble = "", True
-                memory = self.remembered_or(memory)
+                reported, trouble = "", True
+                memory = self.stored_memory_or(memory)
             else:
                 if isinstance(step, End):
                     return memory
@@ -148,10 +150,10 @@ class KeepaliveLoop:
                 stop.wait(min(_TROUBLE_S_MAX, self.pace_s * 2 ** min(troubles, 12)) if trouble else self.pace_s)
         return memory
 
-    def remembered_or(self, memory: Memory) -> Memory:
+    def stored_memory_or(self, memory: Memory) -> Memory:
         """Return the stored memory: a step may have written it before it failed."""
         try:
-            return self.remembered() or memory
+            return self.stored_memory() or memory
         except WorkspaceError:
             return memory
 

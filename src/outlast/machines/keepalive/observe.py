@@ -75,10 +75,10 @@ class KeepaliveObserver:
         """Return the state of the command, or why it cannot be read."""
         if machine is None or machine.status != "running" or not memory.options.command:
             return None, ""
-        order = memory.options
+        options = memory.options
         try:
             found = job.probe(
-                self.link, memory.id, boots=memory.boots, halt_after_s=order.halt_after_s, watch=order.watch
+                self.link, memory.id, boots=memory.boots, halt_after_s=options.halt_after_s, watch=options.watch
             )
         except OutlastError as problem:
             # Reconnect in the next round, with the address that the cloud reports then.

@@ -1,4 +1,4 @@
-"""Clusters: the list, and one with its nodes, what they have and use, its jobs, and the output of a job."""
+"""The list of clusters, and one cluster with its nodes, resources, jobs, and the output of a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from outlast.cluster.listing import ClusterRow
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money
 from outlast.ui.layout import PageView, empty, fact, heading, panel, pill
-from outlast.ui.pages.components import Column, Listing, Table, TablePlace, bar, code, href, not_there, trouble, warning
+from outlast.ui.pages.components import (
+    Column,
+    FilteredTable,
+    Placeholder,
+    Table,
+    bar,
+    code,
+    href,
+    not_found,
+    problem_note,
+    warning,
+)
 from outlast.ui.topics import TopicUpdate, follow
-from outlast.ui.views.clusters import ClusterReader, ClusterSight, JobRow, NodeRow, OneCluster, phase_tone
+from outlast.ui.views.clusters import ClusterDetail, ClusterDetailReader, ClusterReader, JobRow, NodeRow, phase_tone
 
 _LOG_EVERY_S = 1.0
 _COLUMNS = (
@@ -22,33 +33,33 @@ _COLUMNS = (
     Column("phase", "State", "pill"),
     Column("machines", "Machines", right=True),
     Column("jobs", "Jobs", right=True),
-    Column("price", "An hour", "told", right=True),
-    Column("cost", "Cost", "told", right=True),
-    Column("who", "User"),
-    Column("asked", "Made", "told"),
+    Column("price", "$/hour", "formatted", right=True),
+    Column("cost", "Cost", "formatted", right=True),
+    Column("who", "Owner"),
+    Column("asked", "Created", "formatted"),
     Column("cloud", "Cloud"),
     Column("problem", "Remarks"),
 )
 _JOBS = (
     Column("id", "Job", "link"),
     Column("status", "Status", "pill"),
-    Column("took", "Took"),
-    Column("point", "Point"),
+    Column("took", "Duration"),
+    Column("point", "Parameters"),
     Column("command", "Command", "mono"),
-    Column("who", "User"),
+    Column("who", "Owner"),
     Column("remark", "Remarks"),
 )
 
 
 def build(view: PageView) -> None:
-    with panel("Clusters", note="of Ray, with spot workers"):
-        none, command = "No cluster is up.", "outlast cluster up"
-        listing = Listing(view, "Clusters", _COLUMNS, key="name", none=none, command=command)
+    with panel("Clusters", note="Ray clusters with spot workers"):
+        none, command = "No clusters.", "outlast cluster up"
+        table = FilteredTable(view, "Clusters", _COLUMNS, key="name", none=none, command=command)
 
-    def tell(told: TopicUpdate[tuple[ClusterRow, ...]]) -> None:
-        listing.tell(told, (_cells(row) for row in told.value or ()))
+    def update(latest: TopicUpdate[tuple[ClusterRow, ...]]) -> None:
+        table.update(latest, (_cells(row) for row in latest.value or ()))
 
-    follow(view, "clusters", lambda: ClusterReader(view.workspace), tell, every_s=1.0, far_s=15.0)
+    follow(view, "clusters", lambda: ClusterReader(view.workspace), update, every_s=1.0, remote_s=15.0)
 
 
 def _cells(row: ClusterRow) -> dict[str, Any]:
@@ -74,7 +85,7 @@ def _cells(row: ClusterRow) -> dict[str, Any]:
 def build_one(view: PageView) -> None:
     name = view.params["name"]
     with ui.element("div").classes("ol-pile"):
-        place = TablePlace("asking the cluster's head")
+        place = Placeholder("loading the cluster")
         none = ui.element("div")
         with ui.element("div").classes("ol-pile") as there:
             head = ui.element("div")
@@ -83,64 +94,68 @@ def build_one(view: PageView) -> None:
             with panel("Jobs"):
                 table = Table("Jobs", _JOBS, key="id", rows_shown=15)
                 with ui.element("div") as no_jobs:
-                    empty("No job yet.", f"outlast cluster submit {name} -- python job.py")
+                    empty("No jobs yet.", f"outlast cluster submit {name} -- python job.py")
             log = _Log(view)
     there.set_visibility(False)
     none.set_visibility(False)
-    shown: list[ClusterSight] = []
+    shown: list[ClusterDetail] = []
 
-    def tell(told: TopicUpdate[ClusterSight]) -> None:
+    def update(latest: TopicUpdate[ClusterDetail]) -> None:
         none.clear()
-        none.set_visibility(told.value is None)
-        if told.value is None:
-            place.told(TopicUpdate(at=told.at))
+        none.set_visibility(latest.value is None)
+        if latest.value is None:
+            place.show(TopicUpdate(at=latest.at))
             with none:
-                not_there(told, "cluster", "/clusters")
+                not_found(latest, "cluster", "/clusters")
             return
-        place.told(told)
+        place.show(latest)
         there.set_visibility(True)
-        sight = told.value
-        no_jobs.set_visibility(not sight.jobs)
-        table.fill(_job(sight.name, job) for job in sight.jobs)
-        if shown and shown[0] == sight:
+        detail = latest.value
+        no_jobs.set_visibility(not detail.jobs)
+        table.fill(_job(detail.name, job) for job in detail.jobs)
+        if shown and shown[0] == detail:
             return
-        shown[:] = [sight]
+        shown[:] = [detail]
         head.clear()
         with head:
-            _head(sight)
+            _head(detail)
         nodes.clear()
         with nodes:
-            for node in sight.nodes:
+            for node in detail.nodes:
                 _node(node)
-            if not sight.nodes:
-                empty("No machine is there.")
-        log.tell(sight)
+            if not detail.nodes:
+                empty("No machines.")
+        log.update(detail)
 
-    follow(view, ("cluster", name), lambda: OneCluster(view.workspace, name), tell, every_s=1.0, far_s=5.0)
+    follow(
+        view, ("cluster", name), lambda: ClusterDetailReader(view.workspace, name), update, every_s=1.0, remote_s=5.0
+    )
 
 
-def _head(sight: ClusterSight) -> None:
+def _head(detail: ClusterDetail) -> None:
     with ui.element("section").classes("ol-panel").props('aria-label="Cluster"'):
         with ui.element("div").classes("ol-row"):
-            heading(sight.name, 1)
-            pill("does not answer" if sight.unreachable and sight.phase == "ready" else sight.phase, sight.tone)
-            if sight.goes_in_s >= 0:
-                ui.label(f"idle; goes down in {describe_s(sight.goes_in_s)}").classes("ol-dim")
-        if sight.unreachable:
-            warning(f"Ray cannot be asked: {sight.unreachable}. What you see is what the workspace and the cloud know.")
+            heading(detail.name, 1)
+            pill("unreachable" if detail.unreachable and detail.phase == "ready" else detail.phase, detail.tone)
+            if detail.down_in_s >= 0:
+                ui.label(f"idle; will be deleted in {describe_s(detail.down_in_s)}").classes("ol-dim")
+        if detail.unreachable:
+            warning(
+                f"Ray does not answer: {detail.unreachable}. The data shown comes from the workspace and the cloud."
+            )
         with ui.element("div").classes("ol-facts ol-below"):
-            fact("Machines", str(len(sight.nodes)))
-            fact("An hour", money(sight.usd_per_hour))
-            fact("Cost so far", money(sight.cost_usd))
-            fact("Cloud", sight.cloud)
-            fact("Head", sight.head or "none", note=f"made by {sight.who}" if sight.who else "")
-        for resource in sight.resources:
+            fact("Machines", str(len(detail.nodes)))
+            fact("$/hour", money(detail.usd_per_hour))
+            fact("Cost so far", money(detail.cost_usd))
+            fact("Cloud", detail.cloud)
+            fact("Head", detail.head or "none", note=f"created by {detail.who}" if detail.who else "")
+        for resource in detail.resources:
             bar(resource.name, resource.part, resource.text)
-        if sight.demands or sight.notes:
+        if detail.demands or detail.notes:
             with ui.element("div").classes("ol-row ol-below"):
-                for demand in sight.demands:
+                for demand in detail.demands:
                     pill(f"waits for {demand}", "busy")
-                for note in sight.notes:
+                for note in detail.notes:
                     ui.label(note).classes("ol-dim")
 
 
@@ -150,8 +165,8 @@ def _node(node: NodeRow) -> None:
         with ui.element("div").classes("ol-row"):
             ui.label(node.machine).classes("ol-h3")
             pill(node.status, node.tone)
-        argv = [node.role if node.role == "head" else node.kind, node.where, node.ray, f"{money(node.usd_per_hour)}/h"]
-        ui.label(" · ".join(word for word in argv if word)).classes("ol-dim")
+        parts = [node.role if node.role == "head" else node.kind, node.where, node.ray, f"{money(node.usd_per_hour)}/h"]
+        ui.label(" · ".join(part for part in parts if part)).classes("ol-dim")
         for resource in node.resources:
             bar(resource.name, resource.part, resource.text)
         if node.why:
@@ -173,7 +188,7 @@ def _job(cluster: str, job: JobRow) -> dict[str, Any]:
 
 
 class _Log:
-    """The end of the output of the job that the address names; read again when the cluster has changed."""
+    """The end of the output of the job in the URL; read again when the cluster changes."""
 
     def __init__(self, view: PageView) -> None:
         self.view = view
@@ -187,39 +202,39 @@ class _Log:
             section.props("id=log")
             self.place = ui.element("div")
             with self.place:
-                ui.label("asking the head …").classes("ol-dim")
+                ui.label("loading …").classes("ol-dim")
 
-    def tell(self, sight: ClusterSight) -> None:
+    def update(self, detail: ClusterDetail) -> None:
         if not self.job:
             return
-        known = next((job for job in sight.jobs if job.id == self.job), None)
+        known = next((job for job in detail.jobs if job.id == self.job), None)
         self.live = known is not None and known.status == "RUNNING"
         if self.busy:
             return
         if known is None:
-            self._say("", f"The cluster has no job `{self.job}`.", "")
-        elif sight.unreachable:
-            self._say("", f"The output is on the head. {sight.unreachable}", "")
+            self._show("", f"The cluster has no job `{self.job}`.", "")
+        elif detail.unreachable:
+            self._show("", f"The output is on the head. {detail.unreachable}", "")
         else:
             self.busy = True
-            background_tasks.create(self._read(sight.name), name="job log")
+            background_tasks.create(self._read(detail.name), name="job log")
 
     async def _read(self, cluster: str) -> None:
-        reader = OneCluster(self.view.workspace, cluster)
+        reader = ClusterDetailReader(self.view.workspace, cluster)
         try:
             while not self.view.client.is_deleted:
                 last = not self.live
                 text = await self.view.read(reader.log, self.job)
-                self._say(text, "" if text else "It has said nothing yet.", "")
+                self._show(text, "" if text else "No output yet.", "")
                 if last:
                     return
                 await asyncio.sleep(_LOG_EVERY_S)
         except OutlastError as problem:
-            self._say("", problem.message, problem.hint)
+            self._show("", problem.message, problem.hint)
         finally:
             self.busy = False
 
-    def _say(self, text: str, problem: str, hint: str) -> None:
+    def _show(self, text: str, problem: str, hint: str) -> None:
         if text and text == self.text:
             return
         self.text = text
@@ -228,4 +243,4 @@ class _Log:
             if text:
                 code(text, label=f"Output of {self.job}")
             else:
-                trouble(problem, hint)
+                problem_note(problem, hint)

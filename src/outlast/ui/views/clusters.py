@@ -1,6 +1,6 @@
-"""Clusters as rows, and one with its nodes, what they have and use, its jobs and their output. Values.
+"""Clusters as table rows, and one cluster with nodes, resources and jobs, as values.
 
-What the records tell is there at once; what only Ray knows is asked of the head, and its absence is told, not hidden.
+Data from records is available at once. Data from Ray comes from the head; if it does not answer, the page says so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from outlast.cluster.status import (
     ClusterStatus,
     ClusterWatch,
     NodeStatus,
-    desk_words,
     head_link,
+    head_rpc_argv,
     is_over,
     jobs,
     read_status,
@@ -35,13 +35,13 @@ DAMAGED = "damaged"
 _PHASES = {"creating": "busy", "ready": "good", "deleting": "warn", LOST: "bad", DAMAGED: "bad"}
 _JOBS = {"RUNNING": "good", "SUCCEEDED": "done", "PENDING": "busy", "FAILED": "bad", "LOST": "bad", "UNSENT": "warn"}
 _LOG_BYTES, _LOG_S = 200_000, 60.0
-# How often the head tells what Ray knows, and how long its first word may take: it has to load Ray.
+# The interval of the head's reports, and the maximum time for the first one: the head has to load Ray.
 _WORD_S, _FIRST_S = 1.0, 60.0
 
 Known = Callable[[Workspace], Mapping[str, InteractiveCloud]]
 
 
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterResource(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     used: float
     total: float
@@ -60,7 +60,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     tone: str
     where: str
     ray: str
-    resources: tuple[Resource, ...]
+    resources: tuple[ClusterResource, ...]
     usd_per_hour: float
     cost_usd: float
     why: str
@@ -77,7 +77,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     remark: str
 
 
-class ClusterSight(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterDetail(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cloud: str
     phase: str
@@ -85,20 +85,20 @@ class ClusterSight(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     head: str
     nodes: tuple[NodeRow, ...]
-    resources: tuple[Resource, ...]
+    resources: tuple[ClusterResource, ...]
     demands: tuple[str, ...]
-    # What is to come, what was lost, and why.
+    # Planned nodes, and lost ones with the reason.
     notes: tuple[str, ...]
     jobs: tuple[JobRow, ...]
     usd_per_hour: float
     cost_usd: float
-    goes_in_s: float
-    # Why Ray could not be asked.
+    down_in_s: float
+    # Why Ray's data is missing.
     unreachable: str = ""
 
 
 class ClusterReader:
-    """All clusters, from their records and from their clouds' lists of machines."""
+    """The reader of all clusters, from their records and their clouds' lists of machines."""
 
     def __init__(self, workspace: Workspace, known: Known = interactive_clouds) -> None:
         self.workspace = workspace
@@ -111,7 +111,7 @@ class ClusterReader:
 
 
 def _damaged(name: str, why: str) -> ClusterRow:
-    """One whose record cannot be read; its machines may bill all the same."""
+    """Return the row of a cluster with an unreadable record; its machines may be billed."""
     return ClusterRow(
         name=name,
         cloud="",
@@ -127,36 +127,36 @@ def _damaged(name: str, why: str) -> ClusterRow:
     )
 
 
-class Newest(ClusterWatch):
-    """The newest of Ray's words: they come by themselves, and whoever asks less often is not told old ones."""
+class NewestStatus(ClusterWatch):
+    """The newest status from the head. Reports arrive continuously; a thread keeps the last one."""
 
     def __init__(self, cloud: InteractiveCloud, every_s: float) -> None:
         super().__init__(cloud, every_s)
-        self._told: Any = None
+        self._status: Any = None
         self._problem: OutlastError | None = None
-        self._heard = threading.Event()
+        self._received = threading.Event()
         self._over = False
         self._reader: threading.Thread | None = None
 
     def next(self, cluster: Cluster) -> Any:
         if self._reader is None or not self._reader.is_alive():
-            self._heard.clear()
+            self._received.clear()
             self._reader = threading.Thread(target=self._listen, args=(cluster,), name="cluster", daemon=True)
             self._reader.start()
-        if not self._heard.wait(_FIRST_S):
+        if not self._received.wait(_FIRST_S):
             raise CloudError(f"the head has not answered for {_FIRST_S:g} s")
         if self._problem is not None:
             raise self._problem
-        return self._told
+        return self._status
 
     def _listen(self, cluster: Cluster) -> None:
-        """Until the connection is lost, or nobody looks; who asks then makes another one."""
+        """Read until the connection is lost or closed; the next call opens another one."""
         while not self._over:
             try:
-                self._told, self._problem = super().next(cluster), None
+                self._status, self._problem = super().next(cluster), None
             except OutlastError as problem:
                 self._problem = problem
-            self._heard.set()
+            self._received.set()
             if self._problem is not None:
                 return
 
@@ -165,39 +165,39 @@ class Newest(ClusterWatch):
         super().close()
 
 
-class OneCluster:
-    """One cluster, asked again and again. Raises NoSuchRun if there is none."""
+class ClusterDetailReader:
+    """The repeated reader of one cluster. Raises NoSuchRun if there is none."""
 
     def __init__(self, workspace: Workspace, name: str, known: Known = interactive_clouds) -> None:
         self.workspace = workspace
         self.clusters = Clusters(workspace)
         self.name = name
         self.known = known
-        self._watch: Newest | None = None
+        self._watch: NewestStatus | None = None
 
-    def __call__(self) -> ClusterSight:
+    def __call__(self) -> ClusterDetail:
         cluster, cloud = self._found()
         if self._watch is None:
-            self._watch = Newest(cloud, _WORD_S)
-        sight = read_status(self.clusters, cloud, cluster, watch=self._watch)
-        unreachable = sight.unreachable
+            self._watch = NewestStatus(cloud, _WORD_S)
+        status = read_status(self.clusters, cloud, cluster, watch=self._watch)
+        unreachable = status.unreachable
         try:
-            told = jobs(self.clusters, cloud, cluster)
+            job_list = jobs(self.clusters, cloud, cluster)
         except StoreUnreachable:
             raise
         except OutlastError as problem:
             unreachable = unreachable or problem.message
-            told = [_unknown(job) for job in self.clusters.each(cluster.name, "jobs", ClusterJob)]
-        return sight_of(cluster, sight, told, unreachable=unreachable, now=time.time())
+            job_list = [_unknown(job) for job in self.clusters.each(cluster.name, "jobs", ClusterJob)]
+        return detail_of(cluster, status, job_list, unreachable=unreachable, now=time.time())
 
     def log(self, job_id: str) -> str:
-        """The end of a job's output, from the head. Raises CloudError."""
+        """Return the end of a job's output, from the head. Raises CloudError."""
         cluster, cloud = self._found()
-        answer = head_link(cloud, cluster).run(desk_words("logs", job_id), timeout_s=_LOG_S)
+        answer = head_link(cloud, cluster).run(head_rpc_argv("logs", job_id), timeout_s=_LOG_S)
         return answer.stdout[-_LOG_BYTES:].decode(errors="replace")
 
     def close(self) -> None:
-        """Nobody looks any more: the program on the head ends."""
+        """End the program on the head: there are no more viewers."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -205,15 +205,15 @@ class OneCluster:
     def _found(self) -> tuple[Cluster, InteractiveCloud]:
         cluster = self.clusters.find(self.name)
         if cluster is None:
-            raise NoSuchRun(f"there is no cluster `{self.name}`", hint="see `outlast cluster list`")
+            raise NoSuchRun(f"cluster `{self.name}` does not exist", hint="see `outlast cluster list`")
         cloud = self.known(self.workspace).get(cluster.cloud)
         if cloud is None:
-            raise NoSuchRun(f"`{cluster.cloud}`, where `{self.name}` is, cannot be asked from here")
+            raise NoSuchRun(f"`{self.name}` is on `{cluster.cloud}`, which is not configured on this computer")
         return cluster, cloud
 
 
 def phase_tone(phase: str, problem: str) -> str:
-    """What nobody could make sure of is not shown as good."""
+    """Return the colour of a phase; never `good` if the phase could not be verified."""
     return "warn" if problem and phase == "ready" else _PHASES[phase]
 
 
@@ -221,30 +221,30 @@ def _unknown(job: ClusterJob) -> dict[str, Any]:
     return {"id": job.id, "command": job.command, "who": job.who, "matrix": job.matrix, "status": "UNKNOWN"}
 
 
-def sight_of(
-    cluster: Cluster, sight: ClusterStatus, told: list[dict[str, Any]], *, unreachable: str, now: float
-) -> ClusterSight:
-    return ClusterSight(
+def detail_of(
+    cluster: Cluster, status: ClusterStatus, job_list: list[dict[str, Any]], *, unreachable: str, now: float
+) -> ClusterDetail:
+    return ClusterDetail(
         name=cluster.name,
         cloud=cluster.cloud,
-        phase=sight.phase,
-        tone=phase_tone(sight.phase, unreachable),
+        phase=status.phase,
+        tone=phase_tone(status.phase, unreachable),
         who=cluster.who,
         head=cluster.head,
-        nodes=tuple(_node(node) for node in sight.nodes),
-        resources=tuple(_resource(name, *pair[:2]) for name, pair in sorted(sight.usage.items()) if shown(name)),
-        demands=tuple(_demand(demand) for demand in sight.demands),
-        notes=tuple(_notes(sight)),
-        jobs=tuple(_job(job, now) for job in reversed(told)),
-        usd_per_hour=sight.usd_per_hour,
-        cost_usd=sight.cost_usd,
-        goes_in_s=sight.goes_in_s,
+        nodes=tuple(_node(node) for node in status.nodes),
+        resources=tuple(_resource(name, *pair[:2]) for name, pair in sorted(status.usage.items()) if shown(name)),
+        demands=tuple(_demand(demand) for demand in status.demands),
+        notes=tuple(_notes(status)),
+        jobs=tuple(_job(job, now) for job in reversed(job_list)),
+        usd_per_hour=status.usd_per_hour,
+        cost_usd=status.cost_usd,
+        down_in_s=status.down_in_s,
         unreachable=unreachable,
     )
 
 
 def shown(resource: str) -> bool:
-    """Ray counts every address and every node as a resource of one; nobody asks for those."""
+    """Return whether to show a resource: Ray counts every node as a resource of one."""
     return not resource.startswith("node:")
 
 
@@ -269,24 +269,24 @@ def _node(node: NodeStatus) -> NodeRow:
     )
 
 
-def _resource(name: str, used: float, total: float) -> Resource:
+def _resource(name: str, used: float, total: float) -> ClusterResource:
     if name in ("memory", "object_store_memory"):
         text = f"{size(int(used))} of {size(int(total))}"
     else:
         text = f"{used:g} of {total:g}"
-    return Resource(name=name.replace("_", " "), used=used, total=total, text=text)
+    return ClusterResource(name=name.replace("_", " "), used=used, total=total, text=text)
 
 
 def _demand(demand: Mapping[str, Any]) -> str:
-    """Ray's words for what it cannot place yet."""
-    argv = ", ".join(f"{value:g} {name}" for name, value in demand["bundle"].items() if shown(name))
-    return f"{demand['count']} × {argv}"
+    """Format a resource demand that Ray cannot place yet."""
+    bundle = ", ".join(f"{value:g} {name}" for name, value in demand["bundle"].items() if shown(name))
+    return f"{demand['count']} × {bundle}"
 
 
-def _notes(sight: ClusterStatus) -> list[str]:
-    coming = [f"{one['count']} × {one['kind']} to come" for one in sight.pending]
-    lost = [f"{one['machine']}: {one['why']}" for one in (*sight.failed, *sight.preempted) if one.get("machine")]
-    refused = [f"{one.get('kind', '')}: {one['why']}" for one in sight.failed if not one.get("machine")]
+def _notes(status: ClusterStatus) -> list[str]:
+    coming = [f"{one['count']} × {one['kind']} planned" for one in status.pending]
+    lost = [f"{one['machine']}: {one['why']}" for one in (*status.failed, *status.preempted) if one.get("machine")]
+    refused = [f"{one.get('kind', '')}: {one['why']}" for one in status.failed if not one.get("machine")]
     return [*coming, *refused, *lost[-5:]]
 
 
@@ -301,7 +301,7 @@ def _job(job: Mapping[str, Any], now: float) -> JobRow:
         command=str(job.get("command", "")),
         who=str(job.get("who", "")),
         point=str(job.get("matrix", "")),
-        # Of one under way it would change with every look; the page has a clock of its own for what is live.
+        # Empty for a running job: it would change with every read.
         took=took if is_over(status) else "",
         remark="" if status in ("SUCCEEDED", "RUNNING") else str(job.get("message") or "").partition("\n")[0],
     )

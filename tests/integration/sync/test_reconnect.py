@@ -1,4 +1,4 @@
-"""Connections break, machines move, syncs are killed: what is on the other side is whole, and it goes on."""
+"""A sync survives lost connections, moved machines and kills, and leaves complete files."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_machine_that_is_deleted_ends_it_with_an_error(home: Home, far: Far) -
     syncing.until("copied")
     home.cloud.delete("dev")
     assert syncing.process.wait(90.0) == 5
-    assert "machine `dev` does not exist any more" in syncing.end_of_words()
+    assert "machine `dev` no longer exists" in syncing.stderr_text()
     assert not left_behind(home)
 
 

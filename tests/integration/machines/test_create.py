@@ -1,4 +1,4 @@
-"""Machines made by hand: nothing is left of one whose making failed, was interrupted, or was killed at any moment."""
+"""Creation of machines: nothing remains after a failure, an interrupt, or a kill at any moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outlast.machines.create import MachineRequest, create_machine, finish
 from outlast.records.machines import MachineRecord, MachineRecords, MachineRecordView
 from outlast.supervisor.loop import Supervisor
 from outlast.workspace import Workspace, open_workspace
-from tests.integration.machines.doom import Doomed, Point, points_passed
+from tests.integration.machines.crash_points import Doomed, Point, points_passed
 from tests.support.machines import Bench
 
 
@@ -33,18 +33,18 @@ def reaped(bench: Bench) -> list[str]:
     return [machine.name for machine in bench.cloud.machines()]
 
 
-def test_it_carries_the_labels_by_which_it_is_told_from_an_orphan(bench: Bench) -> None:
+def test_its_labels_distinguish_it_from_an_orphan(bench: Bench) -> None:
     made, machine_record = create_machine(bench.cloud, bench.machine_records, request())
     assert made.labels == {LABEL_WORKSPACE: bench.machine_records.workspace.id, LABEL_MACHINE: machine_record.id}
     assert reaped(bench) == ["box"], "it is being made"
     finish(bench.machine_records, machine_record)
     assert reaped(bench) == ["box"], "it is made"
     bench.machine_records.remove("box")
-    assert reaped(bench) == [], "nobody stands for it"
+    assert reaped(bench) == [], "it has no owner"
 
 
 def life(bench: Bench, point: Point) -> None:
-    """Make a machine and delete it, dying at the given point. In a process of its own."""
+    """Create and delete a machine in another process, which dies at the given point."""
     cloud: Any = Doomed(LocalCloud(bench.cloud.root), {"launch", "delete"}, point)
     bucket: Any = Doomed(bench.machine_records.bucket, {"create", "put", "delete"}, point)
     machine_records = MachineRecords(Workspace(bucket))
@@ -67,7 +67,7 @@ def test_killed_at_any_moment_it_leaves_nothing_that_the_reaper_does_not_find(be
         died_at(bench, at)
         left = reaped(bench)
         machine_record = bench.machine_records.find("box")
-        # Left is only what is whole, and known as somebody's.
+        # Only complete machines with an owner remain.
         assert left == [] or (machine_record is not None and machine_record.phase == "ready"), (
             f"died at {at} ({points[at]}): {left}"
         )
@@ -75,7 +75,7 @@ def test_killed_at_any_moment_it_leaves_nothing_that_the_reaper_does_not_find(be
         lifecycle.delete(bench.cloud, bench.machine_records, "box")
 
 
-def test_after_a_killed_maker_the_name_is_free_again(bench: Bench) -> None:
+def test_after_a_killed_creation_the_name_is_free_again(bench: Bench) -> None:
     points = died_at(bench, -1)
     died_at(bench, points.index("after launch"))
     assert [machine.name for machine in bench.cloud.machines()] == ["box"]
@@ -115,7 +115,7 @@ def lost_answer(times: int) -> Callable[..., Any]:
     return fault
 
 
-def test_a_lost_answer_doubles_nothing(bench: Bench) -> None:
+def test_a_lost_answer_creates_no_second_machine(bench: Bench) -> None:
     cloud: Any = Stubborn(bench.cloud, launch=lost_answer(1))
     made, _ = create_machine(cloud, bench.machine_records, request())
     assert [machine.name for machine in bench.cloud.machines()] == [made.name]
@@ -130,7 +130,7 @@ def test_a_cloud_that_never_answers_leaves_nothing(bench: Bench, monkeypatch: py
     assert bench.machine_records.all() == []
 
 
-def test_a_maker_that_slept_until_it_was_given_up_takes_nothing_from_whoever_made_another(bench: Bench) -> None:
+def test_a_suspended_process_does_not_delete_a_later_machine_of_that_name(bench: Bench) -> None:
     def sleeps(_call: int, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         bench.machine_records.remove("box")
         finish(bench.machine_records, create_machine(bench.cloud, bench.machine_records, request())[1])
@@ -142,7 +142,7 @@ def test_a_maker_that_slept_until_it_was_given_up_takes_nothing_from_whoever_mad
     assert reaped(bench) == ["box"], "the other one has its record, and stays"
 
 
-def test_a_maker_that_slept_before_its_last_word_does_not_say_it_of_another_machine(bench: Bench) -> None:
+def test_a_suspended_process_does_not_mark_a_later_machine_as_ready(bench: Bench) -> None:
     _, slept = create_machine(bench.cloud, bench.machine_records, request())
     lifecycle.delete(bench.cloud, bench.machine_records, "box")
     finish(bench.machine_records, create_machine(bench.cloud, bench.machine_records, request())[1])
@@ -163,19 +163,19 @@ def test_ctrl_c_in_the_middle_leaves_nothing(bench: Bench) -> None:
     assert bench.machine_records.all() == []
 
 
-def test_what_cannot_be_taken_back_is_told(bench: Bench) -> None:
+def test_a_failed_rollback_is_reported(bench: Bench) -> None:
     def broken(_call: int, _method: Callable[..., Any], *_arguments: Any, **_options: Any) -> Any:
         raise CloudUnreachable("the line is down")
 
     cloud: Any = Stubborn(bench.cloud, metadata=broken, delete=broken)
-    said: list[str] = []
+    reports: list[str] = []
     with pytest.raises(CloudUnreachable):
-        create_machine(cloud, bench.machine_records, request(), report=said.append)
-    assert any("`outlast reap` deletes it" in line for line in said), said
+        create_machine(cloud, bench.machine_records, request(), report=reports.append)
+    assert any("`outlast reap` deletes it" in line for line in reports), reports
     assert bench.machine_records.find("box") is not None, "the record stays: it is how the reaper knows"
 
 
-def test_full_zones_are_passed_over_and_named_when_all_are_full(bench: Bench) -> None:
+def test_full_zones_are_skipped_and_named_if_all_are_full(bench: Bench) -> None:
     bench.cloud.set_zone("local1-a", capacity=0)
     made, machine_record = create_machine(
         bench.cloud, bench.machine_records, request(spot=False, zones=("local1-a", "local1-b"))
@@ -188,7 +188,7 @@ def test_full_zones_are_passed_over_and_named_when_all_are_full(bench: Bench) ->
     assert [machine_record.name for machine_record in bench.machine_records.all()] == ["box"]
 
 
-def test_two_who_want_the_same_name_at_once_get_one_machine(bench: Bench) -> None:
+def test_two_concurrent_requests_for_a_name_get_one_machine(bench: Bench) -> None:
     results: list[Machine | UsageError] = []
 
     def want() -> None:
@@ -210,8 +210,8 @@ def test_two_who_want_the_same_name_at_once_get_one_machine(bench: Bench) -> Non
     assert len(bench.cloud.machines()) == 1
 
 
-def test_a_namesake_of_another_workspace_is_neither_taken_nor_deleted(bench: Bench) -> None:
-    """Made between our look and our launch: the launch finds it, and it is not ours."""
+def test_a_machine_of_another_workspace_with_that_name_is_neither_used_nor_deleted(bench: Bench) -> None:
+    """It is created between our check and our launch: the launch finds it, and it is not ours."""
     other = MachineRecords(open_workspace(str(bench.root / "other")))
 
     def late(_call: int, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -226,13 +226,13 @@ def test_a_namesake_of_another_workspace_is_neither_taken_nor_deleted(bench: Ben
 
 
 @pytest.mark.parametrize("name", ["two words", "Big", "9lives", "a_b", "", "x" * 64, "-x", "a;b"])
-def test_what_cannot_be_a_name_is_refused_before_anything_is_written(bench: Bench, name: str) -> None:
+def test_an_invalid_name_is_refused_before_anything_is_written(bench: Bench, name: str) -> None:
     with pytest.raises(UsageError, match="invalid machine name"):
         create_machine(bench.cloud, bench.machine_records, request(name))
     assert bench.machine_records.all() == []
 
 
-def test_an_image_that_was_deleted_is_told_with_the_next_step(bench: Bench) -> None:
+def test_a_deleted_image_is_reported_with_the_next_step(bench: Bench) -> None:
     bench.machine()
     lifecycle.stop(bench.cloud, bench.machine_records, "box")
     bench.cloud.snapshot("box", "old-1", family="old")
@@ -242,7 +242,7 @@ def test_an_image_that_was_deleted_is_told_with_the_next_step(bench: Bench) -> N
     assert "outlast image list" in raised.value.hint
 
 
-def test_the_supervisor_tells_by_the_store_how_long_a_maker_was_quiet(bench: Bench) -> None:
+def test_the_silence_of_an_owner_is_measured_by_the_stores_clock(bench: Bench) -> None:
     machine_record = bench.machine_records.create(MachineRecord(name="box", id="i", cloud="local"))
     view = bench.machine_records.view("box")
     assert view is not None
@@ -252,6 +252,6 @@ def test_the_supervisor_tells_by_the_store_how_long_a_maker_was_quiet(bench: Ben
     assert f":{os.getpid()}." in machine_record.by
 
 
-def test_the_local_cloud_is_a_workshop(bench: Bench) -> None:
+def test_the_local_cloud_is_an_interactive_cloud(bench: Bench) -> None:
     cloud: InteractiveCloud = bench.cloud
     assert cloud.name == "local"

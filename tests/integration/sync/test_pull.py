@@ -17,22 +17,22 @@ def test_results_are_pulled_and_followed(home: Home, far: Far) -> None:
     syncing = Syncing(home, "--pull", str(here), "dev:out", "--delete")
     assert syncing.until("copied")["sent"] == 2
     far.sh("printf two >> out/events.tfevents; echo new > out/new.txt; rm out/deep/r.csv")
-    eventually(lambda: _read(here / "events.tfevents") == "onetwo", what="what was appended")
+    eventually(lambda: _read(here / "events.tfevents") == "onetwo", what="the appended text")
     eventually(lambda: _read(here / "new.txt") == "new\n" and not (here / "deep").exists(), what="the rest")
     code, argv = syncing.stop()
     assert code == 0
-    assert "everything is here" in argv
+    assert "all files are here" in argv
     assert not left_behind(home)
 
 
-def test_pulling_deletes_only_what_was_pulled(home: Home, far: Far) -> None:
+def test_pulling_deletes_only_files_that_it_pulled(home: Home, far: Far) -> None:
     far.write("out/a.txt", "a")
     here = home.root / "here"
     here.mkdir()
     (here / "mine.txt").write_text("mine")
     answer = home.outlast("sync", "--pull", "--delete", str(here), "dev:out")
     assert answer.returncode == 2
-    assert "was not put here by this sync" in answer.stderr
+    assert "has files that this sync did not create" in answer.stderr
     assert home.outlast("sync", "--pull", str(here), "dev:out").returncode == 0
     far.sh("rm out/a.txt; echo b > out/b.txt")
     assert home.outlast("sync", "--pull", "--delete", str(here), "dev:out").returncode == 0

@@ -1,4 +1,4 @@
-"""What is seen of machines: drift, costs, clouds that do not answer."""
+"""The status of machines: drift, cost, unreachable clouds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BORN = Facts(type="small", disk_gb=10.0, image="env-1", labels={"team": "ada"}, 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({}, []),
         ({"type": "large"}, ["type: small → large"]),
@@ -29,23 +29,23 @@ BORN = Facts(type="small", disk_gb=10.0, image="env-1", labels={"team": "ada"}, 
         ({"metadata": {"colour": "x" * 99}}, [f"metadata colour: blue → {'x' * 29}…"]),
     ],
 )
-def test_drift_is_told_in_words(change: dict[str, Any], told: list[str]) -> None:
-    assert list(drift(BORN, msgspec.structs.replace(BORN, **change))) == told
+def test_drift_is_described(change: dict[str, Any], expected: list[str]) -> None:
+    assert list(drift(BORN, msgspec.structs.replace(BORN, **change))) == expected
 
 
-def test_packages_are_compared_by_whoever_installed_them() -> None:
+def test_packages_are_compared_per_package_manager() -> None:
     before = {"dpkg": {"git": "1", "vim": "1"}, "pip": {"numpy": "1.0"}}
     after = {"dpkg": {"git": "2"}, "pip": {"numpy": "1.0", "torch": "2.0"}}
     assert list(changes(before, after)) == ["dpkg git: 1 → 2", "dpkg vim 1: removed", "pip torch 2.0: installed"]
 
 
-def test_what_it_cost_in_former_lives_is_added() -> None:
+def test_the_cost_under_earlier_types_is_added() -> None:
     machine_record = MachineRecord(name="box", id="i", cloud="local", extra_usd=2.0)
     assert cost_usd(None, machine_record) == 2.0
     assert cost_usd(None, None) == 0.0
 
 
-def test_a_cloud_that_does_not_answer_is_named_and_its_machines_are_not_said_to_be_gone(bench: Bench) -> None:
+def test_an_unreachable_cloud_is_named_and_its_machines_do_not_count_as_gone(bench: Bench) -> None:
     bench.machine()
 
     class Away:

@@ -1,4 +1,4 @@
-"""Quick answers about single files agree with one look at all of them."""
+"""The check of single paths agrees with the full scan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outlast.sync.select import Judge, below, look
+from outlast.sync.select import PathFilter, below, scan
 
 NAMES = st.sampled_from(["a.py", "b.log", "keep.log", "data", "build", "deep", ".env", "x.pem", "ümlaut é.txt", ".aws"])
 LINES = st.sampled_from(["*.log", "!keep.log", "build/", "/data", "deep/*.py", "**/a.py", "!b.log", "data/**"])
@@ -23,7 +23,7 @@ LINES = st.sampled_from(["*.log", "!keep.log", "build/", "/data", "deep/*.py", "
     mine=st.lists(LINES, max_size=2),
     nested=st.booleans(),
 )
-def test_the_judge_and_the_look_agree(
+def test_the_filter_and_the_scan_agree(
     tmp_path_factory: pytest.TempPathFactory,
     paths: list[list[str]],
     rules: dict[str, list[str]],
@@ -44,11 +44,11 @@ def test_the_judge_and_the_look_agree(
     os.symlink("a.py", root / "inside")
     os.symlink("/etc/passwd", root / "outside")
     real = os.path.realpath(root)
-    everything, _ = look(real)
-    judge = Judge(real)
-    assert below(real, "", judge) == everything
+    everything, _ = scan(real)
+    filter = PathFilter(real)
+    assert below(real, "", filter) == everything
     for path in everything:
-        assert Judge(real).allows(path, os.lstat(os.path.join(real, path)))
+        assert PathFilter(real).allows(path, os.lstat(os.path.join(real, path)))
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Processes that are killed as by power, at a chosen effect. Every effect has a point before it and one after."""
+"""Processes that are killed at a chosen effect. Every effect has a crash point before and after it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Doomed:
 
 
 def points_passed(life: Callable[[Point], None], at: int) -> list[str]:
-    """Live in a process of its own and die at the given point (-1: never); the points that were passed."""
+    """Run in another process that dies at the given point (-1: never), and return the passed points."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,7 +1,4 @@
-"""The machines of one cluster as its head sees them: launched, listed, deleted, with their records kept true.
-
-Used by Ray's autoscaler (`provider.py`) and by the head's own guard. Refuses to know Ray.
-"""
+"""Launch, list and delete the machines of one cluster, with their records. Used on the head; independent of Ray."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ import msgspec
 
 from outlast.billing.ledger_store import LedgerStore
 from outlast.clouds.cloud import LABEL_MACHINE, InteractiveCloud, Machine
+from outlast.clouds.registry import Clouds
+from outlast.clouds.traits import is_known, known_clouds, traits_of
 from outlast.cluster.broker import BrokeredCloud
-from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, Clusters, NodeRecord, Past
+from outlast.cluster.record import LABEL_ID, LABEL_NAME, LEASE_S, Cluster, Clusters, NodeRecord, PastMachine
 from outlast.errors import NotFound, OutlastError, UsageError
 from outlast.machines.create import MachineRequest, create_machine
 from outlast.machines.status import cost_usd
@@ -22,18 +21,12 @@ from outlast.records.machines import MachineRecord
 
 
 def cloud_of_head(cloud: str, broker: str) -> InteractiveCloud:
-    """The cloud, as a machine of it can call it."""
-    if cloud == "local":
+    """Return the cloud as its machines can call it: a local one through the broker. Raises UsageError."""
+    if not traits_of(cloud).remote:
         return cast(InteractiveCloud, BrokeredCloud(broker))
-    if cloud == "gcp":
-        from outlast.clouds.gcp.cloud import GcpCloud
-
-        return cast(InteractiveCloud, GcpCloud())
-    if cloud == "aws":
-        from outlast.clouds.aws.cloud import AwsCloud
-
-        return cast(InteractiveCloud, AwsCloud())
-    raise UsageError(f"clusters cannot be had on `{cloud}`", hint="use `local`, `gcp` or `aws`")
+    if not is_known(cloud):
+        raise UsageError(f"unknown cloud `{cloud}`", hint=f"use one of {', '.join(known_clouds())}")
+    return cast(InteractiveCloud, Clouds()[cloud])
 
 
 class ClusterMachines:
@@ -44,14 +37,14 @@ class ClusterMachines:
         self.cluster = cluster
         self.cloud = cloud
 
-    def machines(self) -> Sequence[Machine]:
-        """In every status; the head is among them."""
+    def all(self) -> Sequence[Machine]:
+        """Return all machines in any status, including the head."""
         return self.cloud.machines({LABEL_ID: self.cluster.id})
 
     def launch(
         self, kind_name: str, tags: dict[str, str], *, report: Callable[[str], None] = lambda _: None
     ) -> Machine:
-        """A worker: its records first, then the launch, zone by zone. Raises CloudError, and leaves nothing."""
+        """Launch a worker, after writing its records. On CloudError, nothing remains."""
         kind = self.cluster.kind(kind_name)
         name = f"{self.cluster.name[:30].rstrip('-')}-w-{secrets.token_hex(4)}"
         boot = self.cluster.worker_boot
@@ -73,14 +66,14 @@ class ClusterMachines:
         return machine
 
     def lease(self, machine_record: MachineRecord) -> None:
-        """Its machine is somebody's for so long; the head says so again and again while it lives."""
+        """Extend the record's `until`. The head does so periodically; without it, the reaper deletes the machine."""
         machine_records = self.clusters.machine_records
         machine_records.write(
             msgspec.structs.replace(machine_record, phase="ready", until=machine_records.now() + LEASE_S)
         )
 
     def renew(self) -> None:
-        for machine in self.machines():
+        for machine in self.all():
             machine_record = self.clusters.machine_records.find(machine.name)
             if (
                 machine_record is not None
@@ -90,17 +83,19 @@ class ClusterMachines:
                 self.lease(machine_record)
 
     def delete(self, name: str, *, why: str) -> None:
-        """The machine with its disk, in whatever status; what it has cost is remembered, and the rest forgotten."""
+        """Delete a machine in any status, with its disk and records; keep its cost."""
         try:
-            self.remember(self.cloud.machine(name), why)
+            self.record_cost(self.cloud.machine(name), why)
             self.cloud.delete(name)
         except NotFound:
             pass
         self.forget(name)
 
-    def remember(self, machine: Machine, why: str) -> None:
+    def record_cost(self, machine: Machine, why: str) -> None:
         machine_record = self.clusters.machine_records.find(machine.name)
-        past = Past(machine=machine.name, cost_usd=cost_usd(machine, machine_record), ran_s=machine.ran_s, why=why)
+        past = PastMachine(
+            machine=machine.name, cost_usd=cost_usd(machine, machine_record), ran_s=machine.ran_s, why=why
+        )
         self.clusters.put(self.cluster.name, "past", machine.name, past)
         if machine_record is not None and machine_record.id == machine.labels.get(LABEL_MACHINE):
             LedgerStore(self.clusters.workspace).close_machine(machine_record, machine)
