@@ -1,8 +1,7 @@
-"""A network of its own for the browser, with a way to the servers of the tests.
+"""A separate network namespace for the browser, with port forwarding to the servers of the tests.
 
-Chromium gives up whatever it is loading when an interface of the computer comes or goes, and tests beside these make
-and remove interfaces all the time. So it lives in a network namespace in which nothing ever changes; a port of the
-computer that it is to reach is carried there. Where that is not allowed it runs as it is.
+Chromium aborts loading when a network interface appears or disappears, and other tests create and remove interfaces all
+the time. In its own namespace nothing changes. Without the necessary privileges Chromium runs in the host's network.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Quiet:
             os.chmod(self.program, 0o755)
 
     def carry(self, port: int) -> None:
-        """Let the browser reach this port of the computer, under the same number."""
+        """Forward a port of the host to the browser's namespace, under the same number."""
         if not self.folder or port in self.carried:
             return
         made: list[socket.socket] = []
@@ -44,7 +43,7 @@ class Quiet:
         threading.Thread(target=_accept, args=(made[0], port), daemon=True).start()
 
     def _listen(self, port: int, made: list[socket.socket]) -> None:
-        """In a thread that ends: it has left the computer's network, and what it opens stays where it was opened."""
+        """Listen in the namespace. Runs in a short-lived thread, because it switches the thread's namespace."""
         with open(f"/run/netns/{self.name}") as there:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
@@ -68,7 +67,7 @@ def _accept(listening: socket.socket, port: int) -> None:
         try:
             near, _ = listening.accept()
         except OSError:
-            return  # closed: the tests are over
+            return  # closed at the end of the tests
         try:
             far = socket.create_connection(("127.0.0.1", port))
         except OSError:
@@ -83,7 +82,7 @@ def _pump(one: socket.socket, other: socket.socket) -> None:
         while body := one.recv(1 << 16):
             other.sendall(body)
     except OSError:
-        pass  # one of both has left
+        pass  # one side has disconnected
     for end in (one, other):
         try:
             end.shutdown(socket.SHUT_RDWR)

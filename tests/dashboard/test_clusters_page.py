@@ -1,4 +1,4 @@
-"""Clusters in the browser: one whose head is gone; with the marker `cluster` one that works, with real Ray."""
+"""Clusters in the browser: one without its head; with the marker `cluster` a working one with real Ray."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.support.home import Home
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_cluster_whose_head_is_gone_is_told_from_what_the_workspace_knows(visit: Visit, lived: Lived) -> None:
+def test_a_cluster_without_head_is_shown_from_its_records(visit: Visit, lived: Lived) -> None:
     page = visit.open("/clusters")
     row = page.get_by_role("row").filter(has_text=lived.names.cluster)
     row.get_by_text("the head is gone").wait_for()
     row.get_by_text("lost", exact=True).wait_for()
     row.get_by_role("link", name=lived.names.cluster).click()
-    page.get_by_text("Ray cannot be asked").wait_for()
+    page.get_by_text("Ray does not answer").wait_for()
     jobs = page.get_by_role("table")
     done = jobs.get_by_role("row").filter(has_text="job-1")
     assert "succeeded" in done.inner_text()
     lost = jobs.get_by_role("row").filter(has_text="job-2")
     assert "lost" in lost.inner_text()
-    assert ATTACK in lost.inner_text(), "a command is shown as it was written"
-    # What it has cost is not lost with its machines.
+    assert ATTACK in lost.inner_text(), "a command is shown unchanged"
+    # The cost includes lost machines.
     assert "$0.42" in page.inner_text("#main")
     lost.get_by_role("link", name="job-2").click()
     page.get_by_text("The output is on the head.").wait_for()
@@ -44,8 +44,8 @@ def test_a_cluster_whose_record_is_damaged_is_shown(
     row.get_by_text("clusters/torn.json cannot be read").wait_for()
 
 
-def test_a_cluster_that_is_not_there_is_said_to_be_so(visit: Visit) -> None:
-    visit.open("/clusters/nothing").get_by_text("there is no cluster `nothing`").wait_for()
+def test_an_unknown_cluster_is_reported(visit: Visit) -> None:
+    visit.open("/clusters/nothing").get_by_text("cluster `nothing` does not exist").wait_for()
 
 
 JOB = """
@@ -58,7 +58,7 @@ print(sum(ray.get([ray.remote(lambda x: x * x).remote(n) for n in range(4)])))
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
+def test_nodes_resources_jobs_and_output_of_a_working_cluster(
     bench: Bench, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
     (bench.project / "job.py").write_text(JOB)
@@ -68,10 +68,10 @@ def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
     head = page.get_by_role("region").filter(has_text="on demand").last
     head.wait_for(timeout=240_000)
     page.get_by_text("object store memory").first.wait_for(timeout=240_000)
-    page.get_by_text("No job yet.").wait_for()
+    page.get_by_text("No jobs yet.").wait_for()
     bench.good("cluster", "submit", "small", "--", "python", "job.py")
     row = page.get_by_role("row").filter(has_text="job.py")
-    # A worker comes for it, with what the job wants.
+    # The autoscaler adds a worker for the job.
     page.get_by_text("CPU", exact=True).first.wait_for(timeout=240_000)
     row.get_by_text("succeeded").wait_for(timeout=240_000)
     row.get_by_role("link").first.click()
@@ -79,4 +79,4 @@ def test_nodes_resources_jobs_and_output_of_a_cluster_that_works(
     listed = visit.open("/clusters")
     listed.get_by_role("row").filter(has_text="small").get_by_text("ready").wait_for()
     bench.good("cluster", "down", "small")
-    listed.get_by_text("No cluster is up.").wait_for(timeout=240_000)
+    listed.get_by_text("No clusters.").wait_for(timeout=240_000)

@@ -1,4 +1,4 @@
-"""Cost in the browser, and the sums that it shows."""
+"""The cost page and its sums."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LINES = [
 ]
 
 
-def test_a_period_and_a_user_choose_what_is_added_up() -> None:
+def test_period_and_user_select_the_spending() -> None:
     def cost(period: str, who: str = "") -> float:
         return spending(LINES, period=period, who=who, now=NOON).whole.cost_usd
 
@@ -64,38 +64,38 @@ def test_causes_days_users_and_savings_add_up() -> None:
     assert [series["name"] for series in chart["series"]] == ["work", "boot", "on demand"]
 
 
-def test_nothing_spent_is_no_division_by_nothing() -> None:
+def test_no_spending_causes_no_division_by_zero() -> None:
     found = spending([], period="all", who="", now=NOON)
     assert (found.days, found.whole.saved, found.causes) == ({}, 0.0, ())
 
 
-def test_the_page_says_what_the_command_says(visit: Visit, lived: Lived) -> None:
+def test_the_page_shows_the_figures_of_the_command(visit: Visit, lived: Lived) -> None:
     page = visit.open("/cost?period=all")
     page.get_by_role("heading", name="By cause").wait_for()
-    told = json.loads(lived.outlast("cost", lived.names.demo, "--json").stdout)["total"]["cost_usd"]
-    assert told > 0
+    expected = json.loads(lived.outlast("cost", lived.names.demo, "--json").stdout)["total"]["cost_usd"]
+    assert expected > 0
     row = page.get_by_role("row").filter(has_text=lived.names.demo)
     row.wait_for()
-    assert money(told) in row.inner_text()
+    assert money(expected) in row.inner_text()
     assert row.get_by_role("link").get_attribute("href") == f"/run/{lived.names.demo}"
     assert lived.state(lived.names.demo).who in page.get_by_label("By user").first.inner_text()
     page.get_by_text("of $50.00").wait_for()
     page.wait_for_selector('[aria-label="Cost by day"] canvas')
 
 
-def test_what_is_chosen_is_part_of_the_address(visit: Visit, lived: Lived) -> None:
+def test_choices_are_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     page = visit.open("/cost")
     page.get_by_role("heading", name="By cause").wait_for()
     today = page.get_by_role("button", name="Today")
     assert today.get_attribute("aria-pressed") == "false"
     today.click()
     page.wait_for_url("**/cost?period=today")
-    other = visit.open("/cost?period=today&user=nobody")
-    other.get_by_text("Nothing was spent in this time.").wait_for()
+    other = visit.open("/cost?period=today&user=unknown")
+    other.get_by_text("No spending in this period.").wait_for()
     assert other.get_by_role("button", name="Today").get_attribute("aria-pressed") == "true"
 
 
-def test_what_runs_is_added_up_live(visit: Visit, lived: Lived) -> None:
+def test_running_machines_are_added_up_live(visit: Visit, lived: Lived) -> None:
     page = visit.open("/cost?period=all")
     row = page.get_by_role("row").filter(has_text=lived.names.running)
     row.wait_for()

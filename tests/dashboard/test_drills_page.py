@@ -1,4 +1,4 @@
-"""Drills in the browser: the list, the report, the curve."""
+"""The pages of drills: the list, the report, the curve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.home import Home
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_list_leads_to_the_report_with_every_finding(visit: Visit, lived: Lived) -> None:
+def test_the_list_links_to_the_report_with_every_finding(visit: Visit, lived: Lived) -> None:
     page = visit.open("/drills")
     row = page.get_by_role("row").filter(has_text=lived.names.drill)
     passed = read(lived.workspace, lived.names.drill).report.passed
@@ -31,24 +31,24 @@ def test_the_list_leads_to_the_report_with_every_finding(visit: Visit, lived: Li
     assert link.get_attribute("href") == f"/run/{lived.names.undisturbed}"
 
 
-def test_the_curve_has_both_runs_and_marks_where_it_was_taken_away(lived: Lived) -> None:
-    sight = one_drill(lived.workspace, lived.names.drill)
-    assert next(iter(sight.curves)) == "loss"
-    drawn = chart(sight, "loss")
+def test_the_curve_has_both_runs_and_marks_at_the_preemptions(lived: Lived) -> None:
+    detail = one_drill(lived.workspace, lived.names.drill)
+    assert next(iter(detail.curves)) == "loss"
+    drawn = chart(detail, "loss")
     undisturbed, drilled = drawn["series"]
     assert len(undisturbed["data"]) >= 15
-    # A number that was told in the very moment in which the power was cut may be lost.
+    # A value logged at the moment of the preemption may be lost.
     assert {step for step, _ in drilled["data"]} <= {step for step, _ in undisturbed["data"]}
     marks = drilled["markLine"]["data"]
-    # One that was taken away before it told of any step has no place on the curve.
-    told = [one.last_step for one in sight.handovers if one.last_step is not None]
-    assert [mark["xAxis"] for mark in marks] == told
+    # An attempt that was preempted before its first step has no mark.
+    steps = [one.last_step for one in detail.handovers if one.last_step is not None]
+    assert [mark["xAxis"] for mark in marks] == steps
     assert all(mark["name"].startswith("no notice") for mark in marks)
 
 
-def test_another_number_is_chosen_and_is_part_of_the_address(visit: Visit, lived: Lived) -> None:
+def test_the_chosen_metric_is_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     page = visit.open(f"/drills/{lived.names.drill}")
-    page.get_by_role("combobox", name="Which number").click()
+    page.get_by_role("combobox", name="Metric").click()
     page.get_by_role("option", name="accuracy").click()
     page.wait_for_url("**curve=accuracy")
 
@@ -57,7 +57,7 @@ def test_a_report_appears_in_the_list_when_a_drill_ends(
     lived: Lived, empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
     page = visits(serve(empty).link).open("/drills")
-    page.get_by_text("No drill yet.").wait_for()
+    page.get_by_text("No drills yet.").wait_for()
     name = f"{lived.names.drill}.json"
     body = (Path(lived.root) / "workspace" / "drills" / name).read_bytes()
     empty.workspace.bucket.put(f"drills/{name}", body)

@@ -1,4 +1,4 @@
-"""What holds for every page besides the runs': a phone, the dark, keys, names of controls, nothing there yet."""
+"""Properties of every page but the run's: phone layout, dark mode, keys, names of controls, empty places."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 
-PAGES = ("/sweeps", "/clusters", "/images", "/stores", "/cost", "/drills")
-# Whoever cannot see must hear what a control is.
+PAGES = ("/sweeps", "/clusters", "/images", "/resources", "/cost", "/drills")
+# Screen readers need a name for every control.
 NAMELESS = """() => [...document.querySelectorAll('button, input, select, a, [role=button]')].filter(e =>
   e.offsetParent !== null && !(e.getAttribute('aria-label') || e.innerText.trim() || e.labels?.length || e.title ||
   e.closest('[aria-label]') && e.tagName === 'INPUT')).map(e => e.outerHTML.slice(0, 200))"""
@@ -24,7 +24,7 @@ def pages_of(lived: Lived) -> list[str]:
     return [*PAGES, *ones, f"/images/local/{names.image}"]
 
 
-def test_every_page_can_be_read_on_a_phone_and_names_its_controls(visit: Visit, lived: Lived) -> None:
+def test_every_page_fits_a_phone_and_names_its_controls(visit: Visit, lived: Lived) -> None:
     page = visit.open("/sweeps", width=390, height=844)
     for path in pages_of(lived):
         page.goto(visit.origin + path)
@@ -34,7 +34,7 @@ def test_every_page_can_be_read_on_a_phone_and_names_its_controls(visit: Visit, 
         assert page.evaluate(NAMELESS) == [], path
 
 
-def test_every_page_is_dark_for_whoever_likes_it_dark(visit: Visit) -> None:
+def test_every_page_has_a_dark_mode(visit: Visit) -> None:
     page = visit.open("/sweeps", dark=True)
     for path in PAGES:
         page.goto(visit.origin + path)
@@ -52,7 +52,7 @@ def test_every_page_is_reached_by_keys(visit: Visit) -> None:
         "s": "/sweeps",
         "c": "/clusters",
         "i": "/images",
-        "v": "/stores",
+        "v": "/resources",
         "m": "/cost",
         "d": "/drills",
     }.items():
@@ -62,18 +62,18 @@ def test_every_page_is_reached_by_keys(visit: Visit) -> None:
         page.wait_for_url(f"**{path}")
 
 
-def test_every_page_says_what_would_be_there_and_which_command_makes_some(
+def test_every_empty_page_names_the_command_that_fills_it(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
     page = visits(serve(empty).link).open("/")
-    argv = {
-        "/sweeps": ("No sweep yet.", "outlast sweep"),
-        "/clusters": ("No cluster is up.", "outlast cluster up"),
-        "/stores": ("No volume yet.", "outlast volume create"),
-        "/cost": ("Nothing was spent in this time.", "outlast limits"),
-        "/drills": ("No drill yet.", "outlast drill"),
+    expected = {
+        "/sweeps": ("No sweeps yet.", "outlast sweep"),
+        "/clusters": ("No clusters.", "outlast cluster up"),
+        "/resources": ("No volumes yet.", "outlast volume create"),
+        "/cost": ("No spending in this period.", "outlast limits"),
+        "/drills": ("No drills yet.", "outlast drill"),
     }
-    for path, (nothing, command) in argv.items():
+    for path, (nothing, command) in expected.items():
         page.goto(visits_origin(page) + path)
         page.get_by_text(nothing).wait_for()
         page.get_by_text(command).first.wait_for()

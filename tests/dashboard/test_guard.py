@@ -1,4 +1,4 @@
-"""Who may ask the page: nobody without the link, no other site, nothing outside of the workspace."""
+"""Access to the dashboard: only with the link, not from other sites, and no files outside the workspace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.dashboard import Browser, Lived, Served, Visit
 from tests.support.home import Home
 
-# Everything that the server has: pages, the library's own files, ours, data, and the door of the websocket.
+# All kinds of URLs: pages, files of NiceGUI, our files, data, and the websocket.
 ADDRESSES = [
     *("/", "/run/demo-1", "/assets/page.js", "/api/log/demo-1/1", "/api/output/demo-1?path=x"),
     *("/_nicegui_ws/socket.io/?EIO=4&transport=polling", "/_nicegui/3.18.0/static/nicegui.js", "/nowhere"),
@@ -22,7 +22,7 @@ ADDRESSES = [
 
 
 class Asker:
-    """Whoever speaks HTTP to the server, with any words."""
+    """An HTTP client with arbitrary headers."""
 
     def __init__(self, link: str) -> None:
         self.parts = urlsplit(link)
@@ -39,7 +39,7 @@ class Asker:
         connection.close()
         return found
 
-    def come_by_the_link(self) -> None:
+    def follow_link(self) -> None:
         status, headers, _ = self.ask(f"/?{self.parts.query}")
         assert status == 200
         self.cookie = headers["set-cookie"].partition(";")[0]
@@ -51,14 +51,14 @@ def asker(served: Served) -> Asker:
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
-def test_nothing_is_answered_without_the_link(asker: Asker, path: str) -> None:
+def test_every_url_requires_the_link(asker: Asker, path: str) -> None:
     status, headers, body = asker.ask(path)
     assert status == 401
     assert "set-cookie" not in headers
     assert b"demo-1" not in body
 
 
-def test_a_wrong_token_earns_nothing(asker: Asker) -> None:
+def test_a_wrong_token_is_refused(asker: Asker) -> None:
     status, headers, _ = asker.ask("/?token=" + "x" * 32)
     assert status == 401
     assert "set-cookie" not in headers
@@ -66,14 +66,14 @@ def test_a_wrong_token_earns_nothing(asker: Asker) -> None:
     assert asker.ask("/")[0] == 401
 
 
-def test_the_link_earns_a_cookie_that_scripts_and_other_sites_cannot_use(asker: Asker) -> None:
+def test_the_link_sets_a_cookie_that_scripts_and_other_sites_cannot_use(asker: Asker) -> None:
     status, headers, body = asker.ask(f"/run/demo-1?tab=log&{asker.parts.query}")
     assert status == 200
     assert "HttpOnly" in headers["set-cookie"]
     assert "SameSite=Strict" in headers["set-cookie"]
     assert b"/run/demo-1?tab=log" in body
     assert b"token" not in body, "the token stays out of the address bar"
-    asker.come_by_the_link()
+    asker.follow_link()
     status, headers, body = asker.ask("/")
     assert status == 200
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -82,40 +82,40 @@ def test_the_link_earns_a_cookie_that_scripts_and_other_sites_cannot_use(asker: 
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_the_link_leads_nowhere_else(asker: Asker) -> None:
+def test_the_link_redirects_to_no_other_host(asker: Asker) -> None:
     _, _, body = asker.ask(f"//evil.example/?{asker.parts.query}")
     assert b"url=//" not in body
     assert b'href="//' not in body
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8640", "", "[::1", "localhost#.evil.example"])
-def test_a_name_that_is_not_ours_is_refused_whatever_it_brings(asker: Asker, host: str) -> None:
-    asker.come_by_the_link()
+def test_foreign_host_names_are_refused_even_with_a_cookie(asker: Asker, host: str) -> None:
+    asker.follow_link()
     assert asker.ask("/", Host=host)[0] in (400, 421)
 
 
-def test_requests_from_other_sites_are_refused_whatever_they_bring(asker: Asker) -> None:
-    asker.come_by_the_link()
+def test_requests_from_other_sites_are_refused_even_with_a_cookie(asker: Asker) -> None:
+    asker.follow_link()
     path = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
     assert asker.ask(path, "POST", "40", Origin="http://evil.example")[0] == 403
     assert asker.ask(path, "POST", "40", Origin="null")[0] == 403
     assert asker.ask(path, "POST", "40")[0] == 403
     assert asker.ask(path, Origin="http://localhost:1")[0] == 403
-    # Another port of this computer is the same site to a browser, and another one to us.
+    # A browser counts another port of this computer as the same site; the dashboard does not.
     assert asker.ask("/api/log/demo-1/1", Sec_Fetch_Site="same-site", Sec_Fetch_Mode="no-cors")[0] == 403
     assert asker.ask("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
 
 
 @pytest.fixture
 def other_site() -> Iterator[str]:
-    """Another server on this computer, with a page of somebody's."""
+    """Serve a foreign page on this computer."""
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("content-type", "text/html")
             self.end_headers()
-            self.wfile.write(b"<p>somebody else's page</p>")
+            self.wfile.write(b"<p>a foreign page</p>")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -136,9 +136,7 @@ _LISTEN = """(url) => new Promise(done => {
 _FETCH = "(url) => fetch(url, {credentials: 'include', mode: 'no-cors'}).then(a => a.type + a.status, () => 'refused')"
 
 
-def test_another_site_in_the_same_browser_hears_nothing_and_does_nothing(
-    browser: Browser, served: Served, other_site: str
-) -> None:
+def test_another_site_in_the_same_browser_has_no_access(browser: Browser, served: Served, other_site: str) -> None:
     context = browser.new_context(served.link)
     browser.quiet.carry(urlsplit(other_site).port)
     try:
@@ -147,7 +145,7 @@ def test_another_site_in_the_same_browser_hears_nothing_and_does_nothing(
         page.wait_for_selector(".ol-header")
         origin = f"localhost:{urlsplit(served.link).port}"
         socket = f"ws://{origin}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-        assert page.evaluate(_LISTEN, socket) == "heard", "the page itself is listened to"
+        assert page.evaluate(_LISTEN, socket) == "heard", "the dashboard's own page has access"
         stranger = context.new_page()
         stranger.goto(other_site)
         assert stranger.evaluate(_LISTEN, socket) == "closed"
@@ -183,16 +181,16 @@ def test_another_site_in_the_same_browser_hears_nothing_and_does_nothing(
         "/api/checkpoint/demo-1/%2e%2e%2f%2e%2e?path=x",
     ],
 )
-def test_no_path_leads_out_of_what_a_run_has(asker: Asker, path: str) -> None:
-    asker.come_by_the_link()
+def test_no_path_leads_outside_a_runs_files(asker: Asker, path: str) -> None:
+    asker.follow_link()
     status, _, body = asker.ask(path)
     assert status == 404 or body in (b'{"begin":0,"end":0,"size":0,"text":""}',)
     assert b"root:" not in body
     assert b"outlast.workspace" not in body
 
 
-def test_outputs_are_downloads_and_only_pictures_are_shown(asker: Asker, lived: Lived) -> None:
-    asker.come_by_the_link()
+def test_outputs_are_downloads_and_only_images_are_shown(asker: Asker, lived: Lived) -> None:
+    asker.follow_link()
     address = f"/api/output/{lived.names.undisturbed}?path="
     status, headers, body = asker.ask(address + "notes.txt")
     assert status == 200
@@ -206,7 +204,7 @@ def test_outputs_are_downloads_and_only_pictures_are_shown(asker: Asker, lived: 
     assert body.startswith(b"\x89PNG")
 
 
-def test_others_may_come_only_if_it_was_said_how(empty: Home, serve: Callable[..., Served], tmp_path: Path) -> None:
+def test_a_public_address_requires_a_password(empty: Home, serve: Callable[..., Served], tmp_path: Path) -> None:
     answer = empty.outlast("ui", "--host", "0.0.0.0", "--port", "0", "--no-open")
     assert answer.returncode == 2
     assert "--password-file" in answer.stderr
@@ -218,7 +216,7 @@ def test_others_may_come_only_if_it_was_said_how(empty: Home, serve: Callable[..
     assert "too short" in answer.stderr
 
 
-def test_a_password_is_asked_for_and_guessing_is_slow(
+def test_a_password_is_required_and_guessing_is_limited(
     empty: Home, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -247,17 +245,17 @@ def test_a_password_is_asked_for_and_guessing_is_slow(
     asker.cookie = ""
     codes = {attempt(f"guess {number}")[0] for number in range(12)}
     assert codes == {401, 429}
-    assert attempt("correct horse")[0] == 429, "not even the right one, for a minute"
+    assert attempt("correct horse")[0] == 429, "not even the right password, for a minute"
 
 
-def test_a_port_that_is_taken_is_a_sentence(empty: Home, served: Served) -> None:
+def test_a_used_port_is_a_readable_error(empty: Home, served: Served) -> None:
     answer = empty.outlast("ui", "--port", str(urlsplit(served.link).port), "--no-open")
     assert answer.returncode == 2
     assert "cannot listen" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
-def test_the_browser_comes_by_the_link_and_the_token_is_gone(visit: Visit) -> None:
+def test_the_token_disappears_from_the_browsers_url(visit: Visit) -> None:
     page = visit.open()
     page.wait_for_selector(".ol-header")
     page.wait_for_url(visit.origin + "/")

@@ -1,4 +1,4 @@
-"""Images in the browser: list, families, builds that failed, one with its recipe."""
+"""The pages of images: list, families, failed builds, one image with its recipe."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.support.home import Home
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_list_tells_age_size_tests_and_cost_and_leads_to_recipe_and_output(visit: Visit, lived: Lived) -> None:
+def test_the_list_has_tests_and_cost_and_links_to_recipe_and_output(visit: Visit, lived: Lived) -> None:
     page = visit.open("/images")
     row = page.get_by_role("row").filter(has_text=lived.names.image)
     row.get_by_text("current").wait_for()
-    told = row.inner_text()
-    assert "1 passed" in told
-    assert "$" in told
+    text = row.inner_text()
+    assert "1 passed" in text
+    assert "$" in text
     row.get_by_role("link").click()
     page.get_by_role("heading", name="Recipe").wait_for()
     assert "echo it works" in page.inner_text("#main")
-    page.get_by_role("heading", name="Output of the build").wait_for()
-    assert "is the newest of `env`" in page.inner_text("#main")
+    page.get_by_role("heading", name="Build output").wait_for()
+    assert "is the newest image of `env`" in page.inner_text("#main")
 
 
-def test_a_build_that_failed_appears_live_with_its_step_and_reason_as_text(
+def test_a_failed_build_appears_live_with_its_step_and_reason_as_text(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
     page = visits(serve(empty).link).open("/images")
@@ -43,11 +43,11 @@ def test_a_build_that_failed_appears_live_with_its_step_and_reason_as_text(
     page.get_by_text("correct the recipe").wait_for()
 
 
-def test_an_image_that_is_not_there_is_said_to_be_so(visit: Visit) -> None:
-    visit.open("/images/local/nothing").get_by_text("there is no image `nothing` on local").wait_for()
+def test_an_unknown_image_is_reported(visit: Visit) -> None:
+    visit.open("/images/local/nothing").get_by_text("image `nothing` does not exist on local").wait_for()
 
 
-def test_what_is_shown_is_what_the_records_say(lived: Lived) -> None:
+def test_the_page_shows_the_records(lived: Lived) -> None:
     reader = ImageReader(lived.workspace, lambda _: {"local": lived.cloud})
     found = reader()
     assert found.unreachable == {}

@@ -1,4 +1,4 @@
-"""The workspace that the pages are looked at with: it has really lived, and this says so."""
+"""Checks of the sample workspace that the other tests use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from outlast.drill.records import drills, read
 from tests.support.dashboard import Lived
 
 
-def test_the_workspace_of_these_tests_has_really_lived(lived: Lived) -> None:
+def test_the_sample_runs_have_the_expected_outcomes(lived: Lived) -> None:
     names = lived.names
     demo = lived.state(names.demo)
     assert demo.ending == "finished"

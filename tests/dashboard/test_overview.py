@@ -1,4 +1,4 @@
-"""The overview: what runs and what it costs, live; and what is shown when there is nothing to show."""
+"""The overview: live runs and cost, and the messages for empty places."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.home import Home
 
 
 def row(page: Any, run: str) -> Any:
-    """The row of a run in the table; those that fade away are none."""
+    """Return the row of a run in the table, without rows that fade out."""
     rows = page.locator(".ag-center-cols-container .ag-row:not(.ag-opacity-zero)")
     return rows.filter(has=page.get_by_role("link", name=run, exact=True))
 
 
-def enlist(home: Home, name: str, *, run: str = "") -> str:
-    """A run that was asked for, and that nobody supervises."""
+def submit_run(home: Home, name: str, *, run: str = "") -> str:
+    """Submit a run without a supervisor."""
     spec = parse({"name": "x", "command": "true"})
     request = home.workspace.reserve(spec, CodeRecord(), who=name, version="0", run=run)
     home.workspace.story(request.run).append_or_raise(Submitted(who=name, at=home.workspace.clock()), nonce=request.run)
@@ -33,7 +33,7 @@ def enlist(home: Home, name: str, *, run: str = "") -> str:
     return request.run
 
 
-def test_runs_are_told_as_ps_tells_them(visit: Visit, lived: Lived) -> None:
+def test_runs_have_the_states_that_ps_prints(visit: Visit, lived: Lived) -> None:
     page = visit.open()
     names = lived.names
     for run, state in {
@@ -52,7 +52,7 @@ def test_runs_are_told_as_ps_tells_them(visit: Visit, lived: Lived) -> None:
     assert page.title() == "Overview · outlast"
 
 
-def test_runs_are_filtered_and_sorted_and_the_address_tells_it(visit: Visit, lived: Lived) -> None:
+def test_filter_and_sort_order_are_stored_in_the_url(visit: Visit, lived: Lived) -> None:
     page = visit.open()
     row(page, lived.names.demo).wait_for()
     page.keyboard.press("/")
@@ -60,7 +60,7 @@ def test_runs_are_filtered_and_sorted_and_the_address_tells_it(visit: Visit, liv
     page.get_by_text("1 shown").wait_for()
     assert "q=broken" in page.url
     page.get_by_label("Filter runs").fill("")
-    page.get_by_role("button", name="Trouble").click()
+    page.get_by_role("button", name="Failed").click()
     row(page, lived.names.demo).wait_for(state="detached")
     row(page, lived.names.failed).wait_for()
     page.get_by_role("columnheader", name="Spent").click()
@@ -68,14 +68,14 @@ def test_runs_are_filtered_and_sorted_and_the_address_tells_it(visit: Visit, liv
     again = visit.open(page.url.removeprefix(visit.origin))
     row(again, lived.names.failed).wait_for()
     assert row(again, lived.names.demo).count() == 0
-    assert again.get_by_role("button", name="Trouble").get_attribute("aria-pressed") == "true"
+    assert again.get_by_role("button", name="Failed").get_attribute("aria-pressed") == "true"
 
 
-def test_keys_lead_to_runs_and_back(visit: Visit, lived: Lived) -> None:
+def test_keys_open_a_run_and_return(visit: Visit, lived: Lived) -> None:
     page = visit.open()
     row(page, lived.names.demo).wait_for()
     page.keyboard.press("?")
-    page.get_by_role("dialog", name="Keys").wait_for()
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     page.keyboard.press("Escape")
     row(page, lived.names.demo).locator("[col-id=state]").click()
     page.keyboard.press("Enter")
@@ -86,7 +86,7 @@ def test_keys_lead_to_runs_and_back(visit: Visit, lived: Lived) -> None:
     page.wait_for_url(visit.origin + "/")
 
 
-def test_it_is_dark_where_the_system_is_and_fits_a_phone(visit: Visit, lived: Lived) -> None:
+def test_it_follows_the_systems_dark_mode_and_fits_a_phone(visit: Visit, lived: Lived) -> None:
     page = visit.open(width=390, height=800, dark=True)
     row(page, lived.names.demo).wait_for()
     assert "body--dark" in page.evaluate("document.body.className")
@@ -107,26 +107,26 @@ def test_every_control_has_a_name(visit: Visit, lived: Lived) -> None:
     assert not nameless
 
 
-def test_what_happens_is_seen_without_being_asked_for(
+def test_changes_appear_without_a_reload(
     empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
     visit = visits(serve(empty).link)
     page = visit.open()
-    page.get_by_text("No run fits.").wait_for()
-    page.get_by_text("No machine is there, and none bills.").wait_for()
-    page.get_by_text("nobody supervises", exact=False).first.wait_for()
-    run = enlist(empty, "ada")
+    page.get_by_text("No runs match.").wait_for()
+    page.get_by_text("No machines; nothing is billed.").wait_for()
+    page.get_by_text("No supervisor is running", exact=False).first.wait_for()
+    run = submit_run(empty, "ada")
     row(page, run).wait_for()
     assert row(page, run).locator(".ol-pill").inner_text() == "waiting"
     page.get_by_label("Next").get_by_text(f"of {run} on").wait_for()
     empty.workspace.story(run).append_or_raise(Cancelled(who="ada", at=empty.workspace.clock()), nonce="c")
     row(page, run).get_by_text("cancelled", exact=True).wait_for()
-    # Names, reasons and users are text, whatever they look like.
-    evil = enlist(empty, ATTACK, run=ATTACK.replace("/", "-"))
+    # Markup in names, reasons and users is shown as text.
+    evil = submit_run(empty, ATTACK, run=ATTACK.replace("/", "-"))
     page.get_by_role("link", name=evil, exact=True).wait_for()
     page.get_by_role("link", name=evil, exact=True).click()
     page.get_by_role("heading", name=evil, exact=True).wait_for()
-    plain = enlist(empty, ATTACK)
+    plain = submit_run(empty, ATTACK)
     page.goto(f"{visit.origin}/run/{plain}")
     page.get_by_text(f"submitted by {ATTACK}").wait_for()
 
@@ -139,37 +139,39 @@ def test_more_ended_runs_are_shown_on_demand(
     states = [fold([Submitted(at=1.0), Cancelled(at=2.0 + number)]) for number in range(ENDED_SHOWN + 20)]
     index.write_page([record_of(f"old-{number}", state, url="") for number, state in enumerate(states)])
     page = visits(serve(empty).link).open()
-    page.get_by_text(f"the newest {ENDED_SHOWN} shown").wait_for()
+    page.get_by_text(f"newest {ENDED_SHOWN} shown").wait_for()
     page.get_by_role("button", name="Show more ended runs").click()
-    page.get_by_text(f"{ENDED_SHOWN + 20} in all").wait_for()
+    page.get_by_text(f"{ENDED_SHOWN + 20} in total").wait_for()
     page.get_by_role("button", name="Show more ended runs").wait_for(state="hidden")
 
 
-def test_trouble_is_told_and_passes(empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]) -> None:
-    run = enlist(empty, "ada")
+def test_problems_are_shown_until_they_end(
+    empty: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
+) -> None:
+    run = submit_run(empty, "ada")
     served = serve(empty)
     visit = visits(served.link)
     page = visit.open()
     row(page, run).wait_for()
-    # The store does not answer: a link that leads nowhere but to itself.
+    # The store does not answer: a symbolic link to itself.
     workspace, aside = empty.root / "workspace", empty.root / "aside"
     workspace.rename(aside)
     workspace.symlink_to(workspace)
     alert = page.get_by_role("alert")
-    alert.get_by_text("does not answer since").wait_for()
-    assert row(page, run).count() == 1, "what was known is still shown"
+    alert.get_by_text("has not answered since").wait_for()
+    assert row(page, run).count() == 1, "earlier data is still shown"
     workspace.unlink()
     aside.rename(workspace)
-    alert.get_by_text("does not answer since").wait_for(state="hidden")
+    alert.get_by_text("has not answered since").wait_for(state="hidden")
     # The workspace is gone.
     workspace.rename(aside)
-    alert.get_by_text("its runs are gone").wait_for()
+    alert.get_by_text("the workspace has no runs any more").wait_for()
     aside.rename(workspace)
-    alert.get_by_text("its runs are gone").wait_for(state="hidden")
-    # A story that nobody can read is told of in its row.
+    alert.get_by_text("the workspace has no runs any more").wait_for(state="hidden")
+    # An unreadable story appears in the row of its run.
     story = workspace / "runs" / run / "story" / "00000002.json"
     story.write_text("{")
     row(page, run).get_by_text("damaged", exact=True).wait_for()
     os.kill(served.process.pid, signal.SIGINT)
-    page.get_by_text("The page's server does not answer.").wait_for()
-    visit.errors.clear()  # that a server is gone is an error to the browser, and ours to tell
+    page.get_by_text("The dashboard's server does not answer.").wait_for()
+    visit.errors.clear()  # the browser reports the lost server as an error

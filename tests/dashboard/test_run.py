@@ -1,4 +1,4 @@
-"""A run's page: its story as it happens, its parts, its buttons, and words that stay words."""
+"""A run's page: its live story, tabs and buttons, and escaping of markup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tab(page: Any, name: str) -> Any:
     return page.get_by_role("tab", name=name)
 
 
-def test_a_run_that_is_over_is_told_in_all_its_parts(visit: Visit, lived: Lived) -> None:
+def test_every_tab_shows_an_ended_run(visit: Visit, lived: Lived) -> None:
     run = lived.names.drill
     page = visit.open(f"/run/{run}")
     page.get_by_role("heading", name=run, exact=True).wait_for()
@@ -27,27 +27,27 @@ def test_a_run_that_is_over_is_told_in_all_its_parts(visit: Visit, lived: Lived)
     page.get_by_label("Story", exact=True).get_by_text("lost: its machine is stopped").first.wait_for()
     page.get_by_role("img", name="Timeline of").locator("canvas").wait_for()
     page.get_by_label("Cost by cause").get_by_text("lost").first.wait_for()
-    assert page.get_by_role("button", name="Cancel").count() == 0, "what is over cannot be cancelled"
+    assert page.get_by_role("button", name="Cancel").count() == 0, "an ended run cannot be cancelled"
     tab(page, "Checkpoints").click()
     page.get_by_label("Checkpoints").get_by_role("cell").first.click()
     page.get_by_role("link", name="Download step").wait_for()
     page.keyboard.press("Escape")
     tab(page, "Outputs").click()
-    page.get_by_role("button", name="Look at scores.csv").click()
+    page.get_by_role("button", name="Preview scores.csv").click()
     page.get_by_role("cell", name="accuracy").wait_for()
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Look at weights.png").click()
+    page.get_by_role("button", name="Preview weights.png").click()
     page.wait_for_function("() => document.querySelector('img[alt=\"weights.png\"]')?.naturalWidth === 96")
     assert "file=weights.png" in page.url
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Look at notes.txt").click()
+    page.get_by_role("button", name="Preview notes.txt").click()
     page.locator(".ol-dialog").get_by_text(ATTACK).wait_for()
     page.keyboard.press("Escape")
     tab(page, "Spec and code").click()
     page.get_by_text("python train.py").first.wait_for()
     page.get_by_role("combobox", name="Differences from").click()
     page.get_by_role("option", name=lived.names.undisturbed).click()
-    page.get_by_text(f"The code is that of {lived.names.undisturbed}").wait_for()
+    page.get_by_text(f"The code is the same as in {lived.names.undisturbed}").wait_for()
 
 
 def test_a_download_is_the_file(visit: Visit, lived: Lived) -> None:
@@ -57,7 +57,7 @@ def test_a_download_is_the_file(visit: Visit, lived: Lived) -> None:
     assert "accuracy" in download.value.path().read_text()
 
 
-def test_a_run_that_never_was_is_told(visit: Visit) -> None:
+def test_an_unknown_run_is_reported(visit: Visit) -> None:
     page = visit.open("/run/nowhere-9")
     page.get_by_text("no run `nowhere-9`").wait_for()
     page.get_by_role("link", name="All runs").wait_for()
@@ -65,7 +65,7 @@ def test_a_run_that_never_was_is_told(visit: Visit) -> None:
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home with a run that counts for a long time, under a supervisor."""
+    """Return a home with a long-running run under a supervisor."""
     home = Home(tmp_path_factory.mktemp("counting"))
     home.environment["OUTLAST_LOCAL_MODE"] = "plain"
     (home.root / "home").mkdir()
@@ -92,7 +92,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         home.clean()
 
 
-def test_a_preemption_from_the_page_is_seen_on_it_as_it_happens_and_so_is_the_end(
+def test_preempting_cancelling_and_rerunning_from_the_page_appear_live(
     counting: Home, serve: Callable[..., Served], visits: Callable[[str], Visit]
 ) -> None:
     served = serve(counting)
@@ -100,8 +100,8 @@ def test_a_preemption_from_the_page_is_seen_on_it_as_it_happens_and_so_is_the_en
     page, log = visit.open("/run/count-1"), visit.open("/run/count-1?tab=log")
     log.get_by_label("Output").get_by_text("count 3", exact=True).wait_for()
     page.get_by_role("button", name="Preempt").click()
-    page.get_by_text("the work since then is lost").wait_for()
-    page.get_by_role("button", name="Leave it").click()
+    page.get_by_text("loses the work since then").wait_for()
+    page.get_by_role("button", name="Back").click()
     assert len(counting.state("count-1").attempts) == 1
     page.get_by_role("button", name="Preempt").click()
     page.get_by_role("button", name="With notice").click()
@@ -109,7 +109,7 @@ def test_a_preemption_from_the_page_is_seen_on_it_as_it_happens_and_so_is_the_en
     page.get_by_text("attempt 1: notice").wait_for()
     page.get_by_text("attempt 2: started, resumed from checkpoint").wait_for()
     page.locator(".ol-run-head .ol-pill").get_by_text("running").wait_for()
-    # The log went on to the attempt that runs, since it was followed.
+    # A followed log continues with the running attempt.
     log.get_by_label("Output").get_by_text("resumed at").wait_for()
     assert log.get_by_label("Attempt").input_value() == "2"
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -126,7 +126,7 @@ def test_a_preemption_from_the_page_is_seen_on_it_as_it_happens_and_so_is_the_en
     counting.until(lambda: counting.state("count-2").ending == "cancelled", "its end")
 
 
-def test_pull_copies_what_the_command_would(lived: Lived, visit: Visit) -> None:
+def test_pull_copies_the_outputs_as_the_command_does(lived: Lived, visit: Visit) -> None:
     page = visit.open(f"/run/{lived.names.undisturbed}")
     page.get_by_role("button", name="Pull").click()
     page.get_by_text("files in").wait_for()
@@ -134,11 +134,11 @@ def test_pull_copies_what_the_command_would(lived: Lived, visit: Visit) -> None:
     assert sorted(path.name for path in pulled.iterdir()) == ["notes.txt", "scores.csv", "weights.png"]
 
 
-LINE = b"%07d \x1b[32msome\x1b[0m words that a program says all day long, and nobody reads\n"
+LINE = b"%07d \x1b[32msome\x1b[0m words that a program prints all day long, in every step\n"
 
 
-def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
-    """Under a run that is over, as if it had said so much more: 16 MB, of which the browser sees some kilobytes."""
+def test_a_long_log_is_fetched_in_windows(visit: Visit, lived: Lived) -> None:
+    """Append 16 MB to the log of an ended run, of which the browser fetches some kilobytes."""
     run, bucket = lived.names.failed, lived.workspace.bucket
     number = len(list(bucket.list(f"runs/{run}/logs/1/")))
     lines = iter(range(10**9))
@@ -160,7 +160,7 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     again.get_by_label("Output").get_by_text("a needle").wait_for()
     again.get_by_role("button", name="Follow").click()
     again.get_by_label("Output").get_by_text("0224999 some words").wait_for()
-    # What is pressed while an answer is on its way is done all the same, and what comes late is not shown.
+    # A click during a request takes effect, and the late response is not shown.
     late: list[Any] = []
     again.route("**/api/log/**end=**", lambda route: late.append(route))
     again.get_by_label("Lines found").get_by_text(ATTACK).last.click()
@@ -168,7 +168,7 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     waited = time.monotonic() + 30
     while not late and time.monotonic() < waited:
         again.wait_for_timeout(20)
-    assert late, "what is above the line is asked for"
+    assert late, "the lines above are requested"
     again.get_by_role("button", name="Follow").click()
     late.pop().continue_()
     again.get_by_label("Output").get_by_text("0224999 some words").wait_for()
@@ -176,8 +176,8 @@ def test_a_long_log_is_looked_at_in_windows(visit: Visit, lived: Lived) -> None:
     assert "at=" not in again.url
 
 
-def test_whoever_scrolls_through_a_log_sees_each_line_once(visit: Visit, lived: Lived) -> None:
-    """More lines than stay in the page: what went at one end comes back when the reader does."""
+def test_scrolling_through_a_log_shows_each_line_once(visit: Visit, lived: Lived) -> None:
+    """Scroll through more lines than the page keeps: removed lines return."""
     run, bucket = lived.names.undisturbed, lived.workspace.bucket
     number = len(list(bucket.list(f"runs/{run}/logs/1/")))
     for piece in range(12):
@@ -198,8 +198,8 @@ def test_whoever_scrolls_through_a_log_sees_each_line_once(visit: Visit, lived: 
         assert len(lines) <= 3700
 
 
-def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Visit, lived: Lived) -> None:
-    # Runs of one attempt: what a later one does again is not drawn twice.
+def test_metrics_are_drawn_live_with_other_runs_and_their_names_are_escaped(visit: Visit, lived: Lived) -> None:
+    # Runs with one attempt: repeated steps of later attempts are not drawn twice.
     run, other, bucket = lived.names.undisturbed, lived.names.failed, lived.workspace.bucket
     first = len(list(bucket.list(f"runs/{run}/metrics/1/"))) + 1
     evil = f"{ATTACK} {first}"
@@ -228,7 +228,7 @@ def test_metrics_are_drawn_live_beside_others_and_their_names_are_text(visit: Vi
     page.wait_for_function(f"(label) => ({series})(label)[0][1] === 70", arg=label)
     log(other, of_other + 1, range(30, 45))
     page.wait_for_function(f"(label) => ({series})(label)[1][1] === 45", arg=label)
-    # The library cannot take away a chart whose script has not come yet.
+    # NiceGUI cannot remove a chart whose script has not loaded yet.
     drawn = "[...document.querySelectorAll('.nicegui-echart')].every(e => getElement(Number(e.id.slice(1)))?.chart)"
     page.wait_for_function(f"() => {drawn}")
     page.get_by_label("Metric", exact=True).fill("loss")

@@ -18,16 +18,16 @@ from tests.support.dashboard import Served
 from tests.support.home import Home
 from tests.support.waiting import eventually
 
-NOBODY = 65534
+OTHER_USER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
 
-def as_nobody(served: Served, path: str, *argv: str) -> tuple[int, str]:
-    """The status and the body of a request by another user of this computer."""
+def as_other_user(served: Served, path: str, *argv: str) -> tuple[int, str]:
+    """Return status and body of a request by another user of this computer."""
     address = f"http://127.0.0.1:{Asker(served.link).parts.port}{path}"
     command = ["curl", "-sgi", "--max-time", "30", "--path-as-is", *argv, address]
     answer = subprocess.run(
-        command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, check=True
+        command, user=OTHER_USER, group=OTHER_USER, extra_groups=[], cwd="/", capture_output=True, text=True, check=True
     )
     return int(answer.stdout.split()[1]), answer.stdout
 
@@ -46,7 +46,7 @@ def test_another_account_gets_nothing_without_the_token(served: Served, path: st
         ["-X", "OPTIONS", "-H", f"Origin: http://127.0.0.1:{port}"],
     ]
     for argv in forged:
-        status, answer = as_nobody(served, path, *argv)
+        status, answer = as_other_user(served, path, *argv)
         assert status == 401, argv
         assert "set-cookie" not in answer.lower()
         assert "demo-1" not in answer
@@ -60,13 +60,13 @@ def test_another_account_forges_neither_host_nor_origin(served: Served) -> None:
     port = Asker(served.link).parts.port
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port}", ""):
         argv = ["-H", f"Origin: {origin}"] if origin else []
-        assert as_nobody(served, path, *socket_of_page, *argv)[0] == 403
+        assert as_other_user(served, path, *socket_of_page, *argv)[0] == 403
     for host in ("evil.example", "localhost.evil.example", "user@localhost", ""):
-        assert as_nobody(served, "/", "-H", f"Host: {host}" if host else "Host;")[0] in (400, 421)
+        assert as_other_user(served, "/", "-H", f"Host: {host}" if host else "Host;")[0] in (400, 421)
 
 
 @as_root
-def test_another_account_that_guesses_passwords_locks_the_owner_not_out(
+def test_password_guesses_by_another_account_do_not_lock_the_owner_out(
     empty: Home, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -77,22 +77,22 @@ def test_another_account_that_guesses_passwords_locks_the_owner_not_out(
 
     def guesses(*argv: str) -> set[int]:
         form = ["-d", "password=wrong", "-H", f"Origin: {origin}", *argv]
-        return {as_nobody(served, "/", *form)[0] for _ in range(12)}
+        return {as_other_user(served, "/", *form)[0] for _ in range(12)}
 
     assert guesses() == {401, 429}
     assert guesses("-H", "X-Forwarded-For: 127.0.0.1") == {401, 429}
     status, headers, _ = asker.ask("/", "POST", "password=correct%20horse", Origin=origin)
     assert status == 200
     assert "set-cookie" in headers
-    told = served.end()
-    assert f"refused a request from user {NOBODY} of this computer: a wrong password" in told
-    assert f"user {NOBODY} of this computer: more than 10 password attempts in a minute" in told
-    assert told.count("refused a request") <= 10
+    log = served.end()
+    assert f"refused a request from user {OTHER_USER} of this computer: a wrong password" in log
+    assert f"user {OTHER_USER} of this computer: more than 10 password attempts in a minute" in log
+    assert log.count("refused a request") <= 10
 
 
 @contextmanager
 def few_files(count: int) -> Iterator[None]:
-    """Processes that are started meanwhile may open only so many files, as on many computers."""
+    """Limit the open files of processes that are started meanwhile, as on many computers."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, before[1]))
     try:
@@ -103,20 +103,20 @@ def few_files(count: int) -> Iterator[None]:
 
 @contextmanager
 def flood(port: int, count: int) -> Iterator[None]:
-    """Connections of another user that send half a request, and open again when they are closed."""
+    """Hold connections of another user that send half a request, and reopen closed ones."""
     ready, started = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(OTHER_USER)
+            os.setuid(OTHER_USER)
             _hold(port, count, started)
         finally:
             os._exit(0)
     os.close(started)
     try:
-        assert os.read(ready, 1) == b"x", "the flood did not begin"
+        assert os.read(ready, 1) == b"x", "the flood did not start"
         yield
     finally:
         os.kill(child, signal.SIGKILL)
@@ -136,7 +136,7 @@ def _hold(port: int, count: int, started: int) -> None:
             connection.connect(("127.0.0.1", port))
             connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         except TimeoutError:
-            break  # the server takes no more, from anybody
+            break  # the server accepts no more connections
         except OSError:
             continue
     os.write(started, b"x")
@@ -151,9 +151,9 @@ def test_a_flood_of_connections_of_another_account_leaves_room_for_the_owner(
         served = serve(empty, "--no-open")
     asker = Asker(served.link)
     with flood(asker.parts.port or 0, 400):
-        asker.come_by_the_link()
+        asker.follow_link()
         assert asker.ask("/")[0] == 200
     eventually(lambda: asker.ask("/")[0] == 200, within_s=60, what="the dashboard's answer after the flood")
-    told = served.end()
-    assert f"user {NOBODY} of this computer: too many open connections" in told
-    assert told.count("refused") <= 12
+    log = served.end()
+    assert f"user {OTHER_USER} of this computer: too many open connections" in log
+    assert log.count("refused") <= 12

@@ -202,7 +202,7 @@ def test_runs_are_found_by_name_by_beginning_and_as_the_last(kind: str, tmp_path
     assert workspace.find("run-12") == "run-12"
     assert workspace.find("census-1") == "census-1"
     assert workspace.find("census-2") == "census-2-1"
-    with pytest.raises(NoSuchRun, match="fits 2 runs: census-1, census-2-1"):
+    with pytest.raises(NoSuchRun, match="matches 2 runs: census-1, census-2-1"):
         workspace.find("cens")
     with pytest.raises(NoSuchRun, match="more than 8 runs"):
         workspace.find("run")

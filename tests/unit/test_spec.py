@@ -97,7 +97,10 @@ def test_every_error_is_named_at_once() -> None:
         ({"command": "x", "checkpoint": {"path": "c", "keep_best_count": 2}}, "requires a metric"),
         ({"command": "x", "checkpoint": {"path": []}}, "[checkpoint] path: must not be empty"),
         ({"command": "x", "checkpoint": {"path": ["a.pt", 7]}}, "[checkpoint] path: expected text, got 7"),
-        ({"command": "x", "checkpoint": {"path": ["a.pt", "../b.pt"]}}, "expected a path inside the code folder, without `..`, got '../b.pt'"),
+        (
+            {"command": "x", "checkpoint": {"path": ["a.pt", "../b.pt"]}},
+            "expected a path inside the code folder, without `..`, got '../b.pt'",
+        ),
         ({"command": "x", "checkpoint": {"path": ["."]}}, 'for all of it write path = "."'),
         ({"command": "x", "checkpoint": {"path": "*"}}, 'for all of it write path = "."'),
         ({"command": "x", "checkpoint": {"path": "out/**/*.pt"}}, "`**` is not supported"),

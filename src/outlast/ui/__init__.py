@@ -1,1 +1,1 @@
-"""The page: everything that a workspace says, live, in a browser. Shows and passes on; decides nothing."""
+"""The dashboard: the live state of a workspace in a browser, and actions on its runs."""

@@ -1,9 +1,9 @@
-"""How much one source may ask of the dashboard without having logged in: password attempts, and lines in the log.
+"""Limits for clients that have not logged in: password attempts, and lines in the log.
 
 A source is an IPv4 address, the /64 network of an IPv6 address (one customer has all of it), or, on this computer, a
-user. Each has its own limit, so that a stranger uses up no attempts but their own. A ceiling holds for all strangers
-together; the user who runs the dashboard and sources that have logged in before do not count towards it, and are not
-refused because of it. Nothing here waits, and what it remembers has a bound.
+user. Each has its own limit, so that a stranger uses up no attempts but their own. A second limit holds for all
+strangers together. The user who runs the dashboard and sources that have logged in before are exempt from it. Nothing
+here blocks, and its memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from outlast.clouds.local.peer_credentials import CLOSED, user_of
 WINDOW_S = 60.0
 # Password attempts in a window: of one source, and of all strangers together.
 ATTEMPTS_MAX, STRANGERS_ATTEMPTS_MAX = 10, 100
-# Sources that have logged in; the one that was seen longest ago is forgotten first.
+# Sources that have logged in; the least recently used one is dropped first.
 _KNOWN_MAX = 64
-# Lines in a window.
+# Log lines in a window.
 _LINES_MAX = 10
 
 Address = tuple[str, int]
@@ -31,17 +31,17 @@ Clock = Callable[[], float]
 
 
 class RequestSource(NamedTuple):
-    """Where a request comes from. `own`: from the user who runs the dashboard, on this computer."""
+    """The origin of a request. `own`: from the user who runs the dashboard, on this computer."""
 
     name: str
     own: bool = False
 
 
 def source_of(client: Address | None, server: Address | None, forwarded: str = "") -> RequestSource:
-    """The source of a connection; `forwarded` is the header of a proxy, which counts only from this computer.
+    """Return the source of a connection. `forwarded` is a proxy's header, which counts only from this computer.
 
-    Of that header only the last address is the proxy's own word. A user of this computer may make it up, and gains
-    nothing: what it names is a stranger.
+    Only the last address in that header comes from the proxy. A local user may forge it without gain: the result is
+    a stranger.
     """
     theirs, ours = _address(client), _address(server)
     if theirs is None or client is None:
@@ -74,7 +74,7 @@ def _named(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 class Attempts:
-    """Password attempts of the last minute. An attempt counts from its beginning, before anything is awaited."""
+    """The password attempts of the last minute. An attempt counts from its start, before anything is awaited."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -83,21 +83,21 @@ class Attempts:
         self._known: dict[str, None] = {}
 
     def begin(self, source: RequestSource) -> bool:
-        """Count an attempt; False, and nothing is counted, if there were too many."""
+        """Count an attempt. Return False, without counting, if there were too many."""
         self._drop_old()
         stranger = not source.own and source.name not in self._known
         if len(self._of.get(source.name, ())) >= ATTEMPTS_MAX:
             return False
         if stranger and len(self._of_strangers) >= STRANGERS_ATTEMPTS_MAX:
             return False
-        # Only what is admitted is remembered: the ceiling bounds the number of sources, too.
+        # Only admitted attempts are stored: this also bounds the number of sources.
         self._of.setdefault(source.name, deque()).append(self._clock())
         if stranger:
             self._of_strangers.append(self._clock())
         return True
 
     def succeed(self, source: RequestSource) -> None:
-        """Do not count the last attempt of a source that has logged in with it, and remember the source."""
+        """Remember a source that has logged in, and do not count its last attempt."""
         if times := self._of.get(source.name):
             times.pop()
             if not self.knows(source) and self._of_strangers:
@@ -105,14 +105,14 @@ class Attempts:
         self.remember(source)
 
     def remember(self, source: RequestSource) -> None:
-        """A source that has shown the password or the link is no stranger any more."""
+        """Remember a source that has presented the password or the link."""
         self._known.pop(source.name, None)
         self._known[source.name] = None
         if len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
     def knows(self, source: RequestSource) -> bool:
-        """Whether the source has logged in before."""
+        """Return whether the source has logged in before."""
         return source.own or source.name in self._known
 
     def _drop_old(self) -> None:
@@ -125,7 +125,7 @@ class Attempts:
 
 
 class Refusals:
-    """Log refused requests: each source and reason once a minute, few lines a minute, and how many more there were."""
+    """Log refused requests: each source and reason once a minute, with a limit per minute and a count of the rest."""
 
     def __init__(self, log: Callable[[str], None], clock: Clock = time.monotonic) -> None:
         self._log = log

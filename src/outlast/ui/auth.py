@@ -1,8 +1,8 @@
-"""Who may ask: everything, pages, files and the websocket, passes here first. Knows nothing of what it guards.
+"""Authentication of all requests: pages, files and the websocket.
 
-A request is answered if it names this server by a name that is its own (else a stranger's site that points its name at
-this computer could read it), if it carries the cookie that a link with the token or the password has earned, and, where
-it could change something or listen, if it comes from a page of this very server.
+A request is accepted if its host is a name of this server (otherwise a foreign site whose name points to this computer
+could read it), if it carries the session cookie, which the link with the token or the password sets, and, for requests
+that change something and for the websocket, if it comes from a page of this server.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SAFE = {"GET", "HEAD"}
-# The form with the password: its size, and the time in which it must arrive.
+# The maximum size of the password form, and the time in which it must arrive.
 _BODY_MAX, _BODY_S = 4096, 20.0
 
-# The library compiles templates and starts from a script in the page, so that two of these must be allowed; nothing is
-# ever loaded from or sent to another host.
+# NiceGUI compiles templates and starts from an inline script, which requires 'unsafe-inline' and 'unsafe-eval'. Nothing
+# is loaded from or sent to another host.
 _POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -55,7 +55,7 @@ _HEADERS = (
 
 
 class Guard:
-    """In front of an application. `app` is public: the server that runs us looks through it."""
+    """The wrapper around an application. `app` is public: the server inspects it."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Guard:
         self.attempts = attempts or Attempts()
         self.refusals = refusals or Refusals(lambda _: None)
         self.names = {"localhost", *(name.lower() for name in names)}
-        # Cookies know no ports: two pages on one computer must not take each other's.
+        # Cookies do not depend on the port: two dashboards on one computer must not share one.
         self.cookie = f"outlast-{port}"
-        self.pass_ = secrets.token_urlsafe(32)
+        self.session = secrets.token_urlsafe(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -86,21 +86,21 @@ class Guard:
         socket = scope["type"] == "websocket"
         refusal = self._refusal(scope, headers, socket=socket)
         if refusal is not None:
-            self.refusals.report(_source(scope, headers), refusal[1] or "a websocket that no page of ours opened")
+            self.refusals.report(_source(scope, headers), refusal[1] or "a websocket without an origin")
             await _refuse(send, receive, refusal, socket=socket)
             return
-        if self._known(headers):
+        if self._has_session(headers):
             await self.app(scope, receive, send if socket else _with_headers(send))
         elif socket:
             await _refuse(send, receive, (401, ""), socket=True)
         else:
-            await self._greet(scope, headers, receive, send)
+            await self._authenticate(scope, headers, receive, send)
 
     def _refusal(self, scope: Scope, headers: dict[bytes, str], *, socket: bool) -> tuple[int, str] | None:
-        """The code and the reason why a request is not even looked at."""
+        """Return status and reason if the request must be refused before authentication."""
         host = headers.get(b"host", "")
-        if not self._ours(host):
-            return 421, "This server is not known by that name."
+        if not self._is_own_name(host):
+            return 421, "This server does not have that name."
         origin = headers.get(b"origin", "")
         if origin and origin.partition("://")[2].lower() != host.lower():
             return 403, "Requests from other sites are not answered."
@@ -109,15 +109,15 @@ class Guard:
             return None if origin else (403, "")
         if scope["method"] not in _SAFE:
             return None if origin or site == "same-origin" else (403, "Requests from other sites are not answered.")
-        # A link may lead here from anywhere; whatever else another site fetches of us is none of its business.
+        # Links from other sites may lead here; other cross-site requests are refused.
         if site in ("cross-site", "same-site") and headers.get(b"sec-fetch-mode") != "navigate":
             return 403, "Requests from other sites are not answered."
         return None
 
-    def _ours(self, host: str) -> bool:
-        """Is this a name of ours? A number is: what a stranger points at this computer is always a name."""
+    def _is_own_name(self, host: str) -> bool:
+        """Return whether the host is a name of this server. Addresses are: a foreign site always uses a name."""
         if any(sign in host for sign in "/?#@\\"):
-            return False  # no host at all: who takes it for an address reads another name in it than who does not
+            return False  # not a host name: parsers disagree about such text
         try:
             name = urlsplit(f"//{host}").hostname or ""
             if name in self.names:
@@ -127,37 +127,36 @@ class Guard:
             return False
         return True
 
-    def _known(self, headers: dict[bytes, str]) -> bool:
+    def _has_session(self, headers: dict[bytes, str]) -> bool:
         for piece in headers.get(b"cookie", "").split(";"):
             name, _, value = piece.strip().partition("=")
-            if name == self.cookie and _same(value, self.pass_):
+            if name == self.cookie and _same(value, self.session):
                 return True
         return False
 
-    async def _greet(self, scope: Scope, headers: dict[bytes, str], receive: Receive, send: Send) -> None:
-        """Somebody without the cookie: the link with the token earns it, or the password."""
+    async def _authenticate(self, scope: Scope, headers: dict[bytes, str], receive: Receive, send: Send) -> None:
+        """Answer a request without a session: check the token or the password."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         given = dict(query).get("token", "")
         if self.token and given and _same(given, self.token):
             self.attempts.remember(_source(scope, headers))
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            await self._let_in(send, _local(str(scope["path"])) + (f"?{rest}" if rest else ""))
+            await self._start_session(send, _local(str(scope["path"])) + (f"?{rest}" if rest else ""))
             return
         if self.password and scope["method"] == "POST":
             await self._try_password(_source(scope, headers), receive, send)
             return
         if self.password:
-            await _answer(send, 401, _page("Who is there?", _FORM))
+            await _answer(send, 401, _page("Log in", _FORM))
             return
-        why = "The link is an old one." if given else "This page needs the link that `outlast ui` printed."
+        why = "The link is outdated." if given else "Open the dashboard with the link that `outlast ui` printed."
         await _answer(send, 401, _page(why, _HELP))
 
     async def _try_password(self, source: RequestSource, receive: Receive, send: Send) -> None:
-        # Counted before the first `await`: requests that arrive together would all pass a limit that is checked first
-        # and counted later.
+        # Counted before the first `await`: otherwise requests that arrive together would all pass the limit.
         if not self.attempts.begin(source):
             self.refusals.report(source, f"more than {ATTEMPTS_MAX} password attempts in a minute")
-            await _answer(send, 429, _page("Too many passwords were tried. Wait a minute.", _FORM))
+            await _answer(send, 429, _page("Too many attempts. Wait a minute.", _FORM))
             return
         try:
             body = await asyncio.wait_for(_body(receive), _BODY_S)
@@ -167,24 +166,22 @@ class Guard:
         given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)).get("password", "")
         if _same(given, self.password):
             self.attempts.succeed(source)
-            await self._let_in(send, "/")
+            await self._start_session(send, "/")
             return
         self.refusals.report(source, "a wrong password")
-        await _answer(send, 401, _page("That is not the password.", _FORM))
+        await _answer(send, 401, _page("Wrong password.", _FORM))
 
-    async def _let_in(self, send: Send, where: str) -> None:
-        """The cookie, and on to the page. Not by a redirect: one that began at another site would not carry it."""
-        cookie = f"{self.cookie}={self.pass_}; Path=/; HttpOnly; SameSite=Strict"
-        body = f'<meta http-equiv="refresh" content="0;url={_escaped(where)}"><a href="{_escaped(where)}">on</a>'
+    async def _start_session(self, send: Send, where: str) -> None:
+        """Set the cookie and open the page. A redirect from another site would not carry the cookie."""
+        cookie = f"{self.cookie}={self.session}; Path=/; HttpOnly; SameSite=Strict"
+        body = f'<meta http-equiv="refresh" content="0;url={_escaped(where)}"><a href="{_escaped(where)}">Continue</a>'
         await _answer(send, 200, _page("", body), extra=[(b"set-cookie", cookie.encode())])
 
 
 _FORM = """<form method="post" action="/"><label>Password<br>
 <input type="password" name="password" autocomplete="current-password" autofocus></label>
-<button>Enter</button></form>"""
-_HELP = (
-    """<p>Look at the terminal in which it runs, and open the link from there: it ends in <code>?token=…</code></p>"""
-)
+<button>Log in</button></form>"""
+_HELP = """<p>Open the link that the terminal shows: it ends in <code>?token=…</code></p>"""
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:18vh auto;padding:0 1.5rem;
 color-scheme:light dark}button,input{font:inherit;padding:.3rem .6rem;margin-top:.5rem}"""
 
@@ -202,7 +199,7 @@ def _escaped(text: str) -> str:
 
 
 def _local(path: str) -> str:
-    """A path of this server: `//somewhere` would be another one."""
+    """Return a path of this server: `//somewhere` would be another one."""
     return "/" + path.lstrip("/\\")
 
 
@@ -211,7 +208,7 @@ def _source(scope: Scope, headers: dict[bytes, str]) -> RequestSource:
 
 
 def _same(given: str, expected: str) -> bool:
-    """Compare in a time that depends on neither text, nor on its length."""
+    """Compare in a time that does not depend on the texts or their length."""
     first, second = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, expected))
     return hmac.compare_digest(first, second)
 

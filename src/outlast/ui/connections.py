@@ -1,7 +1,6 @@
-"""How many connections one source may hold open, so that a flood of them leaves room for the owner's browser.
+"""Limits for open connections per source, so that a flood leaves room for the owner's browser.
 
-A connection that sends no request within a while is closed. Where the limits are reached the new connection is closed,
-never an old one.
+A connection without a request is closed after a timeout. At the limit, new connections are closed, never old ones.
 """
 
 from __future__ import annotations
@@ -15,19 +14,17 @@ from outlast.ui.admission import Attempts, Refusals, RequestSource, source_of
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as HTTPProtocol
 else:
-    # The same, or a faster one with the same attributes where it is installed.
+    # The same, or a faster implementation with the same attributes.
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as HTTPProtocol
 
-# A browser holds six and a websocket for each of its tabs; a proxy and a shared address hold those of many browsers.
+# A browser opens six connections and a websocket per tab; a proxy or a shared address has many browsers.
 _OF_STRANGER_MAX, _OF_STRANGERS_MAX, _OF_KNOWN_MAX = 128, 256, 256
-# Of the files that this process may open, as much as strangers may take.
+# Strangers may take this fraction of the files that the process may open.
 _SHARE = 4
 _FIRST_REQUEST_S = 20.0
 
 
 class Connections:
-    """The open connections by source."""
-
     def __init__(self, attempts: Attempts, refusals: Refusals) -> None:
         self._attempts = attempts
         self._refusals = refusals
@@ -36,8 +33,8 @@ class Connections:
         self._max = files // _SHARE if files != resource.RLIM_INFINITY else _OF_STRANGERS_MAX
 
     def admit(self, transport: asyncio.Transport) -> bool:
-        """Count a new connection; False, and it is not counted, if there are too many."""
-        # Without a peer it was reset already.
+        """Count a new connection. Return False, without counting, if there are too many."""
+        # Without a peer the connection was already reset.
         theirs, ours = (transport.get_extra_info(end) or () for end in ("peername", "sockname"))
         source = source_of(theirs[:2] or None, ours[:2] or None)
         known = self._attempts.knows(source)
@@ -52,7 +49,7 @@ class Connections:
         return True
 
     def _drop_closed(self) -> None:
-        # A websocket replaces the protocol of its transport, so that the transport alone can report its end.
+        # A websocket replaces the protocol of its transport, so only the transport reports the end.
         for source, held in list(self._open.items()):
             held.difference_update([transport for transport in held if transport.is_closing()])
             if not held:
@@ -60,7 +57,7 @@ class Connections:
 
 
 def limited(connections: Connections) -> type[asyncio.Protocol]:
-    """What makes the server's side of each connection."""
+    """Return the server's protocol class, with limits."""
 
     class Limited(HTTPProtocol):
         def connection_made(self, transport: Any) -> None:
@@ -71,7 +68,7 @@ def limited(connections: Connections) -> type[asyncio.Protocol]:
                 transport.abort()
 
         def _end_if_silent(self) -> None:
-            # A websocket has replaced us by then.
+            # A websocket may have replaced this protocol.
             if getattr(self, "cycle", None) is None and self.transport.get_protocol() is self:
                 self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""One run that somebody looks at, read for all who do: its story, the length of its log, its metrics and outputs."""
+"""The state of one run, read once for all viewers: story, log sizes, metrics and outputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from outlast.runs.state import RunState
 from outlast.ui.logs import Logs
 from outlast.workspace import RunRequest, Workspace
 
-# Outputs are listed once in so many rounds: a listing is dearer than a look for the next piece.
+# Outputs are listed once in this many rounds: a listing costs more than a check for the next chunk.
 _OUTPUTS_EVERY = 4
 
 
-class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of it. Two that are equal show the same."""
+class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One run at one moment. Equal values look the same on screen."""
 
     run: str
     request: RunRequest | None = None
@@ -28,34 +28,34 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     # Attempt → bytes of output.
     logs: tuple[tuple[int, int], ...] = ()
-    # How many pieces of metrics there are, and what the outputs are, as a number that changes with them.
+    # The number of chunks of metrics, and a hash of the outputs.
     metrics: int = 0
     outputs: int = 0
-    # Why it cannot be read.
+    # Why the run cannot be read.
     problem: str = ""
     hint: str = ""
 
 
 class RunWatch:
-    """Reads one run again and again. One thread at a time."""
+    """The repeated reader of one run; thread-safe."""
 
     def __init__(self, workspace: Workspace, logs: Logs, run: str) -> None:
         self.workspace = workspace
         self.logs = logs
         self.run = run
-        self.detail = Detail(run=run)
-        self.viewers: dict[int, Callable[[Detail], None]] = {}
+        self.detail = RunDetail(run=run)
+        self.viewers: dict[int, Callable[[RunDetail], None]] = {}
         self.metrics = Metrics(workspace, run)
         self._story = workspace.story(run)
         self._round = 0
         self._outputs = 0
         self._lock = threading.Lock()
 
-    def look(self) -> bool:
-        """One look; whether anything changed. Raises StoreUnreachable."""
+    def refresh(self) -> bool:
+        """Read the run. Return whether anything changed. Raises StoreUnreachable."""
         with self._lock:
             try:
-                found = self._look()
+                found = self._read()
             except StoreUnreachable:
                 raise
             except (OutlastError, NoSuchRun) as problem:
@@ -64,17 +64,17 @@ class RunWatch:
             self.detail = found
         return changed
 
-    def _look(self) -> Detail:
+    def _read(self) -> RunDetail:
         request = self.detail.request or self.workspace.request(self.run)
         state = self._story.refresh()
         if not state.exists:
-            raise NoSuchRun(f"`{self.run}` was never submitted: whoever asked for it was cut short")
+            raise NoSuchRun(f"`{self.run}` was never submitted: its submission was interrupted")
         closed = state.closed and self.detail.state.length == state.length
         if not closed or self._round % _OUTPUTS_EVERY == 0:
-            self._listen(state)
+            self._read_logs_and_metrics(state)
         self._round += 1
         sizes = tuple((a.number, self.logs.index(self.run, a.number).size) for a in state.attempts if a.started_at)
-        return Detail(
+        return RunDetail(
             run=self.run,
             request=request,
             state=state,
@@ -86,13 +86,13 @@ class RunWatch:
             outputs=self._outputs,
         )
 
-    def _listen(self, state: RunState) -> None:
-        """Logs and metrics of the attempts that may still write, and of those that were not read yet."""
+    def _read_logs_and_metrics(self, state: RunState) -> None:
+        """Read logs and metrics of attempts that may still write or were not read yet."""
         for attempt in state.attempts:
             index = self.logs.index(self.run, attempt.number)
-            # The last words of an attempt come after it is over; once nothing more came for some rounds it is quiet.
+            # Output may arrive after the end of an attempt; after some rounds without any it is complete.
             if attempt.started_at and (attempt.phase != "over" or not index.quiet):
-                index.listen(over=attempt.phase == "over")
+                index.poll(over=attempt.phase == "over")
         self.metrics.read()
         if self._round % _OUTPUTS_EVERY == 0:
             found = [(e.key, e.bytes, e.modified_at) for e in self.workspace.bucket.list(f"runs/{self.run}/outputs/")]
@@ -100,7 +100,7 @@ class RunWatch:
 
 
 class Metrics:
-    """The rows that were logged, read once each, and the curves that they make."""
+    """The logged rows, each read once, and their curves."""
 
     def __init__(self, workspace: Workspace, run: str) -> None:
         self.workspace = workspace
@@ -110,7 +110,7 @@ class Metrics:
         self._next: dict[int, int] = {}
 
     def read(self) -> None:
-        """What is new."""
+        """Read new rows."""
         bucket = self.workspace.bucket
         for attempt in attempts_with_metrics(bucket, self.run):
             while True:

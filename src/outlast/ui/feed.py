@@ -1,6 +1,6 @@
-"""The one reader of a workspace for all viewers: two threads that look, and values that are handed to the event loop.
+"""The reader of a workspace for all viewers: two threads that publish values to the event loop.
 
-Viewers subscribe; nobody reads the workspace by himself to stay up to date. Without viewers it rests.
+Viewers subscribe and never read the workspace themselves. Without viewers the threads pause.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ import msgspec
 
 from outlast.billing.ledger import LedgerLine
 from outlast.errors import OutlastError, StoreUnreachable
-from outlast.ui.detail import Detail, RunWatch
+from outlast.ui.detail import RunDetail, RunWatch
 from outlast.ui.logs import Logs
-from outlast.ui.overview_data import Around, OverviewData
+from outlast.ui.overview_data import OverviewData, OverviewReader
 from outlast.ui.reader import RunReader
-from outlast.ui.views.runs import RunRow
+from outlast.ui.views.runs import RunTableRow
 from outlast.workspace import Workspace
 
-# How often the runs are looked at, and what is around them; seconds, here and where every look is a request.
-_RUNS_S, _RUNS_FAR_S = 0.5, 1.0
-_AROUND_S, _AROUND_FAR_S = 2.0, 15.0
-# Without viewers this long nothing is read.
-_REST_S = 30.0
+# Intervals in seconds between reads of the runs and of the overview, for a local and for a remote store.
+_RUNS_S, _RUNS_REMOTE_S = 0.5, 1.0
+_OVERVIEW_S, _OVERVIEW_REMOTE_S = 2.0, 15.0
+# Reading pauses after this long without viewers.
+_IDLE_S = 30.0
 
 Condition = Literal["loading", "live", "offline", "error"]
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How the reading goes: `offline`, the store does not answer; `error`, it answers and cannot be read."""
+    """The state of the reader. `offline`: the store does not answer; `error`: it answers, but cannot be read."""
 
     condition: Condition = "loading"
     since: float = 0.0
     message: str = ""
     hint: str = ""
     read: int = 0
-    # Whether there are ended runs that are not shown.
+    # There are more ended runs than are shown.
     more: bool = False
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that viewers see at one moment."""
+    """The data of all viewers at one moment."""
 
     number: int = 0
     status: Status = Status()
-    rows: dict[str, RunRow] = {}
-    around: OverviewData = OverviewData()
+    rows: dict[str, RunTableRow] = {}
+    overview: OverviewData = OverviewData()
 
 
 Viewer = Callable[[FeedState], None]
 
 
 class Feed:
-    """Started once per process. Everything public but `lines` is for the event loop's thread."""
+    """The feed of one process. All public methods except `lines` must be called in the event loop's thread."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.reader = RunReader(workspace)
-        self.around = Around(workspace, self.reader.pages)
-        self.sight = FeedState(status=Status(since=time.time()))
+        self.overview = OverviewReader(workspace, self.reader.pages)
+        self.snapshot = FeedState(status=Status(since=time.time()))
         self.logs = Logs(workspace.bucket)
         self._watches: dict[str, RunWatch] = {}
         self._viewers: dict[int, Viewer] = {}
@@ -77,7 +77,7 @@ class Feed:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._wanted.set()
-        for name, work in (("runs", self._read_runs), ("around", self._read_around)):
+        for name, work in (("runs", self._read_runs), ("overview", self._read_overview)):
             threading.Thread(target=self._forever, args=(work,), name=f"feed-{name}", daemon=True).start()
 
     def stop(self) -> None:
@@ -85,11 +85,11 @@ class Feed:
         self._wanted.set()
 
     def subscribe(self, viewer: Viewer) -> Callable[[], None]:
-        """Call it after every change, in the event loop; the answer ends it. Comes at once with what there is."""
+        """Call `viewer` now and after every change, in the event loop. Return a function that ends it."""
         number = next(self._numbers)
         self._viewers[number] = viewer
         self._wanted.set()
-        viewer(self.sight)
+        viewer(self.snapshot)
 
         def leave() -> None:
             self._viewers.pop(number, None)
@@ -97,9 +97,11 @@ class Feed:
 
         return leave
 
-    def follow(self, watch: RunWatch, viewer: Callable[[Detail], None]) -> Callable[[], None]:
-        """Call it after every change of this run, in the event loop; the answer ends it. Comes at once if somebody
-        else reads this run by now: what he has seen may be newer."""
+    def follow(self, watch: RunWatch, viewer: Callable[[RunDetail], None]) -> Callable[[], None]:
+        """Call `viewer` after every change of this run, in the event loop. Return a function that ends it.
+
+        If the run is already watched, `viewer` is called at once: that state may be newer.
+        """
         number, run, own = next(self._numbers), watch.run, watch
         watch = self._watches.setdefault(run, own)
         watch.viewers[number] = viewer
@@ -114,7 +116,7 @@ class Feed:
         return leave
 
     def watching(self, run: str) -> tuple[RunWatch, bool]:
-        """Whoever reads this run already, or one who does it once; whether it is new and must look first."""
+        """Return the watch of this run, and whether it is new and must be read first."""
         found = self._watches.get(run)
         return (found, False) if found is not None else (RunWatch(self.workspace, self.logs, run), True)
 
@@ -122,18 +124,18 @@ class Feed:
     def viewers(self) -> int:
         return len(self._viewers)
 
-    def changed_since(self, number: int) -> list[RunRow]:
-        """The rows that changed after the sight of this number; 0 for all."""
+    def changed_since(self, number: int) -> list[RunTableRow]:
+        """Return the rows that changed after snapshot `number`; 0 for all."""
         changed = self.reader.changed
-        return [row for run, row in self.sight.rows.items() if changed.get(run, 0) > number]
+        return [row for run, row in self.snapshot.rows.items() if changed.get(run, 0) > number]
 
     def more(self) -> None:
-        """Show more of the ended runs."""
+        """Show more ended runs."""
         self.reader.more()
 
     def lines(self) -> list[LedgerLine]:
-        """The books, as `outlast cost` has them. Blocks: for a thread."""
-        return self.around.lines(time.time())
+        """Return the ledger's lines, as in `outlast cost`. Blocking."""
+        return self.overview.lines(time.time())
 
     # The threads
 
@@ -142,79 +144,77 @@ class Feed:
             while not self._stop.is_set():
                 began = time.monotonic()
                 every_s = work()
-                if not self._viewers and time.monotonic() - self._left_at > _REST_S:
+                if not self._viewers and time.monotonic() - self._left_at > _IDLE_S:
                     self._wanted.clear()
                     self._wanted.wait()
-                # Half of the time at most: whoever else works on this computer comes first.
+                # At most half of the time: other programs on this computer come first.
                 took_s = time.monotonic() - began
                 self._stop.wait(max(every_s - took_s, min(took_s, 5.0)))
         finally:
-            if (
-                not self._stop.is_set()
-            ):  # our own bug, whose traceback is in the terminal: say so instead of standing still
-                self._publish(status=_status("error", "the reader of the page has stopped", "start `outlast ui` again"))
+            if not self._stop.is_set():  # a bug, whose traceback is in the terminal: report it to viewers
+                self._publish(status=_status("error", "the dashboard's reader has crashed", "start `outlast ui` again"))
 
     def _read_runs(self) -> float:
-        with self._telling():
+        with self._reporting():
             changed = self.reader.read()
             reader = self.reader
             condition: Condition = "live" if reader.complete else "loading"
             status = Status(
-                condition=condition, since=self.sight.status.since, read=len(reader.rows), more=reader.has_more
+                condition=condition, since=self.snapshot.status.since, read=len(reader.rows), more=reader.has_more
             )
-            if condition != self.sight.status.condition:
+            if condition != self.snapshot.status.condition:
                 status = msgspec.structs.replace(status, since=time.time())
-            if changed or status != self.sight.status:
+            if changed or status != self.snapshot.status:
                 self._publish(status=status, rows=reader.rows, number=reader.round)
             for watch in list(self._watches.values()):
-                if watch.look():
-                    self._call(self._tell_watchers, watch)
-        return _RUNS_FAR_S if self.reader.far else _RUNS_S
+                if watch.refresh():
+                    self._call(self._notify_watchers, watch)
+        return _RUNS_REMOTE_S if self.reader.remote else _RUNS_S
 
-    def _read_around(self) -> float:
+    def _read_overview(self) -> float:
         try:
-            self._publish(around=self.around.look())
+            self._publish(overview=self.overview.read())
         except OutlastError as problem:
-            # Whether the workspace can be read is for the other thread to tell.
-            self._publish(around=msgspec.structs.replace(self.sight.around, problems=(problem.message,)))
-        return _AROUND_FAR_S if self.around.far or self.reader.far else _AROUND_S
+            # The other thread reports whether the workspace can be read.
+            self._publish(overview=msgspec.structs.replace(self.snapshot.overview, problems=(problem.message,)))
+        return _OVERVIEW_REMOTE_S if self.overview.remote or self.reader.remote else _OVERVIEW_S
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """What cannot be read is told to the viewers, who keep what they have."""
+    def _reporting(self) -> Iterator[None]:
+        """Publish errors to the viewers, who keep their data."""
         try:
             yield
         except StoreUnreachable as problem:
-            self._publish(status=self._lasting(_status("offline", problem.message, problem.hint)))
+            self._publish(status=self._since_before(_status("offline", problem.message, problem.hint)))
         except OutlastError as problem:
-            self._publish(status=self._lasting(_status("error", problem.message, problem.hint)))
+            self._publish(status=self._since_before(_status("error", problem.message, problem.hint)))
 
-    def _lasting(self, status: Status) -> Status:
-        """The same trouble goes on since it began."""
-        before = self.sight.status
+    def _since_before(self, status: Status) -> Status:
+        """Keep the time since which the same problem exists."""
+        before = self.snapshot.status
         return before if (before.condition, before.message) == (status.condition, status.message) else status
 
     def _publish(self, **parts: object) -> None:
         with self._lock:
-            sight = msgspec.structs.replace(self.sight, **parts)
-            if sight == self.sight:
+            snapshot = msgspec.structs.replace(self.snapshot, **parts)
+            if snapshot == self.snapshot:
                 return
-            self.sight = sight
-        self._call(self._tell)
+            self.snapshot = snapshot
+        self._call(self._notify)
 
     def _call(self, work: Callable[..., None], *args: object) -> None:
-        """In the event loop, soon."""
+        """Call `work` in the event loop."""
         if self._loop is not None and not self._loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # the loop was closed between the two lines
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(work, *args)
 
-    def _tell_watchers(self, watch: RunWatch) -> None:
+    def _notify_watchers(self, watch: RunWatch) -> None:
         for viewer in list(watch.viewers.values()):
             viewer(watch.detail)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for viewer in list(self._viewers.values()):
-            viewer(self.sight)
+            viewer(self.snapshot)
 
 
 def _status(condition: Condition, message: str, hint: str) -> Status:

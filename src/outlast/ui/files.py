@@ -1,7 +1,7 @@
-"""What is fetched by address rather than told over the websocket: windows of logs, outputs, files of checkpoints.
+"""HTTP routes for log windows, outputs and files of checkpoints.
 
-Nothing outside of the workspace can be named: an output is looked up among those that the run has, a file of a
-checkpoint in its manifest. What is sent is a download; only what is an image by its first bytes is shown in the page.
+No path outside the workspace can be addressed: outputs are looked up in the run's list, files of a checkpoint in its
+manifest. Files are sent as downloads; only images, detected by their first bytes, are shown inline.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from outlast.workspace import Workspace
 
 T = TypeVar("T")
 
-# Whatever is wrong about a file, it runs nothing and loads nothing.
-_SEALED = {"content-security-policy": "sandbox; default-src 'none'", "cache-control": "private, no-cache"}
+# A file must not run or load anything, whatever its content.
+_SANDBOXED = {"content-security-policy": "sandbox; default-src 'none'", "cache-control": "private, no-cache"}
 
 
 def checked_name(run: str) -> str:
-    """The name, if a run can have it. Raises NoSuchRun: no name leads anywhere but below `runs/`."""
+    """Return the name if it is valid for a run. Raises NoSuchRun: a name must not lead outside `runs/`."""
     if not run or run in (".", "..") or any(sign in run for sign in "/\\\0") or len(run) > 255:
-        raise NoSuchRun("there is no such run", hint="see `outlast ps --all`")
+        raise NoSuchRun("no run has this name", hint="see `outlast ps --all`")
     return run
 
 
 def find_output(workspace: Workspace, run: str, path: str) -> Entry:
-    """Raises Missing."""
+    """Return an output of the run. Raises Missing."""
     found = newest_outputs(workspace, checked_name(run), also_current=True).get(path)
     if found is None:
-        raise Missing(f"{run} has no output of that name")
+        raise Missing(f"{run} has no output `{path}`")
     return found
 
 
 def add_routes(app: FastAPI, feed: Feed) -> None:
-    """All addresses of files."""
+    """Register the routes of all files."""
     workspace = feed.workspace
 
-    async def answered(work: Callable[[], T], tell: Callable[[T], Response]) -> Response:
+    async def answered(work: Callable[[], T], respond: Callable[[T], Response]) -> Response:
         try:
-            return tell(await asyncio.get_running_loop().run_in_executor(None, work))
+            return respond(await asyncio.get_running_loop().run_in_executor(None, work))
         except (Missing, NoSuchRun) as problem:
             return JSONResponse({"error": problem.message}, 404)
         except OutlastError as problem:
@@ -74,12 +74,12 @@ def add_routes(app: FastAPI, feed: Feed) -> None:
         return await answered(work, _json)
 
     async def search(run: str, attempt: int, request: Request) -> Response:
-        argv, begin = request.query_params.get("q", ""), _number(request, "begin", 0)
+        text, begin = request.query_params.get("q", ""), _number(request, "begin", 0)
 
         def work() -> Any:
             index = feed.logs.index(checked_name(run), attempt)
             index.refresh()
-            return index.search(argv, begin=max(0, begin))
+            return index.search(text, begin=max(0, begin))
 
         return await answered(work, _json)
 
@@ -111,12 +111,12 @@ def _image(workspace: Workspace, entry: Entry) -> Response:
     body = workspace.bucket.get(entry.key)
     kind = image_type(body[:16])
     if kind:
-        return Response(body, media_type=kind, headers=_SEALED)
-    return JSONResponse({"error": "this is no image"}, 415)
+        return Response(body, media_type=kind, headers=_SANDBOXED)
+    return JSONResponse({"error": "not an image"}, 415)
 
 
 def _fetched(workspace: Workspace, entry: Entry, path: str) -> Response:
-    """An output as a download: first whole on this computer, so that what fails fails before it is sent."""
+    """Return an output as a download, fetched completely first, so that errors occur before anything is sent."""
     folder = tempfile.mkdtemp(prefix="outlast-page-")
     target = os.path.join(folder, "file")
     try:
@@ -128,7 +128,7 @@ def _fetched(workspace: Workspace, entry: Entry, path: str) -> Response:
 
 
 def _fetched_part(workspace: Workspace, run: str, checkpoint: str, path: str) -> Response:
-    """A file of a checkpoint, put together from its parts, each of which is checked."""
+    """Return a file of a checkpoint, assembled from its parts after checking their hashes."""
     found = _find_file(workspace, run, checkpoint, path)
     folder = tempfile.mkdtemp(prefix="outlast-page-")
     target = os.path.join(folder, "file")
@@ -148,15 +148,15 @@ def _fetched_part(workspace: Workspace, run: str, checkpoint: str, path: str) ->
 def _attached(folder: str, target: str, path: str) -> Response:
     gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
     name = quote(path.rpartition("/")[2], safe="")
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", **_SEALED}
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", **_SANDBOXED}
     return FileResponse(target, media_type="application/octet-stream", headers=headers, background=gone)
 
 
 def _find_file(workspace: Workspace, run: str, checkpoint: str, path: str) -> StoredFile:
     if not checkpoint or any(sign in checkpoint for sign in "/\\\0") or checkpoint in (".", ".."):
-        raise Missing("there is no such checkpoint")
+        raise Missing("no checkpoint has this name")
     manifest = read_manifest(workspace.bucket, checked_name(run), checkpoint)
     for file in manifest.files:
         if file.path == path and not file.link:
             return file
-    raise Missing(f"checkpoint {checkpoint} has no file of that name")
+    raise Missing(f"checkpoint {checkpoint} has no file `{path}`")

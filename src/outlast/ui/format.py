@@ -1,4 +1,4 @@
-"""How the page words things: the same words as the commands, and what only a page needs."""
+"""Formatting for the dashboard: the texts of the commands, and a few more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outlast.formatting.quantities import money as money
 from outlast.formatting.quantities import size as size
 from outlast.spec.quantity import describe_s as describe_s
 
-# State of a run → the tone in which it is shown. The word is always there, too.
+# State of a run → colour class. The state is always shown as text, too.
 TONES = {
     "running": "good",
     "finished": "done",
@@ -26,19 +26,18 @@ TONES = {
 }
 
 
-def named(text: str) -> str:
-    """The name of somebody's file. What cannot be seen in it is written out: it may turn round what follows, so that a
-    program reads as a picture."""
+def printable(text: str) -> str:
+    """Escape invisible characters in a file name: they could reorder text, so that a program looks like an image."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def clock(at: float) -> str:
-    """`12:03:04`, of the viewer's own computer, which this server is."""
+    """Format a time as `12:03:04`, in the server's time zone."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def moment(at: float) -> str:
-    """`16 Nov 12:03`."""
+    """Format a time as `16 Nov 12:03`; empty for 0."""
     return time.strftime("%d %b %H:%M", time.localtime(at)).lstrip("0") if at else ""

@@ -1,5 +1,4 @@
-"""What every page has around it: the way to the others, how the reading goes, light and dark, keys. And the few parts
-that pages are made of, so that they look alike. Text is always text: nothing here takes markup."""
+"""The frame of every page: navigation, status, theme and keys; and elements that pages share. Never renders markup."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from outlast.workspace import Workspace
 
 T = TypeVar("T")
 
-# How long a page may be read for before it is shown. A run with a million points takes seconds, and so does every page
-# of a computer that trains; the library would give an error after three.
+# The maximum time to build a page. A run with a million points takes seconds, as does every page on a busy computer;
+# NiceGUI's default is three seconds.
 _BUILD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class PageInfo:
-    """`path` may have `{names}`, which come as `view.params`."""
+    """A page. `{names}` in `path` are passed as `view.params`."""
 
     path: str
     title: str
@@ -52,35 +51,34 @@ class PageView:
         return self.feed.workspace
 
     def watch(self, viewer: Callable[[FeedState], None]) -> None:
-        """Call this with what there is whenever it changes, for as long as the page is open. Elements may be made in
-        it: it is called where the page was built."""
+        """Call `viewer` after every change while the page is open. It may create elements."""
         self._live.append(viewer)
 
     def remember(self, **values: str) -> None:
-        """Into the address, so that a copied link shows the same; an empty value is left out."""
+        """Store values in the URL, so that a copied link shows the same; empty values are omitted."""
         self.query.update(values)
         self.client.run_javascript(f"outlast.remember({_json({k: v for k, v in self.query.items() if v})})")
 
     async def read(self, work: Callable[..., T], *args: Any) -> T:
-        """Something that blocks, in a thread."""
+        """Run blocking work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args))
 
     def connect(self) -> None:
-        """Once the browser is there: subscribe, and leave when it does."""
+        """Subscribe once the browser has connected, until it leaves."""
         slot = self.client.content
 
-        def tell(sight: FeedState) -> None:
+        def update(snapshot: FeedState) -> None:
             if self.client.is_deleted:
                 return
             with slot:
                 for viewer in self._live:
-                    viewer(sight)
+                    viewer(snapshot)
 
-        self.client.on_delete(self.feed.subscribe(tell))
+        self.client.on_delete(self.feed.subscribe(update))
 
 
 def register(pages: Sequence[PageInfo], feed: Feed) -> None:
-    """Tell the library of all pages."""
+    """Register all pages with NiceGUI."""
     for page in pages:
         made = ui.page(page.path, title=f"{page.title} · outlast", response_timeout=_BUILD_S)
         made(_shown(page, pages, feed))
@@ -114,7 +112,7 @@ def _once(work: Callable[[], None]) -> Callable[[], None]:
 
 def _header(page: PageInfo, pages: Sequence[PageInfo], view: PageView) -> None:
     with ui.element("header").classes("ol-header").props(f"data-now={time.time():.3f}"):
-        ui.link("Skip to the content", "#main").classes("ol-skip")
+        ui.link("Skip to content", "#main").classes("ol-skip")
         with ui.link(target="/").classes("ol-logo").props('aria-label="outlast: overview"'):
             ui.element("span").classes("ol-mark").props("aria-hidden=true")
             ui.label("outlast")
@@ -128,25 +126,25 @@ def _header(page: PageInfo, pages: Sequence[PageInfo], view: PageView) -> None:
             live = ui.element("span").classes("ol-live").props("role=status")
             with live:
                 ui.element("span").classes("ol-dot").props("aria-hidden=true")
-                told = ui.label("reading")
-            tool("contrast", "Light, dark, or as your system has it", "outlast.theme()")
-            tool("keyboard", "Keys", "outlast.help()")
+                condition = ui.label("reading")
+            tool("contrast", "Theme: light, dark or system", "outlast.theme()")
+            tool("keyboard", "Keyboard shortcuts", "outlast.help()")
     with ui.element("div").classes("ol-banner").props("role=alert") as banner:
-        argv, hint = ui.label(), ui.label().classes("ol-dim")
+        message, hint = ui.label(), ui.label().classes("ol-dim")
     banner.set_visibility(False)
     with ui.element("div").classes("ol-banner ol-gone").props("role=alert id=ol-gone"):
-        ui.label("The page's server does not answer. What you see is from then; it is tried again.")
-        ui.label("If it was stopped: `outlast ui` starts it, and prints a new link.").classes("ol-dim")
+        ui.label("The dashboard's server does not answer. The data shown is old. Reconnecting …")
+        ui.label("If the server was stopped, start `outlast ui` again: it prints a new link.").classes("ol-dim")
 
-    def tell(sight: FeedState) -> None:
-        status = sight.status
+    def update(snapshot: FeedState) -> None:
+        status = snapshot.status
         live.props(f"data-condition={status.condition}")
-        told.set_text(_condition(status))
+        condition.set_text(_condition(status))
         banner.set_visibility(status.condition in ("offline", "error"))
-        argv.set_text(_trouble(status, view.workspace.url))
+        message.set_text(_problem(status, view.workspace.url))
         hint.set_text(status.hint)
 
-    view.watch(tell)
+    view.watch(update)
 
 
 def _condition(status: Status) -> str:
@@ -155,25 +153,25 @@ def _condition(status: Status) -> str:
     return status.condition
 
 
-def _trouble(status: Status, url: str) -> str:
+def _problem(status: Status, url: str) -> str:
     if status.condition == "offline":
-        return f"{url} does not answer since {clock(status.since)}; what you see is from before. {status.message}"
+        return f"{url} has not answered since {clock(status.since)}; the data shown is older. {status.message}"
     if status.condition == "error":
-        return f"{url} cannot be read since {clock(status.since)}: {status.message}"
+        return f"{url} has been unreadable since {clock(status.since)}: {status.message}"
     return ""
 
 
 def _help(pages: Sequence[PageInfo]) -> None:
     keys = [
         ("/", "search or filter"),
-        ("?", "these keys"),
-        ("t", "light, dark, as the system"),
-        ("1 … 6", "parts of a run"),
+        ("?", "keyboard shortcuts"),
+        ("t", "theme: light, dark, system"),
+        ("1 … 6", "tabs of a run"),
         ("Esc", "close"),
     ]
     keys += [(f"g {page.key}", page.title.lower()) for page in pages if page.key]
-    with ui.element("dialog").classes("ol-help").props('id=ol-help aria-label="Keys"'):
-        ui.label("Keys").classes("ol-h2")
+    with ui.element("dialog").classes("ol-help").props('id=ol-help aria-label="Keyboard shortcuts"'):
+        ui.label("Keyboard shortcuts").classes("ol-h2")
         with ui.element("dl"):
             for key, meaning in keys:
                 with ui.element("dt"), ui.element("kbd").classes("ol-kbd"):
@@ -184,18 +182,18 @@ def _help(pages: Sequence[PageInfo]) -> None:
 
 
 def tool(icon: str, name: str, handler: str) -> None:
-    """A small round button whose work is done in the browser."""
+    """Create a small round button that runs JavaScript."""
     ui.button(icon=icon, color=None).props(f'flat round dense size=sm aria-label="{name}" title="{name}"').classes(
         "ol-tool"
     ).on("click", js_handler=f"() => {handler}")
 
 
-# Parts of pages
+# Elements
 
 
 @contextlib.contextmanager
 def panel(title: str, *, note: str = "", classes: str = "") -> Iterator[ui.element]:
-    """A titled part of a page."""
+    """Create a titled section."""
     with ui.element("section").classes(f"ol-panel {classes}") as section:
         section.props["aria-label"] = title
         with ui.element("div").classes("ol-panel-head"):
@@ -212,12 +210,12 @@ def heading(text: str, level: int = 2) -> ui.element:
 
 
 def pill(text: str, tone: str) -> ui.label:
-    """A word in its colour; the word says it, too."""
+    """Create a coloured label; the text carries the meaning."""
     return ui.label(text).classes(f"ol-pill ol-{tone}")
 
 
 def empty(text: str, command: str = "") -> None:
-    """Nothing is there: what would be here, and the command that makes some."""
+    """Create a message for an empty place, with the command that fills it."""
     with ui.element("div").classes("ol-empty"):
         ui.label(text)
         if command:
@@ -233,8 +231,8 @@ def fact(label: str, value: str, *, note: str = "", classes: str = "") -> None:
             ui.label(note).classes("ol-dim")
 
 
-def complain(message: str, hint: str = "") -> None:
-    """What went wrong with something that was asked, as the commands say it."""
+def show_error(message: str, hint: str = "") -> None:
+    """Show an error of an action, with the text of the command line."""
     ui.notify(f"{message}{f' – {hint}' if hint else ''}", type="negative", multi_line=True, close_button="Close")
 
 

@@ -1,7 +1,7 @@
-"""The output of attempts, a window at a time: 200 MB neither travel nor stay in memory.
+"""Access to the output of attempts by windows: a log of 200 MB is neither sent nor kept in memory.
 
-Pieces are written once and in order, so that their sizes are all that is kept of a log. Windows begin and end at the
-ends of lines where there are some.
+Chunks are written once and in order, so the index keeps only their sizes. Windows start and end at line ends where
+possible.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from outlast.store.bucket import Bucket
 WINDOW_BYTES = 48 * 1024
 _WINDOW_MAX = 256 * 1024
 _HITS, _HIT_CHARS = 200, 300
-# How long one request may search before it answers with what it has.
+# The time after which a search returns partial results.
 _SEARCH_S = 0.8
 _INDEXES = 64
-# Rounds without news after which an attempt that is over is taken at its word.
+# Rounds without new output after which the log of an ended attempt is complete.
 _SILENT_ROUNDS = 20
 
 
@@ -42,7 +42,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search has found so far; where to go on, or None if that was all."""
+    """The lines found so far, and where to continue; None at the end."""
 
     hits: tuple[Hit, ...]
     next: int | None
@@ -50,13 +50,13 @@ class LogMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogIndex:
-    """Where the pieces of one attempt's output begin. Only grows."""
+    """The offsets of the chunks of one attempt's output. Only grows."""
 
     def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
         self.bucket = bucket
         self.run = run
         self.attempt = attempt
-        # The offset behind each piece.
+        # The end offset of each chunk.
         self.ends: list[int] = []
         self._lock = threading.Lock()
         self._listed = False
@@ -64,11 +64,11 @@ class LogIndex:
 
     @property
     def quiet(self) -> bool:
-        """It is over, and nothing has come for a while."""
+        """Whether the attempt is over and its log complete."""
         return self._silent > _SILENT_ROUNDS
 
-    def listen(self, *, over: bool) -> None:
-        """Look for new pieces, until there can be no more."""
+    def poll(self, *, over: bool) -> None:
+        """Read new chunks, and count rounds without any after the end of the attempt."""
         before = self.size
         self._silent = self._silent + 1 if self.refresh() == before and over else 0
 
@@ -77,7 +77,7 @@ class LogIndex:
         return self.ends[-1] if self.ends else 0
 
     def refresh(self) -> int:
-        """Look for new pieces; the size."""
+        """Read new chunks. Return the size."""
         with self._lock:
             if not self._listed:
                 prefix = piece_key(self.run, self.attempt, 0).rpartition("/")[0] + "/"
@@ -94,7 +94,7 @@ class LogIndex:
                 self.ends.append(self.size + entry.bytes)
 
     def read(self, begin: int, end: int) -> bytes:
-        """The bytes between two offsets."""
+        """Return the bytes between two offsets."""
         begin, end = max(0, begin), min(end, self.size)
         if end <= begin:
             return b""
@@ -108,7 +108,7 @@ class LogIndex:
         return self.bucket.get(piece_key(self.run, self.attempt, number + 1))
 
     def window(self, *, begin: int = -1, end: int = -1, limit: int = WINDOW_BYTES) -> Window:
-        """From `begin` on, or up to `end`, or the last lines if neither is said; cut at the ends of lines."""
+        """Return a window from `begin`, or up to `end`, or the end of the log; cut at line ends."""
         limit = max(1, min(limit, _WINDOW_MAX))
         if begin < 0:
             end = min(end, self.size) if end >= 0 else self.size
@@ -120,14 +120,14 @@ class LogIndex:
         body = self.read(begin, begin + limit)
         start = self._line_start(begin, body)
         body, begin = body[start:], begin + start
-        # A line that is longer than the window is shown in pieces.
+        # A line longer than the window is shown in parts.
         whole = body.rfind(b"\n") + 1
         if begin + len(body) < self.size and whole:
             body = body[:whole]
         return self._window(begin, body)
 
     def _line_start(self, begin: int, body: bytes) -> int:
-        """How many bytes of a body belong to a line that began before it."""
+        """Return the number of bytes that belong to a line that started before."""
         if begin == 0 or self.read(begin - 1, begin) == b"\n":
             return 0
         found = body.find(b"\n") + 1
@@ -136,9 +136,9 @@ class LogIndex:
     def _window(self, begin: int, body: bytes) -> Window:
         return Window(begin=begin, end=begin + len(body), size=self.size, text=body.decode("utf-8", "replace"))
 
-    def search(self, argv: str, *, begin: int = 0) -> LogMatch:
-        """Lines with these words in whatever case, from an offset on; a limited number, for a limited time."""
-        wanted = argv.casefold().encode()
+    def search(self, text: str, *, begin: int = 0) -> LogMatch:
+        """Search lines for text, ignoring case, from an offset; limited in number and time."""
+        wanted = text.casefold().encode()
         hits: list[Hit] = []
         give_up_at = time.monotonic() + _SEARCH_S
         at, size = min(begin, self.size), self.size
@@ -172,7 +172,7 @@ def _hits(body: bytes, wanted: bytes, offset: int) -> list[Hit]:
 
 
 class Logs:
-    """The indexes that are in use, for all viewers."""
+    """The indexes in use, for all viewers."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket

@@ -124,7 +124,10 @@ class RunReader:
         self._index_at = now
         records, self.has_more = self._index.newest(self._limit, but=live)
         if rows and not records and not live:
-            raise WorkspaceError("its runs are gone", hint="was it moved, deleted, or is its disk no longer there?")
+            raise WorkspaceError(
+                "the workspace has no runs any more",
+                hint="check that it was not moved or deleted, and that its disk is mounted",
+            )
         for record in records:
             if record.run not in self._ended:
                 rows[record.run] = ended_row_of(record)

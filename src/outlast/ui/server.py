@@ -1,4 +1,4 @@
-"""Starts the page: who may reach it, the link, the readers, and the end."""
+"""The dashboard's server: its options, address, link and start."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from outlast.ui.feed import Feed
+    from outlast.ui.layout import PageInfo
 
 DEFAULT_PORT = 8640
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How it is to be reached."""
+    """The options of the server."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     password: str = ""
-    # The link's token is enough for whoever comes from outside of this computer.
+    # The link's token suffices for clients from other computers.
     with_token: bool = False
     names: tuple[str, ...] = ()
 
@@ -44,16 +45,16 @@ def is_loopback(host: str) -> bool:
 
 
 def check(request: ServeOptions) -> None:
-    """Raises UsageError for what would let strangers in."""
+    """Raise UsageError for options that would admit strangers."""
     if not is_loopback(request.host) and not request.password and not request.with_token:
         raise UsageError(
-            f"--host {request.host}: others could reach the page, and everything that it can do",
-            hint="ask them for a password with --password-file FILE, or say --with-token if the link shall be enough",
+            f"--host {request.host}: other computers could use the dashboard without a password",
+            hint="require a password with --password-file FILE, or use --with-token if the link suffices",
         )
 
 
 def listen(request: ServeOptions) -> socket.socket:
-    """A socket that listens. Raises UsageError."""
+    """Return a listening socket. Raises UsageError."""
     try:
         family = socket.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)[0][0]
         made = socket.socket(family, socket.SOCK_STREAM)
@@ -70,15 +71,18 @@ def listen(request: ServeOptions) -> socket.socket:
 def serve(
     workspace: Workspace, request: ServeOptions, *, report: Callable[[str, str], None], log: Callable[[str], None]
 ) -> None:
-    """Until interrupted. `say` is told the link once the page can be opened, and the address without the token; `log`
-    receives a line for requests that were refused."""
+    """Serve until interrupted.
+
+    `report` receives the link once the dashboard accepts connections, and the address without the token; `log`
+    receives a line per refused request.
+    """
     check(request)
     try:
         import nicegui as nicegui
         import uvicorn
         from fastapi import FastAPI
     except ImportError as problem:
-        raise OutlastError("the page needs NiceGUI", hint="pip install 'outlast[ui]'") from problem
+        raise OutlastError("the dashboard requires NiceGUI", hint="pip install 'outlast[ui]'") from problem
     from outlast.ui.admission import Attempts, Refusals
     from outlast.ui.auth import Guard
     from outlast.ui.connections import Connections, limited
@@ -118,11 +122,11 @@ def serve(
         refusals=refusals,
     )
     logging.getLogger("nicegui").setLevel(logging.ERROR)
-    logging.getLogger("uvicorn.error").addFilter(_worth_telling)
+    logging.getLogger("uvicorn.error").addFilter(_is_relevant)
     config = uvicorn.Config(
         guard,
         http=limited(Connections(attempts, refusals)),
-        # Whom a proxy names is the guard's to judge: every user of this computer could pose as one.
+        # The guard evaluates proxy headers: any user of this computer could send them.
         proxy_headers=False,
         log_level="error",
         access_log=False,
@@ -135,21 +139,20 @@ def serve(
         server.run(sockets=[made])
 
 
-def _worth_telling(record: logging.LogRecord) -> bool:
-    """A browser that left before its answer came is no error; the library's middleware makes one of it."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return False for a browser that disconnected early, which NiceGUI's middleware reports as an error."""
     problem = record.exc_info[1] if record.exc_info else None
     return str(problem) != "No response returned."
 
 
 def build(app: FastAPI, workspace: Workspace) -> Feed:
-    """All pages into an application."""
+    """Add all pages to an application."""
     from nicegui import app as pages_app
     from nicegui import ui
 
     from outlast.ui.feed import Feed
     from outlast.ui.files import add_routes
     from outlast.ui.layout import register
-    from outlast.ui.pages.table import PAGES
 
     feed = Feed(workspace)
     assets = os.path.join(os.path.dirname(__file__), "assets")
@@ -161,7 +164,7 @@ def build(app: FastAPI, workspace: Workspace) -> Feed:
         shared=True,
     )
     add_routes(app, feed)
-    register(PAGES, feed)
+    register(_pages(), feed)
     ui.run_with(
         app,
         title="outlast",
@@ -174,3 +177,24 @@ def build(app: FastAPI, workspace: Workspace) -> Feed:
         show_welcome_message=False,
     )
     return feed
+
+
+def _pages() -> tuple[PageInfo, ...]:
+    """Return all pages. The key is typed after `g` to open a page; pages without one are not in the menu."""
+    from outlast.ui.layout import PageInfo
+    from outlast.ui.pages import clusters, cost, drills, images, overview, resources, run, sweeps
+
+    return (
+        PageInfo("/", "Overview", "o", overview.build),
+        PageInfo("/run/{name}", "Run", "", run.build),
+        PageInfo("/sweeps", "Sweeps", "s", sweeps.build),
+        PageInfo("/sweeps/{name}", "Sweep", "", sweeps.build_one),
+        PageInfo("/clusters", "Clusters", "c", clusters.build),
+        PageInfo("/clusters/{name}", "Cluster", "", clusters.build_one),
+        PageInfo("/images", "Images", "i", images.build),
+        PageInfo("/images/{cloud}/{name}", "Image", "", images.build_one),
+        PageInfo("/resources", "Volumes and databases", "v", resources.build),
+        PageInfo("/cost", "Cost", "m", cost.build),
+        PageInfo("/drills", "Drills", "d", drills.build),
+        PageInfo("/drills/{run}", "Drill", "", drills.build_one),
+    )

@@ -50,7 +50,7 @@ class Topic(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, viewer: Callable[[TopicUpdate[T]], None]) -> Callable[[], None]:
-        """Call `viewer` now, if there is a value, and after every change. Return a function that ends it. Event loop only."""
+        """Call `viewer` now, if there is a value, and after every change. Return a function that ends it."""
         number = next(self._numbers)
         self.viewers[number] = viewer
         if self.latest.at:

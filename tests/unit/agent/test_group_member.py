@@ -61,14 +61,14 @@ class Run:
         home = root / name
         home.mkdir()
         instance = Addressed("127.0.0.1:1")
-        place = paths_for(request, str(home), cache="")
-        self.company = GroupMember(attempt, request, instance=instance, place=place)
-        self.company.beat_s = 0.05
-        self.company.lease.ttl_s, self.company.lease.sure_s = TTL_S, 0.1
+        paths = paths_for(request, str(home), cache="")
+        self.member = GroupMember(attempt, request, instance=instance, paths=paths)
+        self.member.beat_s = 0.05
+        self.member.lease.ttl_s, self.member.lease.sure_s = TTL_S, 0.1
         self.watch = AgentWatch(attempt, instance, beat_s=1.0, unreachable_s=60.0)
 
     def has_it(self) -> bool:
-        return self.company.try_acquire(self.watch, lambda _: None)
+        return self.member.try_acquire(self.watch, lambda _: None)
 
     def fenced(self) -> str:
         """Why it was told to stop; waits for it."""
@@ -81,9 +81,9 @@ def test_the_second_waits_and_gets_it_at_once_when_the_first_leaves(tmp_path: Pa
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_it()
     assert not second.has_it()
-    first.company.leave()
+    first.member.leave()
     assert second.has_it()
-    assert second.company.environment()["OUTLAST_FENCE"] == "2"
+    assert second.member.environment()["OUTLAST_FENCE"] == "2"
 
 
 def test_a_holder_that_keeps_proving_it_keeps_it(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_holder_that_slept_finds_that_somebody_else_has_it_and_stops(tmp_path:
     eventually(second.hold, within_s=10, what="the second has it, as it would be if the first had slept")
     assert first.fenced() == "`db:genomes` was taken over by second-1 attempt 1"
     killed = threading.Event()
-    first.company.begin(first.watch, str(tmp_path), kill=killed.set)
+    first.member.begin(first.watch, str(tmp_path), kill=killed.set)
     assert killed.is_set(), "a command that was just being started is killed as well"
 
 
@@ -111,7 +111,7 @@ def test_a_holder_that_cannot_prove_it_stops_before_anybody_else_may_have_it(tmp
     assert first.has_it()
     first.bucket.cut = True
     assert "could not be held: the cable is pulled" in first.fenced()
-    assert first.company.lease.epoch == 1
+    assert first.member.lease.epoch == 1
     eventually(second.has_it, within_s=10, what="and then the second has it")
 
 
@@ -121,7 +121,7 @@ def test_a_holder_whose_store_neither_answers_nor_fails_is_killed_before_anybody
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     killed = threading.Event()
     assert first.has_it()
-    first.company.begin(first.watch, str(tmp_path), kill=killed.set)
+    first.member.begin(first.watch, str(tmp_path), kill=killed.set)
     first.bucket.answers.clear()
     eventually(second.has_it, within_s=10, what="the second has it")
     assert killed.is_set()
@@ -132,13 +132,13 @@ def test_a_holder_whose_store_neither_answers_nor_fails_is_killed_before_anybody
 def test_a_proof_that_is_under_way_when_it_leaves_does_not_take_it_anew(tmp_path: Path) -> None:
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     for run in (first, second):
-        run.company.lease.ttl_s = 600.0
+        run.member.lease.ttl_s = 600.0
     assert first.has_it()
     first.bucket.answers.clear()
-    eventually(first.company._proving.locked, what="it proves it")
-    leaving = threading.Thread(target=first.company.leave)
+    eventually(first.member._proving.locked, what="it proves it")
+    leaving = threading.Thread(target=first.member.leave)
     leaving.start()
-    eventually(lambda: first.company._left, what="it leaves")
+    eventually(lambda: first.member._left, what="it leaves")
     first.bucket.answers.set()
     leaving.join(10)
     assert second.has_it()
@@ -167,9 +167,9 @@ def test_a_clock_that_is_put_back_does_not_keep_a_dead_holder_alive(tmp_path: Pa
 def test_whoever_leaves_twice_does_not_let_go_what_another_has_by_then(tmp_path: Path) -> None:
     first, second, third = Run(tmp_path, "first"), Run(tmp_path, "second"), Run(tmp_path, "third")
     assert first.has_it()
-    first.company.leave()
+    first.member.leave()
     assert second.has_it()
-    first.company.leave()
+    first.member.leave()
     assert not third.has_it()
 
 
@@ -191,9 +191,9 @@ def test_a_member_says_when_it_is_ready(tmp_path: Path, ready: str) -> None:
         ready = f"port:{port}"
     run = Run(tmp_path, "one", Member(task="master", group="evolve-1", ready=ready))
     groups = Groups(run.workspace)
-    run.company.join()
+    run.member.join()
     assert [(seat.task, seat.ready) for seat in groups.seats("evolve-1")] == [("master", False)]
-    run.company.begin(run.watch, str(tmp_path), kill=lambda: None)
+    run.member.begin(run.watch, str(tmp_path), kill=lambda: None)
     if ready.startswith("port"):
         assert not groups.seats("evolve-1")[0].ready
         listener = socket.create_server(("127.0.0.1", port))

@@ -169,7 +169,7 @@ def test_secrets_never_travel_and_are_said(tmp_path: Path, bucket: Bucket, git: 
     git(root, "add", "-A")  # that somebody committed a secret does not make it less of one
     bundle = pack(str(root))
     assert {item.path.rstrip("/").split("/")[0] for item in bundle.left_out} == {path.split("/")[0] for path in SECRETS}
-    assert {item.why for item in bundle.left_out} == {"may hold secrets", "is a private key"}
+    assert {item.why for item in bundle.left_out} == {"may contain secrets", "is a private key"}
     assert _names(root, bucket, tmp_path) == [".env.example", "a.py"]
     assert b"hush" not in zstd.decompress(bundle.body)
 
@@ -250,7 +250,7 @@ def test_an_unreadable_file_is_named() -> None:
         os.chmod(Path(folder) / "b" / "hidden.py", 0o000)
         os.seteuid(65534)
         try:
-            with pytest.raises(SpecError, match=r"`b/hidden.py` cannot be read: Permission denied"):
+            with pytest.raises(SpecError, match=r"could not read `b/hidden.py`: Permission denied"):
                 pack(folder)
         finally:
             os.seteuid(0)

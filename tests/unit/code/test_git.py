@@ -96,7 +96,7 @@ def test_the_diff_of_a_part_of_a_repository_is_of_that_part(tmp_path: Path, git:
 def test_a_huge_diff_is_cut(tmp_path: Path, remote: Path) -> None:
     write(remote, {"a.py": "x = 1\n" * 400_000})
     diff = pack(str(remote)).diff
-    assert diff.endswith("... cut at 1048576 bytes\n")
+    assert diff.endswith("... truncated at 1048576 bytes\n")
     assert len(diff) < 1_100_000
 
 

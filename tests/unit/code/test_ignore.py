@@ -72,7 +72,7 @@ def test_agrees_with_git_about_any_rules(paths: list[str], rules: dict[str, str]
         if not os.path.isdir(folder):
             folder = root
         with_git = [found.path for found in SourceTree(folder).files]
-        without = [found.path for found in SourceTree(folder, ask_git=False).files]
+        without = [found.path for found in SourceTree(folder, use_git=False).files]
         assert without == with_git
 
 

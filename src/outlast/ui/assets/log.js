@@ -1,16 +1,16 @@
-// The log of an attempt, a window at a time: what is far from what is seen is neither fetched nor kept.
+// The log of an attempt, fetched by windows: only lines near the visible ones are fetched and kept.
 "use strict";
 window.outlastLog = (() => {
   const KEEP = 3000; // lines in the page
   const BACK = 48 * 1024;
-  const GAP = 256 * 1024; // farther behind than this, a follower jumps to the end
+  const GAP = 256 * 1024; // a follower that is farther behind jumps to the end
   const ansi = /\x1b\[[0-9;?]*[A-Za-z]/g;
-  // Signs that nobody sees, and that turn around or hide what is beside them: written out, as on a terminal.
+  // Invisible characters, which may reorder or hide text: shown as escapes.
   const odd = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
   const seen = (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`;
 
   const encoder = new TextEncoder();
-  // How much of the log lines are: not what is seen of them, which has no colours.
+  // The bytes of lines in the log, which include colour codes that are not shown.
   const bytes = (lines) => lines.reduce((sum, line) => sum + line.bytes, 0);
 
   let log = null;
@@ -21,10 +21,10 @@ window.outlastLog = (() => {
     return (at < 0 ? line : line.slice(at + 1)).replace(/\r+$/, "").slice(0, 10000).replace(odd, seen);
   };
 
-  const marked = (text, words) => {
+  const marked = (text, query) => {
     const made = outlast.el("div", "ol-line");
     const low = text.toLowerCase();
-    const wanted = words.toLowerCase();
+    const wanted = query.toLowerCase();
     let at = 0;
     for (let hit; wanted && (hit = low.indexOf(wanted, at)) >= 0; at = hit + wanted.length) {
       made.append(text.slice(at, hit), outlast.el("mark", "", text.slice(hit, hit + wanted.length)));
@@ -38,11 +38,11 @@ window.outlastLog = (() => {
       this.run = run;
       this.sizes = new Map(sizes);
       this.attempt = Number(outlast.recall("attempt")) || Math.max(0, ...this.sizes.keys());
-      this.words = outlast.recall("q");
+      this.query = outlast.recall("q");
       this.begin = this.end = 0;
-      this.waiting = 0; // turns that are taken or waited for
+      this.waiting = 0; // running and queued tasks
       this.before = Promise.resolve();
-      this.asked = 0; // places that were asked for: what was fetched for an earlier one is not shown
+      this.requested = 0; // number of the latest requested position: results for earlier ones are dropped
       this.catching = false;
       this.searching = 0;
       this.box = document.getElementById("ol-log");
@@ -53,10 +53,10 @@ window.outlastLog = (() => {
       this.where = document.getElementById("ol-log-where");
       this.choice = document.getElementById("ol-attempt");
       this.place = document.getElementById("ol-place");
-      this.search.value = this.words;
-      this.following = !outlast.recall("at") && !this.words;
+      this.search.value = this.query;
+      this.following = !outlast.recall("at") && !this.query;
       this.search.addEventListener("input", () => this.typed());
-      this.search.addEventListener("keydown", (e) => e.key === "Enter" && this.look());
+      this.search.addEventListener("keydown", (e) => e.key === "Enter" && this.find());
       this.follows.addEventListener("click", () => this.follow(!this.following));
       this.choice.addEventListener("change", () => this.choose(Number(this.choice.value)));
       this.place.addEventListener("change", () => this.jump(Math.floor((this.size * Number(this.place.value)) / 1000)));
@@ -65,7 +65,7 @@ window.outlastLog = (() => {
       this.follow(this.following);
       if (outlast.recall("at")) this.jump(Number(outlast.recall("at")), true);
       else if (!this.following) this.tail();
-      if (this.words) this.look();
+      if (this.query) this.find();
     }
 
     get size() {
@@ -89,7 +89,7 @@ window.outlastLog = (() => {
       this.choice.value = this.attempt;
     }
 
-    tell(sizes) {
+    update(sizes) {
       const newest = Math.max(0, ...this.sizes.keys());
       this.sizes = new Map(sizes);
       this.options();
@@ -102,7 +102,7 @@ window.outlastLog = (() => {
     async window(query) {
       const answer = await fetch(`/api/log/${encodeURIComponent(this.run)}/${this.attempt}?${new URLSearchParams(query)}`);
       if (!answer.ok) {
-        this.where.textContent = "the log cannot be read just now";
+        this.where.textContent = "the log cannot be read now";
         return null;
       }
       return answer.json();
@@ -112,22 +112,22 @@ window.outlastLog = (() => {
       const lines = text.split("\n");
       if (lines.at(-1) === "") lines.pop();
       return lines.map((line) => {
-        const made = marked(plain(line), this.words);
+        const made = marked(plain(line), this.query);
         made.bytes = encoder.encode(line).length + 1;
         return made;
       });
     }
 
-    // One at a time, in the order of asking.
+    // Run tasks one at a time, in order.
     async turn(work) {
       const before = this.before;
-      const asked = this.asked;
+      const requested = this.requested;
       let over;
       this.before = new Promise((resolve) => (over = resolve));
       this.waiting += 1;
       try {
         await before;
-        if (this.alive && asked === this.asked) await work(() => this.alive && asked === this.asked);
+        if (this.alive && requested === this.requested) await work(() => this.alive && requested === this.requested);
       } finally {
         this.waiting -= 1;
         over();
@@ -135,9 +135,9 @@ window.outlastLog = (() => {
       this.status();
     }
 
-    // Asks for a place; whether nobody has asked for another one meanwhile.
+    // Show one position. Return whether it is still the latest requested one.
     async only(query, mark) {
-      const asked = ++this.asked;
+      const requested = ++this.requested;
       await this.turn(async (wanted) => {
         const found = await this.window(query);
         if (!found || !wanted()) return;
@@ -148,7 +148,7 @@ window.outlastLog = (() => {
         this.end = found.end;
         this.sizes.set(this.attempt, Math.max(this.size, found.size));
       });
-      return asked === this.asked;
+      return requested === this.requested;
     }
 
     async tail() {
@@ -160,10 +160,10 @@ window.outlastLog = (() => {
       if (!(await this.only({ begin: at }, mark))) return;
       this.box.scrollTop = 0;
       outlast.change("at", at ? String(this.begin) : "");
-      const asked = this.asked;
+      const requested = this.requested;
       const before = this.box.scrollHeight;
       await this.earlier();
-      if (asked !== this.asked) return;
+      if (requested !== this.requested) return;
       if (mark) this.lines.querySelector(".ol-here")?.scrollIntoView({ block: "center" });
       else this.box.scrollTop = this.box.scrollHeight - before;
     }
@@ -235,7 +235,7 @@ window.outlastLog = (() => {
       this.begin = this.end = 0;
       this.lines.replaceChildren();
       this.tail();
-      if (this.words) this.look();
+      if (this.query) this.find();
     }
 
     scrolled() {
@@ -243,7 +243,7 @@ window.outlastLog = (() => {
       const atEnd = scrollHeight - scrollTop - clientHeight < 40;
       if (!atEnd && this.following && !this.waiting && this.last > scrollTop) this.follow(false);
       this.last = scrollTop;
-      // Whoever scrolls while something is on its way goes on scrolling.
+      // No fetch while another one runs: the next scroll event comes afterwards.
       if (this.following || this.waiting) return;
       if (scrollTop < 300) this.earlier();
       else if (scrollHeight - scrollTop - clientHeight < 300) this.later();
@@ -251,31 +251,31 @@ window.outlastLog = (() => {
 
     typed() {
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.look(), 350);
+      this.timer = setTimeout(() => this.find(), 350);
     }
 
-    async look() {
+    async find() {
       clearTimeout(this.timer);
-      this.words = this.search.value;
-      outlast.change("q", this.words);
+      this.query = this.search.value;
+      outlast.change("q", this.query);
       const mine = ++this.searching;
       this.hits.replaceChildren();
-      this.hits.hidden = !this.words;
-      for (const line of this.lines.children) line.replaceChildren(...marked(line.textContent, this.words).childNodes);
-      if (!this.words) return;
-      const told = outlast.el("div", "ol-dim", "searching");
-      told.setAttribute("role", "status");
-      this.hits.append(told);
+      this.hits.hidden = !this.query;
+      for (const line of this.lines.children) line.replaceChildren(...marked(line.textContent, this.query).childNodes);
+      if (!this.query) return;
+      const progress = outlast.el("div", "ol-dim", "searching");
+      progress.setAttribute("role", "status");
+      this.hits.append(progress);
       let begin = 0;
       let count = 0;
       while (mine === this.searching && this.alive) {
-        const query = new URLSearchParams({ q: this.words, begin });
+        const query = new URLSearchParams({ q: this.query, begin });
         const answer = await fetch(`/api/log/${encodeURIComponent(this.run)}/${this.attempt}/search?${query}`);
         if (!answer.ok || mine !== this.searching) break;
         const found = await answer.json();
         count += found.hits.length;
         for (const hit of found.hits) {
-          const line = marked(plain(hit.line), this.words);
+          const line = marked(plain(hit.line), this.query);
           const button = outlast.el("button", "ol-hit");
           button.type = "button";
           button.append(...line.childNodes);
@@ -284,7 +284,7 @@ window.outlastLog = (() => {
         }
         const more = found.next !== null;
         const part = found.size ? Math.round((100 * (more ? found.next : found.size)) / found.size) : 100;
-        told.textContent = `${count}${more ? "+" : ""} lines${more ? `, ${part}% searched` : ""}`;
+        progress.textContent = `${count}${more ? "+" : ""} lines${more ? `, ${part}% searched` : ""}`;
         if (!more || count >= 1000) break;
         begin = found.next;
       }
@@ -301,6 +301,6 @@ window.outlastLog = (() => {
 
   return {
     open: (run, sizes) => (log = new Log(run, sizes)),
-    tell: (sizes) => log?.alive && log.tell(sizes),
+    update: (sizes) => log?.alive && log.update(sizes),
   };
 })();

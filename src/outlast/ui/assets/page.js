@@ -1,5 +1,5 @@
-// What is done in the browser itself: keys, light and dark, the address, and the cells of tables.
-// Text that comes from the workspace is only ever set as textContent.
+// The part of the dashboard that runs in the browser: keys, themes, the URL, and table cells.
+// Text from the workspace is only ever set as textContent.
 "use strict";
 window.outlast = (() => {
   const el = (tag, cls, text) => {
@@ -19,7 +19,7 @@ window.outlast = (() => {
     Quasar.Notify.create({ message: `theme: ${theme()}`, timeout: 800, position: "bottom" });
   };
 
-  // The clock of the server, which wrote the times
+  // The server's clock, to which all times refer
   let skew = 0;
   const now = () => Date.now() / 1000 + skew;
   const span = (s) => {
@@ -35,7 +35,7 @@ window.outlast = (() => {
     return `$${usd.toFixed(Math.min(7, 1 - Math.floor(Math.log10(usd))))}`;
   };
 
-  // The address holds what the viewer has chosen
+  // The URL stores the viewer's choices
   const remember = (values) => {
     const query = new URLSearchParams(values).toString();
     history.replaceState(history.state, "", location.pathname + (query ? `?${query}` : "") + location.hash);
@@ -83,7 +83,7 @@ window.outlast = (() => {
   const spent = (d) => d.spent_usd + (d.usd_per_hour ? (Math.max(0, now() - d.spent_at) * d.usd_per_hour) / 3600 : 0);
   const age = (d) => (d.submitted_at ? (d.ended_at || now()) - d.submitted_at : 0);
 
-  // The table of runs: filtered and sorted here, so that it costs the server nothing
+  // The table of runs, filtered and sorted in the browser
   const runs = {
     api: null,
     show: "all",
@@ -117,19 +117,19 @@ window.outlast = (() => {
       runs.api?.setGridOption("quickFilterText", text);
       runs.count();
     },
-    choose(what, quiet) {
-      runs.show = what;
-      if (!quiet) change("show", what === "all" ? "" : what);
-      document.querySelectorAll("[data-show]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.show === what)));
+    choose(state, quiet) {
+      runs.show = state;
+      if (!quiet) change("show", state === "all" ? "" : state);
+      document.querySelectorAll("[data-show]").forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.show === state)));
       runs.api?.onFilterChanged();
       runs.count();
     },
     passes(node) {
       const row = node.data;
-      if (runs.show === "alive") return row.alive;
+      if (runs.show === "active") return row.alive;
       if (runs.show === "waiting") return row.alive && row.tone === "warn";
-      if (runs.show === "over") return !row.alive;
-      if (runs.show === "trouble") return row.tone === "bad";
+      if (runs.show === "ended") return !row.alive;
+      if (runs.show === "failed") return row.tone === "bad";
       return true;
     },
     count() {
@@ -137,7 +137,7 @@ window.outlast = (() => {
       if (!where || !runs.api) return;
       const count = runs.api.getDisplayedRowCount();
       where.textContent = `${count} shown`;
-      // As high as its rows, up to most of the window.
+      // As high as its rows, up to 62 % of the window.
       const box = document.querySelector(".ol-grid");
       const height = `${Math.min(Math.max(count, 4) * 36 + 54, Math.max(300, window.innerHeight * 0.62))}px`;
       if (box && box.style.height !== height) box.style.height = height;
@@ -151,7 +151,7 @@ window.outlast = (() => {
     },
   };
 
-  // Figures that grow with the clock
+  // Figures that grow with time
   const tick = () => {
     if (document.hidden) return;
     for (const one of document.querySelectorAll("[data-rate]")) {
@@ -229,8 +229,8 @@ window.outlast = (() => {
   document.addEventListener("keydown", typed);
   document.addEventListener("DOMContentLoaded", () => {
     const popup = document.getElementById("popup");
-    const look = () => document.body.classList.toggle("ol-lost", popup.getAttribute("aria-hidden") === "false");
-    new MutationObserver(look).observe(popup, { attributes: true });
+    const showLost = () => document.body.classList.toggle("ol-lost", popup.getAttribute("aria-hidden") === "false");
+    new MutationObserver(showLost).observe(popup, { attributes: true });
     const wait = setInterval(() => {
       const header = document.querySelector(".ol-header");
       if (!header) return;

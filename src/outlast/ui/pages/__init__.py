@@ -1,1 +1,1 @@
-"""One page a file. What the pages are is told in `ui/pages/table.py`."""
+"""The pages of the dashboard, one module each; `ui/server.py` lists them."""

@@ -1,4 +1,4 @@
-"""Parts that several pages are made of: tables that keep their order while they change, bars, what went wrong."""
+"""Elements of several pages: tables that keep their sort order, bars, and problem notes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from outlast.ui.detail import Detail
+from outlast.ui.detail import RunDetail
 from outlast.ui.layout import PageView, empty
 from outlast.ui.topics import TopicUpdate
 
-# How a cell is shown. Beside the value of a `link` the row has NAME_href, of a `pill` NAME_tone, of a `told` NAME_text,
-# by which numbers are sorted as numbers and told in words.
-How = Literal["text", "link", "pill", "told", "bar", "mono"]
+# The rendering of a cell. The row has NAME_href for a `link`, NAME_tone for a `pill`, and NAME_text for `formatted`,
+# which sorts numerically and shows text.
+How = Literal["text", "link", "pill", "formatted", "bar", "mono"]
 
-# Constant templates: Vue puts the values in, as text.
+# Constant templates: Vue inserts the values as text.
 _INNER: dict[How, str] = {
     "link": """<a v-if="props.row.NAME_href" :href="props.row.NAME_href">{{ props.value }}</a>
 <span v-else>{{ props.value }}</span>""",
     "pill": """<span :class="'ol-pill ol-' + props.row.NAME_tone">{{ props.value }}</span>""",
-    "told": """{{ props.row.NAME_text }}""",
+    "formatted": """{{ props.row.NAME_text }}""",
     "mono": """<span class="ol-mono ol-clip" :title="props.value">{{ props.value }}</span>""",
     "bar": """<div class="ol-cell-bar"><div class="ol-bar"><div
 :style="{width: Math.min(100, 100 * props.value) + '%'}"></div></div><span>{{ props.row.NAME_text }}</span></div>""",
@@ -41,24 +41,24 @@ class Column:
     how: How = "text"
     right: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def definition(self) -> dict[str, Any]:
         align = "right" if self.right else "left"
         return {"name": self.name, "label": self.label, "field": self.name, "align": align, "sortable": True}
 
 
 class Tab(ABC):
-    """One part of a run, as it is shown."""
+    """One tab of a run's page."""
 
     @abstractmethod
-    def tell(self, detail: Detail) -> None:
-        """What it is now: called after every change while this part is shown."""
+    def update(self, detail: RunDetail) -> None:
+        """Show the new state: called after every change while the tab is open."""
 
     def leave(self) -> None:  # noqa: B027  most parts have nothing to give back
-        """Another part is shown now."""
+        """Release resources: another tab is opened."""
 
 
 class Table:
-    """A table that is made once and filled again and again: what the viewer has sorted stays sorted."""
+    """A table that is created once and refilled; the viewer's sort order stays."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Table:
             pagination |= {"sortBy": sort, "descending": down}
         with ui.element("div").classes("ol-scroll"):
             self.element = ui.table(
-                columns=[column.told() for column in columns], rows=[], row_key=key, pagination=pagination
+                columns=[column.definition() for column in columns], rows=[], row_key=key, pagination=pagination
             )
         self.element.props(f'flat dense aria-label="{title}"').classes("ol-qtable")
         for column in columns:
@@ -95,7 +95,7 @@ class Table:
         self.element.update()
 
     def _hide_bottom(self, count: int) -> None:
-        """Where all rows are on one page there is nothing to turn."""
+        """Hide the pagination if all rows fit on one page."""
         if count <= self.rows_shown:
             self.element.props("hide-bottom")
         else:
@@ -103,7 +103,7 @@ class Table:
 
 
 def search(view: PageView, table: Table, title: str) -> None:
-    """A field that filters a table, and is part of the address."""
+    """Create a field that filters a table, stored in the URL."""
     given = view.query.get("q", "")
     table.element.filter = given
 
@@ -115,47 +115,47 @@ def search(view: PageView, table: Table, title: str) -> None:
     field.props(f'dense outlined type=search data-search aria-label="{title}"').classes("ol-search")
 
 
-class TablePlace:
-    """A part of a page that is drawn anew when its value changes, and says what it waits for until then."""
+class Placeholder:
+    """A message while data loads, and a note when loading fails."""
 
     def __init__(self, waiting: str) -> None:
-        self.trouble = ui.element("div")
-        self.trouble.set_visibility(False)
+        self.problem_note = ui.element("div")
+        self.problem_note.set_visibility(False)
         with ui.element("div") as self.waiting:
             ui.label(f"{waiting} …").classes("ol-dim").props("role=status")
 
-    def told(self, told: TopicUpdate[Any]) -> bool:
-        """Whether there is something to show; what went wrong is told, and what was there before stays."""
+    def show(self, latest: TopicUpdate[Any]) -> bool:
+        """Show the problem, if any. Return whether there is a value to show; an earlier value stays."""
         self.waiting.set_visibility(False)
-        self.trouble.clear()
-        self.trouble.set_visibility(bool(told.problem))
-        if told.problem:
-            with self.trouble:
-                trouble(told.problem, told.hint, old=told.value is not None)
-        return told.value is not None
+        self.problem_note.clear()
+        self.problem_note.set_visibility(bool(latest.problem))
+        if latest.problem:
+            with self.problem_note:
+                problem_note(latest.problem, latest.hint, old=latest.value is not None)
+        return latest.value is not None
 
 
-class Listing:
-    """A table with a filter above it; or what would be there, and the command that makes some; or what it waits for."""
+class FilteredTable:
+    """A table with a filter; without rows a message with the command that creates some; before that a placeholder."""
 
     def __init__(
         self, view: PageView, title: str, columns: Sequence[Column], *, key: str, none: str, command: str = ""
     ) -> None:
-        what = title.lower()
-        self.place = TablePlace(f"looking for {what}")
+        items = title.lower()
+        self.placeholder = Placeholder(f"loading {items}")
         with ui.element("div") as self.there:
             above = ui.element("div").classes("ol-row ol-above")
             self.table = Table(title, columns, key=key)
             with above:
-                search(view, self.table, f"Filter {what}")
+                search(view, self.table, f"Filter {items}")
         with ui.element("div") as self.none:
             empty(none, command)
         self.there.set_visibility(False)
         self.none.set_visibility(False)
 
-    def tell(self, told: TopicUpdate[Any], rows: Iterable[dict[str, Any]]) -> None:
-        """The rows of what is told; they are not looked at if there is nothing."""
-        if not self.place.told(told):
+    def update(self, latest: TopicUpdate[Any], rows: Iterable[dict[str, Any]]) -> None:
+        """Show the rows; they are not evaluated without a value."""
+        if not self.placeholder.show(latest):
             return
         found = list(rows)
         self.there.set_visibility(bool(found))
@@ -163,10 +163,10 @@ class Listing:
         self.table.fill(found)
 
 
-def trouble(message: str, hint: str = "", *, old: bool = False) -> None:
-    """What could not be read, in its place on the page."""
+def problem_note(message: str, hint: str = "", *, old: bool = False) -> None:
+    """Show why something could not be read."""
     with ui.element("div").classes("ol-note ol-bad-note").props("role=alert"):
-        ui.label(message + (" What you see is from before." if old else ""))
+        ui.label(message + (" The data shown is older." if old else ""))
         if hint:
             ui.label(hint).classes("ol-dim")
 
@@ -176,15 +176,15 @@ def warning(message: str) -> None:
         ui.label(message)
 
 
-def not_there(told: TopicUpdate[Any], what: str, back: str) -> None:
-    """A link to something that is not there any more, or never was."""
-    empty(told.problem or f"There is no such {what}.", told.hint)
+def not_found(latest: TopicUpdate[Any], kind: str, back: str) -> None:
+    """Show that the target of a link does not exist."""
+    empty(latest.problem or f"This {kind} does not exist.", latest.hint)
     with ui.element("div").style("text-align:center"):
         ui.link("Back to the list", back)
 
 
 def bar(label: str, part: float, text: str, tone: str = "") -> None:
-    """A labelled bar; the words beside it say what it shows."""
+    """Create a bar with a label and a text."""
     with ui.element("div").classes("ol-gauge"):
         ui.label(label).classes("ol-dim")
         with ui.element("div").classes(f"ol-bar {tone}").props("aria-hidden=true"):
@@ -193,12 +193,12 @@ def bar(label: str, part: float, text: str, tone: str = "") -> None:
 
 
 def href(*parts: str) -> str:
-    """A path of this page, from names of any kind."""
+    """Return a URL path from arbitrary names."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def code(text: str, *, label: str) -> ui.element:
-    """Lines as they are; a box that can be scrolled with keys."""
+    """Create a preformatted text that can be scrolled with the keyboard."""
     box = ui.element("pre").classes("ol-pre").props("tabindex=0")
     box.props["aria-label"] = label
     with box:

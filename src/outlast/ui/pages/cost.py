@@ -1,4 +1,4 @@
-"""Cost: what was spent, when, by whom, for what; what it would have been on demand; and the limits."""
+"""The cost page: spending by day, user, cause and run, compared with on demand and with limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outlast.billing.ledger import LedgerLine
 from outlast.ui.feed import FeedState
 from outlast.ui.format import describe_s, money
 from outlast.ui.layout import PageView, empty, panel
-from outlast.ui.pages.components import Column, Table, TablePlace, bar, href
+from outlast.ui.pages.components import Column, Placeholder, Table, bar, href
 from outlast.ui.topics import TopicUpdate, follow
 from outlast.ui.views.cost import COLOURS, PERIODS, Share, Spending, per_day, spending, users_of
 from outlast.ui.views.spend import gauges
@@ -22,12 +22,12 @@ _DEFAULT = "30d"
 def _columns(label: str, link: bool) -> tuple[Column, ...]:
     return (
         Column("name", label, "link" if link else "text"),
-        Column("cost", "Cost", "told", right=True),
-        Column("demand", "On demand", "told", right=True),
-        Column("saved", "Saved", "told", right=True),
-        Column("wasted", "Wasted", "told", right=True),
-        Column("goodput", "Goodput", "told", right=True),
-        Column("seconds", "Time", "told", right=True),
+        Column("cost", "Cost", "formatted", right=True),
+        Column("demand", "On demand", "formatted", right=True),
+        Column("saved", "Saved", "formatted", right=True),
+        Column("wasted", "Wasted", "formatted", right=True),
+        Column("goodput", "Goodput", "formatted", right=True),
+        Column("seconds", "Duration", "formatted", right=True),
     )
 
 
@@ -36,7 +36,7 @@ def build(view: PageView) -> None:
 
 
 class _Page:
-    """What the viewer has chosen, the newest lines, and the parts that show them."""
+    """The viewer's choices, the newest lines, and the elements that show them."""
 
     def __init__(self, view: PageView) -> None:
         self.view = view
@@ -47,26 +47,26 @@ class _Page:
         self.chips: dict[str, Any] = {}
         with ui.element("div").classes("ol-pile"):
             self._controls()
-            self.place = TablePlace("adding up")
+            self.place = Placeholder("loading the ledger")
             with ui.element("div") as self.none:
-                empty("Nothing was spent in this time.", "outlast cost")
+                empty("No spending in this period.", "outlast cost")
             with ui.element("div").classes("ol-pile") as self.there:
                 self._parts()
             self._limits()
         self.none.set_visibility(False)
         self.there.set_visibility(False)
-        follow(view, "lines", lambda: view.feed.lines, self.tell, every_s=1.5, far_s=15.0)
+        follow(view, "lines", lambda: view.feed.lines, self.update, every_s=1.5, remote_s=15.0)
 
     def _controls(self) -> None:
         with ui.element("div").classes("ol-row"):
-            with ui.element("div").classes("ol-chips").props('role=group aria-label="Which time"'):
+            with ui.element("div").classes("ol-chips").props('role=group aria-label="Period"'):
                 for name, title in PERIODS.items():
                     chip = ui.element("button").props("type=button").on("click", lambda n=name: self.choose(period=n))
                     with chip:
                         ui.label(title)
                     self.chips[name] = chip
-            self.users = ui.select({"": "everybody"}, value="", on_change=lambda event: self.choose(who=event.value))
-            self.users.props('dense outlined aria-label="Whose" data-search').classes("ol-select")
+            self.users = ui.select({"": "all users"}, value="", on_change=lambda event: self.choose(who=event.value))
+            self.users.props('dense outlined aria-label="User" data-search').classes("ol-select")
         self._press()
 
     def _press(self) -> None:
@@ -85,10 +85,10 @@ class _Page:
             self.spent, self.saved, self.wasted, self.goodput = (
                 _card(title) for title in ("Spent", "Saved against on demand", "Wasted", "Goodput")
             )
-        with panel("By day", note="of UTC, by cause"):
+        with panel("By day", note="in UTC, by cause"):
             self.days = ui.echart({"series": []}).classes("ol-chart").props('role=img aria-label="Cost by day"')
         with ui.element("div").classes("ol-two"):
-            with panel("By cause", note="what the money was paid for"):
+            with panel("By cause", note="shares of the spending"):
                 self.causes = ui.element("div")
             with panel("By user"):
                 self.by_user = Table("By user", _columns("User", False), key="name", sort="cost", down=True)
@@ -98,31 +98,31 @@ class _Page:
 
     def _limits(self) -> None:
         shown: list[object] = []
-        with panel("Limits", note="what may be spent"):
+        with panel("Limits", note="maximum spending"):
             place = ui.element("div")
 
-        def tell(sight: FeedState) -> None:
-            if not sight.around.read_at or (shown and shown[0] == sight.around.limits):
+        def update(snapshot: FeedState) -> None:
+            if not snapshot.overview.read_at or (shown and shown[0] == snapshot.overview.limits):
                 return
-            shown[:] = [sight.around.limits]
-            found = gauges(sight.around.limits, "day", "month", "total")
+            shown[:] = [snapshot.overview.limits]
+            found = gauges(snapshot.overview.limits, "day", "month", "total")
             place.clear()
             with place:
                 for gauge in found:
                     bar("", gauge.percent / 100, gauge.text, gauge.tone)
                 if not found:
-                    empty("No limit is set.", "outlast limits --cost-usd 50 --per month")
+                    empty("No limits.", "outlast limits --cost-usd 50 --per month")
 
-        self.view.watch(tell)
+        self.view.watch(update)
 
-    def tell(self, told: TopicUpdate[list[LedgerLine]]) -> None:
-        if not self.place.told(told):
+    def update(self, latest: TopicUpdate[list[LedgerLine]]) -> None:
+        if not self.place.show(latest):
             return
-        self.lines = told.value or []
+        self.lines = latest.value or []
         names = users_of(self.lines)
         if self.who and self.who not in names:
             names.append(self.who)
-        self.users.set_options({"": "everybody", **{name: name for name in names}}, value=self.who)
+        self.users.set_options({"": "all users", **{name: name for name in names}}, value=self.who)
         self._show()
 
     def _show(self) -> None:
@@ -142,17 +142,21 @@ class _Page:
 
     def _show_sums(self, found: Spending) -> None:
         whole = found.whole
-        _tell_card(
+        _fill_card(
             self.spent,
             ("~" if whole.estimated else "") + money(whole.cost_usd),
-            "what still runs is an estimate" if whole.estimated else "",
+            "includes estimates for running machines" if whole.estimated else "",
         )
         saved = max(0.0, whole.on_demand_usd - whole.cost_usd)
-        _tell_card(self.saved, f"{whole.saved:.0%}", f"{money(saved)} of {money(whole.on_demand_usd)}")
+        _fill_card(self.saved, f"{whole.saved:.0%}", f"{money(saved)} of {money(whole.on_demand_usd)}")
         part = whole.wasted_usd / whole.cost_usd if whole.cost_usd else 0.0
-        _tell_card(self.wasted, money(whole.wasted_usd), f"{part:.0%}: boot, lost work, idle")
+        _fill_card(self.wasted, money(whole.wasted_usd), f"{part:.0%}: boot, lost work, idle")
         goodput = "–" if whole.goodput is None else f"{whole.goodput:.0%}"
-        _tell_card(self.goodput, goodput, f"of what runs paid for, {describe_s(whole.seconds)} of machines")
+        _fill_card(
+            self.goodput,
+            goodput,
+            f"share of paid time that became progress; {describe_s(whole.seconds)} of machine time",
+        )
 
     def _show_causes(self, found: Spending) -> None:
         self.causes.clear()
@@ -173,7 +177,7 @@ def _card(title: str) -> tuple[ui.label, ui.label]:
         return ui.label("…").classes("ol-value"), ui.label("").classes("ol-dim")
 
 
-def _tell_card(card: tuple[ui.label, ui.label], value: str, note: str) -> None:
+def _fill_card(card: tuple[ui.label, ui.label], value: str, note: str) -> None:
     card[0].set_text(value)
     card[1].set_text(note)
 

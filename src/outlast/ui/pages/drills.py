@@ -1,4 +1,4 @@
-"""Drills: the list, and the report of one with its curve."""
+"""The list of drills, and the report of one with its curve."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from outlast.drill.findings import Finding, Handover
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money
 from outlast.ui.layout import PageView, fact, heading, panel, pill
-from outlast.ui.pages.components import Column, Listing, Table, href, not_there
+from outlast.ui.pages.components import Column, FilteredTable, Table, href, not_found
 from outlast.ui.topics import TopicUpdate, follow
-from outlast.ui.views.drills import TONES, DrillReader, DrillRow, DrillSight, chart, one_drill
+from outlast.ui.views.drills import TONES, DrillDetail, DrillReader, DrillRow, chart, one_drill
 
 _COLUMNS = (
     Column("run", "Drill", "link"),
     Column("state", "Verdict", "pill"),
     Column("findings", "Findings"),
     Column("preemptions", "Preemptions", right=True),
-    Column("recovery", "To recover", "told", right=True),
-    Column("lost", "Work lost", "told", right=True),
-    Column("saving", "Saves", "told", right=True),
-    Column("who", "User"),
-    Column("at", "When", "told"),
+    Column("recovery", "Recovery time", "formatted", right=True),
+    Column("lost", "Work lost", "formatted", right=True),
+    Column("saving", "Savings", "formatted", right=True),
+    Column("who", "Owner"),
+    Column("at", "When", "formatted"),
 )
 
 
 def build(view: PageView) -> None:
-    none = "No drill yet. One takes a minute, costs nothing, and says what would not survive."
-    with panel("Drills", note="rehearsals: would it survive?"):
-        listing = Listing(view, "Drills", _COLUMNS, key="run", none=none, command="outlast drill")
+    none = "No drills yet. A drill takes a minute, costs nothing, and shows whether a job survives preemptions."
+    with panel("Drills", note="rehearsed preemptions"):
+        table = FilteredTable(view, "Drills", _COLUMNS, key="run", none=none, command="outlast drill")
 
-    def tell(told: TopicUpdate[tuple[DrillRow, ...]]) -> None:
-        listing.tell(told, (_cells(row) for row in told.value or ()))
+    def update(latest: TopicUpdate[tuple[DrillRow, ...]]) -> None:
+        table.update(latest, (_cells(row) for row in latest.value or ()))
 
-    follow(view, "drills", lambda: DrillReader(view.workspace), tell)
+    follow(view, "drills", lambda: DrillReader(view.workspace), update)
 
 
 def _cells(row: DrillRow) -> dict[str, Any]:
-    told = ", ".join(f"{count} {verdict}" for verdict, count in row.counts.items())
+    findings = ", ".join(f"{count} {verdict}" for verdict, count in row.counts.items())
     return {
         "run": row.run,
         "run_href": href("drills", row.run),
         "state": row.unread if row.problem else "passed" if row.passed else "failed",
         "state_tone": "good" if row.passed else "bad",
-        "findings": row.problem or told,
+        "findings": row.problem or findings,
         "preemptions": row.preemptions,
         "recovery": row.recovery_s,
         "recovery_text": describe_s(row.recovery_s) if row.preemptions else "",
@@ -60,43 +60,43 @@ def _cells(row: DrillRow) -> dict[str, Any]:
 
 
 async def build_one(view: PageView) -> None:
-    """A report never changes: it is read once."""
+    """Build the page of one drill. A report never changes, so it is read once."""
     try:
-        sight = await view.read(one_drill, view.workspace, view.params["run"])
+        detail = await view.read(one_drill, view.workspace, view.params["run"])
     except OutlastError as problem:
-        not_there(TopicUpdate(problem=problem.message, hint=problem.hint), "drill", "/drills")
+        not_found(TopicUpdate(problem=problem.message, hint=problem.hint), "drill", "/drills")
         return
-    _head(sight)
-    with panel("What it asked"):
-        _findings(sight.findings)
-    if sight.curves:
-        _curve(view, sight)
-    if sight.handovers:
-        with panel("Handovers", note="from an attempt that was taken away to the next"):
-            _handovers(sight.handovers)
+    _head(detail)
+    with panel("Findings"):
+        _findings(detail.findings)
+    if detail.curves:
+        _curve(view, detail)
+    if detail.handovers:
+        with panel("Handovers", note="from a preempted attempt to the next"):
+            _handovers(detail.handovers)
 
 
-def _head(sight: DrillSight) -> None:
-    row = sight.row
+def _head(detail: DrillDetail) -> None:
+    row = detail.row
     failed = row.counts.get("fail", 0)
     with ui.element("section").classes("ol-panel").props('aria-label="Drill"'):
         with ui.element("div").classes("ol-row"):
             heading(row.run, 1)
             pill("passed" if row.passed else "failed", "good" if row.passed else "bad")
             if failed:
-                ui.label(f"{failed} thing{'' if failed == 1 else 's'} would not survive").classes("ol-dim")
+                ui.label(f"{failed} check{'' if failed == 1 else 's'} failed").classes("ol-dim")
         with ui.element("div").classes("ol-facts ol-below"):
             fact("Preemptions", str(row.preemptions))
             if row.preemptions:
-                fact("To recover", describe_s(row.recovery_s))
+                fact("Recovery time", describe_s(row.recovery_s))
                 fact("Work lost", describe_s(row.lost_s))
-            if sight.prices is not None:
-                useful = sight.prices.spot_usd_per_useful_hour
-                fact("An hour of progress", "never ends" if useful is None else money(useful), note="on spot")
-                fact("On demand", money(sight.prices.on_demand_usd_per_hour), note=f"{sight.prices.saving:.0%} saved")
+            if detail.prices is not None:
+                useful = detail.prices.spot_usd_per_useful_hour
+                fact("$/hour of progress", "no progress" if useful is None else money(useful), note="on spot")
+                fact("On demand", money(detail.prices.on_demand_usd_per_hour), note=f"{detail.prices.saving:.0%} saved")
             fact("When", moment(row.at), note=row.who)
         with ui.element("div").classes("ol-row ol-below"):
-            ui.link("the run that was struck", href("run", row.run))
+            ui.link("the preempted run", href("run", row.run))
             if row.undisturbed:
                 ui.link("the undisturbed run", href("run", row.undisturbed))
 
@@ -113,20 +113,20 @@ def _findings(findings: tuple[Finding, ...]) -> None:
                         ui.label(found.hint).classes("ol-dim")
 
 
-def _curve(view: PageView, sight: DrillSight) -> None:
-    names = list(sight.curves)
+def _curve(view: PageView, detail: DrillDetail) -> None:
+    names = list(detail.curves)
     chosen = view.query.get("curve", "")
-    chosen = chosen if chosen in sight.curves else names[0]
-    with panel("Curve", note="the run that was struck over the undisturbed one" if sight.row.undisturbed else ""):
+    chosen = chosen if chosen in detail.curves else names[0]
+    with panel("Curve", note="the preempted run over the undisturbed one" if detail.row.undisturbed else ""):
         if len(names) > 1:
             options = {name: name for name in names}
             select = ui.select(options, value=chosen, on_change=lambda event: choose(event.value))
-            select.props('dense outlined aria-label="Which number"').classes("ol-select ol-narrow")
-        drawn = ui.echart(chart(sight, chosen)).classes("ol-chart").props('role=img aria-label="Curve"')
+            select.props('dense outlined aria-label="Metric"').classes("ol-select ol-narrow")
+        drawn = ui.echart(chart(detail, chosen)).classes("ol-chart").props('role=img aria-label="Curve"')
 
     def choose(name: str) -> None:
         drawn.options.clear()
-        drawn.options.update(chart(sight, name))
+        drawn.options.update(chart(detail, name))
         drawn.update()
         view.remember(curve=name)
 
@@ -134,14 +134,14 @@ def _curve(view: PageView, sight: DrillSight) -> None:
 def _handovers(handovers: tuple[Handover, ...]) -> None:
     columns = (
         Column("attempt", "Attempt", right=True),
-        Column("moment", "Struck"),
+        Column("moment", "Preempted"),
         Column("notice", "Notice"),
         Column("last", "Last step", right=True),
-        Column("kept", "Kept", right=True),
-        Column("first", "Went on at", right=True),
-        Column("lost", "Work lost", "told", right=True),
-        Column("recovery", "To recover", "told", right=True),
-        Column("leave", "To leave"),
+        Column("kept", "Saved step", right=True),
+        Column("first", "Resumed at", right=True),
+        Column("lost", "Work lost", "formatted", right=True),
+        Column("recovery", "Recovery time", "formatted", right=True),
+        Column("leave", "Shutdown time"),
     )
     table = Table("Handovers", columns, key="attempt")
     table.fill(

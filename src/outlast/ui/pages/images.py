@@ -1,4 +1,4 @@
-"""Images: the list with their families and builds, and one with its recipe and the output of its build."""
+"""The list of images with families and builds, and one image with its recipe and build output."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from nicegui import ui
 from outlast.errors import OutlastError
 from outlast.ui.format import describe_s, moment, money, size
 from outlast.ui.layout import PageView, fact, heading, panel, pill
-from outlast.ui.pages.components import Column, Listing, code, href, not_there, warning
+from outlast.ui.pages.components import Column, FilteredTable, code, href, not_found, warning
 from outlast.ui.topics import TopicUpdate, follow
-from outlast.ui.views.images import FailedBuild, ImageOverview, ImageReader, ImageRow, OneImage
+from outlast.ui.views.images import FailedBuild, ImageDetail, ImageOverview, ImageReader, ImageTableRow
 
 _COLUMNS = (
     Column("name", "Image", "link"),
     Column("family", "Family"),
     Column("state", "State", "pill"),
-    Column("size", "Size", "told", right=True),
-    Column("age", "Age", "told", right=True),
-    Column("tests", "Tests", "told"),
-    Column("took", "Built in", "told", right=True),
-    Column("cost", "Cost", "told", right=True),
-    Column("who", "User"),
+    Column("size", "Size", "formatted", right=True),
+    Column("age", "Age", "formatted", right=True),
+    Column("tests", "Tests", "formatted"),
+    Column("took", "Built in", "formatted", right=True),
+    Column("cost", "Cost", "formatted", right=True),
+    Column("who", "Owner"),
     Column("cloud", "Cloud"),
     Column("note", "Note"),
 )
 
 
 def build(view: PageView) -> None:
-    with panel("ImageOverview", note="the software that machines are born with"):
+    with panel("Images", note="boot images of machines"):
         unreachable = ui.element("div")
-        none, command = "No image yet.", "outlast image build"
-        listing = Listing(view, "ImageOverview", _COLUMNS, key="id", none=none, command=command)
-    with panel("Builds that failed") as failures:
+        none, command = "No images yet.", "outlast image build"
+        table = FilteredTable(view, "Images", _COLUMNS, key="id", none=none, command=command)
+    with panel("Failed builds") as failures:
         failed = ui.element("div")
     failures.set_visibility(False)
 
-    def tell(told: TopicUpdate[ImageOverview]) -> None:
-        listing.tell(told, (_cells(row) for row in told.value.rows) if told.value else ())
-        if (found := told.value) is None:
+    def update(latest: TopicUpdate[ImageOverview]) -> None:
+        table.update(latest, (_cells(row) for row in latest.value.rows) if latest.value else ())
+        if (found := latest.value) is None:
             return
         unreachable.clear()
         with unreachable:
             for cloud, why in found.unreachable.items():
-                warning(f"{cloud} cannot be asked: {why}")
+                warning(f"{cloud} is unreachable: {why}")
         failures.set_visibility(bool(found.failed))
         failed.clear()
         with failed, ui.element("ul").classes("ol-list"):
             for one in found.failed:
                 _failure(one)
 
-    follow(view, "images", lambda: ImageReader(view.workspace), tell, every_s=1.0, far_s=15.0)
+    follow(view, "images", lambda: ImageReader(view.workspace), update, every_s=1.0, remote_s=15.0)
 
 
-def _cells(row: ImageRow) -> dict[str, Any]:
-    # By the minute: an age that changes with every look would send the whole table with every look.
+def _cells(row: ImageTableRow) -> dict[str, Any]:
+    # Rounded to minutes: otherwise every read would resend the whole table.
     age = max(0.0, time.time() - row.created_at) if row.created_at else 0.0
     age = age if age < 60 else age - age % 60
     return {
@@ -82,8 +82,8 @@ def _cells(row: ImageRow) -> dict[str, Any]:
     }
 
 
-def _tests(row: ImageRow) -> str:
-    """An image whose test failed is never kept."""
+def _tests(row: ImageTableRow) -> str:
+    """Return the number of passed tests: an image with a failed test is never kept."""
     if not row.took_s:
         return ""
     return f"{len(row.tests)} passed" if row.tests else "none"
@@ -103,7 +103,7 @@ async def build_one(view: PageView) -> None:
         reader = ImageReader(view.workspace)
         found = await view.read(reader.one, view.params["cloud"], view.params["name"])
     except OutlastError as problem:
-        not_there(TopicUpdate(problem=problem.message, hint=problem.hint), "image", "/images")
+        not_found(TopicUpdate(problem=problem.message, hint=problem.hint), "image", "/images")
         return
     _head(found)
     if found.recipe or found.script:
@@ -117,8 +117,8 @@ async def build_one(view: PageView) -> None:
             if found.script:
                 code(found.script, label="Script")
     if found.log:
-        with panel("Output of the build"):
-            code(found.log, label="Output of the build")
+        with panel("Build output"):
+            code(found.log, label="Build output")
     if found.scrubbed:
         with panel("Removed before the snapshot"), ui.element("ul").classes("ol-list"):
             for path in found.scrubbed:
@@ -126,7 +126,7 @@ async def build_one(view: PageView) -> None:
                     ui.label(path).classes("ol-mono")
 
 
-def _head(found: OneImage) -> None:
+def _head(found: ImageDetail) -> None:
     row = found.row
     with ui.element("section").classes("ol-panel").props('aria-label="Image"'):
         with ui.element("div").classes("ol-row"):
@@ -141,7 +141,7 @@ def _head(found: OneImage) -> None:
             if row.bytes:
                 fact("Size", size(row.bytes))
             if row.created_at:
-                fact("Made", moment(row.created_at))
+                fact("Created", moment(row.created_at))
             if row.took_s:
                 fact("Built in", describe_s(row.took_s), note=row.who)
                 fact("Cost", money(row.cost_usd))

@@ -1,4 +1,4 @@
-"""The overview: runs, machines, money, and what the supervisor will do next."""
+"""The overview: runs, machines, spending, and the supervisor's next steps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from outlast.ui.format import money
 from outlast.ui.layout import PageView, empty, panel, pill
 from outlast.ui.views.spend import Gauge, gauges
 
-_STATES = (("all", "All"), ("alive", "Alive"), ("waiting", "Waiting"), ("over", "Over"), ("trouble", "Trouble"))
+_STATES = (("all", "All"), ("active", "Active"), ("waiting", "Waiting"), ("ended", "Ended"), ("failed", "Failed"))
 
 _MACHINES = 8
-_NO_ROWS = '<span class="ol-empty">No run fits. <code>outlast run</code> starts one.</span>'
+_NO_ROWS = '<span class="ol-empty">No runs match. <code>outlast run</code> starts one.</span>'
 
 
 def build(view: PageView) -> None:
@@ -30,28 +30,28 @@ def _cards(view: PageView) -> None:
     with ui.element("div").classes("ol-cards"):
         runs, machines, today, month = (_Card(title) for title in ("Runs", "Machines", "Spent today", "This month"))
 
-    def tell(sight: FeedState) -> None:
-        rows = sight.rows.values()
+    def update(snapshot: FeedState) -> None:
+        rows = snapshot.rows.values()
         alive = sum(row.alive for row in rows)
         waiting = sum(row.state == "waiting" for row in rows)
-        runs.tell(f"{alive} alive", f"{waiting} waiting, {_count(sight)}" if rows else "none yet")
-        around = sight.around
-        if not around.read_at:
+        runs.update(f"{alive} active", f"{waiting} waiting, {_count(snapshot)}" if rows else "none yet")
+        overview = snapshot.overview
+        if not overview.read_at:
             return
-        on = [machine for machine in around.machines if machine.status != "stopped"]
-        idle = [machine for machine in around.machines if machine.idle]
-        rate = sum(machine.usd_per_hour for machine in around.machines)
-        stopped = f", {len(idle)} stopped that still bill" if idle else ""
-        machines.tell(f"{len(on)} on", f"{money(rate)} an hour{stopped}")
-        today_gauges, month_gauges = gauges(around.limits, "day"), gauges(around.limits, "month", "total")
-        today.tell(money(around.today_usd), "" if today_gauges else "no limit a day", today_gauges)
-        month.tell(money(around.month_usd), "" if month_gauges else "no limit a month", month_gauges)
+        on = [machine for machine in overview.machines if machine.status != "stopped"]
+        idle = [machine for machine in overview.machines if machine.idle]
+        rate = sum(machine.usd_per_hour for machine in overview.machines)
+        stopped = f", {len(idle)} stopped, still billed" if idle else ""
+        machines.update(f"{len(on)} running", f"{money(rate)}/hour{stopped}")
+        today_gauges, month_gauges = gauges(overview.limits, "day"), gauges(overview.limits, "month", "total")
+        today.update(money(overview.today_usd), "" if today_gauges else "no daily limit", today_gauges)
+        month.update(money(overview.month_usd), "" if month_gauges else "no monthly limit", month_gauges)
 
-    view.watch(tell)
+    view.watch(update)
 
 
-def _count(sight: FeedState) -> str:
-    return f"the newest {len(sight.rows)} shown" if sight.status.more else f"{len(sight.rows)} in all"
+def _count(snapshot: FeedState) -> str:
+    return f"newest {len(snapshot.rows)} shown" if snapshot.status.more else f"{len(snapshot.rows)} in total"
 
 
 class _Card:
@@ -63,7 +63,7 @@ class _Card:
             self.bars = ui.element("div")
         self.shown: tuple[Gauge, ...] = ()
 
-    def tell(self, value: str, note: str, bars: tuple[Gauge, ...] = ()) -> None:
+    def update(self, value: str, note: str, bars: tuple[Gauge, ...] = ()) -> None:
         self.value.set_text(value)
         self.note.set_text(note)
         if bars == self.shown:
@@ -79,82 +79,82 @@ class _Card:
 
 def _next(view: PageView) -> None:
     shown: list[object] = []
-    with panel("Next", note="what the supervisor will do"):
+    with panel("Next", note="planned steps of the supervisor"):
         place = ui.element("div").props("aria-live=polite")
 
-    def tell(sight: FeedState) -> None:
-        around = sight.around
-        now = [around.steps, around.supervisor, around.problems, around.unreachable, bool(around.read_at)]
+    def update(snapshot: FeedState) -> None:
+        overview = snapshot.overview
+        now = [overview.steps, overview.supervisor, overview.problems, overview.unreachable, bool(overview.read_at)]
         if now == shown:
             return
         shown[:] = now
         place.clear()
         with place:
-            if not around.read_at:
+            if not overview.read_at:
                 ui.label("looking").classes("ol-dim")
                 return
             with ui.element("ul").classes("ol-list"):
-                for step in around.steps[:20]:
+                for step in overview.steps[:20]:
                     with ui.element("li").classes("ol-row"):
                         pill(step.kind, "busy" if step.kind in ("place", "launch", "move") else "off")
                         ui.label(step.text).classes("ol-grow")
-                for problem in around.problems:
+                for problem in overview.problems:
                     ui.label(problem)
-            if len(around.steps) > 20:
-                ui.label(f"and {len(around.steps) - 20} more").classes("ol-dim")
-            if not around.steps:
-                empty("Nothing to do just now.")
-            ui.label(_supervisor(around.supervisor)).classes("ol-dim")
+            if len(overview.steps) > 20:
+                ui.label(f"and {len(overview.steps) - 20} more").classes("ol-dim")
+            if not overview.steps:
+                empty("No planned steps.")
+            ui.label(_supervisor(overview.supervisor)).classes("ol-dim")
 
-    view.watch(tell)
+    view.watch(update)
 
 
 def _supervisor(who: str) -> str:
-    if who == "nobody":
-        return "Nobody supervises. If runs wait, start `outlast supervise`."
+    if who == "none":
+        return "No supervisor is running. If runs wait, start `outlast supervise`."
     return f"Supervised by {who}" if who else ""
 
 
 def _machines(view: PageView) -> None:
     shown: list[object] = []
-    with panel("Machines", note="of all clouds"):
+    with panel("Machines", note="on all clouds"):
         place = ui.element("div").classes("ol-scroll")
 
-    def tell(sight: FeedState) -> None:
-        around = sight.around
-        now = [around.machines, around.unreachable, bool(around.read_at)]
+    def update(snapshot: FeedState) -> None:
+        overview = snapshot.overview
+        now = [overview.machines, overview.unreachable, bool(overview.read_at)]
         if now == shown:
             return
         shown[:] = now
         place.clear()
         with place:
-            if not around.read_at:
+            if not overview.read_at:
                 ui.label("looking").classes("ol-dim")
                 return
-            for cloud, why in around.unreachable.items():
-                ui.label(f"{cloud} cannot be seen: {why}").classes("ol-pill ol-warn").style("white-space:normal")
-            if not around.machines:
-                empty("No machine is there, and none bills.", "outlast machine create NAME")
+            for cloud, why in overview.unreachable.items():
+                ui.label(f"{cloud} is unreachable: {why}").classes("ol-pill ol-warn").style("white-space:normal")
+            if not overview.machines:
+                empty("No machines; nothing is billed.", "outlast machine create NAME")
                 return
-            _machine_table(sight)
+            _machine_table(snapshot)
 
-    view.watch(tell)
+    view.watch(update)
 
 
-def _machine_table(sight: FeedState) -> None:
-    machines = sorted(sight.around.machines, key=lambda one: (not one.idle, -one.usd_per_hour, one.name))
+def _machine_table(snapshot: FeedState) -> None:
+    machines = sorted(snapshot.overview.machines, key=lambda one: (not one.idle, -one.usd_per_hour, one.name))
     columns = [
         {"name": "name", "label": "Machine", "field": "name", "align": "left"},
         {"name": "status", "label": "Status", "field": "status", "align": "left"},
-        {"name": "where", "label": "Where", "field": "where", "align": "left"},
-        {"name": "whose", "label": "Whose", "field": "whose", "align": "left"},
-        {"name": "price", "label": "An hour", "field": "price", "align": "right"},
+        {"name": "where", "label": "Location", "field": "where", "align": "left"},
+        {"name": "whose", "label": "Owner", "field": "whose", "align": "left"},
+        {"name": "price", "label": "$/hour", "field": "price", "align": "right"},
         {"name": "cost", "label": "Cost", "field": "cost", "align": "right"},
     ]
     rows = [
         {
             "name": one.name,
-            "status": "stopped, still bills" if one.idle else one.status,
+            "status": "stopped, still billed" if one.idle else one.status,
             "where": f"{one.zone} {one.type}{'' if one.spot else ' on demand'}",
             "whose": one.whose,
             "price": money(one.usd_per_hour),
@@ -177,11 +177,11 @@ def _columns() -> list[dict[str, Any]]:
     def drawn(how: str) -> dict[str, str]:
         return {":cellRenderer": f"outlast.cell.{how}"}
 
-    def told(value: str, argv: str) -> dict[str, str]:
-        return {":valueGetter": f"p => {value}", ":valueFormatter": argv, **right}
+    def formatted(value: str, formatter: str) -> dict[str, str]:
+        return {":valueGetter": f"p => {value}", ":valueFormatter": formatter, **right}
 
     return [
-        _column("alive", "Alive", hide=True, sort="desc", sortIndex=0),
+        _column("alive", "Active", hide=True, sort="desc", sortIndex=0),
         _column("submitted_at", "Submitted", hide=True, sort="desc", sortIndex=1),
         _column("run", "Run", minWidth=150, flex=2, **drawn("run")),
         _column("state", "State", minWidth=112, width=118, **drawn("state")),
@@ -190,11 +190,11 @@ def _columns() -> list[dict[str, Any]]:
         ),
         _column("step", "Progress", minWidth=90, width=150, **drawn("progress")),
         _column("attempt", "Attempt", width=90, **{":valueFormatter": "p => p.value || ''"}, **right),
-        _column("where", "Where", minWidth=120, flex=2, **drawn("where")),
-        _column("user", "User", width=90),
-        _column("price", "An hour", width=95, **{":valueFormatter": usd}, **right),
-        _column("spent", "Spent", width=112, **told("outlast.spent(p.data)", "p => outlast.money(p.value)")),
-        _column("age", "Age", width=90, **told("outlast.age(p.data)", "p => outlast.span(p.value)")),
+        _column("where", "Location", minWidth=120, flex=2, **drawn("where")),
+        _column("user", "Owner", width=90),
+        _column("price", "$/hour", width=95, **{":valueFormatter": usd}, **right),
+        _column("spent", "Spent", width=112, **formatted("outlast.spent(p.data)", "p => outlast.money(p.value)")),
+        _column("age", "Age", width=90, **formatted("outlast.age(p.data)", "p => outlast.span(p.value)")),
     ]
 
 
@@ -204,7 +204,7 @@ def _runs(view: PageView) -> None:
             ui.element("input").classes("ol-input").props(
                 'id=ol-filter data-search type=search placeholder="Filter  /" aria-label="Filter runs"'
             )
-            with ui.element("div").classes("ol-chips").props('role=group aria-label="Which runs"'):
+            with ui.element("div").classes("ol-chips").props('role=group aria-label="State"'):
                 for name, title in _STATES:
                     button = ui.element("button").props(f"type=button data-show={name} aria-pressed=false")
                     with button.on("click", js_handler=f"() => outlast.runs.choose('{name}')"):
@@ -236,22 +236,22 @@ def _runs(view: PageView) -> None:
         more = ui.button("Show more ended runs", on_click=view.feed.more, color=None)
         more.props("outline no-caps dense").classes("ol-button").style("margin-top:10px")
 
-        def tell(sight: FeedState) -> None:
-            more.set_visibility(sight.status.more)
+        def update(snapshot: FeedState) -> None:
+            more.set_visibility(snapshot.status.more)
 
-        view.watch(tell)
+        view.watch(update)
     _keep_filled(view, grid)
 
 
 def _keep_filled(view: PageView, grid: ui.aggrid) -> None:
-    """Send the rows that changed since the last time, and only those."""
+    """Send only the rows that changed since the last update."""
     had: set[str] = set()
     sent = [0]
 
-    def tell(sight: FeedState) -> None:
+    def update(snapshot: FeedState) -> None:
         fresh = view.feed.changed_since(sent[0])
-        sent[0] = sight.number
-        if sight.status.condition != "loading" or had:
+        sent[0] = snapshot.number
+        if snapshot.status.condition != "loading" or had:
             grid.run_grid_method("setGridOption", "loading", False)
         if not fresh:
             return
@@ -262,4 +262,4 @@ def _keep_filled(view: PageView, grid: ui.aggrid) -> None:
         had.update(row.run for row in fresh)
         grid.run_grid_method("applyTransaction", parts)
 
-    view.watch(tell)
+    view.watch(update)

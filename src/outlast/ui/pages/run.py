@@ -1,4 +1,4 @@
-"""A run: what it is and does, and its parts, one at a time."""
+"""The page of a run: status, actions, and tabs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nicegui import ui
 
 from outlast.errors import OutlastError
 from outlast.formatting.run_row import newest_step, spent_usd, status_text, why
-from outlast.ui.detail import Detail
+from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import TONES, money
 from outlast.ui.layout import PageView, empty, heading, pill
@@ -16,8 +16,8 @@ from outlast.ui.pages import run_files, run_log, run_metrics, run_spec, run_stor
 from outlast.ui.pages.components import Tab
 from outlast.ui.pages.run_actions import Actions
 
-# What is in the address → title, and who builds it.
-TABS: dict[str, tuple[str, Callable[[PageView, Detail], Tab]]] = {
+# Name in the URL → title and class.
+TABS: dict[str, tuple[str, Callable[[PageView, RunDetail], Tab]]] = {
     "story": ("Story", run_story.StoryTab),
     "metrics": ("Metrics", run_metrics.MetricsTab),
     "log": ("Log", run_log.LogTab),
@@ -32,22 +32,22 @@ async def build(view: PageView) -> None:
     ui.page_title(f"{name} · outlast")
     try:
         watch, _ = view.feed.watching(checked_name(name))
-        await view.read(watch.look)
+        await view.read(watch.refresh)
         detail = watch.detail
         problem, hint = detail.problem, detail.hint
-    except OutlastError as trouble:
-        problem, hint = trouble.message, trouble.hint
+    except OutlastError as problem_note:
+        problem, hint = problem_note.message, problem_note.hint
     if problem:
         heading(name, 1)
         empty(problem, hint.removeprefix("see ").strip("`") if hint.startswith("see `") else "")
         ui.link("All runs", "/")
         return
     shown = _Shown(view, detail)
-    view.client.on_delete(view.feed.follow(watch, shown.tell))
+    view.client.on_delete(view.feed.follow(watch, shown.update))
 
 
 class _Shown:
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.detail = detail
         self._head()
@@ -60,7 +60,7 @@ class _Shown:
         tabs.set_value(self.name)
         tabs.on_value_change(lambda event: self._choose(str(event.value)))
         self.place = ui.element("div").classes("ol-tab")
-        self._tell_head(detail)
+        self._update_head(detail)
         self.tab = self._build()
 
     def _head(self) -> None:
@@ -73,33 +73,33 @@ class _Shown:
                 self.hint = ui.label().classes("ol-dim")
             self.actions = Actions(self.view, self.detail)
         with ui.element("div").classes("ol-panel ol-facts"):
-            self.facts = {title: _Fact(title) for title in ("Attempt", "Where", "An hour", "Step", "Preemptions")}
+            self.facts = {title: _Fact(title) for title in ("Attempt", "Location", "$/hour", "Step", "Preemptions")}
             self.spent, self.age = _Ticking("Spent"), _Ticking("Age")
 
-    def _tell_head(self, detail: Detail) -> None:
+    def _update_head(self, detail: RunDetail) -> None:
         state, request = detail.state, detail.request
-        told = status_text(state)
-        self.state.set_text(told)
-        self.state.classes(replace=f"ol-pill ol-{TONES.get(told, 'off')}")
+        status = status_text(state)
+        self.state.set_text(status)
+        self.state.classes(replace=f"ol-pill ol-{TONES.get(status, 'off')}")
         self.why.set_text(why(state))
         self.why.set_visibility(bool(why(state)))
         self.hint.set_text(state.hint)
         last, steps = state.last, request.spec.limits.steps if request else 0
-        row = self.view.feed.sight.rows.get(detail.run)
+        row = self.view.feed.snapshot.rows.get(detail.run)
         step = row.step if row and row.step is not None else newest_step(state, None)
         here = last if last and last.phase != "over" else None
         spot = "" if last is None or last.spot else " on demand"
-        self.facts["Attempt"].tell(str(last.number) if last else "none yet")
-        self.facts["Where"].tell(f"{last.type} in {last.zone}{spot}" if last else "")
-        self.facts["An hour"].tell(money(here.price_usd_per_hour) if here else "")
-        self.facts["Step"].tell("" if step is None else f"{step} of {steps}" if steps else str(step))
-        self.facts["Preemptions"].tell(str(sum(attempt.preempted for attempt in state.attempts)))
+        self.facts["Attempt"].update(str(last.number) if last else "none yet")
+        self.facts["Location"].update(f"{last.type} in {last.zone}{spot}" if last else "")
+        self.facts["$/hour"].update(money(here.price_usd_per_hour) if here else "")
+        self.facts["Step"].update("" if step is None else f"{step} of {steps}" if steps else str(step))
+        self.facts["Preemptions"].update(str(sum(attempt.preempted for attempt in state.attempts)))
         billing = [attempt for attempt in state.attempts if not attempt.released]
         since = max((attempt.placed_at for attempt in billing), default=0.0)
         rate = sum(attempt.price_usd_per_hour for attempt in billing)
-        self.spent.tell(kind="spent", base=spent_usd(state, since), since=since, rate=rate)
-        self.age.tell(kind="age", base=state.ended_at, since=state.submitted_at, rate=0.0 if state.ending else 1.0)
-        self.actions.tell(detail)
+        self.spent.update(kind="spent", base=spent_usd(state, since), since=since, rate=rate)
+        self.age.update(kind="age", base=state.ended_at, since=state.submitted_at, rate=0.0 if state.ending else 1.0)
+        self.actions.update(detail)
 
     def _choose(self, name: str) -> None:
         self.name = name
@@ -113,13 +113,13 @@ class _Shown:
         with self.place:
             return TABS[self.name][1](self.view, self.detail)
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         if self.view.client.is_deleted or detail.problem:
             return
         self.detail = detail
         with self.place:
-            self._tell_head(detail)
-            self.tab.tell(detail)
+            self._update_head(detail)
+            self.tab.update(detail)
 
 
 class _Fact:
@@ -128,15 +128,17 @@ class _Fact:
             ui.label(title).classes("ol-dim")
             self.value = ui.label().classes("ol-value")
 
-    def tell(self, text: str) -> None:
+    def update(self, text: str) -> None:
         self.value.set_text(text)
         self.box.set_visibility(bool(text))
 
 
 class _Ticking(_Fact):
-    """A figure that grows with the clock: the browser counts."""
+    """A figure that grows with time; the browser counts."""
 
-    def tell(self, text: str = "", *, kind: str = "", base: float = 0.0, since: float = 0.0, rate: float = 0.0) -> None:
+    def update(
+        self, text: str = "", *, kind: str = "", base: float = 0.0, since: float = 0.0, rate: float = 0.0
+    ) -> None:
         props = {f"data-{kind}": "1", "data-base": base, "data-since": since, "data-rate": rate}
         if any(self.value.props.get(name) != value for name, value in props.items()):
             self.value.props.update(props)

@@ -1,4 +1,4 @@
-"""What can be done to a run from its page: the same that the commands do, asked for twice where it costs something."""
+"""The actions on a run's page: the same as the commands, with a confirmation where they cost something."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from outlast.app.actions import cancel_run, preempt_run, rerun_run
 from outlast.app.background import start_supervisor
 from outlast.app.outputs import fetch_outputs
 from outlast.errors import OutlastError
-from outlast.ui.detail import Detail
-from outlast.ui.layout import PageView, complain, heading
+from outlast.ui.detail import RunDetail
+from outlast.ui.layout import PageView, heading, show_error
 
 
 class Actions:
-    """The buttons. What makes no sense now is not offered."""
+    """The buttons. Actions that are impossible now are hidden."""
 
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.run = detail.run
         with ui.element("div").classes("ol-row ol-actions").props('role=group aria-label="Actions"'):
@@ -29,23 +29,23 @@ class Actions:
             self.preempt = _button("Preempt", "bolt", self._preempt)
             self.cancel = _button("Cancel", "stop_circle", self._cancel).classes("ol-danger")
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         state = detail.state
         self.cancel.set_visibility(state.alive)
         self.preempt.set_visibility(state.alive and any(a.phase != "over" for a in state.attempts))
 
     async def _cancel(self) -> None:
-        text = "It ends now, and its machine is deleted. Checkpoints, logs and outputs stay."
+        text = "The run ends now and its machine is deleted. Checkpoints, logs and outputs stay."
         if await _sure(f"Cancel {self.run}?", text, {"Cancel the run": "yes"}):
             done = await self._try(lambda: cancel_run(self.view.workspace, self.run))
             if done is not None:
                 await self._try(lambda: start_supervisor(self.view.workspace))
-                ui.notify(f"cancelled {self.run}" if done else f"{self.run} is over already")
+                ui.notify(f"cancelled {self.run}" if done else f"{self.run} has already ended")
 
     async def _preempt(self) -> None:
         text = (
-            "Its machine is taken away, as a cloud would. With a notice it saves and hands over; without one it goes "
-            "on from its last checkpoint, and the work since then is lost."
+            "Its machine is deleted, as by a cloud. With notice, the run saves and hands over. Without notice, it "
+            "resumes from its last checkpoint and loses the work since then."
         )
         choice = await _sure(f"Preempt {self.run}?", text, {"Without notice": "no-notice", "With notice": "notice"})
         if choice:
@@ -60,12 +60,10 @@ class Actions:
         count = await self._try(lambda: fetch_outputs(self.view.workspace, self.run, folder))
         if count is not None:
             files = "1 file" if count == 1 else f"{count} files"
-            ui.notify(f"{files} in {os.path.abspath(folder)}" if count else f"{self.run} has no outputs (yet)")
+            ui.notify(f"{files} in {os.path.abspath(folder)}" if count else f"{self.run} has no outputs yet")
 
     async def _rerun(self) -> None:
-        text = (
-            "A new run of the recorded spec, code and image, from the beginning. Its machines cost what machines cost."
-        )
+        text = "Starts a new run with the recorded spec, code and image. Its machines are billed."
         if await _sure(f"Run {self.run} again?", text, {"Run it again": "yes"}):
             asked = await self._try(lambda: rerun_run(self.view.workspace, self.run))
             if asked is not None:
@@ -73,13 +71,13 @@ class Actions:
                 ui.navigate.to(f"/run/{quote(asked.run, safe='')}")
 
     async def _try(self, work: Callable[[], Any]) -> Any:
-        """Its result, or None after the error was shown."""
+        """Return the result; None after showing an error."""
         try:
             return await self.view.read(work)
         except OutlastError as problem:
-            complain(problem.message, problem.hint)
+            show_error(problem.message, problem.hint)
         except OSError as problem:
-            complain(f"{problem.filename or 'this'}: {problem.strerror}")
+            show_error(f"{problem.filename or 'this'}: {problem.strerror}")
         return None
 
 
@@ -88,12 +86,12 @@ def _button(title: str, icon: str, work: Callable[[], Any]) -> ui.button:
 
 
 async def _sure(question: str, text: str, choices: dict[str, str]) -> str:
-    """What was chosen; empty if it was left alone. The last choice is the one that does least harm."""
+    """Ask for confirmation. Return the chosen value; empty if dismissed. The last choice is the least harmful one."""
     with ui.dialog() as dialog, ui.card().classes("ol-dialog"):
         heading(question)
         ui.label(text)
         with ui.element("div").classes("ol-row ol-end"):
-            ui.button("Leave it", on_click=lambda: dialog.submit(""), color=None).props("flat no-caps")
+            ui.button("Back", on_click=lambda: dialog.submit(""), color=None).props("flat no-caps")
             for title, value in choices.items():
                 ui.button(title, on_click=lambda value=value: dialog.submit(value), color=None).props(
                     "unelevated no-caps"

@@ -1,4 +1,4 @@
-"""Checkpoints and outputs of a run: what there is, a look at it, and downloads."""
+"""The tabs for checkpoints and outputs of a run, with previews and downloads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from outlast.app.outputs import newest_outputs
 from outlast.errors import OutlastError
 from outlast.runs.manifest import Manifest, read_manifest
 from outlast.store.bucket import Entry
-from outlast.ui.detail import Detail
-from outlast.ui.format import moment, named, size
-from outlast.ui.layout import PageView, complain, empty, panel
+from outlast.ui.detail import RunDetail
+from outlast.ui.format import moment, printable, size
+from outlast.ui.layout import PageView, empty, panel, show_error
 from outlast.ui.pages.components import Tab
 from outlast.ui.views.preview import HEAD_BYTES, Preview, preview
 
@@ -26,16 +26,16 @@ def _begin(work: Coroutine[Any, Any, None]) -> None:
 
 
 class CheckpointsTab(Tab):
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.detail = detail
         self.count = -1
-        with panel("Checkpoints", note="what was saved, the newest first"):
+        with panel("Checkpoints", note="newest first"):
             self.place = ui.element("div").classes("ol-scroll")
         self.dialog = _Dialog()
-        self.tell(detail)
+        self.update(detail)
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         self.detail = detail
         if len(detail.state.checkpoints) != self.count:
             self.count = len(detail.state.checkpoints)
@@ -48,7 +48,7 @@ class CheckpointsTab(Tab):
             )
         except OutlastError as problem:
             with self.place:
-                complain(problem.message, problem.hint)
+                show_error(problem.message, problem.hint)
             return
         if self.place.is_deleted:
             return
@@ -56,7 +56,7 @@ class CheckpointsTab(Tab):
         with self.place:
             found = self.detail.state.checkpoints
             if not found:
-                empty("Nothing was saved yet.")
+                empty("No checkpoints yet.")
                 return
             rows = [
                 {
@@ -89,7 +89,7 @@ class CheckpointsTab(Tab):
             manifest = await self.view.read(read_manifest, self.view.workspace.bucket, self.detail.run, checkpoint)
         except OutlastError as problem:
             with self.place:
-                complain(problem.message, problem.hint)
+                show_error(problem.message, problem.hint)
             return
         self.dialog.show(f"Checkpoint {checkpoint}", lambda: self._files(manifest))
 
@@ -98,14 +98,14 @@ class CheckpointsTab(Tab):
         with ui.element("ul").classes("ol-list"):
             for file in manifest.files[:_FILES_MAX]:
                 with ui.element("li").classes("ol-row"):
-                    ui.label(named(file.path)).classes("ol-grow ol-mono")
+                    ui.label(printable(file.path)).classes("ol-grow ol-mono")
                     ui.label(size(file.bytes)).classes("ol-dim ol-num")
                     if not file.link:
                         _download(f"{base}?path={quote(file.path, safe='')}", file.path)
 
 
 class OutputsTab(Tab):
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.detail = detail
         self.shown: dict[str, Entry] = {}
@@ -114,9 +114,9 @@ class OutputsTab(Tab):
         self.dialog = _Dialog(lambda: view.remember(file=""))
         self.seen: int | None = None
         self.wanted = view.query.get("file", "")
-        self.tell(detail)
+        self.update(detail)
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         self.detail = detail
         now = hash((detail.outputs, detail.state.ending))
         if now != self.seen:
@@ -130,7 +130,7 @@ class OutputsTab(Tab):
             )
         except OutlastError as problem:
             with self.place:
-                complain(problem.message, problem.hint)
+                show_error(problem.message, problem.hint)
             return
         if self.place.is_deleted:
             return
@@ -152,8 +152,8 @@ class OutputsTab(Tab):
     def _line(self, path: str, entry: Entry) -> None:
         with ui.element("li").classes("ol-row"):
             with ui.element("button").classes("ol-file ol-grow ol-mono").props("type=button") as button:
-                ui.label(named(path))
-            button.props["aria-label"] = f"Look at {named(path)}"
+                ui.label(printable(path))
+            button.props["aria-label"] = f"Preview {printable(path)}"
             button.on("click", lambda: _begin(self._open(path)))
             ui.label(size(entry.bytes)).classes("ol-dim ol-num")
             ui.label(moment(entry.modified_at)).classes("ol-dim ol-num ol-wide")
@@ -168,11 +168,11 @@ class OutputsTab(Tab):
             head = await self.view.read(_head, self.view.workspace.bucket, entry)
         except OutlastError as problem:
             with self.place:
-                complain(problem.message, problem.hint)
+                show_error(problem.message, problem.hint)
             return
         found = preview(path, head, entry.bytes)
         self.view.remember(file=path)
-        self.dialog.show(named(path), lambda: self._preview(path, found))
+        self.dialog.show(printable(path), lambda: self._preview(path, found))
 
     def _preview(self, path: str, found: Preview) -> None:
         if found.kind == "image":
@@ -185,7 +185,7 @@ class OutputsTab(Tab):
             with ui.element("pre").classes("ol-code ol-pre").props("tabindex=0"):
                 ui.label(found.text)
         else:
-            empty("This is neither text nor an image. Download it.")
+            empty("No preview: neither text nor an image. Download the file.")
         if found.cut:
             ui.label("Only the beginning is shown.").classes("ol-dim")
 
@@ -215,12 +215,12 @@ def _download(address: str, path: str) -> None:
     with ui.element("a").classes("ol-download") as link:
         link.props["href"] = address
         link.props["download"] = path.rpartition("/")[2]
-        link.props["aria-label"] = f"Download {named(path)}"
+        link.props["aria-label"] = f"Download {printable(path)}"
         ui.icon("download")
 
 
 class _Dialog:
-    """A place over the page for one thing at a time."""
+    """A dialog that shows one thing at a time."""
 
     def __init__(self, closed: Callable[[], None] | None = None) -> None:
         with ui.dialog() as self.dialog, ui.card().classes("ol-dialog ol-big"):
@@ -231,7 +231,7 @@ class _Dialog:
                 )
             self.body = ui.element("div").classes("ol-dialog-body")
         if closed is not None:
-            # Not at "hide", which comes when the fading is over: by then another thing may have been opened.
+            # Not at "hide", which comes after the animation: by then another dialog may be open.
             self.dialog.on_value_change(lambda change: None if change.value else closed())
 
     def show(self, title: str, fill: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The output of a run. The browser fetches the windows that are looked at; from here it only learns their sum."""
+"""The log tab of a run. The browser fetches windows of the log itself; this module sends only the sizes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 
 from nicegui import ui
 
-from outlast.ui.detail import Detail
+from outlast.ui.detail import RunDetail
 from outlast.ui.layout import PageView, panel
 from outlast.ui.pages.components import Tab
 
 
 class LogTab(Tab):
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.sizes: tuple[tuple[int, int], ...] = detail.logs
         with panel("Log", classes="ol-log-panel"):
@@ -24,7 +24,7 @@ class LogTab(Tab):
                 with ui.element("button").classes("ol-toggle").props("id=ol-follow type=button aria-pressed=true"):
                     ui.label("Follow")
                 ui.element("input").classes("ol-place").props(
-                    'id=ol-place type=range min=0 max=1000 value=1000 aria-label="Place in the log"'
+                    'id=ol-place type=range min=0 max=1000 value=1000 aria-label="Position in the log"'
                 )
                 ui.element("span").props("id=ol-log-where role=status").classes("ol-dim ol-num")
             ui.element("div").props('id=ol-hits hidden role=region aria-label="Lines found"').classes("ol-hits")
@@ -34,12 +34,12 @@ class LogTab(Tab):
                 .classes("ol-log")
             ):
                 ui.element("div").props("id=ol-lines").classes("ol-lines")
-        self._say("open", json.dumps(detail.run), json.dumps(self.sizes))
+        self._call("open", json.dumps(detail.run), json.dumps(self.sizes))
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         if detail.logs != self.sizes:
             self.sizes = detail.logs
-            self._say("tell", json.dumps(self.sizes))
+            self._call("update", json.dumps(self.sizes))
 
-    def _say(self, what: str, *argv: str) -> None:
-        self.view.client.run_javascript(f"Vue.nextTick(() => outlastLog.{what}({', '.join(argv)}))")
+    def _call(self, function: str, *args: str) -> None:
+        self.view.client.run_javascript(f"Vue.nextTick(() => outlastLog.{function}({', '.join(args)}))")

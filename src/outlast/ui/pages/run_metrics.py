@@ -1,4 +1,4 @@
-"""What a run has logged, over all its attempts, and beside other runs."""
+"""The metrics tab: curves over all attempts of a run, compared with other runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nicegui import background_tasks, ui
 from outlast.errors import OutlastError
 from outlast.runs.metrics import CurveMark, Curves
 from outlast.runs.state import Attempt
-from outlast.ui.detail import Detail
+from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
-from outlast.ui.layout import PageView, complain, empty, panel
+from outlast.ui.layout import PageView, empty, panel, show_error
 from outlast.ui.pages.components import Tab
 from outlast.ui.views.curves import Plot, plots
 
@@ -23,11 +23,11 @@ _PLOTS_MAX, _OTHERS_MAX, _CHOICES_MAX = 24, 7, 500
 
 
 class MetricsTab(Tab):
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.detail = detail
-        # What was last told of each run that is drawn, and how to hear no more of those beside it.
-        self.told: dict[str, tuple[int, tuple[Attempt, ...]]] = {}
+        # The drawn state of each run, and functions that end the subscriptions to compared runs.
+        self.seen: dict[str, tuple[int, tuple[Attempt, ...]]] = {}
         self.leaves: dict[str, Callable[[], None]] = {}
         self.others = [name for name in view.query.get("with", "").split(",") if name][:_OTHERS_MAX]
         self.log = view.query.get("scale") == "log"
@@ -37,7 +37,7 @@ class MetricsTab(Tab):
         self.busy = self.again = False
         with panel("Metrics", note="drag to zoom; marks are preemptions and resumptions"):
             with ui.element("div").classes("ol-row").style("margin-bottom:8px"):
-                known = [run for run in view.feed.sight.rows if run != detail.run][-_CHOICES_MAX:]
+                known = [run for run in view.feed.snapshot.rows if run != detail.run][-_CHOICES_MAX:]
                 ui.select(
                     [*dict.fromkeys([*self.others, *reversed(known)])],
                     value=self.others,
@@ -53,20 +53,20 @@ class MetricsTab(Tab):
                 ui.switch("Log scale", value=self.log, on_change=lambda event: self._scale(bool(event.value)))
             self.place = ui.element("div").classes("ol-plots")
         view.client.on_delete(self.leave)
-        self._hear(detail)
+        self._notice_change(detail)
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         self.detail = detail
-        self._hear(detail)
+        self._notice_change(detail)
 
     def leave(self) -> None:
         for run in list(self.leaves):
             self.leaves.pop(run)()
 
-    def _hear(self, detail: Detail) -> None:
+    def _notice_change(self, detail: RunDetail) -> None:
         news = (detail.metrics, detail.state.attempts)
-        if self.told.get(detail.run) != news:
-            self.told[detail.run] = news
+        if self.seen.get(detail.run) != news:
+            self.seen[detail.run] = news
             self._soon()
 
     def _compare(self, others: list[str]) -> None:
@@ -88,7 +88,7 @@ class MetricsTab(Tab):
         self._soon()
 
     def _soon(self) -> None:
-        """Draw, once at a time: what comes meanwhile is drawn after."""
+        """Draw, one at a time; changes in between are drawn afterwards."""
         self.again = True
         if not self.busy:
             self.busy = True
@@ -117,13 +117,13 @@ class MetricsTab(Tab):
             try:
                 watch, fresh = self.view.feed.watching(checked_name(run))
                 if fresh:
-                    await self.view.read(watch.look)
+                    await self.view.read(watch.refresh)
                 if run in self.others and run not in self.leaves and not self._gone:
-                    self.leaves[run] = self.view.feed.follow(watch, self._hear)
+                    self.leaves[run] = self.view.feed.follow(watch, self._notice_change)
                 found[run] = await self.view.read(watch.metrics.curves, watch.detail.state)
             except OutlastError as problem:
                 with self.place:
-                    complain(f"{run}: {problem.message}", problem.hint)
+                    show_error(f"{run}: {problem.message}", problem.hint)
         found.setdefault(self.detail.run, Curves({}, ()))
         return found
 
@@ -139,7 +139,7 @@ class MetricsTab(Tab):
         self.place.clear()
         if not shown:
             empty(
-                "No metric of that name." if found else "Nothing was logged yet.",
+                "No metrics match." if found else "No metrics logged yet.",
                 "" if found else "run.log(step, loss=…)",
             )
             return

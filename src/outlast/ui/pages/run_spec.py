@@ -1,4 +1,4 @@
-"""What was asked: the spec, the code and what differs in it, the image."""
+"""The spec tab of a run: spec, code with differences, image."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from outlast.code.diff import CodeDiff, code_diff
 from outlast.code.record import CodeRecord
 from outlast.errors import OutlastError
 from outlast.store.blobs import blob_key
-from outlast.ui.detail import Detail
+from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import size
-from outlast.ui.layout import PageView, complain, empty, fact, panel
+from outlast.ui.layout import PageView, empty, fact, panel, show_error
 from outlast.ui.pages.components import Tab
 from outlast.workspace import RunRequest
 
@@ -23,13 +23,13 @@ _CHOICES_MAX = 500
 
 
 class SpecTab(Tab):
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         request = detail.request
         assert request is not None
         self.request = request
         with ui.element("div").classes("ol-two"):
-            with panel("Spec", note="as it was recorded"):
+            with panel("Spec", note="as recorded"):
                 _facts(request)
                 with ui.element("pre").classes("ol-code ol-pre").props("tabindex=0"):
                     ui.label(_spec(request))
@@ -37,15 +37,15 @@ class SpecTab(Tab):
                 _code(request.code)
                 self._changes()
 
-    def tell(self, detail: Detail) -> None:
-        """What was asked never changes."""
+    def update(self, detail: RunDetail) -> None:
+        """Do nothing: the request never changes."""
 
     def _changes(self) -> None:
         other = self.view.query.get("against", "")
-        rows = self.view.feed.sight.rows
+        rows = self.view.feed.snapshot.rows
         known = [run for run in rows if run != self.request.run][-_CHOICES_MAX:]
         choices = {
-            "": "the commit it was at" if self.request.code.commit else "nothing",
+            "": "its commit" if self.request.code.commit else "nothing",
             **{run: run for run in reversed(known)},
         }
         if other:
@@ -65,24 +65,24 @@ class SpecTab(Tab):
             found = await self.view.read(self._difference, other)
         except OutlastError as problem:
             with self.place:
-                complain(problem.message, problem.hint)
+                show_error(problem.message, problem.hint)
             return
         if self.place.is_deleted:
             return
         self.place.clear()
         with self.place:
             if isinstance(found, str):
-                _diff("uncommitted changes", found) if found else empty("No uncommitted changes are recorded.")
+                _diff("uncommitted changes", found) if found else empty("No uncommitted changes recorded.")
                 return
             if found.note:
                 ui.label(found.note)
             for file in found.files:
                 _diff(f"{file.kind} {file.path}", file.diff or "(no text)")
             if found.same:
-                empty(f"The code is that of {other}.")
+                empty(f"The code is the same as in {other}.")
 
     def _difference(self, other: str) -> CodeDiff | str:
-        """The uncommitted changes as text, or what differs from another run."""
+        """Return the uncommitted changes as text, or the difference from another run."""
         bucket, code = self.view.workspace.bucket, self.request.code
         if not other:
             return bucket.get(blob_key(code.diff))[:_DIFF_MAX].decode("utf-8", "replace") if code.diff else ""
@@ -90,14 +90,16 @@ class SpecTab(Tab):
 
 
 def _spec(request: RunRequest) -> str:
-    """Every field that says something."""
-    return msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(request.spec))), indent=2).decode()
+    """Return the spec as JSON without default values."""
+    return msgspec.json.format(
+        msgspec.json.encode(_without_defaults(msgspec.to_builtins(request.spec))), indent=2
+    ).decode()
 
 
-def _told(value: Any) -> Any:
+def _without_defaults(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    kept = {name: _told(one) for name, one in value.items()}
+    kept = {name: _without_defaults(one) for name, one in value.items()}
     return {name: one for name, one in kept.items() if one not in (None, "", {}, [], False, 0.0)}
 
 
@@ -108,7 +110,7 @@ def _facts(request: RunRequest) -> None:
         fact("Command", command, classes="ol-long")
         for name, value in spec.params.items():
             fact(name, str(value))
-        fact("Image", spec.machine.image or spec.machine.container or "the cloud's own")
+        fact("Image", spec.machine.image or spec.machine.container or "the cloud's default")
         fact("outlast", request.version)
 
 
@@ -125,7 +127,7 @@ def _code(code: CodeRecord) -> None:
 
 
 def _diff(title: str, text: str) -> None:
-    """Line by line, so that what was added and removed is seen; the signs say it, too."""
+    """Show a diff with coloured lines; the signs carry the meaning, too."""
     with ui.expansion(title, value=True).classes("ol-diff").props("dense"), ui.element("pre").classes("ol-code ol-pre"):
         for line in text[:_DIFF_MAX].splitlines()[:2000]:
             tone = "ol-plus" if line.startswith("+") else "ol-minus" if line.startswith("-") else ""

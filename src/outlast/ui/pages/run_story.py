@@ -1,4 +1,4 @@
-"""What happened to a run: a timeline, the story, and what it cost, by cause."""
+"""The story tab of a run: a timeline, the events, and cost by cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 from outlast.billing.ledger import lines_of, total
 from outlast.formatting.event_text import event_text
 from outlast.formatting.run_summary import summarize
-from outlast.ui.detail import Detail
+from outlast.ui.detail import RunDetail
 from outlast.ui.format import describe_s, moment, money
 from outlast.ui.layout import PageView, empty, fact, panel
 from outlast.ui.pages.components import Tab
@@ -30,7 +30,7 @@ _REFRESH_S = 2.0
 
 
 class StoryTab(Tab):
-    def __init__(self, view: PageView, detail: Detail) -> None:
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.detail = detail
         self.drawn: Timeline | None = None
         self.chart: ui.echart | None = None
@@ -42,29 +42,29 @@ class StoryTab(Tab):
             with panel("Cost by cause"):
                 self.cost = ui.element("div")
         self.length = -1
-        self.tell(detail)
-        # What runs grows with the clock.
+        self.update(detail)
+        # Running attempts grow with time.
         ui.timer(_REFRESH_S, self._grow)
 
-    def tell(self, detail: Detail) -> None:
+    def update(self, detail: RunDetail) -> None:
         changed = detail.state.length != self.length
         self.detail, self.length = detail, detail.state.length
         if changed:
             self._draw()
-            self._tell_story()
-            self._tell_cost()
+            self._show_story()
+            self._show_cost()
 
     def _grow(self) -> None:
         if self.detail.state.alive and self.detail.state.attempts:
             self._draw()
-            self._tell_cost()
+            self._show_cost()
 
     def _draw(self) -> None:
         state = self.detail.state
         if not any(attempt.outcome != "refused" for attempt in state.attempts):
             self.place.clear()
             with self.place:
-                empty("No machine yet." if state.alive else "It never had a machine.")
+                empty("No machine yet." if state.alive else "The run never had a machine.")
             return
         drawn = timeline(state, self.detail.events, time.time())
         if self.chart is not None and self.drawn is not None and self.drawn.lanes == drawn.lanes:
@@ -78,7 +78,7 @@ class StoryTab(Tab):
                 self.chart.props["role"] = "img"
         self.drawn = drawn
 
-    def _tell_story(self) -> None:
+    def _show_story(self) -> None:
         begin = self.detail.state.submitted_at
         self.story.clear()
         with self.story, ui.element("ol").classes("ol-list ol-story").props("tabindex=0 aria-label=Story"):
@@ -89,13 +89,13 @@ class StoryTab(Tab):
                     )
                     ui.label(text)
 
-    def _tell_cost(self) -> None:
+    def _show_cost(self) -> None:
         state, now = self.detail.state, time.time()
         whole, sums = total(lines_of(self.detail.run, state, now)), summarize(state, now)
         self.cost.clear()
         with self.cost:
             if not whole.machines:
-                empty("Nothing was spent.")
+                empty("No spending.")
                 return
             with ui.element("div").classes("ol-stack").props("aria-hidden=true"):
                 for cause, usd in whole.causes.items():
@@ -107,12 +107,12 @@ class StoryTab(Tab):
                     ui.label(cause).classes("ol-grow")
                     ui.label(money(usd)).classes("ol-num")
             with ui.element("div").classes("ol-facts").style("margin-top:12px"):
-                fact("In all", ("~" if whole.estimated_usd else "") + money(whole.cost_usd))
+                fact("Total", ("~" if whole.estimated_usd else "") + money(whole.cost_usd))
                 saved = 1 - whole.cost_usd / whole.on_demand_usd if whole.on_demand_usd else 0.0
-                fact("On demand", money(whole.on_demand_usd), note=f"{saved:.0%} less")
+                fact("On demand", money(whole.on_demand_usd), note=f"{saved:.0%} saved")
                 fact("Work lost", describe_s(sums.lost_s), note=f"of {describe_s(sums.work_s + sums.lost_s)}")
                 if sums.recoveries_s:
-                    fact("Back after", ", ".join(describe_s(s) for s in sums.recoveries_s[-4:]))
+                    fact("Recovery time", ", ".join(describe_s(s) for s in sums.recoveries_s[-4:]))
 
 
 def _options(drawn: Timeline) -> dict[str, Any]:

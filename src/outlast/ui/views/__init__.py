@@ -1,1 +1,1 @@
-"""What pages show, as plain values: no browser, no event loop."""
+"""The contents of pages as plain values, without browser and event loop."""

@@ -1,4 +1,4 @@
-"""What was spent: by day, user and cause, against on demand and against limits. From the ledger's lines; pure."""
+"""Spending by day, user and cause, compared with on demand, from the ledger's lines. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import msgspec
 
 from outlast.billing.ledger import CAUSES, DAY_S, WASTE, By, LedgerLine, Sum, after, grouped, total
 
-# Less is told as nothing.
+# Smaller amounts are not shown.
 _SEEN_USD = 5e-8
 PERIODS = {"today": "Today", "7d": "7 days", "30d": "30 days", "all": "All"}
-# What each cause is, for people.
 MEANINGS = {
     "work": "time that became progress",
-    "manual": "machines made by hand",
+    "manual": "interactive machines",
     "disk": "disks of running machines",
     "store": "volumes and databases",
-    "boot": "from the wish to the command",
+    "boot": "from the request to the start of the command",
     "lost": "work after the last checkpoint",
-    "idle": "after the command",
-    "stopped": "disks of machines that are switched off",
+    "idle": "after the end of the command",
+    "stopped": "disks of stopped machines",
 }
 COLOURS = {
     "work": "#0d9488",
@@ -36,7 +35,7 @@ COLOURS = {
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of what was spent: of a user, a run, a cloud."""
+    """One part of the spending: of a user, a run, a cloud."""
 
     name: str
     cost_usd: float
@@ -62,7 +61,7 @@ class CauseRow(msgspec.Struct, frozen=True, kw_only=True):
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     whole: Share
     days: dict[str, dict[str, float]]
-    # What each day would have cost on demand.
+    # Day → cost on demand.
     on_demand: dict[str, float]
     users: tuple[Share, ...]
     runs: tuple[Share, ...]
@@ -133,7 +132,7 @@ def _share(name: str, one: Sum) -> Share:
 
 
 def per_day(spent: Spending) -> dict[str, Any]:
-    """A bar a day, in pieces by cause, and what it would have been on demand: options of ECharts."""
+    """Return ECharts options: a bar per day, divided by cause, and the cost on demand."""
     days = list(spent.days)
     causes = [cause for cause in CAUSES if any(cause in day for day in spent.days.values())]
     grey, faint = "rgba(128,138,153,.9)", "rgba(128,138,153,.2)"

@@ -1,4 +1,4 @@
-"""Curves for charts: as many points as can be seen, and no more. Pure."""
+"""Curves for charts, reduced to a visible number of points. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plots(curves: Mapping[str, Curves], *, marks: Sequence[CurveMark]) -> list[Plot]:
-    """A plot a metric of the first run, with that metric of the others."""
+    """Return a plot for each metric of the first run, with the same metric of the other runs."""
     runs = list(curves)
     names = list(curves[runs[0]].series) if runs else []
     return [
@@ -43,7 +43,7 @@ def plots(curves: Mapping[str, Curves], *, marks: Sequence[CurveMark]) -> list[P
 
 
 def thinned(points: Sequence[Point], limit: int = POINTS_MAX) -> tuple[tuple[int, float], ...]:
-    """The lowest and the highest of each stretch: what sticks out stays seen."""
+    """Reduce the points to the lowest and highest of each stretch, so that outliers stay visible."""
     if len(points) <= limit:
         return tuple((point.step, point.value) for point in points)
     stretches = limit // 2
@@ -52,7 +52,7 @@ def thinned(points: Sequence[Point], limit: int = POINTS_MAX) -> tuple[tuple[int
         part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
         low, high = min(part, key=lambda p: p.value), max(part, key=lambda p: p.value)
         found += [low, high] if low.step < high.step else [high, low] if high.step < low.step else [low]
-    # The newest value is what is looked for most.
+    # Always keep the newest value.
     if found[-1] is not points[-1]:
         found.append(points[-1])
     return tuple((point.step, point.value) for point in found)

@@ -1,4 +1,4 @@
-"""Drills as rows, and the report of one with its curves. Values; drawn by the page, judged by the drill."""
+"""Drills as table rows, and the report of one with its curves, as values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TONES = {"pass": "good", "note": "done", "warn": "warn", "fail": "bad", "skip": 
 class DrillRow(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     passed: bool
-    # How many findings of each verdict.
+    # Verdict → number of findings.
     counts: dict[str, int] = {}
     preemptions: int = 0
     lost_s: float = 0.0
@@ -29,16 +29,16 @@ class DrillRow(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     at: float = 0.0
     problem: str = ""
-    # `damaged` or `unreadable`, where there is a problem.
+    # `damaged` or `unreadable` if there is a problem.
     unread: str = ""
 
 
-class DrillSight(msgspec.Struct, frozen=True, kw_only=True):
+class DrillDetail(msgspec.Struct, frozen=True, kw_only=True):
     row: DrillRow
     findings: tuple[Finding, ...]
     handovers: tuple[Handover, ...]
     prices: DrillPrices | None
-    # Name of the number → (steps, undisturbed, drilled); the best to look at first.
+    # Name of the metric → curves; the most useful one first.
     curves: dict[str, Curve]
 
 
@@ -48,7 +48,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillReader:
-    """Reports are written once: each is read once."""
+    """The reader of all drills. Reports never change: each is read once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -91,10 +91,10 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def one_drill(workspace: Workspace, run: str) -> DrillSight:
-    """Raises NoSuchRun."""
+def one_drill(workspace: Workspace, run: str) -> DrillDetail:
+    """Read one drill. Raises NoSuchRun."""
     drill = read(workspace, run)
-    return DrillSight(
+    return DrillDetail(
         row=row_of(drill),
         findings=tuple(drill.report.findings),
         handovers=tuple(drill.report.handovers),
@@ -104,7 +104,7 @@ def one_drill(workspace: Workspace, run: str) -> DrillSight:
 
 
 def curves_of(drill: Drill) -> dict[str, Curve]:
-    """Those that both runs have first, then by their length, then losses."""
+    """Return the curves: first those of both runs, then by length, then losses."""
     names = sorted(
         {*drill.drilled, *drill.undisturbed},
         key=lambda n: (
@@ -124,16 +124,16 @@ def _points(curve: dict[str, float]) -> tuple[tuple[int, float], ...]:
     return tuple(sorted((int(step), value) for step, value in curve.items() if math.isfinite(value)))
 
 
-def chart(sight: DrillSight, name: str) -> dict[str, Any]:
-    """Both runs over their steps, and where it was taken away: options of ECharts."""
-    curve = sight.curves[name]
+def chart(detail: DrillDetail, name: str) -> dict[str, Any]:
+    """Return ECharts options: both runs over steps, with marks at the preemptions."""
+    curve = detail.curves[name]
     grey, faint = "rgba(128,138,153,.9)", "rgba(128,138,153,.2)"
     marks = [
         {
             "xAxis": handover.last_step,
             "name": f"{'notice' if handover.notice else 'no notice'}, {handover.moment}",
         }
-        for handover in sight.handovers
+        for handover in detail.handovers
         if handover.last_step is not None
     ]
     axis = {

@@ -1,4 +1,4 @@
-"""Images of all clouds as rows, the builds that failed, and one image with its recipe. Values."""
+"""Images of all clouds as table rows, failed builds, and one image with its recipe, as values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outlast.workspace import Workspace
 _LOG_CHARS = 200_000
 
 
-class ImageRow(msgspec.Struct, frozen=True, kw_only=True):
+class ImageTableRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     family: str
     cloud: str
-    # `current`, `older`, `retired`, or `base` of what no family has.
+    # `current`, `older`, `retired`, or `base` for an image without a family.
     state: str
     tone: str
     bytes: int
@@ -31,7 +31,7 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     took_s: float = 0.0
     cost_usd: float = 0.0
-    # Commands that had to work before it was kept.
+    # Commands that passed before the image was kept.
     tests: tuple[str, ...] = ()
 
 
@@ -46,17 +46,17 @@ class FailedBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageOverview(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[ImageRow, ...]
+    rows: tuple[ImageTableRow, ...]
     failed: tuple[FailedBuild, ...]
-    # Clouds that could not be asked, and why.
+    # Cloud → why it did not answer.
     unreachable: dict[str, str] = {}
 
 
-class OneImage(msgspec.Struct, frozen=True, kw_only=True):
-    row: ImageRow
+class ImageDetail(msgspec.Struct, frozen=True, kw_only=True):
+    row: ImageTableRow
     base: str = ""
     source: str = ""
-    # Of the recipe, in its order: what it says.
+    # Field of the recipe → value.
     recipe: tuple[tuple[str, str], ...] = ()
     script: str = ""
     scrubbed: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ImageReader:
         self._kept: dict[str, tuple[RecipeRecord | None, BuildResult]] = {}
 
     def __call__(self) -> ImageOverview:
-        rows: list[ImageRow] = []
+        rows: list[ImageTableRow] = []
         unreachable: dict[str, str] = {}
         for name, cloud in self.known(self.workspace).items():
             try:
@@ -83,7 +83,7 @@ class ImageReader:
                 unreachable[name] = problem.message
         return ImageOverview(rows=tuple(rows), failed=tuple(self._failed()), unreachable=unreachable)
 
-    def _of(self, cloud_name: str, cloud: InteractiveCloud) -> list[ImageRow]:
+    def _of(self, cloud_name: str, cloud: InteractiveCloud) -> list[ImageTableRow]:
         images = list(cloud.images())
         found = []
         for family in sorted({image.family for image in images}, key=lambda one: (not one, one)):
@@ -91,12 +91,12 @@ class ImageReader:
             found += [self._row(cloud_name, image, now) for image in members(images, family)]
         return found
 
-    def _row(self, cloud: str, image: Image, now: Image | None) -> ImageRow:
+    def _row(self, cloud: str, image: Image, now: Image | None) -> ImageTableRow:
         digest = image.labels.get(LABEL_RECIPE, "")
         recipe, result = self._built(digest)
         state = "retired" if image.retired else "current" if now and now.name == image.name else "older"
         state = state if image.family else "base"
-        return ImageRow(
+        return ImageTableRow(
             name=image.name,
             family=image.family,
             cloud=cloud,
@@ -141,22 +141,22 @@ class ImageReader:
             at=failure.at,
         )
 
-    def one(self, cloud: str, name: str) -> OneImage:
-        """Raises NoSuchRun."""
+    def one(self, cloud: str, name: str) -> ImageDetail:
+        """Return one image. Raises NoSuchRun."""
         row = next((row for row in self().rows if (row.cloud, row.name) == (cloud, name)), None)
         if row is None:
-            raise NoSuchRun(f"there is no image `{name}` on {cloud}", hint="see `outlast image list`")
+            raise NoSuchRun(f"image `{name}` does not exist on {cloud}", hint="see `outlast image list`")
         recipe, result = self._built(row.digest)
         if recipe is None:
-            return OneImage(row=row)
+            return ImageDetail(row=row)
         spec = recipe.spec
         fields = ("packages", "pip", "requirements", "lock", "files", "warm", "test", "keep")
-        told = [(field, getattr(spec, field)) for field in fields if getattr(spec, field)]
-        return OneImage(
+        values = [(field, getattr(spec, field)) for field in fields if getattr(spec, field)]
+        return ImageDetail(
             row=row,
             base=recipe.base,
             source=recipe.source,
-            recipe=tuple((field, value if isinstance(value, str) else ", ".join(value)) for field, value in told),
+            recipe=tuple((field, value if isinstance(value, str) else ", ".join(value)) for field, value in values),
             script=recipe.script,
             scrubbed=result.scrubbed if result else (),
             log=self.records.log(row.digest)[-_LOG_CHARS:],

@@ -1,7 +1,7 @@
-"""Optuna's own pictures of a sweep, as data for the browser: none where there is too little to draw yet.
+"""Optuna's plots of a sweep as data for the browser.
 
-Names and values of users are in these pictures, and Plotly takes some markup in its texts: what is not Optuna's own is
-made harmless here.
+The plots contain names and values of users, and Plotly interprets some markup: all markup that Optuna did not write is
+escaped here.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from outlast.sweep.record import Sweep
 from outlast.sweep.state import SweepState
 from outlast.sweep.study import Search
 
-# The markup that Optuna and Plotly themselves write.
-_THEIRS = re.compile(r"<(?!(?:br|/?extra)>)")
+# The markup that Optuna and Plotly write.
+_ALLOWED_MARKUP = re.compile(r"<(?!(?:br|/?extra)>)")
 _GREY, _FAINT = "#7f8a99", "rgba(128,138,153,.22)"
-# Slices beside each other: more are too narrow.
+# The maximum number of slice plots side by side.
 _PARAMS_MAX = 4
 _SEQUENCE = ["#0d9488", "#d97706", "#6366f1", "#be123c", "#4d7c0f"]
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """`figure` is what Plotly draws."""
+    """A Plotly figure."""
 
     name: str
     title: str
@@ -35,13 +35,13 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pictures(sweep: Sweep, state: SweepState) -> tuple[Picture, ...]:
-    """All that can be drawn. Blocks for a while: for a thread. Raises OutlastError where Optuna is missing."""
+    """Return all plots that the data allows. Blocking. Raises OutlastError without Optuna."""
     if not state.complete:
         return ()
     search = Search(sweep.name, sweep.search)
     search.follow(state)
     drawn = []
-    for name, title, draw in _wanted(search, sweep, state):
+    for name, title, draw in _possible(search, sweep, state):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             figure = draw()
@@ -49,7 +49,7 @@ def pictures(sweep: Sweep, state: SweepState) -> tuple[Picture, ...]:
     return tuple(drawn)
 
 
-def _wanted(search: Search, sweep: Sweep, state: SweepState) -> list[tuple[str, str, Callable[[], Any]]]:
+def _possible(search: Search, sweep: Sweep, state: SweepState) -> list[tuple[str, str, Callable[[], Any]]]:
     import optuna.visualization as draw
 
     study = search.study
@@ -65,16 +65,16 @@ def _wanted(search: Search, sweep: Sweep, state: SweepState) -> list[tuple[str, 
     found.append(("history", "Optimization history", lambda: draw.plot_optimization_history(study, **target)))
     weights = search.importance()
     if weights:
-        found.append(("importance", "What decides", lambda: _importance(weights)))
+        found.append(("importance", "Parameter importance", lambda: _importance(weights)))
     found.append(("slice", "Slice", lambda: draw.plot_slice(study, params=params, **target)))
     if len(params) > 1 and len(state.complete) > 1:
-        # Of the two that decide most, as far as that is known: all pairs at once are too small to read.
+        # The two most important parameters: all pairs together are too small to read.
         pair = list(weights or params)[:2]
         title = f"Contour of {pair[0]} and {pair[1]}"
         found.append(("contour", title, lambda: draw.plot_contour(study, params=pair, **target)))
     found.append(("edf", "Distribution of the goal", lambda: draw.plot_edf(study, **target)))
     if len(goals) == 1 and any(trial.reports for trial in state.trials):
-        found.append(("intermediate", "On the way", lambda: draw.plot_intermediate_values(study)))
+        found.append(("intermediate", "Intermediate values", lambda: draw.plot_intermediate_values(study)))
     found.append(("timeline", "Timeline", lambda: draw.plot_timeline(study)))
     return found
 
@@ -84,7 +84,7 @@ def _first_value(trial: Any) -> float:
 
 
 def _importance(weights: dict[str, float]) -> dict[str, Any]:
-    """As Optuna draws it, from the weights that `outlast sweep show` tells, so that both say the same."""
+    """Return the plot of the weights that `outlast sweep show` prints, in Optuna's style."""
     names = list(reversed(weights))
     bar = {
         "type": "bar",
@@ -98,9 +98,9 @@ def _importance(weights: dict[str, float]) -> dict[str, Any]:
 
 
 def _plain(figure: Any) -> dict[str, Any]:
-    """As plain data, in colours for light and dark, without Optuna's title, and with users' words as words."""
+    """Convert to plain data with escaped text, without Optuna's title, in colours for both themes."""
     made = figure if isinstance(figure, dict) else json.loads(figure.to_json())
-    found: dict[str, Any] = _harmless(made)
+    found: dict[str, Any] = _escaped(made)
     layout = found.setdefault("layout", {})
     layout.pop("template", None)
     layout.pop("title", None)
@@ -127,11 +127,11 @@ def _plain(figure: Any) -> dict[str, Any]:
     return {name: found[name] for name in ("data", "layout", "config")}
 
 
-def _harmless(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     if isinstance(value, str):
-        return _THEIRS.sub("&lt;", value)
+        return _ALLOWED_MARKUP.sub("&lt;", value)
     if isinstance(value, list):
-        return [_harmless(one) for one in value]
+        return [_escaped(one) for one in value]
     if isinstance(value, dict):
-        return {name: _harmless(one) for name, one in value.items()}
+        return {name: _escaped(one) for name, one in value.items()}
     return value

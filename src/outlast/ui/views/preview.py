@@ -1,4 +1,4 @@
-"""The first part of a file, as what it seems to be: an image, a table, text, or bytes. Pure."""
+"""Previews of files by their first bytes: an image, a table, text, or bytes. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal
 
 import msgspec
 
-# So much of a file is looked at, and so many rows and columns of a table are shown.
+# The part of a file that is read, and the shown rows, columns and characters per cell of a table.
 HEAD_BYTES = 256 * 1024
 _ROWS, _COLUMNS, _CELL = 200, 30, 300
 _IMAGE_MAX = 20_000_000
 
-# By their first bytes. Not SVG, which is a program, and nothing else that a browser would obey.
+# By first bytes. Not SVG, which may contain scripts.
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 
 Kind = Literal["image", "table", "text", "bytes"]
@@ -30,7 +30,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def image_type(head: bytes) -> str:
-    """What kind of image these first bytes begin; empty if none that is shown."""
+    """Return the media type of an image from its first bytes; empty if it is not shown."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _IMAGES if head.startswith(magic)), "")
@@ -70,8 +70,8 @@ def _lines(text: str) -> tuple[list[str], list[list[str]]] | None:
     if not found or not all(isinstance(row, dict) for row in found):
         return None
     header = list(dict.fromkeys(key for row in found for key in row))
-    return header, [[_told(row.get(key)) for key in header] for row in found]
+    return header, [[_cell_text(row.get(key)) for key in header] for row in found]
 
 
-def _told(value: object) -> str:
+def _cell_text(value: object) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""A run as a row of the overview. Does not change with the clock alone, so that only what happened must travel."""
+"""Runs as rows of the overview. A row does not change with time alone, so that only real changes are sent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from outlast.ui.format import TONES
 from outlast.workspace import Heartbeat
 
 
-class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What it has cost is `spent_usd` at the moment `spent_at`, and `usd_per_hour` more from then on."""
+class RunTableRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. Its cost is `spent_usd` at `spent_at`, and `usd_per_hour` from then on."""
 
     run: str
     state: str
@@ -39,25 +39,25 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def _from_the_machine(heartbeat: Heartbeat | None) -> str:
-    """What the agent reports of itself."""
+def _agent_remark(heartbeat: Heartbeat | None) -> str:
+    """Return the agent's remark, if there is one."""
     if heartbeat is None:
         return ""
     if heartbeat.unsaved:
         return f"no checkpoint: {heartbeat.unsaved}"
-    return f"has {heartbeat.holds}" if heartbeat.holds else ""
+    return f"holds {heartbeat.holds}" if heartbeat.holds else ""
 
 
-def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | None) -> RunRow:
+def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | None) -> RunTableRow:
     last = state.last
     billing = [attempt for attempt in state.attempts if not attempt.released]
     since = max((attempt.placed_at for attempt in billing), default=0.0)
-    told = status_text(state)
+    status = status_text(state)
     note = heartbeat.note if heartbeat and heartbeat.phase in ("fetching", "waiting") else ""
-    return RunRow(
+    return RunTableRow(
         run=run,
-        state=told,
-        tone=TONES.get(told, "off"),
+        state=status,
+        tone=TONES.get(status, "off"),
         alive=state.alive,
         user=state.who,
         attempt=last.number if last else 0,
@@ -75,16 +75,16 @@ def row_of(run: str, state: RunState, heartbeat: Heartbeat | None, spec: Spec | 
         spent_usd=spent_usd(state, since),
         spent_at=since,
         usd_per_hour=sum(attempt.price_usd_per_hour for attempt in billing),
-        why=why(state) or note or _from_the_machine(heartbeat),
+        why=why(state) or note or _agent_remark(heartbeat),
     )
 
 
-def unread_row(run: str, problem: OutlastError) -> RunRow:
-    """The row of a run whose story is damaged, or cannot be read now."""
-    return RunRow(run=run, state=unread(problem), tone=TONES[unread(problem)], why=problem.message)
+def unread_row(run: str, problem: OutlastError) -> RunTableRow:
+    """Return the row of a run whose story is damaged or cannot be read now."""
+    return RunTableRow(run=run, state=unread(problem), tone=TONES[unread(problem)], why=problem.message)
 
 
-def ended_row_of(record: EndedRun) -> RunRow:
-    """A run of the index."""
+def ended_row_of(record: EndedRun) -> RunTableRow:
+    """Return the row of a run from the index."""
     row = row_of(record.run, record.state, None, None)
     return msgspec.structs.replace(row, steps=record.steps, checkpoints=record.checkpoints)

@@ -1,4 +1,4 @@
-"""Limits as bars: how much of each is used."""
+"""Limits as bars with the used fraction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gauge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gauges(standings: Iterable[LimitUsage], *periods: str) -> tuple[Gauge, ...]:
-    """A bar for each limit of these periods, in money and in hours."""
+    """Return a bar for each limit of these periods, in money and in hours."""
     found = []
     for one in standings:
         limits = one.limits

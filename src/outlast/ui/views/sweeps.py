@@ -1,4 +1,4 @@
-"""Sweeps as rows, a sweep as a table and as lines over its parameters. Values; the pictures of Optuna are beside it."""
+"""Sweeps as table rows, and one sweep with its trials and parallel coordinates, as values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from outlast.sweep.record import Sweep, SweepStory, find, read, sweeps
 from outlast.sweep.state import SweepState, Trial, best
 from outlast.workspace import Workspace
 
-_TONES = {"running": "good", "over": "done", "halted": "warn", "damaged": "bad", "unreadable": "warn"}
+_TONES = {"running": "good", "over": "done", "stopped": "warn", "damaged": "bad", "unreadable": "warn"}
 TRIAL_TONES = {"running": "good", "complete": "done", "pruned": "off", "failed": "bad", "cancelled": "off"}
 
 
-class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
+class SweepTableRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     tone: str
-    told: int = 0
+    ended: int = 0
     wanted: int = 0
     running: int = 0
     failed: int = 0
@@ -34,7 +34,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
+class TrialTableRow(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     state: str
     tone: str
@@ -46,33 +46,33 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class SweepSight(msgspec.Struct, frozen=True, kw_only=True):
+class SweepDetail(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep at one moment."""
 
-    row: SweepRow
+    row: SweepTableRow
     params: tuple[str, ...]
-    trials: tuple[TrialRow, ...]
+    trials: tuple[TrialTableRow, ...]
     sampler: str
     pruner: str
     parallel: int
-    # Who drives it; empty if nobody does, or if it is over.
+    # The process that drives the sweep; empty if there is none or the sweep is over.
     driver: str = ""
-    # The story's length: what is drawn changes with it.
+    # The length of the story: plots change with it.
     length: int = 0
 
 
 class SweepReader:
-    """All sweeps, read again and again: of a story only what is new."""
+    """The repeated reader of all sweeps; of a story it reads only new events."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._known: dict[str, tuple[Sweep, SweepStory]] = {}
 
-    def __call__(self) -> tuple[SweepRow, ...]:
+    def __call__(self) -> tuple[SweepTableRow, ...]:
         found = [self._row(name) for name in sweeps(self.workspace)]
         return tuple(sorted((row for row in found if row is not None), key=lambda row: (-row.opened_at, row.name)))
 
-    def _row(self, name: str) -> SweepRow | None:
+    def _row(self, name: str) -> SweepTableRow | None:
         try:
             if name not in self._known:
                 self._known[name] = read(self.workspace, name), SweepStory(self.workspace.bucket, name)
@@ -81,26 +81,26 @@ class SweepReader:
         except StoreUnreachable:
             raise
         except (WorkspaceError, NoSuchRun) as problem:
-            state_word = unread(problem)
-            return SweepRow(name=name, state=state_word, tone=_TONES[state_word], why=problem.message)
+            status = unread(problem)
+            return SweepTableRow(name=name, state=status, tone=_TONES[status], why=problem.message)
         return row_of(sweep, state) if state.exists else None
 
 
-class OneSweep:
-    """One sweep, read again and again. Raises NoSuchRun at the first look if there is none."""
+class SweepDetailReader:
+    """The repeated reader of one sweep. The first call raises NoSuchRun if there is none."""
 
     def __init__(self, workspace: Workspace, name: str) -> None:
         self.workspace = workspace
         self.name = name
         self._known: tuple[Sweep, SweepStory] | None = None
 
-    def __call__(self) -> SweepSight:
+    def __call__(self) -> SweepDetail:
         sweep, story = self._open()
         state = story.refresh()
         holder = None
         if not state.over:
             holder = Lease(self.workspace.bucket, f"sweep-{sweep.name}", who="", ttl_s=10.0).holder()
-        return sight_of(sweep, state, driver=holder.who if holder else "")
+        return detail_of(sweep, state, driver=holder.who if holder else "")
 
     def _open(self) -> tuple[Sweep, SweepStory]:
         if self._known is None:
@@ -117,14 +117,14 @@ class OneSweep:
         return self._open()[1].state
 
 
-def row_of(sweep: Sweep, state: SweepState) -> SweepRow:
+def row_of(sweep: Sweep, state: SweepState) -> SweepTableRow:
     leaders = best(state, sweep.search.goals)
-    word = "halted" if state.halted else "over" if state.over else "running"
-    return SweepRow(
+    status = "stopped" if state.stopped else "over" if state.over else "running"
+    return SweepTableRow(
         name=sweep.name,
-        state=word,
-        tone=_TONES[word],
-        told=len(state.told),
+        state=status,
+        tone=_TONES[status],
+        ended=len(state.ended),
         wanted=state.wanted,
         running=len(state.open),
         failed=sum(trial.outcome == "failed" for trial in state.trials),
@@ -137,13 +137,13 @@ def row_of(sweep: Sweep, state: SweepState) -> SweepRow:
     )
 
 
-def sight_of(sweep: Sweep, state: SweepState, *, driver: str) -> SweepSight:
+def detail_of(sweep: Sweep, state: SweepState, *, driver: str) -> SweepDetail:
     leaders = {trial.number for trial in best(state, sweep.search.goals)}
     search = sweep.search
-    return SweepSight(
+    return SweepDetail(
         row=row_of(sweep, state),
         params=tuple(search.params),
-        trials=tuple(_trial(trial, best=trial.number in leaders, packed=sweep.packed) for trial in state.trials),
+        trials=tuple(_trial(trial, best=trial.number in leaders) for trial in state.trials),
         sampler=search.sampler,
         pruner=search.pruner,
         parallel=search.parallel,
@@ -152,14 +152,14 @@ def sight_of(sweep: Sweep, state: SweepState, *, driver: str) -> SweepSight:
     )
 
 
-def _trial(trial: Trial, *, best: bool, packed: bool) -> TrialRow:
-    word = trial.outcome or "running"
-    return TrialRow(
+def _trial(trial: Trial, *, best: bool) -> TrialTableRow:
+    status = trial.outcome or "running"
+    return TrialTableRow(
         number=trial.number,
-        state=word,
-        tone=TRIAL_TONES[word],
+        state=status,
+        tone=TRIAL_TONES[status],
         best=best,
-        # Several trials on a machine have no runs of their own: the worker's is the one to look at.
+        # For trials that share a machine this is the run of the worker.
         run=trial.run,
         params=trial.params,
         values=trial.values,
@@ -172,11 +172,11 @@ def goal_names(goals: tuple[str, ...]) -> list[str]:
     return [goal.partition(":")[2] for goal in goals]
 
 
-# Lines over all parameters
+# Parallel coordinates
 
 
 def parallel(sweep: Sweep, state: SweepState) -> dict[str, Any]:
-    """The complete trials as lines over an axis for each parameter and each goal: options of ECharts."""
+    """Return ECharts options: complete trials as lines over axes for all parameters and goals."""
     search = sweep.search
     names, goals = list(search.params), goal_names(search.goals)
     axes = [_axis(place, name, search.params[name]) for place, name in enumerate(names)]
@@ -209,12 +209,12 @@ def parallel(sweep: Sweep, state: SweepState) -> dict[str, Any]:
 def _axis(place: int, name: str, dimension: Dimension) -> dict[str, Any]:
     axis: dict[str, Any] = {"dim": place, "name": name}
     if dimension.kind == "choice":
-        # All lines meet where the words are: they need a ground of their own to be read.
+        # Lines meet at the labels, which need a background to be readable.
         label = {"color": "#fff", "backgroundColor": "rgba(90,100,115,.92)", "padding": [2, 5], "borderRadius": 3}
         return axis | {"type": "category", "data": [str(choice) for choice in dimension.choices], "axisLabel": label}
     return axis | {"type": "log" if dimension.log else "value", "min": dimension.low, "max": dimension.high}
 
 
 def _point(value: Any) -> Any:
-    """Categories are text; truth is one of them."""
+    """Return a value for a category axis: text, also for booleans."""
     return str(value) if isinstance(value, bool | str) or value is None else value

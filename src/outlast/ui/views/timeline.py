@@ -1,4 +1,4 @@
-"""A run's attempts as bars in lanes of zones, with what happened marked on them. Values for a chart; draws nothing."""
+"""The timeline of a run: attempts as bars in lanes of zones, with marks for events. Values only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outlast.runs.events import Event, Noticed, Saved, Warned
 from outlast.runs.state import Attempt, RunState
 from outlast.ui.format import describe_s, money
 
-# Kinds of bars, in the order in which the legend has them.
+# Kinds of bars, in the order of the legend.
 KINDS = ("boot", "work kept", "work lost", "leaving")
 _SAVES_MAX = 100
 
@@ -25,8 +25,8 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Marked(msgspec.Struct, frozen=True, kw_only=True):
-    """`notice`, `save`, `loss`, `warning`, `finish`."""
+class TimelineMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A mark: `notice`, `save`, `loss`, `warning` or `finish`."""
 
     lane: int
     at: float
@@ -35,7 +35,7 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Handoff(msgspec.Struct, frozen=True, kw_only=True):
-    """From the end of one attempt's work to the beginning of the next."""
+    """The time from the end of one attempt's work to the start of the next."""
 
     from_lane: int
     from_at: float
@@ -49,7 +49,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     end: float
     lanes: tuple[str, ...]
     bars: tuple[Bar, ...]
-    marks: tuple[Marked, ...]
+    marks: tuple[TimelineMark, ...]
     handoffs: tuple[Handoff, ...]
 
 
@@ -70,7 +70,7 @@ def timeline(state: RunState, events: tuple[Event, ...], now: float) -> Timeline
 
 
 def _lanes(attempts: list[Attempt], state: RunState, now: float) -> tuple[list[str], dict[int, int]]:
-    """A lane a zone; a second one where two attempts were in the same zone at the same time."""
+    """Return a lane per zone, and a second one for attempts in the same zone at the same time."""
     lanes: list[tuple[str, float]] = []
     lane_of: dict[int, int] = {}
     for attempt in attempts:
@@ -96,7 +96,7 @@ def _bars(attempt: Attempt, state: RunState, lane: int, now: float) -> list[Bar]
         (attempt.noticed_at, over, 3),
     ]
     kind = "spot" if attempt.spot else "on demand"
-    head = f"attempt {attempt.number} · {attempt.type} {attempt.zone}, {kind}, {money(attempt.price_usd_per_hour)}/h"
+    head = f"attempt {attempt.number} · {attempt.type} {attempt.zone}, {kind}, {money(attempt.price_usd_per_hour)}/hour"
     tail = f"{attempt.outcome}: {attempt.why}" if attempt.why else attempt.outcome
     return [
         Bar(
@@ -112,8 +112,8 @@ def _bars(attempt: Attempt, state: RunState, lane: int, now: float) -> list[Bar]
     ]
 
 
-def _marks(state: RunState, events: tuple[Event, ...], lane_of: dict[int, int]) -> list[Marked]:
-    found: list[Marked] = []
+def _marks(state: RunState, events: tuple[Event, ...], lane_of: dict[int, int]) -> list[TimelineMark]:
+    found: list[TimelineMark] = []
     saves = [event for event in events if isinstance(event, Saved)]
     every = max(1, -(-len(saves) // _SAVES_MAX))
     for event in [*saves[::every], *(e for e in events if isinstance(e, Noticed | Warned))]:
@@ -122,21 +122,21 @@ def _marks(state: RunState, events: tuple[Event, ...], lane_of: dict[int, int]) 
             continue
         if isinstance(event, Saved):
             step = f" at step {event.step}" if event.step is not None else ""
-            found.append(Marked(lane=lane, at=event.at, kind="save", text=f"checkpoint {event.checkpoint}{step}"))
+            found.append(TimelineMark(lane=lane, at=event.at, kind="save", text=f"checkpoint {event.checkpoint}{step}"))
         elif isinstance(event, Noticed):
             text = f"notice: {event.why}; {describe_s(event.grace_s)} left"
-            found.append(Marked(lane=lane, at=event.at, kind="notice", text=text))
+            found.append(TimelineMark(lane=lane, at=event.at, kind="notice", text=text))
         else:
-            found.append(Marked(lane=lane, at=event.at, kind="warning", text=event.why))
+            found.append(TimelineMark(lane=lane, at=event.at, kind="warning", text=event.why))
     for attempt in state.attempts:
         if attempt.number not in lane_of or not attempt.over_at:
             continue
         lane, text = lane_of[attempt.number], f"attempt {attempt.number} {attempt.outcome}"
         if attempt.outcome == "finished":
-            found.append(Marked(lane=lane, at=attempt.over_at, kind="finish", text=text))
+            found.append(TimelineMark(lane=lane, at=attempt.over_at, kind="finish", text=text))
         elif attempt.outcome in ("lost", "crashed", "killed", "hung", "broken") or attempt.preempted:
             why = f": {attempt.why}" if attempt.why else ""
-            found.append(Marked(lane=lane, at=attempt.over_at, kind="loss", text=text + why))
+            found.append(TimelineMark(lane=lane, at=attempt.over_at, kind="loss", text=text + why))
     return found
 
 
@@ -147,7 +147,7 @@ def _handoffs(attempts: list[Attempt], lane_of: dict[int, int]) -> list[Handoff]
         since = before.noticed_at or before.over_at
         if not since:
             continue
-        how = "handed over" if before.noticed_at else "taken up again"
+        how = "handed over" if before.noticed_at else "recovered"
         found.append(
             Handoff(
                 from_lane=lane_of[before.number],

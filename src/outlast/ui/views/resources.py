@@ -1,4 +1,4 @@
-"""Volumes and databases as rows: what they are, who made them, who uses them, what they cost."""
+"""Volumes and databases as table rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from outlast.app.resource_status import database_standing, volume_standing
+from outlast.app.resource_status import database_status, volume_status
 from outlast.clouds.cloud import Cloud
 from outlast.clouds.registry import clouds
 from outlast.errors import Damaged
@@ -17,7 +17,7 @@ from outlast.workspace import Workspace
 _TONES = {"ready": "good", "full": "warn", "creating": "busy", "deleting": "busy", "stopped": "off", "unknown": "warn"}
 
 
-class StoreRow(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceTableRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     cloud: str
@@ -28,10 +28,10 @@ class StoreRow(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     made_at: float
     size_gb: float
-    # None where only who mounts it can tell.
+    # None if only a machine that mounts the volume knows it.
     used_gb: float | None = None
     usd_per_month: float = 0.0
-    # Of a volume what machines mount; of a database its address. Never a password.
+    # The mount source of a volume, or the address of a database. Never a password.
     where: str = ""
     engine: str = ""
     version: str = ""
@@ -40,37 +40,37 @@ class StoreRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filled(self) -> float | None:
-        """From 0 to 1."""
+        """The used fraction, from 0 to 1."""
         return None if self.used_gb is None or not self.size_gb else min(1.0, self.used_gb / self.size_gb)
 
 
-class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    volumes: tuple[StoreRow, ...]
-    databases: tuple[StoreRow, ...]
+class ResourceTables(msgspec.Struct, frozen=True, kw_only=True):
+    volumes: tuple[ResourceTableRow, ...]
+    databases: tuple[ResourceTableRow, ...]
 
     @property
     def usd_per_month(self) -> float:
         return sum(one.usd_per_month for one in (*self.volumes, *self.databases))
 
 
-class StoreReader:
-    """The records of a workspace, and what their clouds say. A cloud that does not answer is told of in its rows."""
+class ResourceReader:
+    """The reader of the records and their clouds. A cloud that does not answer is reported in its rows."""
 
     def __init__(self, workspace: Workspace, known: Callable[[Workspace], Mapping[str, Cloud]] = clouds) -> None:
         self.workspace = workspace
         self.known = known
 
-    def __call__(self) -> Stores:
+    def __call__(self) -> ResourceTables:
         there = self.known(self.workspace)
         volumes, databases = ResourceRecords(self.workspace, "volume"), ResourceRecords(self.workspace, "database")
-        return Stores(
+        return ResourceTables(
             volumes=(*(_volume(there, volumes, one) for one in volumes.all()), *_damaged(volumes)),
             databases=(*(_database(there, databases, one) for one in databases.all()), *_damaged(databases)),
         )
 
 
-def _damaged(records: ResourceRecords) -> list[StoreRow]:
-    """Those whose records cannot be read; they may bill all the same."""
+def _damaged(records: ResourceRecords) -> list[ResourceTableRow]:
+    """Return rows of unreadable records; their resources may be billed."""
     return [
         _row(ResourceRecord(kind=records.kind, name=name, id="", cloud="", there=""), "damaged", why)
         for name, why in records.damaged.items()
@@ -81,11 +81,11 @@ def _users(records: ResourceRecords, name: str) -> tuple[str, ...]:
     try:
         return tuple(lifecycle.users(records, name))
     except Damaged as problem:
-        return (f"nobody knows whom: {problem.message}",)
+        return (f"unknown: {problem.message}",)
 
 
-def _volume(there: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord) -> StoreRow:
-    found, state, why = volume_standing(there, records, record)
+def _volume(there: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord) -> ResourceTableRow:
+    found, state, why = volume_status(there, records, record)
     return _row(
         record,
         state,
@@ -97,8 +97,8 @@ def _volume(there: Mapping[str, Cloud], records: ResourceRecords, record: Resour
     )
 
 
-def _database(there: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord) -> StoreRow:
-    found, state, why = database_standing(there, records, record)
+def _database(there: Mapping[str, Cloud], records: ResourceRecords, record: ResourceRecord) -> ResourceTableRow:
+    found, state, why = database_status(there, records, record)
     return _row(
         record,
         state,
@@ -111,8 +111,8 @@ def _database(there: Mapping[str, Cloud], records: ResourceRecords, record: Reso
     )
 
 
-def _row(record: ResourceRecord, state: str, why: str, **more: object) -> StoreRow:
-    row = StoreRow(
+def _row(record: ResourceRecord, state: str, why: str, **more: object) -> ResourceTableRow:
+    row = ResourceTableRow(
         name=record.name,
         kind=record.kind,
         cloud=record.cloud,

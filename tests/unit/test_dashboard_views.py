@@ -1,4 +1,4 @@
-"""What the page shows, as values: timelines, curves, previews, windows of logs, rows."""
+"""Contents of the dashboard's pages as values: timelines, curves, previews, log windows, rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from outlast.billing.limit_usage import LimitUsage
 from outlast.billing.limits import Limits
-from outlast.cli.run.listing import page
+from outlast.cli.run.listing import listing_text
 from outlast.code.record import CodeRecord
 from outlast.errors import NoSuchRun, WorkspaceError
 from outlast.runs import events as ev
@@ -20,7 +20,7 @@ from outlast.runs.state import fold
 from outlast.spec.parse import parse
 from outlast.store.folder import FolderBucket
 from outlast.ui.files import checked_name
-from outlast.ui.format import named
+from outlast.ui.format import printable
 from outlast.ui.logs import LogIndex
 from outlast.ui.reader import ENDED_SHOWN, RunReader
 from outlast.ui.views.curves import thinned
@@ -59,7 +59,7 @@ def test_attempts_that_overlap_in_a_zone_have_a_lane_each() -> None:
     assert (drawn.begin, drawn.end) == (100.0, 150.0)
 
 
-def test_bars_tell_boot_work_loss_and_leaving() -> None:
+def test_bars_show_boot_work_loss_and_shutdown() -> None:
     drawn = timeline(fold(STORY), tuple(STORY), 150.0)
     spans = [(bar.attempt, KINDS[bar.kind], bar.begin, bar.end) for bar in drawn.bars]
     assert (1, "boot", 101.0, 105.0) in spans
@@ -80,11 +80,11 @@ def test_marks_and_handoffs_are_where_they_happened() -> None:
     ]
     assert [(one.from_at, one.to_at, one.text.partition(" after")[0]) for one in drawn.handoffs] == [
         (120.0, 127.0, "handed over"),
-        (140.0, 145.0, "taken up again"),
+        (140.0, 145.0, "recovered"),
     ]
 
 
-def test_a_thinned_curve_keeps_what_sticks_out_and_the_newest() -> None:
+def test_a_thinned_curve_keeps_outliers_and_the_newest_point() -> None:
     points = [Point(step, 1000.0 if step == 77_777 else float(step % 7), 0.0, 1) for step in range(100_000)]
     found = thinned(points)
     assert len(found) <= 1501
@@ -109,7 +109,7 @@ def test_a_thinned_curve_keeps_what_sticks_out_and_the_newest() -> None:
         ("empty", b"", "text"),
     ],
 )
-def test_files_are_shown_as_what_they_are(name: str, body: bytes, kind: str) -> None:
+def test_previews_depend_on_the_content(name: str, body: bytes, kind: str) -> None:
     assert preview(name, body, len(body)).kind == kind
 
 
@@ -161,7 +161,7 @@ def test_a_line_longer_than_a_window_does_not_stop_the_reader(workspace: Workspa
     assert seen.endswith("end\n")
 
 
-def test_a_search_finds_lines_whatever_their_case_and_goes_on_where_it_ended(index: LogIndex) -> None:
+def test_a_search_ignores_case_and_continues_where_it_ended(index: LogIndex) -> None:
     found = index.search("03777 WORDS")
     assert [hit.line for hit in found.hits] == ["03777 words"]
     assert index.window(begin=found.hits[0].at).text.startswith("03777 words")
@@ -176,16 +176,16 @@ def test_a_search_finds_lines_whatever_their_case_and_goes_on_where_it_ended(ind
     assert index.search("").hits == ()
 
 
-def test_a_log_that_grows_is_seen_to_grow(workspace: Workspace, index: LogIndex) -> None:
+def test_new_output_is_found(workspace: Workspace, index: LogIndex) -> None:
     before = index.size
     write_piece(workspace.bucket, "r-1", 1, 41, b"new\n")
-    index.listen(over=False)
+    index.poll(over=False)
     assert index.size == before + 4
     assert index.window().text.endswith("new\n")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\0", "x" * 300])
-def test_names_that_could_lead_elsewhere_are_no_runs(name: str) -> None:
+def test_names_that_could_lead_outside_runs_are_refused(name: str) -> None:
     with pytest.raises(NoSuchRun):
         checked_name(name)
 
@@ -205,7 +205,7 @@ def submitted(workspace: Workspace, name: str) -> str:
     return request.run
 
 
-def test_the_reader_tells_only_what_changed(workspace: Workspace) -> None:
+def test_the_reader_reports_only_changes(workspace: Workspace) -> None:
     one, other = submitted(workspace, "one"), submitted(workspace, "other")
     workspace.write_heartbeat(one, Heartbeat(length=1))
     reader = RunReader(workspace)
@@ -243,19 +243,19 @@ def test_the_reader_shows_the_newest_ended_runs_and_more_on_demand(workspace: Wo
     assert reader.rows["old-0"].state == "cancelled"
 
 
-def test_the_reader_says_when_the_runs_are_gone(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_reader_reports_vanished_runs(workspace: Workspace, tmp_path: Path) -> None:
     submitted(workspace, "one")
     reader = RunReader(workspace)
     reader.read()
     (tmp_path / "workspace").rename(tmp_path / "elsewhere")
-    with pytest.raises(WorkspaceError, match="gone"):
+    with pytest.raises(WorkspaceError, match="no runs any more"):
         reader.read()
     (tmp_path / "elsewhere").rename(tmp_path / "workspace")
     reader.read()
     assert len(reader.rows) == 1
 
 
-def test_a_story_that_cannot_be_read_is_a_row_that_says_so(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_damaged_story_is_shown_in_its_row(workspace: Workspace, tmp_path: Path) -> None:
     run = submitted(workspace, "one")
     (tmp_path / "workspace" / "runs" / run / "story" / "00000002.json").write_text("{")
     reader = RunReader(workspace)
@@ -265,7 +265,7 @@ def test_a_story_that_cannot_be_read_is_a_row_that_says_so(workspace: Workspace,
 
 
 class RefusingBucket(FolderBucket):
-    """A folder whose owner refuses one part of it for a while."""
+    """A folder that refuses access to one prefix."""
 
     refused = ""
 
@@ -276,7 +276,7 @@ class RefusingBucket(FolderBucket):
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["live", "over"])
-def test_a_story_that_cannot_be_read_for_a_while_is_not_damaged_and_is_read_again(tmp_path: Path, over: bool) -> None:
+def test_a_temporarily_unreadable_story_is_not_damaged_and_is_read_again(tmp_path: Path, over: bool) -> None:
     bucket = RefusingBucket(str(tmp_path / "workspace"))
     workspace = Workspace(bucket)
     run = submitted(workspace, "one")
@@ -292,21 +292,21 @@ def test_a_story_that_cannot_be_read_for_a_while_is_not_damaged_and_is_read_agai
     assert reader.rows[run].state == ("cancelled" if over else "waiting")
 
 
-def test_ps_calls_a_run_unreadable_whose_story_cannot_be_read_now(tmp_path: Path) -> None:
+def test_ps_lists_a_run_with_a_temporarily_unreadable_story_as_unreadable(tmp_path: Path) -> None:
     bucket = RefusingBucket(str(tmp_path / "workspace"))
     workspace = Workspace(bucket)
     run, other = submitted(workspace, "one"), submitted(workspace, "two")
     bucket.refused = f"runs/{run}/"
     damaged: dict[str, str] = {}
-    rows = {row["run"]: row for row in json.loads(page(workspace, damaged, everything=True, as_json=True))}
+    rows = {row["run"]: row for row in json.loads(listing_text(workspace, damaged, everything=True, as_json=True))}
     assert (rows[run]["state"], rows[run]["ending"]) == ("unreadable", "")
     assert rows[other]["state"] == "waiting"
-    assert list(damaged) == [run], "the listing says that it is incomplete"
+    assert list(damaged) == [run], "the listing is marked as incomplete"
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [("a b/ü<i>.png", "a b/ü<i>.png"), ("é\u202egnp.exe", "é\\u202egnp.exe"), ("\x1b[2J\n", "\\x1b[2J\\n")],
 )
-def test_a_name_cannot_read_as_another_one(name: str, shown: str) -> None:
-    assert named(name) == shown
+def test_invisible_characters_in_names_are_escaped(name: str, shown: str) -> None:
+    assert printable(name) == shown

@@ -1,4 +1,4 @@
-"""Volumes and databases: what there is, how full, who uses it, what it costs."""
+"""The page of volumes and databases: size, usage, users and cost."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from nicegui import ui
 
 from outlast.ui.format import moment, money
 from outlast.ui.layout import PageView, empty, panel
-from outlast.ui.pages.components import Column, Table, TablePlace
+from outlast.ui.pages.components import Column, Placeholder, Table
 from outlast.ui.topics import TopicUpdate, follow
-from outlast.ui.views.stores import StoreReader, StoreRow, Stores
+from outlast.ui.views.resources import ResourceReader, ResourceTableRow, ResourceTables
 
 _VOLUMES = (
     Column("name", "Volume"),
     Column("state", "State", "pill"),
-    Column("size", "Size", "told", right=True),
+    Column("size", "Size", "formatted", right=True),
     Column("used", "Used", "bar"),
     Column("users", "Used by"),
-    Column("zone", "From"),
-    Column("where", "Mounts", "mono"),
-    Column("month", "A month", "told", right=True),
-    Column("who", "User"),
-    Column("made", "Made", "told"),
+    Column("zone", "Zone"),
+    Column("where", "Mount source", "mono"),
+    Column("month", "$/month", "formatted", right=True),
+    Column("who", "Owner"),
+    Column("made", "Created", "formatted"),
     Column("cloud", "Cloud"),
     Column("why", "Remarks"),
 )
@@ -32,33 +32,33 @@ _DATABASES = (
     Column("engine", "Engine"),
     Column("where", "Address", "mono"),
     Column("allowed", "Allowed"),
-    Column("month", "A month", "told", right=True),
-    Column("who", "User"),
-    Column("made", "Made", "told"),
+    Column("month", "$/month", "formatted", right=True),
+    Column("who", "Owner"),
+    Column("made", "Created", "formatted"),
     Column("cloud", "Cloud"),
     Column("why", "Remarks"),
 )
 
 
 def build(view: PageView) -> None:
-    with panel("Volumes", note="file systems that many machines mount at once"):
-        place = TablePlace("looking for volumes")
-        volumes = _Kind("Volumes", _VOLUMES, "No volume yet.", "outlast volume create NAME --size 100GB")
-    with panel("Databases", note="servers that a team shares"):
-        waiting = TablePlace("looking for databases")
-        databases = _Kind("Databases", _DATABASES, "No database yet.", "outlast db create NAME")
+    with panel("Volumes", note="file systems that machines share"):
+        place = Placeholder("loading volumes")
+        volumes = _Kind("Volumes", _VOLUMES, "No volumes yet.", "outlast volume create NAME --size 100GB")
+    with panel("Databases", note="servers that runs share"):
+        waiting = Placeholder("loading databases")
+        databases = _Kind("Databases", _DATABASES, "No databases yet.", "outlast db create NAME")
     total = ui.label("").classes("ol-dim")
 
-    def tell(told: TopicUpdate[Stores]) -> None:
-        waiting.told(TopicUpdate(at=told.at))
-        if not place.told(told) or told.value is None:
+    def update(latest: TopicUpdate[ResourceTables]) -> None:
+        waiting.show(TopicUpdate(at=latest.at))
+        if not place.show(latest) or latest.value is None:
             return
-        volumes.fill([_volume(row) for row in told.value.volumes])
-        databases.fill([_database(row) for row in told.value.databases])
-        cost = told.value.usd_per_month
-        total.set_text(f"Together {money(cost)} a month, whether they are used or not." if cost else "")
+        volumes.fill([_volume(row) for row in latest.value.volumes])
+        databases.fill([_database(row) for row in latest.value.databases])
+        cost = latest.value.usd_per_month
+        total.set_text(f"Total {money(cost)}/month, independent of use." if cost else "")
 
-    follow(view, "stores", lambda: StoreReader(view.workspace), tell, every_s=1.0, far_s=15.0)
+    follow(view, "stores", lambda: ResourceReader(view.workspace), update, every_s=1.0, remote_s=15.0)
 
 
 class _Kind:
@@ -76,7 +76,7 @@ class _Kind:
         self.table.fill(rows)
 
 
-def _shared(row: StoreRow) -> dict[str, Any]:
+def _shared(row: ResourceTableRow) -> dict[str, Any]:
     return {
         "name": row.name,
         "state": row.state,
@@ -92,21 +92,21 @@ def _shared(row: StoreRow) -> dict[str, Any]:
     }
 
 
-def _volume(row: StoreRow) -> dict[str, Any]:
+def _volume(row: ResourceTableRow) -> dict[str, Any]:
     filled = row.filled
     return _shared(row) | {
         "size": row.size_gb,
         "size_text": f"{row.size_gb:g} GB",
         "used": filled or 0.0,
-        "used_text": "not known" if row.used_gb is None else f"{row.used_gb:.3g} GB",
+        "used_text": "unknown" if row.used_gb is None else f"{row.used_gb:.3g} GB",
         "users": ", ".join(row.users) or "no run",
         "zone": row.zone,
     }
 
 
-def _database(row: StoreRow) -> dict[str, Any]:
+def _database(row: ResourceTableRow) -> dict[str, Any]:
     version = row.version.partition(" ")[0]
     return _shared(row) | {
         "engine": f"{row.engine} {version}".strip(),
-        "allowed": ", ".join(row.allowed) or "only machines of its cloud",
+        "allowed": ", ".join(row.allowed) or "machines of its cloud only",
     }
