@@ -1,36 +1,36 @@
-"""The one tree of errors. Each tells its own layer; the cause is chained; the hint is the next step.
+"""The tree of errors. Each belongs to one layer; its cause is chained, and its hint is the next step.
 
 OutlastError                     exit 1
-├── SpecError                    exit 2   what was asked is wrong; carries every problem at once
-├── UsageError                   exit 2   the command line is wrong
-├── NoSuchRun                    exit 3   no run by that name, or more than one
+├── SpecError                    exit 2   the spec is invalid; carries all problems at once
+├── UsageError                   exit 2   the command line is invalid
+├── NoSuchRun                    exit 3   no run of that name, or several with that prefix
 ├── WorkspaceError               exit 4   the workspace cannot be read or written
-│   ├── Missing                           no object of that name
-│   ├── Exists                            create-only, and somebody was first
-│   ├── Damaged                           an object is not what its name, its hash or its format says
-│   └── StoreUnreachable                  passing: the same call may work later
-├── CloudError                   exit 5   a cloud said no
-│   ├── NoCapacity                        not here, not now: try the next zone
-│   ├── OverQuota                         not in this region
-│   ├── Throttled, CloudUnreachable       passing: try again later
-│   └── Denied, BadRequest, NotFound      permanent: told at once, never retried
-├── RunFailed                    exit 6   the run ended without success and without a code of its own
+│   ├── Missing                           no object with that key
+│   ├── Exists                            a create-only write found an object
+│   ├── Damaged                           an object contradicts its key, hash or format
+│   └── StoreUnreachable                  temporary: the same call may work later
+├── CloudError                   exit 5   a cloud refused a request
+│   ├── NoCapacity                        temporary, in this zone
+│   ├── OverQuota                         in this region
+│   ├── Throttled, CloudUnreachable       temporary: try again later
+│   └── Denied, BadRequest, NotFound      permanent: reported at once, never retried
+├── RunFailed                    exit 6   the run failed for a reason other than its command's exit code
 ├── RunCancelled                 exit 7
-├── DrillFailed                  exit 8   a rehearsal showed that something would not survive
+├── DrillFailed                  exit 8   the drill showed that the run would not survive a preemption
 ├── OverLimit                    exit 9   a limit of the run, the user or the workspace
-├── NoSuchStore                  exit 20  no volume or database by that name
-├── StoreTaken                   exit 21  a volume or database of that name is there, or in use
-├── VolumeFull                   exit 22  what is to be written does not fit
-├── DatabaseUnreachable          exit 23  its name, its port or its TLS
-├── DatabaseRefused              exit 24  it answers, and says no: address, password, permissions
-└── InvalidTransition            exit 70  our own bug: an event that the story does not allow
+├── NoSuchStore                  exit 20  no volume or database of that name
+├── StoreTaken                   exit 21  a volume or database of that name exists, or is in use
+├── VolumeFull                   exit 22  the volume is full, or would be
+├── DatabaseUnreachable          exit 23  name, port or TLS of a database
+├── DatabaseRefused              exit 24  the database refused the login: address, password or permissions
+└── InvalidTransition            exit 70  a bug in outlast: an illegal event
 """
 
 from __future__ import annotations
 
 
 class OutlastError(Exception):
-    """Anything that a user may see; `hint` is the next step."""
+    """An error that is shown to the user; `hint` is the next step."""
 
     exit_code = 1
 
@@ -41,7 +41,7 @@ class OutlastError(Exception):
 
 
 class SpecError(OutlastError):
-    """What was asked is wrong. `problems` holds every one, each naming its field or file."""
+    """An invalid spec. `problems` lists all of them, each with its field or file."""
 
     exit_code = 2
 
@@ -93,6 +93,10 @@ class OverQuota(CloudError):
     pass
 
 
+class NoQuota(OverQuota):
+    """A quota of 0 in all zones: no retry can succeed before the user requests quota."""
+
+
 class Throttled(CloudError):
     pass
 
@@ -105,8 +109,16 @@ class Denied(CloudError):
     pass
 
 
+class PolicyDenied(Denied):
+    """A policy of the user's organisation forbids the request, whatever the permissions are."""
+
+
 class BadRequest(CloudError):
     pass
+
+
+class AlreadyExists(BadRequest):
+    """A resource of that name exists: ours, if an answer was lost, or one of another owner."""
 
 
 class NotFound(CloudError):
@@ -150,27 +162,27 @@ class DatabaseRefused(OutlastError):
 
 
 class InvalidTransition(OutlastError):
-    """An event that is no legal step from the state its run is in."""
+    """An event that is illegal in the current state of its run."""
 
     exit_code = 70
 
 
 EXIT_CODES = {
     0: "done",
-    1: "something went wrong that has no code of its own",
+    1: "an error without a more specific code",
     2: "bad input: the command line, `outlast.toml` or another file; nothing was launched",
-    3: "no such run, or the prefix fits more than one",
+    3: "no such run, or several runs match the prefix",
     4: "the workspace cannot be read or written",
-    5: "a cloud said no",
+    5: "a cloud refused a request",
     6: "the run failed for a reason other than the exit code of its command",
     7: "the run was cancelled",
-    8: "the drill failed: something would not survive",
-    9: "a limit is reached: nothing was launched, or the run has saved and stopped",
-    20: "no volume or database by that name",
-    21: "a volume or database of that name is there already, or in use",
+    8: "the drill failed: the run would not survive a preemption",
+    9: "a limit was reached: nothing was launched, or the run has saved and stopped",
+    20: "no volume or database of that name",
+    21: "a volume or database of that name already exists, or is in use",
     22: "a volume is full, or would be",
-    23: "a database cannot be reached: its name, its port or its TLS",
-    24: "a database refuses: the address, the password or a permission",
+    23: "a database is unreachable: check its name, port and TLS",
+    24: "a database refused the login: check address, password and permissions",
     70: "a bug in outlast",
-    130: "interrupted: you detached, and the run goes on",
+    130: "interrupted: you detached, and the run continues",
 }

@@ -18,6 +18,7 @@ from outlast.errors import (
     Denied,
     Missing,
     NoCapacity,
+    NoQuota,
     NotFound,
     OverQuota,
     Throttled,
@@ -30,7 +31,7 @@ from outlast.runs.state import Attempt
 from outlast.runs.story import event_key
 from outlast.store.codec import decoded
 from outlast.supervisor.boot import boot, drop_secrets, labels
-from outlast.supervisor.choose import region_key
+from outlast.supervisor.choose import gpu_key, region_key
 from outlast.supervisor.effects import EffectResult, SlowEffect
 from outlast.supervisor.observe import Observer, Watched
 from outlast.supervisor.world import (
@@ -271,9 +272,11 @@ class Applier:
         """Record why a launch failed, unless its attempt is over by now. Re-raises temporary errors."""
         watched = self.observer.watched.get(step.run)
         last = watched.story.state.last if watched else None
-        if last is None or (last.number, last.phase) != (step.attempt, "placed"):
+        if watched is None or last is None or (last.number, last.phase) != (step.attempt, "placed"):
             return
         match problem:
+            case NoQuota() if not watched.spec.machine.other_clouds:
+                self._append(step.run, ev.Failed(why=problem.message, hint=problem.hint, at=self.clock()))
             case NoCapacity() | OverQuota():
                 self._append(step.run, self._refused(step, problem))
             case Throttled() | CloudUnreachable():
@@ -294,9 +297,14 @@ class Applier:
     def _refused(self, step: Launch, problem: CloudError) -> Event:
         quota = isinstance(problem, OverQuota)
         cooldown_s = _COOLDOWN_QUOTA_S if quota else min(_COOLDOWN_MAX_S, _COOLDOWN_S * 2 ** min(step.tries, 32))
-        offers = (step.offer.key, region_key(step.offer)) if quota else (step.offer.key,)
+        # A quota holds for the region; a zone without one GPU has none for its other machine types either.
+        offers = (step.offer.key, region_key(step.offer) if quota else gpu_key(step.offer))
         return ev.LaunchRefused(
-            attempt=step.attempt, why=problem.message, until=self.clock() + cooldown_s, offers=offers, at=self.clock()
+            attempt=step.attempt,
+            why=problem.message,
+            until=self.clock() + cooldown_s,
+            offers=tuple(key for key in offers if key),
+            at=self.clock(),
         )
 
 

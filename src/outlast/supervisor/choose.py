@@ -17,6 +17,16 @@ def region_key(offer: Offer) -> str:
     return f"{offer.cloud}/{offer.region}/*/{'spot' if offer.spot else 'on-demand'}"
 
 
+def gpu_key(offer: Offer) -> str:
+    """Return the key of a zone's GPUs, which all its machine types share; empty without a GPU."""
+    return f"{offer.cloud}/{offer.zone}/{offer.gpu}/{'spot' if offer.spot else 'on-demand'}" if offer.gpu else ""
+
+
+def cooldown_until(world: World, offer: Offer) -> float:
+    """Return when the cooldowns of an offer end: its own, of its region's quota and of its zone's GPUs."""
+    return max(world.cooldowns.get(key, 0.0) for key in (offer.key, region_key(offer), gpu_key(offer)))
+
+
 def choose(world: World, view: RunView) -> Offer | Wait | Fail:
     """Return an offer, or why there is none now."""
     if view.impossible:
@@ -62,7 +72,7 @@ def _free(world: World, view: RunView, offers: tuple[Offer, ...]) -> list[Offer]
         # Clouds in the user's order: moving data between them costs money.
         return clouds.index(offer.cloud), offer.zone in avoided, place, progress_usd(world, view, offer)
 
-    ready = [o for o in offers if all(world.cooldowns.get(k, 0.0) <= world.now for k in (o.key, region_key(o)))]
+    ready = [offer for offer in offers if cooldown_until(world, offer) <= world.now]
     return sorted(ready, key=rank)
 
 
@@ -77,7 +87,7 @@ def _avoided(world: World, view: RunView) -> set[str]:
 def _wait(world: World, view: RunView, offers: tuple[Offer, ...]) -> Wait:
     """Return why no offer is available, from the last refusal, and until when."""
     zones = {o.zone for o in offers}
-    until = min(max(world.cooldowns.get(o.key, 0.0), world.cooldowns.get(region_key(o), 0.0)) for o in offers)
+    until = min(cooldown_until(world, offer) for offer in offers)
     last = next((a for a in reversed(view.state.attempts) if a.outcome == "refused"), None)
     why = last.why if last else "no capacity"
     count = "1 zone" if len(zones) == 1 else f"{len(zones)} zones"

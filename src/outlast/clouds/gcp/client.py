@@ -1,7 +1,7 @@
-"""Requests to Google's APIs: credentials, addresses, pages, operations. Each is tried once and answers or raises.
+"""Requests to Google's APIs: credentials, endpoints, pages, operations. Each request is sent once.
 
-One thing is asked twice: a request that is refused because its token is too old did nothing, and is sent with a new
-one. Whoever wants more patience has it; retries are the supervisor's.
+Exception: a request that was refused because its token expired had no effect, and is sent again with a new token. The
+supervisor retries everything else.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from outlast.clouds.gcp.errors import LOGIN, Doc, of_answer, of_operation
+from outlast.clouds.gcp.errors import LOGIN, Doc, from_operation, from_response
 from outlast.errors import BadRequest, CloudUnreachable, Denied
 
 PAGE = 500
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _CONNECT_S, _READ_S = 10.0, 60.0
-# The server holds `wait` for two minutes at most; an operation that takes longer than the other is not worth waiting.
+_NETWORK = "check the network connection"
+# The server answers `wait` within two minutes. The second limit is for the whole operation.
 _WAIT_READ_S, _OPERATION_S_MAX = 150.0, 900.0
 _NAMES = uuid.UUID("6f1f0d6c-7d5d-5c52-9d43-0b5b1f6d4c11")
 
-# Service → where it is, unless gcloud's own variable CLOUDSDK_API_ENDPOINT_OVERRIDES_<SERVICE> says otherwise.
+# Service → endpoint. gcloud's variable CLOUDSDK_API_ENDPOINT_OVERRIDES_<SERVICE> overrides it.
 SERVICES = {
     "compute": "https://compute.googleapis.com/compute/v1/",
     "storage": "https://storage.googleapis.com/storage/v1/",
@@ -44,23 +45,23 @@ SERVICES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiAnswer:
-    """A body, and the server's own time."""
+    """A response body, and the time by the server's clock."""
 
     doc: Doc
     at: float
 
 
-def request_id(*argv: str) -> str:
-    """Derived, never drawn: who repeats a request whose answer was lost sends the same."""
-    return str(uuid.uuid5(_NAMES, "/".join(argv)))
+def request_id(*parts: str) -> str:
+    """Return an id derived from the parts, so that repeating a request after a lost answer sends the same id."""
+    return str(uuid.uuid5(_NAMES, "/".join(parts)))
 
 
-# So many failures of one and the same request are gone through to reach a new one.
+# The most remembered failures of one request that are skipped to send a new one.
 _REMEMBERED_MAX = 10
 
 
 class GcpClient:
-    """One project. May be used from many threads at once."""
+    """A client of one project. May be used from many threads at once."""
 
     def __init__(self, project: str = "", *, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -68,25 +69,25 @@ class GcpClient:
         self._lock = threading.Lock()
         self._credentials: Any = None
         self._pool: Any = None
-        # How many requests were sent; the benchmark reads it.
+        # Number of requests sent, for benchmarks and tests.
         self.sent = 0
 
-    # Who and where
+    # Project, endpoints, credentials
 
     @property
     def project(self) -> str:
-        """Raises Denied when nobody says which."""
+        """Return the project id. Raises Denied if none is configured."""
         if not self._project:
             for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"):
                 self._project = self._project or self._environment.get(name, "")
         if not self._project:
             self._sign_in()
         if not self._project:
-            raise Denied("no project of Google Cloud is chosen", hint="set GOOGLE_CLOUD_PROJECT to its id")
+            raise Denied("no Google Cloud project is configured", hint="set GOOGLE_CLOUD_PROJECT to a project id")
         return self._project
 
     def address(self, service: str) -> str:
-        """Where a service is. A server that stands for Compute Engine stands for all others that nothing is said of."""
+        """Return the endpoint of a service. An override for Compute Engine applies to services without their own."""
         if own := self._override(service):
             return own.rstrip("/") + "/"
         if not (near := self._override("compute")):
@@ -96,15 +97,15 @@ class GcpClient:
         return f"{split.scheme}://{split.netloc}{path if path != '/' else f'/{service}/'}"
 
     @property
-    def rehearses(self) -> bool:
-        """Whether this is not Google's own server, but one that speaks like it."""
+    def emulated(self) -> bool:
+        """Return whether the server is an emulator, not Google's."""
         return bool(self._override("compute"))
 
     def _override(self, service: str) -> str:
         return self._environment.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
 
     def _sign_in(self) -> Any:
-        """The credentials, the usual way: application default. Raises Denied, CloudUnreachable."""
+        """Return the application default credentials. Raises Denied, CloudUnreachable."""
         try:
             import google.auth
             from google.auth.exceptions import DefaultCredentialsError
@@ -115,12 +116,12 @@ class GcpClient:
                 try:
                     self._credentials, project = google.auth.default(scopes=_SCOPES, request=self._carrier())
                 except DefaultCredentialsError as problem:
-                    raise Denied("there are no credentials for Google Cloud", hint=LOGIN) from problem
+                    raise Denied("no credentials for Google Cloud were found", hint=LOGIN) from problem
                 self._project = self._project or project or ""
             return self._credentials
 
     def token(self, *, renew: bool = False) -> str:
-        """Raises Denied, CloudUnreachable."""
+        """Return a valid access token. Raises Denied, CloudUnreachable."""
         credentials = self._sign_in()
         from google.auth.exceptions import GoogleAuthError, TransportError
 
@@ -129,11 +130,11 @@ class GcpClient:
                 if renew or not credentials.valid:
                     credentials.refresh(self._carrier())
             except TransportError as problem:
-                raise CloudUnreachable("the server of Google's tokens cannot be reached") from problem
+                raise CloudUnreachable("Google's token endpoint is unreachable", hint=_NETWORK) from problem
             except GoogleAuthError as problem:
                 if problem.retryable:
-                    raise CloudUnreachable("the server of Google's tokens is not well") from problem
-                raise Denied("the credentials for Google Cloud are no longer good", hint=LOGIN) from problem
+                    raise CloudUnreachable("Google's token endpoint returned a temporary error") from problem
+                raise Denied("Google rejected the credentials", hint=LOGIN) from problem
             return str(credentials.token)
 
     # Requests
@@ -148,7 +149,7 @@ class GcpClient:
         body: object = None,
         read_s: float = _READ_S,
     ) -> ApiAnswer:
-        """One request. Raises a CloudError."""
+        """Send one request. Raises a CloudError."""
         url = self.address(service) + quote(path, safe="/:@")
         if query:
             url += "?" + urlencode({name: _text(value) for name, value in query.items()})
@@ -157,7 +158,7 @@ class GcpClient:
             answer = self._send(method, url, body, self.token(renew=True), read_s)
         doc = _parsed(answer.data)
         if answer.status >= 300:
-            raise of_answer(answer.status, doc, _what(method, path))
+            raise from_response(answer.status, doc, _what(method, path))
         return ApiAnswer(doc=doc if isinstance(doc, dict) else {}, at=_date(answer.headers.get("Date", "")))
 
     def _send(self, method: str, url: str, body: object, token: str, read_s: float) -> Any:
@@ -165,8 +166,8 @@ class GcpClient:
         from urllib3.exceptions import HTTPError
 
         headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "gzip", "User-Agent": "outlast (gzip)"}
-        if payer := getattr(self._credentials, "quota_project_id", None):
-            headers["X-Goog-User-Project"] = str(payer)
+        if payer := self._quota_project():
+            headers["X-Goog-User-Project"] = payer
         if body is not None:
             headers["Content-Type"] = "application/json"
         data = None if body is None else json.dumps(body).encode()
@@ -179,10 +180,16 @@ class GcpClient:
         except HTTPError as problem:
             host = urlsplit(url).netloc
             why = type(problem).__name__
-            raise CloudUnreachable(f"{host} gave no answer ({why})", hint="is the network up?") from problem
+            raise CloudUnreachable(f"{host} did not answer ({why})", hint=_NETWORK) from problem
+
+    def _quota_project(self) -> str:
+        """Return the project that pays for requests. Google demands one for the credentials of a person."""
+        given = str(getattr(self._credentials, "quota_project_id", None) or "")
+        # Only credentials of a person have a refresh token; those of accounts belong to a project themselves.
+        return given or (self.project if getattr(self._credentials, "refresh_token", None) else "")
 
     def _http(self) -> Any:
-        """Connections that stay open, through the proxy that this computer uses."""
+        """Return a pool of persistent connections, through this computer's proxy if it has one."""
         if self._pool is None:
             import urllib3
 
@@ -202,19 +209,19 @@ class GcpClient:
     def compute(
         self, method: str, below: str, *, query: Mapping[str, object] | None = None, body: object = None
     ) -> ApiAnswer:
-        """A request about something of this project; `below` is the path below it."""
+        """Send a request to Compute Engine; `below` is the path below the project."""
         return self.call("compute", method, self.below(below), query=query, body=body)
 
     def below(self, path: str) -> str:
         return f"projects/{self.project}/{path}".rstrip("/")
 
     def pages(self, below: str, *, query: Mapping[str, object], project: str = "") -> Iterator[ApiAnswer]:
-        """A list, page by page."""
+        """Yield a list, page by page."""
         token = ""
         path = f"projects/{project}/{below}" if project else self.below(below)
         while True:
-            asked = {**query, "maxResults": PAGE, **({"pageToken": token} if token else {})}
-            answer = self.call("compute", "GET", path, query=asked)
+            full = {**query, "maxResults": PAGE, **({"pageToken": token} if token else {})}
+            answer = self.call("compute", "GET", path, query=full)
             yield answer
             token = str(answer.doc.get("nextPageToken", ""))
             if not token:
@@ -223,46 +230,47 @@ class GcpClient:
     def change(
         self, method: str, below: str, *, key: str = "", query: Mapping[str, object] | None = None, body: object = None
     ) -> Doc:
-        """Change something and wait until that is done. Who repeats it under the same key repeats nothing.
+        """Send a change and wait until it is done. Repeating it with the same key has no effect.
 
-        Without a key it is done each time: right for what sets a value, to which somebody may come back within the hour
-        that the server remembers keys.
+        Without a key every call has its effect. That suits requests that set a value: the server remembers a key for an
+        hour, in which an earlier value may be set again.
 
-        Raises what the request or its operation ended in.
+        Raises the error of the request or of its operation.
         """
         what = _what(method, below)
-        again = request_id(key) if key else str(uuid.uuid4())
+        id = request_id(key) if key else str(uuid.uuid4())
         for _ in range(_REMEMBERED_MAX):
-            answer = self.compute(method, below, body=body, query={**(query or {}), "requestId": again})
+            answer = self.compute(method, below, body=body, query={**(query or {}), "requestId": id})
             if answer.doc.get("status") != "DONE" or "error" not in answer.doc:
                 break
-            # The server remembers a request for an hour, and answers with how it went. What failed made nothing: it
-            # may be tried again; whoever else tries goes the same way from failure to failure, and sends the same.
-            again = request_id(key, str(answer.doc.get("name", "")))
+            # The server remembers a request for an hour and answers with its result. A failed one had no effect, so it
+            # may be sent again. Other processes derive the same next id from the failure.
+            id = request_id(key, str(answer.doc.get("name", "")))
         operation = self.wait(answer.doc)
-        if (problem := of_operation(operation, what)) is not None:
+        if (problem := from_operation(operation, what)) is not None:
             raise problem
         return operation
 
     def wait(self, operation: Doc) -> Doc:
-        """The operation when it is done. Raises CloudUnreachable when that takes too long."""
+        """Return the operation once it is done. Raises CloudUnreachable after a timeout."""
         if "status" not in operation:
-            return operation  # some changes, such as policies, are done when they are answered
+            return operation  # some changes, such as policies, have no operation
         give_up_at = time.monotonic() + _OPERATION_S_MAX
-        place = "global"
+        scope = "global"
         for kind in ("zone", "region"):
             if operation.get(kind):
-                place = f"{kind}s/{last(operation[kind])}"
-        path = self.below(f"{place}/operations/{operation['name']}/wait")
+                scope = f"{kind}s/{last(operation[kind])}"
+        path = self.below(f"{scope}/operations/{operation['name']}/wait")
         while operation["status"] != "DONE":
             if time.monotonic() > give_up_at:
-                raise CloudUnreachable(f"the operation {operation['name']} does not end")
+                why = f"operation {operation['name']} is not done after {_OPERATION_S_MAX:g} s"
+                raise CloudUnreachable(why)
             operation = self.call("compute", "POST", path, read_s=_WAIT_READ_S).doc
         return operation
 
 
 def last(link: object) -> str:
-    """The name at the end of a link."""
+    """Return the name at the end of a link."""
     return str(link or "").rstrip("/").rpartition("/")[2]
 
 
@@ -289,11 +297,11 @@ def _date(text: str) -> float:
 
 
 def check_name(name: str, what: str = "machine") -> str:
-    """The rules for names of resources. Raises BadRequest."""
+    """Return the name if it follows Google's rules. Raises BadRequest."""
     import re
 
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
         raise BadRequest(
-            f"`{name}` cannot name a {what}", hint="lower-case letters, digits and `-`, at most 63, a letter first"
+            f"invalid {what} name `{name}`", hint="use lower-case letters, digits and `-`, at most 63, a letter first"
         )
     return name

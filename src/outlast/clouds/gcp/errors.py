@@ -1,4 +1,4 @@
-"""What Google says when it refuses, as our own errors: HTTP answers and operations alike. Asks nobody."""
+"""Translates Google's errors, in HTTP responses and in operations, into ours."""
 
 from __future__ import annotations
 
@@ -7,37 +7,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.errors import (
+    AlreadyExists,
     BadRequest,
     CloudError,
     CloudUnreachable,
     Denied,
     NoCapacity,
+    NoQuota,
     NotFound,
     OverQuota,
+    PolicyDenied,
     Throttled,
 )
 
 Doc = dict[str, Any]
 
 LOGIN = "log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key"
-_SETUP = "`outlast setup gcp` prints what is needed, and `outlast doctor` says what is missing"
-
-
-class AlreadyExists(BadRequest):
-    """A resource of that name is there: ours, if an answer was lost, or somebody else's."""
+_SETUP = "`outlast setup gcp` lists the required rights, and `outlast doctor` the missing ones"
 
 
 class Stale(Throttled):
-    """Somebody else changed the resource between our look and our change."""
+    """Another client changed the resource between our read and our write."""
 
 
 class NotReady(Throttled):
-    """The resource is in the middle of something."""
+    """Another operation on the resource is in progress."""
 
 
+_QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 _QUOTA = re.compile(r"QUOTA", re.IGNORECASE)
 _STOCKOUT = re.compile(r"RESOURCE_POOL_EXHAUSTED|STOCKOUT|does not have enough resources available", re.IGNORECASE)
-_RATE = {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "concurrentLimitExceeded"}
+# Operations that fail because the zone has no machine left, or preempted it while it was created.
+_NO_MACHINE = {"UNSUPPORTED_OPERATION", "insufficientCapacity", "INSUFFICIENT_CAPACITY"}
+_ZERO_QUOTA = re.compile(r"Quota '?(\w+)'? exceeded\.?\s+Limit: 0(\.0)? globally", re.IGNORECASE)
+_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
+_CONSTRAINT = re.compile(r"constraints?[ :/]*(?:constraints/)?([a-z]+\.[A-Za-z.]+)")
+_RATE = {"RESOURCE_OPERATION_RATE_EXCEEDED"}
+_RATE |= {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "concurrentLimitExceeded"}
 _DISABLED = {"accessNotConfigured", "SERVICE_DISABLED"}
 _MISSING = {"RESOURCE_NOT_FOUND", "notFound"}
 _THERE = {"RESOURCE_ALREADY_EXISTS", "alreadyExists", "ALREADY_EXISTS"}
@@ -45,58 +51,65 @@ _BUSY = {"resourceNotReady", "RESOURCE_NOT_READY", "RESOURCE_IN_USE_BY_ANOTHER_R
 _PASSING = {"INTERNAL_ERROR", "backendError", "internalError", "SERVICE_UNAVAILABLE"}
 
 
-def of_answer(status: int, doc: object, what: str) -> CloudError:
-    """The error that an answer stands for; `what` is what was tried."""
+def from_response(status: int, doc: object, what: str) -> CloudError:
+    """Return the error of a failed response; `what` describes the request."""
     error = doc.get("error") if isinstance(doc, dict) else None
     error = error if isinstance(error, dict) else {}
     details: list[Mapping[str, Any]] = [*error.get("errors", []), *error.get("details", [])]
     reasons = {str(one.get("reason", "")) for one in details} | {str(error.get("status", ""))}
-    message = " ".join(str(error.get("message") or f"the answer is {status}").split())
-    return _sorted(status, reasons, message, what)
+    message = " ".join(str(error.get("message") or f"HTTP status {status}").split())
+    return _classify(status, reasons, message, what)
 
 
-def of_operation(operation: Doc, what: str) -> CloudError | None:
-    """The error that an operation ended in; None if it ended well. It counts as much as a refused request."""
+def from_operation(operation: Doc, what: str) -> CloudError | None:
+    """Return the error of a failed operation; None if it succeeded."""
     errors = operation.get("error", {}).get("errors", [])
     if not errors:
         return None
     codes = {str(one.get("code", "")) for one in errors}
     message = " ".join(str(errors[0].get("message") or ", ".join(sorted(codes))).split())
-    return _sorted(int(operation.get("httpErrorStatusCode") or 400), codes, message, what)
+    return _classify(int(operation.get("httpErrorStatusCode") or 400), codes, message, what)
 
 
-def _sorted(status: int, reasons: set[str], message: str, what: str) -> CloudError:
-    told = f"{what}: {message}"
-    if any(map(_STOCKOUT.search, (*reasons, message))):
-        return NoCapacity(told, hint="the next zone is tried; name more of them with --zone")
+def _classify(status: int, reasons: set[str], message: str, what: str) -> CloudError:
+    text = f"{what}: {message}"
+    if _QUOTA_PROJECT.search(message):
+        return Denied(text, hint="set a quota project: `gcloud auth application-default set-quota-project PROJECT`")
+    if found := _ZERO_QUOTA.search(message):
+        return NoQuota(text, hint=f"request quota `{found[1]}` at {_QUOTAS}, or run on another cloud")
+    if reasons & _NO_MACHINE or any(map(_STOCKOUT.search, (*reasons, message))):
+        return NoCapacity(text, hint="the next zone is tried; name more of them with --zone")
     if reasons & _RATE or status == 429:
-        return Throttled(told, hint="it is tried again later")
+        return Throttled(text, hint="it is retried later")
     if any(map(_QUOTA.search, reasons)) or "quota" in message.lower():
-        return OverQuota(told, hint="ask for more quota at https://console.cloud.google.com/iam-admin/quotas")
+        return OverQuota(text, hint=f"request more quota at {_QUOTAS}")
     if reasons & _MISSING or status == 404:
-        return NotFound(told)
+        return NotFound(text)
     if reasons & _THERE:
-        return AlreadyExists(told)
+        return AlreadyExists(text)
     if reasons & _BUSY:
-        return NotReady(told)
+        return NotReady(text)
+    if status == 412 and (policy := _CONSTRAINT.search(message)):
+        hint = f"ask the administrator of your organisation about the constraint `{policy[1]}`"
+        return PolicyDenied(text, hint=hint)
     if status in (409, 412):
-        return Stale(told)
-    return _by_status(status, reasons, told)
+        return Stale(text)
+    return _by_status(status, reasons, text)
 
 
-def _by_status(status: int, reasons: set[str], told: str) -> CloudError:
+def _by_status(status: int, reasons: set[str], text: str) -> CloudError:
     if status == 401:
-        return Denied(told, hint=LOGIN)
+        return Denied(text, hint=LOGIN)
     if reasons & _DISABLED:
-        return Denied(told, hint="enable the API in your project; `outlast setup gcp --apply` does")
+        return Denied(text, hint="enable the API in your project; `outlast setup gcp --apply` does")
     if status == 403 or "PERMISSIONS_ERROR" in reasons:
-        return Denied(told, hint=_SETUP)
+        return Denied(text, hint=_SETUP)
     if status >= 500 or reasons & _PASSING or status == 408:
-        return CloudUnreachable(told, hint="it is tried again later")
-    return BadRequest(told)
+        return CloudUnreachable(text, hint="it is retried later")
+    return BadRequest(text)
 
 
-def no_type_here(problem: BadRequest) -> bool:
-    """Whether a refusal says that this zone, and maybe only this zone, lacks the machine type or GPU."""
+def is_missing_type(problem: BadRequest) -> bool:
+    """Return whether the error means that this zone lacks the machine type or GPU; another zone may have it."""
     text = problem.message
     return ("machineType" in text or "acceleratorType" in text) and ("does not exist" in text or "not found" in text)
