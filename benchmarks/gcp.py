@@ -93,7 +93,7 @@ def _count(cloud: GcpCloud) -> None:
 
 def _fill(endpoint: Endpoint) -> None:
     """A thousand instances in the books, as if they were being made."""
-    store = endpoint._compute.desk.store
+    store = endpoint._compute.context.store
     model = store.get(Ref(PROJECT, "zones/us-central1-a", "instances", "model"))
     assert model is not None
     for number in range(MACHINES - 1):

@@ -1,7 +1,7 @@
-"""The tokens of an endpoint: who may use it, how a client presents a token, and where the owner's token is kept.
+"""The tokens of an endpoint: validation, how a client presents one, and where the owner's token is stored.
 
 A request carries a token as `Authorization: Bearer TOKEN`, or as the first part of its path: `/TOKEN/storage/v1/b`. The
-second form is for clients that send no credentials, as all do that read STORAGE_EMULATOR_HOST.
+second form is for clients that send no credentials, such as all that read STORAGE_EMULATOR_HOST.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEARER = "bearer "
 
 
 class TokenCheck:
-    """The owner's token of one endpoint, and the tokens of its machines, which follow from it."""
+    """The owner's token of one endpoint, and its machines' tokens, which are derived from it."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -35,13 +35,13 @@ class TokenCheck:
         return f"local-{machine}.{digest[:32]}"
 
     def admit(self, target: str, headers: Mapping[str, str]) -> tuple[Caller, str]:
-        """Return who sends a request, and its target without a token. Raises Refused."""
+        """Return the sender of a request, and its target without a token. Raises ApiError."""
         split = urlsplit(target)
         first, _, rest = split.path.removeprefix("/").partition("/")
         in_path = self._caller(first)
         if in_path is not None:
             target = f"/{rest}" + (f"?{split.query}" if split.query else "")
-        # A header is more exact: a machine may have learnt an address with the token of its owner.
+        # The header takes precedence: a machine may know an address with the token of its owner.
         caller = self._caller(_bearer(headers)) or in_path
         if caller is None:
             message = "Request is missing a valid token; set the variables that `outlast local env` prints."
@@ -68,13 +68,13 @@ def url_with(address: str, token: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return address and token of what `url_with` made."""
+    """Return address and token of a URL of `url_with`."""
     address, _, token = url.rpartition("/")
     return address, token
 
 
 def read_token(root: str) -> str | None:
-    """Return the owner's token; None if there is none that this user alone may read."""
+    """Return the owner's token; None unless it exists and only this user may read it."""
     try:
         with open(f"{root}/token", encoding="ascii", errors="replace") as file:
             status = os.fstat(file.fileno())

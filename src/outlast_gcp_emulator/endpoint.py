@@ -1,4 +1,4 @@
-"""The endpoint: one server, one router, and every API that is here, on one folder."""
+"""The endpoint: the HTTP server with all emulated APIs, on one folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outlast_gcp_emulator.identity import Identity
 from outlast_gcp_emulator.oslogin import OsLogin
 from outlast_gcp_emulator.router import Router, Watch
 from outlast_gcp_emulator.secretmanager import SecretRoutes
-from outlast_gcp_emulator.source import Source
+from outlast_gcp_emulator.source import SourceRepositories
 from outlast_gcp_emulator.sqladmin import SqlAdmin
 from outlast_gcp_emulator.storage.buckets import BucketRoutes
 from outlast_gcp_emulator.storage.inserts import InsertRoutes
@@ -31,8 +31,8 @@ from outlast_gcp_emulator.tokens import add_tokens
 
 
 class Endpoint:
-    """Google's protocols on a folder, from `start` to `stop`. Several may serve its buckets at once, but
-    only one its machines. `log` receives refusals, a bounded number of lines."""
+    """Serves Google's APIs from `start` to `stop`. Several endpoints can share the buckets of a folder, but only one
+    its machines. `log` receives refused requests, a bounded number of lines."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Endpoint:
         os.makedirs(self.root, mode=0o700, exist_ok=True)
         router = Router(watch=watch)
         add_tokens(router)
-        router.add("POST", "/batch", batch_handler(router.answer))
-        router.add("POST", "/batch/{api*}", batch_handler(router.answer))
-        # Taken before the folder is touched: a port that is in use changes nothing.
-        self.server = HttpServer(port, router.answer, log=log)
+        router.add("POST", "/batch", batch_handler(router.respond))
+        router.add("POST", "/batch/{api*}", batch_handler(router.respond))
+        # Bind before the folder is written: a port that is in use must change nothing.
+        self.server = HttpServer(port, router.respond, log=log)
         self._access = TokenCheck(owner_token(self.root))
         self._store = ObjectStore(f"{self.root}/storage")
         uploads = Uploads(self._store)
@@ -60,15 +60,15 @@ class Endpoint:
         SqlAdmin(f"{self.root}/sqladmin").add_to(router)
         Identity(f"{self.root}/identity").add_to(router)
         SecretRoutes(f"{self.root}/secrets", self._compute.context).add_to(router)
-        OsLogin(self._compute.context).add_to(router)
-        Source(f"{self.root}/source").add_to(router)
+        OsLogin(self._compute).add_to(router)
+        SourceRepositories(f"{self.root}/source").add_to(router)
         BucketRoutes(self._store).add_to(router)
         ObjectRoutes(self._store).add_to(router)
         InsertRoutes(self._store, uploads).add_to(router)
-        # Clients that take the server's address for that of the API, as Google's for Node do of STORAGE_EMULATOR_HOST.
-        # No bucket is hidden by it: names have three letters and more.
+        # Some clients, such as Google's for Node, use STORAGE_EMULATOR_HOST as the address of the API.
+        # This hides no bucket, because bucket names have at least three letters.
         router.shorten("/storage/v1/b", "/b")
-        # The XML API takes what is left, and a mistyped path of the JSON API is none of it.
+        # The XML API matches all other paths; a mistyped path of the JSON API must not become a bucket.
         for word in sorted(RESERVED):
             router.close(f"/{word}/{{rest*}}")
         XmlRoutes(self._store, uploads, project=PROJECT).add_to(router)
@@ -76,12 +76,12 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """Where the server listens. A client needs a token besides."""
+        """Return where the server listens. A client also needs a token."""
         return self.server.url
 
     @property
     def url(self) -> str:
-        """The address with the owner's token in it, for clients that send no credentials. A secret."""
+        """Return the address with the owner's token, for clients that send no credentials. It is a secret."""
         return url_with(self.address, self._access.token)
 
     @property

@@ -1,4 +1,4 @@
-"""The variables that point other people's clients at a server here, and the files that these variables name."""
+"""Environment variables that point clients at an endpoint, and the files that these variables name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOTO = """[Credentials]
 gs_oauth2_refresh_token = outlast-local
 
 [GSUtil]
-# By itself gsutil speaks https only; through `gcloud storage` it goes where gcloud goes.
+# gsutil supports only https; through `gcloud storage` it uses the endpoints of gcloud.
 use_gcloud_storage = True
 default_project_id = {project}
 
@@ -30,12 +30,12 @@ region = us-central1
 
 
 def write_files(root: str, url: str, project: str = PROJECT) -> None:
-    """Write what the clients read: a folder for gcloud, a token, a key, the settings of gsutil. `url` has a token."""
+    """Write the files for clients: gcloud's folder, a token, a key, gsutil's settings. `url` contains the token."""
     os.makedirs(f"{root}/gcloud/configurations", exist_ok=True)
-    # In a file and not in a variable, so that `gcloud config set compute/zone` has its way.
+    # In a file and not in a variable, which would override `gcloud config set compute/zone`.
     if not os.path.exists(f"{root}/gcloud/configurations/config_default"):
         _write(f"{root}/gcloud/configurations/config_default", _DEFAULTS)
-        # Without it gcloud takes the folder for a new one, and empties the file.
+        # Without it gcloud treats the folder as new, and empties the file.
         _write(f"{root}/gcloud/active_config", "default")
     _write(f"{root}/token", split_url(url)[1])
     _write(f"{root}/boto", _BOTO.format(url=url, project=project))
@@ -45,16 +45,16 @@ def write_files(root: str, url: str, project: str = PROJECT) -> None:
 
 
 def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
-    """In the order in which they are printed: gcloud, gsutil, Google's Python clients, obstore, other libraries.
+    """Return the variables for gcloud, gsutil, Google's Python clients, obstore and other libraries, in this order.
 
-    gcloud sends the token that is in a file; the others find it in the address, because they send none.
+    gcloud sends the token from its file; the other clients send none, so their address contains it.
     """
     address, token = split_url(url)
     return {
-        # A folder of its own, so that real accounts and this one never meet.
+        # A separate folder keeps this account apart from real ones.
         "CLOUDSDK_CONFIG": f"{root}/gcloud",
         "CLOUDSDK_CORE_PROJECT": project,
-        # gsutil sends no token while gcloud names no account.
+        # gsutil sends no token unless gcloud has an account.
         "CLOUDSDK_CORE_ACCOUNT": account(project),
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": f"{root}/token",
         **_endpoints(address),
@@ -69,25 +69,25 @@ def variables(root: str, url: str, project: str = PROJECT) -> dict[str, str]:
         "GOOGLE_APPLICATION_CREDENTIALS": f"{root}/key.json",
         "GOOGLE_SERVICE_ACCOUNT": f"{root}/key.json",
         "GOOGLE_ALLOW_HTTP": "true",
-        # tensorstore asks Google for a token whatever the key says, and waits for it without end.
+        # Without it tensorstore requests a token from Google, and waits forever.
         "GOOGLE_AUTH_TOKEN_FOR_TESTING": token,
         **_libraries(url),
     }
 
 
 def _libraries(url: str) -> dict[str, str]:
-    """For those who have a variable of their own for what STORAGE_EMULATOR_HOST says."""
+    """Return the variables of libraries that do not read STORAGE_EMULATOR_HOST."""
     return {
-        # Google's client in C++, which pyarrow is made with.
+        # Google's client in C++, which pyarrow uses.
         "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,
         "TENSORSTORE_GCS_HTTP_URL": url,
-        # Else gcsfs asks for the kind of each bucket by gRPC first, and waits a minute for the answer.
+        # Otherwise gcsfs requests the type of each bucket by gRPC, and waits a minute for the response.
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
 
 
 def _endpoints(url: str) -> dict[str, str]:
-    """Where gcloud finds each API; without the slash at the end it refuses them."""
+    """Return the address of each API for gcloud, which requires the slash at the end."""
     paths = {"STORAGE": "storage/v1", "COMPUTE": "compute/v1", "FILE": "file", "SOURCEREPO": "sourcerepo"}
     same = ("SECRETMANAGER", "SERVICEUSAGE", "IAM", "CLOUDRESOURCEMANAGER", "OSLOGIN")
     paths |= {name: name.lower() for name in same}
@@ -95,9 +95,9 @@ def _endpoints(url: str) -> dict[str, str]:
 
 
 def machine_variables(url: str) -> dict[str, str]:
-    """For programs on a machine of ours: where they find the cloud. Who they are they ask the metadata server.
+    """Return the variables for programs on a machine, which get their account from the metadata server.
 
-    `url` has the machine's own token, for programs that send none.
+    `url` contains the machine's token, for programs that send none.
     """
     return {
         **_endpoints(split_url(url)[0]),
@@ -112,7 +112,7 @@ def machine_variables(url: str) -> dict[str, str]:
 
 def _write(path: str, text: str) -> None:
     draft = f"{path}.{os.getpid()}.draft"
-    # Token and address are secrets: this user alone may read them.
+    # Token and address are secrets that only this user may read.
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(draft, path)

@@ -1,4 +1,4 @@
-"""What Google's APIs answer when they refuse: one exception, two dialects. Decides nothing."""
+"""Errors of Google's APIs: one exception, with its body in JSON and in XML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUS = {
     503: "UNAVAILABLE",
 }
 
-# What the JSON API calls a thing → what the XML API calls it.
+# Reasons of the JSON API → codes of the XML API.
 _XML_CODE = {
     "conditionNotMet": "PreconditionFailed",
     "conflict": "BucketAlreadyOwnedByYou",
@@ -39,7 +39,7 @@ _XML_CODE = {
     "noSuchUpload": "NoSuchUpload",
     "badDigest": "BadDigest",
 }
-# Finer words of ours that the JSON API does not know.
+# Finer reasons of ours → reasons of the JSON API.
 _JSON_REASON = {
     "noSuchBucket": "notFound",
     "noSuchUpload": "notFound",
@@ -49,7 +49,7 @@ _JSON_REASON = {
 
 
 class ApiError(Exception):
-    """A refusal on its way to the client."""
+    """An error response. `reason` is Google's, or a key of `_JSON_REASON`."""
 
     def __init__(self, status: int, reason: str, message: str, *, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -63,15 +63,15 @@ class ApiError(Exception):
         return _XML_CODE.get(self.reason, self.reason[:1].upper() + self.reason[1:])
 
     def body(self, dialect: Dialect) -> tuple[str, bytes]:
-        """Content type and body."""
+        """Return content type and body."""
         if self.status == 304:
             return "text/plain", b""
         if dialect == "xml":
             text = f"<Error><Code>{escape(self.xml_code)}</Code><Message>{escape(self.message)}</Message></Error>"
             return "application/xml; charset=UTF-8", f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode()
         reason = _JSON_REASON.get(self.reason, self.reason)
-        one = {"message": self.message, "domain": "global", "reason": reason}
-        error = {"code": self.status, "message": self.message, "errors": [one]}
+        detail = {"message": self.message, "domain": "global", "reason": reason}
+        error = {"code": self.status, "message": self.message, "errors": [detail]}
         if self.status in _STATUS:
             error["status"] = _STATUS[self.status]
         return "application/json; charset=UTF-8", json.dumps({"error": error}).encode()

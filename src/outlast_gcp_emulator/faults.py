@@ -1,4 +1,4 @@
-"""Faults on purpose: which requests are refused, and which answers are lost after the work was done."""
+"""Injected faults: requests that fail, and responses that are lost after the work was done."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """So many requests that fit get this instead of their answer. Without a status the connection is reset."""
+    """Fails the next `times` matching requests with `status`. Without a status it resets the connection."""
 
-    # As in a shell, on the percent-encoded path, with its query or without: `/storage/v1/b/*/o/*`, `*upload_id=*`.
+    # A shell pattern for the percent-encoded path, with or without the query: `/storage/v1/b/*/o/*`, `*upload_id=*`.
     path: str = "*"
     method: str = "*"
     status: int | None = None
     reason: str = ""
-    # The work is done first, and only its answer is lost.
+    # The request is carried out, and only its response is lost.
     after_work: bool = False
     times: int = 1
 
-    def fits(self, request: HttpRequest, target: str) -> bool:
-        there = fnmatchcase(request.path, self.path) or fnmatchcase(target, self.path)
-        return there and fnmatchcase(request.method, self.method)
+    def matches(self, request: HttpRequest, target: str) -> bool:
+        matches_path = fnmatchcase(request.path, self.path) or fnmatchcase(target, self.path)
+        return matches_path and fnmatchcase(request.method, self.method)
 
-    def refusal(self) -> ApiError:
+    def error(self) -> ApiError:
         assert self.status is not None
         reason, message = _REASONS.get(self.status, ("injected", "An injected fault"))
         return ApiError(self.status, self.reason or reason, message)
 
 
 class Reset(Exception):
-    """The connection ends without an answer."""
+    """The connection is reset without a response."""
 
 
 class InjectedFaults:
@@ -63,19 +63,19 @@ class InjectedFaults:
             self._waiting.clear()
 
     def left(self) -> int:
-        """How many requests are still to be struck."""
+        """Return how many requests are still to fail."""
         with self._lock:
             return sum(len(charges) for _, charges in self._waiting)
 
-    def strike(self, request: HttpRequest) -> Fault | None:
-        """The first fault that fits, used up once."""
+    def take(self, request: HttpRequest) -> Fault | None:
+        """Return the first fault that matches, and use it up once."""
         if not self._waiting:
             return None
         query = "&".join(f"{name}={value}" for name, value in request.query.items())
         target = f"{request.path}?{query}" if query else request.path
         with self._lock:
             for fault, charges in self._waiting:
-                if charges and fault.fits(request, target):
+                if charges and fault.matches(request, target):
                     charges.pop()
                     return fault
         return None

@@ -1,4 +1,4 @@
-"""Partial answers: `fields=items(name,size),nextPageToken` leaves out all else."""
+"""Partial responses: `fields=items(name,size),nextPageToken` selects the returned fields."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from typing import Any
 
 from outlast_gcp_emulator.errors import invalid
-from outlast_gcp_emulator.http_types import HttpAnswer, json_answer
+from outlast_gcp_emulator.http_types import HttpResponse, json_response
 
-# Name → what is wanted of it; nothing below means all of it.
+# Name → mask of its value; an empty mask selects everything.
 Mask = dict[str, "Mask"]
 
 _TOKENS = re.compile(r"[^,()/]+|[,()/]")
 
 
 def parse_mask(text: str) -> Mask:
-    """Raises Refused for a mask that is none."""
+    """Parse a field mask. Raises ApiError for an invalid one."""
     tokens = [token.strip() for token in _TOKENS.findall(text) if token.strip()]
     mask, rest = _parse_list(tokens)
     if rest:
@@ -52,22 +52,22 @@ def _parse_one(tokens: list[str], mask: Mask) -> list[str]:
 
 
 def select(value: Any, mask: Mask) -> Any:
-    """The part of a value that a mask wants."""
+    """Return the part of a value that a mask selects."""
     if not mask or ("*" in mask and not mask["*"]):
         return value
     if isinstance(value, list):
-        return [select(each, mask) for each in value]
+        return [select(item, mask) for item in value]
     if isinstance(value, dict):
-        wanted = mask.get("*")
-        found = {name: mask.get(name, wanted) for name in value}
+        others = mask.get("*")
+        found = {name: mask.get(name, others) for name in value}
         return {name: select(value[name], below) for name, below in found.items() if below is not None}
     return value
 
 
-def masked(answer: HttpAnswer, text: str) -> HttpAnswer:
-    """The answer with the fields that were asked for; refusals and media stay as they are."""
-    if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith("application/json"):
-        return answer
-    if not isinstance(answer.body, bytes) or "x-goog-generation" in answer.headers:
-        return answer
-    return json_answer(select(json.loads(answer.body), parse_mask(text)))
+def masked(response: HttpResponse, text: str) -> HttpResponse:
+    """Return the response with the selected fields. Errors and media are unchanged."""
+    if response.status != 200 or not response.headers.get("Content-Type", "").startswith("application/json"):
+        return response
+    if not isinstance(response.body, bytes) or "x-goog-generation" in response.headers:
+        return response
+    return json_response(select(json.loads(response.body), parse_mask(text)))

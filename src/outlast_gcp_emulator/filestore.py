@@ -1,6 +1,6 @@
-"""Filestore, as far as `gcloud filestore instances` goes: shares are folders of this computer. Nothing serves NFS.
+"""Filestore, for `gcloud filestore instances`: shares are folders of this computer, without an NFS server.
 
-An instance says so itself, in its status message, and where its folder is: whoever mounts it would wait for nobody.
+The status message of an instance states this, with the path of its folder, because a mount would hang.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from outlast.clouds.local.files import read_json, write_json
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest, json_answer
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
 from outlast_gcp_emulator.router import Router
 
 Doc = dict[str, Any]
@@ -31,18 +31,16 @@ class Filestore:
         self._folder = folder
 
     def add_to(self, router: Router) -> None:
-        place = "/file/{version}/projects/{project}/locations/{location}"
-        router.add("GET", f"{place}/instances", self._list)
-        router.add("POST", f"{place}/instances", self._create)
-        router.add("GET", f"{place}/instances/{{name}}", self._get)
-        router.add("PATCH", f"{place}/instances/{{name}}", self._patch)
-        router.add("DELETE", f"{place}/instances/{{name}}", self._delete)
-        router.add("GET", f"{place}/operations/{{name}}", self._operation)
+        location = "/file/{version}/projects/{project}/locations/{location}"
+        instance = f"{location}/instances/{{name}}"
+        router.add_methods(f"{location}/instances", GET=self._list, POST=self._create)
+        router.add_methods(instance, GET=self._get, PATCH=self._patch, DELETE=self._delete)
+        router.add("GET", f"{location}/operations/{{name}}", self._operation)
 
     def _path(self, project: str, location: str, name: str) -> str:
         for part in (project, location, name):
             if not _NAME.fullmatch(part):
-                raise invalid(f"`{part}` cannot be part of a name: lower-case letters, digits and `-`")
+                raise invalid(f"invalid name `{part}`: expected lower-case letters, digits and `-`")
         return f"{self._folder}/{project}/{location}/{name}"
 
     def _find(self, request: HttpRequest) -> Doc:
@@ -52,31 +50,31 @@ class Filestore:
             raise not_found(f"Resource '{_resource(parts['project'], parts['location'], parts['name'])}' was not found")
         return doc
 
-    def _get(self, request: HttpRequest) -> HttpAnswer:
-        return json_answer(self._find(request))
+    def _get(self, request: HttpRequest) -> HttpResponse:
+        return json_response(self._find(request))
 
-    def _list(self, request: HttpRequest) -> HttpAnswer:
+    def _list(self, request: HttpRequest) -> HttpResponse:
         project, location = request.parts["project"], request.parts["location"]
         found = []
         for place in _names(f"{self._folder}/{project}") if location == "-" else [location]:
             for name in _names(f"{self._folder}/{project}/{place}"):
                 if (doc := read_json(f"{self._folder}/{project}/{place}/{name}/instance.json")) is not None:
                     found.append(doc)
-        return json_answer({"instances": found})
+        return json_response({"instances": found})
 
-    def _create(self, request: HttpRequest) -> HttpAnswer:
+    def _create(self, request: HttpRequest) -> HttpResponse:
         project, location = request.parts["project"], request.parts["location"]
         name = request.query.get("instanceId", "")
         path, body = self._path(project, location, name), request.json()
         shares = body.get("fileShares") or []
         if len(shares) != 1 or not _SHARE.fullmatch(str(shares[0].get("name", ""))):
-            raise invalid("instance.fileShares: exactly one share with a name is wanted")
+            raise invalid("instance.fileShares: exactly one share with a name is required")
         folder = f"{path}/{shares[0]['name']}"
         try:
             os.makedirs(folder)
         except FileExistsError as problem:
-            told = f"Resource '{_resource(project, location, name)}' already exists"
-            raise ApiError(409, "alreadyExists", told) from problem
+            message = f"Resource '{_resource(project, location, name)}' already exists"
+            raise ApiError(409, "alreadyExists", message) from problem
         doc: Doc = {
             **{key: body[key] for key in ("description", "tier", "labels") if key in body},
             "name": _resource(project, location, name),
@@ -90,10 +88,10 @@ class Filestore:
             ],
         }
         write_json(f"{path}/instance.json", doc)
-        return json_answer(_done(doc["name"], "create", {"@type": _INSTANCE, **doc}))
+        return json_response(_done(doc["name"], "create", {"@type": _INSTANCE, **doc}))
 
-    def _patch(self, request: HttpRequest) -> HttpAnswer:
-        """A larger share, and other labels; whatever else a mask names cannot be changed."""
+    def _patch(self, request: HttpRequest) -> HttpResponse:
+        """Enlarge the share, or change labels and description. Raises ApiError for other fields in the mask."""
         doc, parts = self._find(request), request.parts
         body, mask = request.json(), {word.strip() for word in request.query.get("updateMask", "").split(",")}
         if not mask or mask - {"fileShares", "file_shares", "labels", "description"}:
@@ -104,22 +102,22 @@ class Filestore:
             before, share = doc["fileShares"][0], (body.get("fileShares") or [{}])[0]
             size = str(share.get("capacityGb", ""))
             if share.get("name") != before["name"] or not size.isdigit() or int(size) < int(before["capacityGb"]):
-                raise invalid("instance.fileShares: the same share, and no smaller than it is")
+                raise invalid("instance.fileShares: a share keeps its name and cannot shrink")
             changed["fileShares"] = [{**before, "capacityGb": size}]
         write_json(f"{self._path(parts['project'], parts['location'], parts['name'])}/instance.json", changed)
-        return json_answer(_done(doc["name"], "update", {"@type": _INSTANCE, **changed}))
+        return json_response(_done(doc["name"], "update", {"@type": _INSTANCE, **changed}))
 
-    def _delete(self, request: HttpRequest) -> HttpAnswer:
+    def _delete(self, request: HttpRequest) -> HttpResponse:
         doc, parts = self._find(request), request.parts
         shutil.rmtree(self._path(parts["project"], parts["location"], parts["name"]))
-        return json_answer(_done(doc["name"], "delete", {"@type": "type.googleapis.com/google.protobuf.Empty"}))
+        return json_response(_done(doc["name"], "delete", {"@type": "type.googleapis.com/google.protobuf.Empty"}))
 
-    def _operation(self, request: HttpRequest) -> HttpAnswer:
-        """All operations are over when they are answered; a name tells what was done to what."""
+    def _operation(self, request: HttpRequest) -> HttpResponse:
+        """Return an operation, which was done in its first response. Its name contains the verb and the target."""
         parts = request.parts
         verb, _, rest = parts["name"].removeprefix("operation-").partition("-")
         target = _resource(parts["project"], parts["location"], rest.rpartition("-")[0])
-        return json_answer(_done(target, verb, {"@type": "type.googleapis.com/google.protobuf.Empty"}))
+        return json_response(_done(target, verb, {"@type": "type.googleapis.com/google.protobuf.Empty"}))
 
 
 def _resource(project: str, location: str, name: str) -> str:

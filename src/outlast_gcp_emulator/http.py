@@ -1,8 +1,8 @@
-"""The server: HTTP/1.1 on loopback, a thread a connection, bodies streamed. Refuses to listen anywhere else.
+"""The HTTP/1.1 server: on loopback only, with one thread per connection and streamed bodies.
 
-A request is carried out if it passes three checks, because a client that launches a machine here runs programs as this
-user. Its connection belongs to this user: checked when it is accepted, at every request, and again at the end of the
-body. It is not from a web page. It carries a token.
+A client that launches a machine here runs programs as this user, so each request must pass three checks. Its connection
+belongs to this user: checked on accept, at every request, and again at the end of the body. It is not from a web page.
+It carries a token.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from outlast_gcp_emulator.errors import ApiError
 from outlast_gcp_emulator.faults import Reset
 from outlast_gcp_emulator.http_types import (
     PIECE_BYTES,
-    Bytes,
+    BodySource,
+    BytesBody,
     Caller,
     FileSlice,
-    HttpAnswer,
     HttpRequest,
-    Source,
-    request_of,
+    HttpResponse,
+    error_response,
+    parse_request,
 )
 
-# An unread body of this size is read and thrown away, so that the connection can go on; a larger one ends it.
+# An unread body up to this size is read and dropped to keep the connection; a larger one closes it.
 DRAIN_BYTES_MAX = 8 * 1024 * 1024
 _LINE_BYTES_MAX = 8192
-# An exabyte and more; beyond it a number is no size.
+# More than an exabyte; a longer number is invalid.
 _SIZE_DIGITS_MAX = 20
-# Up to this size head and body leave together.
+# Up to this size head and body are sent together.
 _ONE_PIECE_BYTES = 64 * 1024
 
 
-class _Sized:
-    """A body with Content-Length. `check` is called before its last piece is handed out, and may raise."""
+class _SizedBody:
+    """A body with Content-Length. `check` runs before the last piece is returned, and may raise."""
 
     def __init__(self, stream: BinaryIO, length: int, check: Callable[[], None]) -> None:
         self._stream = stream
@@ -53,49 +54,51 @@ class _Sized:
             return b""
         piece = self._stream.read(min(bytes_max, self._left))
         if not piece:
-            raise ConnectionAbortedError(f"the client left with {self._left} bytes to come")
+            raise ConnectionAbortedError(f"the client disconnected with {self._left} bytes missing")
         self._left -= len(piece)
         if self._left == 0:
             self._check()
         return piece
 
 
-class _Chunked:
-    """A body with Transfer-Encoding: chunked. `check` is called before its end is reported, and may raise."""
+class _ChunkedBody:
+    """A body with Transfer-Encoding: chunked. `check` runs before the end is returned, and may raise."""
 
     def __init__(self, stream: BinaryIO, check: Callable[[], None]) -> None:
         self._stream = stream
         self._check = check
         self._left = 0
-        self._over = False
+        self._ended = False
 
     def read_piece(self, bytes_max: int) -> bytes:
-        if self._left == 0 and not self._over:
+        if self._left == 0 and not self._ended:
             self._next()
-        if self._over:
+        if self._ended:
             return b""
         piece = self._stream.read(min(bytes_max, self._left))
         if not piece:
-            raise ConnectionAbortedError("the client left in the middle of a chunk")
+            raise ConnectionAbortedError("the client disconnected in the middle of a chunk")
         self._left -= len(piece)
         if self._left == 0 and self._stream.readline(_LINE_BYTES_MAX).strip():
-            raise ConnectionAbortedError("a chunk is longer than it says")
+            raise ConnectionAbortedError("a chunk is longer than its size")
         return piece
 
     def _next(self) -> None:
         line = self._stream.readline(_LINE_BYTES_MAX)
         size = line.partition(b";")[0].strip()
         if not size.isalnum() or len(size) > _SIZE_DIGITS_MAX or size.strip(b"0123456789abcdefABCDEF"):
-            raise ConnectionAbortedError(f"a chunk begins with {line!r}")
+            raise ConnectionAbortedError(f"invalid chunk size: {line!r}")
         self._left = int(size, 16)
         if self._left == 0:
-            self._over = True
+            self._ended = True
             while self._stream.readline(_LINE_BYTES_MAX).strip():
                 pass  # trailers
             self._check()
 
 
-class _Connection(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
+    """The requests of one connection."""
+
     protocol_version = "HTTP/1.1"
     server_version = "outlast"
     sys_version = ""
@@ -112,52 +115,53 @@ class _Connection(BaseHTTPRequestHandler):
             super().finish()
 
     def handle(self) -> None:
-        # A client that leaves is no error of ours.
+        # A client that disconnects is not an error.
         with suppress(ConnectionError):
             super().handle()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: who wants to see the requests gives the router a `watch`."""
+        """Log nothing; the router's `watch` callback receives the requests."""
 
     def serve(self) -> None:
         try:
             headers = {name.lower(): value for name, value in self.headers.items()}
             caller, target = self._admit(headers)
             source = self._source()
-            request = request_of(self.command, target, headers, source, caller)
-        except ApiError as refused:
+            request = parse_request(self.command, target, headers, source, caller)
+        except ApiError as error:
             self.close_connection = True
-            kind, body = refused.body("json")
-            self._send(HttpAnswer(status=refused.status, headers={"Content-Type": kind, **refused.headers}, body=body))
+            self._send(error_response(error))
             return
         try:
-            answer = self.server.answer(request)
+            response = self.server.respond(request)
         except Reset:
             self._reset()
             return
         except ConnectionError:
             raise
         except OSError as problem:
-            # The disk is full, or the folder was taken away: passing, maybe, and nothing was changed.
+            # The disk is full, or the folder is gone: maybe temporary, and nothing was changed.
             self._drain(source)
-            self._send(_unable(problem))
+            message = f"the server cannot store data: {problem.strerror or problem}"
+            self._send(error_response(ApiError(503, "backendError", message)))
             return
         except BaseException:
-            # A bug of ours: the client is told, and the traceback goes to stderr by the server's own way.
+            # A bug: respond, and let the server print the traceback to stderr.
             self.close_connection = True
-            self._send(_broken())
+            message = "internal error in outlast; see the stderr of `outlast local serve`"
+            self._send(error_response(ApiError(500, "internalError", message)))
             raise
         self._drain(source)
-        self._send(answer)
+        self._send(response)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = serve
 
     def _admit(self, headers: Mapping[str, str]) -> tuple[Caller, str]:
-        """Return who sends the request, and its target without a token. Raises Refused and ConnectionError."""
+        """Return the sender of the request, and its target without a token. Raises ApiError and ConnectionError."""
         self._check_peer()
         if is_page(headers):
-            self.server.refusals.add("page", "refused a request of a web page")
-            raise ApiError(403, "forbidden", "this server is not for web pages; use the address 127.0.0.1")
+            self.server.refusals.add("page", "refused a request from a web page")
+            raise ApiError(403, "forbidden", "this server rejects requests from web pages; use the address 127.0.0.1")
         try:
             return self.server.access.admit(self.path, headers)
         except ApiError:
@@ -168,16 +172,16 @@ class _Connection(BaseHTTPRequestHandler):
         if self.server.is_refused(self.connection):
             raise ConnectionAbortedError("the connection does not belong to this user, or is closed")
 
-    def _source(self) -> Source:
+    def _source(self) -> BodySource:
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
-            return _Chunked(cast(BinaryIO, self.rfile), self._check_peer)
+            return _ChunkedBody(cast(BinaryIO, self.rfile), self._check_peer)
         text = self.headers.get("Content-Length", "0").strip()
         if not text.isascii() or not text.isdigit() or len(text) > _SIZE_DIGITS_MAX:
-            raise ApiError(400, "badRequest", f"Content-Length: `{text}` is no length")
-        return _Sized(cast(BinaryIO, self.rfile), int(text), self._check_peer) if int(text) else Bytes()
+            raise ApiError(400, "badRequest", f"Content-Length: expected a number of bytes, got `{text}`")
+        return _SizedBody(cast(BinaryIO, self.rfile), int(text), self._check_peer) if int(text) else BytesBody()
 
-    def _drain(self, source: Source) -> None:
-        """What the handler did not want must not be taken for the next request."""
+    def _drain(self, source: BodySource) -> None:
+        """Drop the unread rest of the body, which is not the next request."""
         left = DRAIN_BYTES_MAX
         while piece := source.read_piece(PIECE_BYTES):
             left -= len(piece)
@@ -186,25 +190,25 @@ class _Connection(BaseHTTPRequestHandler):
                 return
 
     def _reset(self) -> None:
-        # Closing with this set makes the kernel send a reset in place of an orderly end.
+        # Closing with this option makes the kernel send a reset instead of an orderly end.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.server.abort(self.connection)
 
-    def _send(self, answer: HttpAnswer) -> None:
-        body = answer.body
-        headers = dict(answer.headers)
+    def _send(self, response: HttpResponse) -> None:
+        body = response.body
+        headers = dict(response.headers)
         in_chunks = not isinstance(body, bytes | FileSlice)
         if in_chunks:
             headers["Transfer-Encoding"] = "chunked"
-        elif answer.status not in (204, 304) and "Content-Length" not in headers:
+        elif response.status not in (204, 304) and "Content-Length" not in headers:
             headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else cast(FileSlice, body).length)
         if self.close_connection:
             headers["Connection"] = "close"
-        head = self._head(answer.status, headers)
-        bare = self.command == "HEAD" or answer.status in (204, 304)
+        head = self._head(response.status, headers)
+        bare = self.command == "HEAD" or response.status in (204, 304)
         if isinstance(body, FileSlice) and body.length <= _ONE_PIECE_BYTES and not bare:
-            body = answer.content()
+            body = response.content()
         try:
             if bare or isinstance(body, bytes):
                 self.connection.sendall(head + (b"" if bare else cast(bytes, body)))
@@ -224,45 +228,37 @@ class _Connection(BaseHTTPRequestHandler):
     def _head(self, status: int, headers: dict[str, str]) -> bytes:
         phrase = responses.get(status, "Unknown")
         lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {self.date_time_string()}", "Server: outlast"]
-        # A header must not end early, whatever name a client gave to its object.
+        # An object name with a line break must not end a header.
         lines += [f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers.items()]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
 
 
-def _unable(problem: OSError) -> HttpAnswer:
-    kind, body = ApiError(503, "backendError", f"the server cannot: {problem.strerror or problem}").body("json")
-    return HttpAnswer(status=503, headers={"Content-Type": kind}, body=body)
-
-
-def _broken() -> HttpAnswer:
-    kind, body = ApiError(500, "internalError", "a bug in outlast; see what the server printed").body("json")
-    return HttpAnswer(status=500, headers={"Content-Type": kind}, body=body)
-
-
 class HttpServer(ThreadingHTTPServer):
-    """Serves from `start` to `stop`, and no request before that. `log` receives refusals."""
+    """Serves from `start` to `stop`. `log` receives refused requests and connections."""
 
     daemon_threads = True
     block_on_close = False
-    # As long as the kernel allows: connections of other users wait here, too, until they are closed.
+    # The kernel's maximum: connections of other users wait here, too, until they are closed.
     request_queue_size = socket.SOMAXCONN
     allow_reuse_address = True
     access: TokenCheck
 
-    def __init__(self, port: int, answer: Callable[[HttpRequest], HttpAnswer], *, log: Callable[[str], object]) -> None:
-        self.answer = answer
+    def __init__(
+        self, port: int, respond: Callable[[HttpRequest], HttpResponse], *, log: Callable[[str], object]
+    ) -> None:
+        self.respond = respond
         self.refusals = RefusalLog(log)
         self._peers = PeerCheck()
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), _Connection)
+        super().__init__(("127.0.0.1", port), _RequestHandler)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Called for every new connection, before it has a thread: those of other users are closed at once."""
+        """Return whether to accept a new connection. Connections of other users are closed without a thread."""
         return not self.is_refused(request)
 
     def is_refused(self, connection: socket.socket) -> bool:
@@ -284,7 +280,7 @@ class HttpServer(ThreadingHTTPServer):
         connection.close()
 
     def shutdown_request(self, request: Any) -> None:
-        # `shutdown` on a socket that is to be reset would end it in order after all.
+        # `shutdown` would end a socket in order that is to be reset.
         if request.fileno() != -1:
             super().shutdown_request(request)
 
@@ -293,7 +289,7 @@ class HttpServer(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 
     def stop(self) -> None:
-        """No new connections, and the open ones end: a client must not go on talking to a server that is gone."""
+        """Stop listening and close the open connections, so that no client keeps using a stopped server."""
         self.shutdown()
         self.server_close()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Requests and answers as values, and bodies that need not fit into memory. Knows no socket, no route and no cloud."""
+"""HTTP requests and responses as values, with streamed bodies."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from outlast_gcp_emulator.errors import ApiError, invalid
+from outlast_gcp_emulator.errors import ApiError, Dialect, invalid
 
 PIECE_BYTES = 256 * 1024
 JSON_BYTES_MAX = 32 * 1024 * 1024
 
 
-class Source(Protocol):
-    """Where a body comes from: what is left of it, piece by piece; empty at its end."""
+class BodySource(Protocol):
+    """The rest of a request body, piece by piece; empty at its end."""
 
     def read_piece(self, bytes_max: int) -> bytes:
-        """Raises ConnectionError when the sender left in the middle."""
+        """Return the next bytes. Raises ConnectionError if the client disconnected early."""
 
 
-class Bytes:
-    """A body that is here already: a part of a batch, or none at all."""
+class BytesBody:
+    """A body in memory: a part of a batch, or an empty body."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = data
@@ -34,10 +34,10 @@ class Bytes:
         return piece
 
 
-class Unzipped:
-    """A body that was compressed for the way."""
+class GzipBody:
+    """A body that the client compressed."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: BodySource) -> None:
         self._source = source
         self._state = zlib.decompressobj(wbits=31)
 
@@ -45,11 +45,11 @@ class Unzipped:
         while not self._state.eof:
             packed = self._state.unconsumed_tail or self._source.read_piece(PIECE_BYTES)
             if not packed:
-                raise invalid("the gzip body ends too early")
+                raise invalid("the gzip body is truncated")
             try:
                 piece = self._state.decompress(packed, bytes_max)
             except zlib.error as problem:
-                raise invalid(f"the body is no gzip: {problem}") from problem
+                raise invalid(f"invalid gzip body: {problem}") from problem
             if piece:
                 return piece
         return b""
@@ -57,48 +57,48 @@ class Unzipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
-    """Who sends a request: the owner of the endpoint, or one of its machines, by its name on the local cloud."""
+    """The sender of a request: the owner of the endpoint, or one of its machines, by its name on the local cloud."""
 
     token: str = ""
     machine: str = ""
-    # What stood before the path, for a token that came in the address.
+    # The part of the address before the path that contained the token.
     prefix: str = ""
 
 
 @dataclass(kw_only=True, slots=True)
 class HttpRequest:
-    """What a client asks. `path` is still percent-encoded; `parts` are the names that its route found in it."""
+    """One request. `path` is percent-encoded; `parts` are the path parameters of its route."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    # Names in lower case.
+    # With names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
-    source: Source = field(default_factory=Bytes)
+    source: BodySource = field(default_factory=BytesBody)
     parts: Mapping[str, str] = field(default_factory=dict)
-    # All values of every parameter; `query` has the last of each.
+    # All values of each parameter; `query` has the last one.
     repeated: Mapping[str, list[str]] = field(default_factory=dict)
-    # The body as JSON, once somebody has read it.
-    said: dict[str, Any] | None = None
+    # The body as JSON, after the first call of `json`.
+    parsed: dict[str, Any] | None = None
     caller: Caller = field(default_factory=Caller)
 
     @property
     def base_url(self) -> str:
-        """The address by which the client reached us, for links in answers."""
+        """Return the address that the client used, for links in responses."""
         return f"http://{self.headers.get('host', '127.0.0.1')}{self.caller.prefix}"
 
     @property
     def access_url(self) -> str:
-        """The address with the client's token in it, for programs that will have no other way to present one."""
+        """Return the address with the client's token in it, for programs that send no credentials."""
         return f"http://{self.headers.get('host', '127.0.0.1')}/{self.caller.token}"
 
     def pieces(self) -> Iterator[bytes]:
-        """The body, once."""
+        """Read the body. Can be called once."""
         while piece := self.source.read_piece(PIECE_BYTES):
             yield piece
 
     def body(self, *, bytes_max: int = JSON_BYTES_MAX) -> bytes:
-        """The whole of a small body."""
+        """Read a small body completely. Raises ApiError if it is too large."""
         pieces, size = [], 0
         for piece in self.pieces():
             size += len(piece)
@@ -108,14 +108,14 @@ class HttpRequest:
         return b"".join(pieces)
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty one if there is none."""
-        if self.said is None:
-            self.said = json_object(self.body())
-        return self.said
+        """Return the body as a JSON object, empty if the body is empty."""
+        if self.parsed is None:
+            self.parsed = json_object(self.body())
+        return self.parsed
 
     def number(self, name: str) -> int | None:
-        """A query parameter that is a number."""
-        return None if name not in self.query else whole_number(name, self.query[name])
+        """Return a numeric query parameter."""
+        return None if name not in self.query else parse_number(name, self.query[name])
 
     def flag(self, name: str) -> bool:
         return self.query.get(name, "").lower() == "true"
@@ -124,17 +124,19 @@ class HttpRequest:
         return "gzip" in self.headers.get("accept-encoding", "")
 
 
-def request_of(method: str, target: str, headers: Mapping[str, str], source: Source, caller: Caller) -> HttpRequest:
-    """A request from its first line, its headers and its body."""
+def parse_request(
+    method: str, target: str, headers: Mapping[str, str], source: BodySource, caller: Caller
+) -> HttpRequest:
+    """Build a request from its first line, its headers and its body. Raises ApiError."""
     split = urlsplit(target)
     try:
-        asked = parse_qs(split.query, keep_blank_values=True, strict_parsing=False, errors="strict")
+        repeated = parse_qs(split.query, keep_blank_values=True, strict_parsing=False, errors="strict")
         unquote(split.path, errors="strict")
     except ValueError as problem:
-        raise invalid("the address is no UTF-8") from problem
-    query = {name: values[-1] for name, values in asked.items()}
+        raise invalid("the address is not UTF-8") from problem
+    query = {name: values[-1] for name, values in repeated.items()}
     return HttpRequest(
-        method=method, path=split.path, query=query, headers=headers, source=source, repeated=asked, caller=caller
+        method=method, path=split.path, query=query, headers=headers, source=source, repeated=repeated, caller=caller
     )
 
 
@@ -145,23 +147,23 @@ def json_object(data: bytes) -> dict[str, Any]:
         value = json.loads(data)
     except ValueError as problem:
         raise ApiError(400, "parseError", "Parse Error") from problem
-    # What Google's clients in Go send for a resource that they leave out, as of the copy of an object.
+    # Google's clients in Go send null for an omitted resource, as in the copy of an object.
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ApiError(400, "parseError", "Parse Error: a JSON object is wanted")
+        raise ApiError(400, "parseError", "Parse Error: expected a JSON object")
     return value
 
 
-def whole_number(name: str, text: str) -> int:
+def parse_number(name: str, text: str) -> int:
     if not text.removeprefix("-").isdecimal() or not text.isascii():
-        raise invalid(f"Invalid value for: {name}: `{text}` is no whole number")
+        raise invalid(f"Invalid value for: {name}: expected a whole number, got `{text}`")
     return int(text)
 
 
 @dataclass(kw_only=True, slots=True)
 class FileSlice:
-    """A part of an open file as an answer's body; whoever sends it closes the file."""
+    """A part of an open file as a response body. The sender closes the file."""
 
     file: BinaryIO
     offset: int
@@ -169,15 +171,15 @@ class FileSlice:
 
 
 @dataclass(kw_only=True, slots=True)
-class HttpAnswer:
-    """What a client gets. A body that comes in pieces has no length beforehand and is sent in chunks."""
+class HttpResponse:
+    """One response. A body that is an iterator is sent in chunks, because its length is unknown."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | FileSlice | Iterator[bytes] = b""
 
     def content(self) -> bytes:
-        """The whole body; for batches, whose answers are small."""
+        """Return the whole body, for batches, whose responses are small."""
         if isinstance(self.body, bytes):
             return self.body
         if isinstance(self.body, FileSlice):
@@ -187,20 +189,26 @@ class HttpAnswer:
         return b"".join(self.body)
 
 
-def json_answer(value: Mapping[str, Any], *, status: int = 200) -> HttpAnswer:
+def json_response(value: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    return HttpAnswer(status=status, headers={"Content-Type": "application/json; charset=UTF-8"}, body=body)
+    return HttpResponse(status=status, headers={"Content-Type": "application/json; charset=UTF-8"}, body=body)
 
 
-def empty_answer(status: int = 204) -> HttpAnswer:
-    return HttpAnswer(status=status)
+def empty_response(status: int = 204) -> HttpResponse:
+    return HttpResponse(status=status)
 
 
-def zip_answer(request: HttpRequest, answer: HttpAnswer) -> None:
-    """Compress an answer of words if the client wants it and it is worth it."""
-    worth = isinstance(answer.body, bytes) and len(answer.body) > 4096 and "Content-Encoding" not in answer.headers
-    argv = answer.headers.get("Content-Type", "").startswith(("application/json", "application/xml"))
-    if worth and argv and request.accepts_gzip():
-        assert isinstance(answer.body, bytes)
-        answer.body = gzip.compress(answer.body, compresslevel=1)
-        answer.headers["Content-Encoding"] = "gzip"
+def error_response(error: ApiError, dialect: Dialect = "json") -> HttpResponse:
+    kind, body = error.body(dialect)
+    return HttpResponse(status=error.status, headers={"Content-Type": kind, **error.headers}, body=body)
+
+
+def compress_response(request: HttpRequest, response: HttpResponse) -> None:
+    """Compress a long text response if the client accepts gzip."""
+    body = response.body
+    is_text = response.headers.get("Content-Type", "").startswith(("application/json", "application/xml"))
+    if not isinstance(body, bytes) or len(body) <= 4096 or "Content-Encoding" in response.headers:
+        return
+    if is_text and request.accepts_gzip():
+        response.body = gzip.compress(body, compresslevel=1)
+        response.headers["Content-Encoding"] = "gzip"

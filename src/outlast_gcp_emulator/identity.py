@@ -1,4 +1,4 @@
-"""Accounts, roles, policies and switched-on APIs of a project, as far as setting one up goes. They refuse nobody."""
+"""Service accounts, roles, policies and enabled APIs of projects, for project set-up. They restrict no request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outlast.clouds.local.files import read_json, write_json
 from outlast_gcp_emulator.compute.refs import fingerprint, stable_number
 from outlast_gcp_emulator.environment import PROJECT
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest, json_answer
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
 from outlast_gcp_emulator.router import Router
 from outlast_gcp_emulator.tokens import service_account_key
 
@@ -23,7 +23,7 @@ _PROJECT = re.compile(r"[a-z][-a-z0-9:.]{0,61}[a-z0-9]")
 
 
 class Identity:
-    """`<project>.json`: accounts, roles, the policy, the APIs that are on."""
+    """Accounts, roles, policy and enabled APIs of each project, in `<project>.json`."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -37,21 +37,18 @@ class Identity:
         router.add("POST", f"{services}/{{name}}:disable", self._disable)
         router.add("GET", f"{services}/{{name}}", self._service)
         iam = "/iam/v1/projects/{project}"
-        router.add("POST", f"{iam}/serviceAccounts", self._create_account)
-        router.add("GET", f"{iam}/serviceAccounts", self._accounts)
-        router.add("DELETE", f"{iam}/serviceAccounts/{{name}}", self._delete_account)
-        router.add("POST", f"{iam}/serviceAccounts/{{name}}/keys", self._create_key)
-        router.add("GET", f"{iam}/serviceAccounts/{{name}}/keys", lambda request: json_answer({"keys": []}))
-        router.add("GET", f"{iam}/serviceAccounts/{{name}}", lambda request: self._get(request, "accounts"))
         account = f"{iam}/serviceAccounts/{{name}}"
-        router.add("POST", f"{account}:getIamPolicy", lambda request: json_answer(self._account_policy(request)))
+        router.add_methods(f"{iam}/serviceAccounts", POST=self._create_account, GET=self._accounts)
+        router.add_methods(f"{account}/keys", POST=self._create_key, GET=lambda request: json_response({"keys": []}))
+        router.add_methods(account, GET=lambda request: self._get(request, "accounts"), DELETE=self._delete_account)
+        router.add("POST", f"{account}:getIamPolicy", lambda request: json_response(self._account_policy(request)))
         router.add("POST", f"{account}:setIamPolicy", self._set_account_policy)
         router.add("POST", f"{iam}/roles", self._create_role)
-        router.add("PATCH", f"{iam}/roles/{{name}}", self._change_role)
-        router.add("GET", f"{iam}/roles/{{name}}", lambda request: self._get(request, "roles"))
+        role = f"{iam}/roles/{{name}}"
+        router.add_methods(role, PATCH=self._change_role, GET=lambda request: self._get(request, "roles"))
         policy = "/cloudresourcemanager/v1/projects/{project}"
         router.add("GET", "/cloudresourcemanager/v1/projects", self._projects)
-        router.add("GET", policy, lambda request: json_answer(_project(request.parts["project"])))
+        router.add("GET", policy, lambda request: json_response(_project(request.parts["project"])))
         router.add("POST", f"{policy}:getIamPolicy", self._get_policy)
         router.add("POST", f"{policy}:setIamPolicy", self._set_policy)
         router.add("POST", f"{policy}:testIamPermissions", self._test_permissions)
@@ -59,35 +56,35 @@ class Identity:
     def _file(self, request: HttpRequest) -> str:
         project, account = request.parts["project"], request.parts.get("name", "")
         if project == "-":
-            # Whose account it is says its address.
+            # The address of an account contains its project.
             project = account.partition("@")[2].partition(".")[0]
         if not _PROJECT.fullmatch(project):
-            raise invalid(f"'{project}' is not the name of a project")
+            raise invalid(f"invalid project name '{project}'")
         return f"{self._folder}/{project}.json"
 
     def _read(self, request: HttpRequest) -> Doc:
-        kept = read_json(self._file(request))
-        return kept or {"accounts": {}, "roles": {}, "bindings": [], "services": []}
+        record = read_json(self._file(request))
+        return record or {"accounts": {}, "roles": {}, "bindings": [], "services": []}
 
-    def _write(self, request: HttpRequest, kept: Doc) -> None:
+    def _write(self, request: HttpRequest, record: Doc) -> None:
         os.makedirs(self._folder, exist_ok=True)
-        write_json(self._file(request), kept)
+        write_json(self._file(request), record)
 
-    def _get(self, request: HttpRequest, kind: str) -> HttpAnswer:
+    def _get(self, request: HttpRequest, kind: str) -> HttpResponse:
         found = self._read(request)[kind].get(request.parts["name"])
         if found is None:
             raise not_found(f"Unknown {kind[:-1]} {request.parts['name']}")
-        return json_answer(found)
+        return json_response(found)
 
-    def _add(self, request: HttpRequest, kind: str, key: str, doc: Doc) -> HttpAnswer:
+    def _add(self, request: HttpRequest, kind: str, key: str, doc: Doc) -> HttpResponse:
         with self._lock:
-            kept = self._read(request)
-            if key in kept[kind]:
+            record = self._read(request)
+            if key in record[kind]:
                 raise ApiError(409, "alreadyExists", f"{kind[:-1]} {key} already exists")
-            self._write(request, {**kept, kind: {**kept[kind], key: doc}})
-        return json_answer(doc)
+            self._write(request, {**record, kind: {**record[kind], key: doc}})
+        return json_response(doc)
 
-    def _create_account(self, request: HttpRequest) -> HttpAnswer:
+    def _create_account(self, request: HttpRequest) -> HttpResponse:
         body, project = request.json(), request.parts["project"]
         email = f"{body.get('accountId', '')}@{project}.iam.gserviceaccount.com"
         doc = {
@@ -99,19 +96,19 @@ class Identity:
         }
         return self._add(request, "accounts", email, doc)
 
-    def _accounts(self, request: HttpRequest) -> HttpAnswer:
-        return json_answer({"accounts": list(self._read(request)["accounts"].values())})
+    def _accounts(self, request: HttpRequest) -> HttpResponse:
+        return json_response({"accounts": list(self._read(request)["accounts"].values())})
 
-    def _delete_account(self, request: HttpRequest) -> HttpAnswer:
+    def _delete_account(self, request: HttpRequest) -> HttpResponse:
         self._get(request, "accounts")
         with self._lock:
-            kept = self._read(request)
-            kept["accounts"].pop(request.parts["name"], None)
-            self._write(request, kept)
-        return json_answer({})
+            record = self._read(request)
+            record["accounts"].pop(request.parts["name"], None)
+            self._write(request, record)
+        return json_response({})
 
-    def _create_key(self, request: HttpRequest) -> HttpAnswer:
-        """A file as Google's clients read it, whose tokens come from this server."""
+    def _create_key(self, request: HttpRequest) -> HttpResponse:
+        """Return a new key file for Google's clients, whose tokens come from this server."""
         self._get(request, "accounts")
         email, number = request.parts["name"], secrets.token_hex(20)
         project = email.partition("@")[2].partition(".")[0]
@@ -124,86 +121,89 @@ class Identity:
             "keyOrigin": "GOOGLE_PROVIDED",
             "keyType": "USER_MANAGED",
         }
-        return json_answer(doc)
+        return json_response(doc)
 
-    def _create_role(self, request: HttpRequest) -> HttpAnswer:
+    def _create_role(self, request: HttpRequest) -> HttpResponse:
         body, name = request.json(), str(request.json().get("roleId", ""))
         doc = {**body.get("role", {}), "name": f"projects/{request.parts['project']}/roles/{name}"}
         return self._add(request, "roles", name, doc)
 
-    def _change_role(self, request: HttpRequest) -> HttpAnswer:
+    def _change_role(self, request: HttpRequest) -> HttpResponse:
         with self._lock:
-            kept, name = self._read(request), request.parts["name"]
-            if name not in kept["roles"]:
+            record, name = self._read(request), request.parts["name"]
+            if name not in record["roles"]:
                 raise not_found(f"Unknown role {name}")
-            doc = {**kept["roles"][name], **request.json()}
-            self._write(request, {**kept, "roles": {**kept["roles"], name: doc}})
-        return json_answer(doc)
+            doc = {**record["roles"][name], **request.json()}
+            self._write(request, {**record, "roles": {**record["roles"], name: doc}})
+        return json_response(doc)
 
     def _account_policy(self, request: HttpRequest) -> Doc:
-        kept, name = self._read(request), request.parts["name"]
-        if name not in kept["accounts"]:
+        record, name = self._read(request), request.parts["name"]
+        if name not in record["accounts"]:
             raise not_found(f"Unknown account {name}")
-        bindings = kept.get("account_bindings", {}).get(name, [])
-        return self._policy({"bindings": bindings})
+        bindings = record.get("account_bindings", {}).get(name, [])
+        return _policy(bindings)
 
-    def _set_account_policy(self, request: HttpRequest) -> HttpAnswer:
+    def _set_account_policy(self, request: HttpRequest) -> HttpResponse:
         policy = request.json().get("policy", {})
         with self._lock:
-            now = self._account_policy(request)
-            if policy.get("etag", now["etag"]) != now["etag"]:
-                raise ApiError(409, "aborted", "There were concurrent policy changes.")
-            kept = self._read(request)
-            bound = {**kept.get("account_bindings", {}), request.parts["name"]: policy.get("bindings", [])}
-            self._write(request, {**kept, "account_bindings": bound})
-            return json_answer(self._account_policy(request))
+            _check_etag(policy, self._account_policy(request))
+            record = self._read(request)
+            bound = {**record.get("account_bindings", {}), request.parts["name"]: policy.get("bindings", [])}
+            self._write(request, {**record, "account_bindings": bound})
+            return json_response(self._account_policy(request))
 
-    def _policy(self, kept: Doc) -> Doc:
-        return {"version": 1, "bindings": kept["bindings"], "etag": fingerprint(kept["bindings"])}
+    def _get_policy(self, request: HttpRequest) -> HttpResponse:
+        return json_response(_policy(self._read(request)["bindings"]))
 
-    def _get_policy(self, request: HttpRequest) -> HttpAnswer:
-        return json_answer(self._policy(self._read(request)))
-
-    def _set_policy(self, request: HttpRequest) -> HttpAnswer:
+    def _set_policy(self, request: HttpRequest) -> HttpResponse:
         policy = request.json().get("policy", {})
         with self._lock:
-            kept = self._read(request)
-            if policy.get("etag", self._policy(kept)["etag"]) != self._policy(kept)["etag"]:
-                raise ApiError(409, "aborted", "There were concurrent policy changes.")
-            kept = {**kept, "bindings": policy.get("bindings", [])}
-            self._write(request, kept)
-        return json_answer(self._policy(kept))
+            record = self._read(request)
+            _check_etag(policy, _policy(record["bindings"]))
+            record = {**record, "bindings": policy.get("bindings", [])}
+            self._write(request, record)
+        return json_response(_policy(record["bindings"]))
 
-    def _test_permissions(self, request: HttpRequest) -> HttpAnswer:
-        # Whoever asks is the owner of this computer.
-        return json_answer({"permissions": request.json().get("permissions", [])})
+    def _test_permissions(self, request: HttpRequest) -> HttpResponse:
+        # The caller owns this computer.
+        return json_response({"permissions": request.json().get("permissions", [])})
 
-    def _enable(self, request: HttpRequest) -> HttpAnswer:
+    def _enable(self, request: HttpRequest) -> HttpResponse:
         with self._lock:
-            kept = self._read(request)
+            record = self._read(request)
             wanted = [request.parts["name"]] if "name" in request.parts else request.json().get("serviceIds", [])
-            self._write(request, {**kept, "services": sorted({*kept["services"], *wanted})})
-        return json_answer({"name": "operations/noop.DONE_OPERATION", "done": True})
+            self._write(request, {**record, "services": sorted({*record["services"], *wanted})})
+        return json_response({"name": "operations/noop.DONE_OPERATION", "done": True})
 
-    def _disable(self, request: HttpRequest) -> HttpAnswer:
+    def _disable(self, request: HttpRequest) -> HttpResponse:
         with self._lock:
-            kept = self._read(request)
-            left = [name for name in kept["services"] if name != request.parts["name"]]
-            self._write(request, {**kept, "services": left})
-        return json_answer({"name": "operations/noop.DONE_OPERATION", "done": True})
+            record = self._read(request)
+            left = [name for name in record["services"] if name != request.parts["name"]]
+            self._write(request, {**record, "services": left})
+        return json_response({"name": "operations/noop.DONE_OPERATION", "done": True})
 
-    def _service(self, request: HttpRequest) -> HttpAnswer:
+    def _service(self, request: HttpRequest) -> HttpResponse:
         name = request.parts["name"]
         state = "ENABLED" if name in self._read(request)["services"] else "DISABLED"
-        return json_answer(_service(request.parts["project"], name, state))
+        return json_response(_service(request.parts["project"], name, state))
 
-    def _projects(self, request: HttpRequest) -> HttpAnswer:
+    def _projects(self, request: HttpRequest) -> HttpResponse:
         known = [name.removesuffix(".json") for name in os.listdir(self._folder)] if os.path.isdir(self._folder) else []
-        return json_answer({"projects": [_project(name) for name in sorted({PROJECT, *known})]})
+        return json_response({"projects": [_project(name) for name in sorted({PROJECT, *known})]})
 
-    def _services(self, request: HttpRequest) -> HttpAnswer:
+    def _services(self, request: HttpRequest) -> HttpResponse:
         on = self._read(request)["services"]
-        return json_answer({"services": [_service(request.parts["project"], name, "ENABLED") for name in on]})
+        return json_response({"services": [_service(request.parts["project"], name, "ENABLED") for name in on]})
+
+
+def _policy(bindings: list[Doc]) -> Doc:
+    return {"version": 1, "bindings": bindings, "etag": fingerprint(bindings)}
+
+
+def _check_etag(policy: Doc, current: Doc) -> None:
+    if policy.get("etag", current["etag"]) != current["etag"]:
+        raise ApiError(409, "aborted", "There were concurrent policy changes.")
 
 
 def _service(project: str, name: str, state: str) -> Doc:

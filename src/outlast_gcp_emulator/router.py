@@ -1,4 +1,4 @@
-"""Which handler answers which request, what refusals look like there, and where faults strike. Knows no API."""
+"""The routes: finds the handler of a request, renders its errors, and injects faults."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from urllib.parse import unquote
 from outlast_gcp_emulator.errors import ApiError, Dialect, invalid, not_found
 from outlast_gcp_emulator.faults import Fault, InjectedFaults, Reset
 from outlast_gcp_emulator.fields import masked
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest, zip_answer
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, compress_response, error_response
 
-# The parts of paths that name objects, and what a star takes.
+# Path parameters that may contain slashes.
 _WITH_SLASHES = frozenset({"object", "target", "rest", "api", "path"})
 
-Handler = Callable[[HttpRequest], HttpAnswer]
-Watch = Callable[[HttpRequest, HttpAnswer], None]
+Handler = Callable[[HttpRequest], HttpResponse]
+Watch = Callable[[HttpRequest, HttpResponse], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """Requests of one shape. `host` is a name without its port; empty for any."""
+    """Method and path pattern of requests. `host` is a name without its port; empty for any."""
 
     method: str
     pattern: re.Pattern[str]
-    # None: what comes here and fits no other route is nobody's.
+    # None: matching requests get 404, and no later route is tried.
     handler: Handler | None
     dialect: Dialect
     host: str
 
 
 class Router:
-    """The table of routes; the first that fits is taken, so the narrow ones are added first.
+    """The table of routes. The first match is taken, so specific routes are added first.
 
-    `watch` sees every request with its answer, those inside of batches, too, before the client does.
+    `watch` receives every request with its response before the client does, also those inside of batches.
     """
 
     def __init__(self, *, watch: Watch | None = None) -> None:
@@ -44,51 +44,58 @@ class Router:
         self._short: dict[str, str] = {}
 
     def add(self, method: str, path: str, handler: Handler, *, dialect: Dialect = "json", host: str = "") -> None:
-        """`path` is like `/b/{bucket}/o/{object*}`: a name takes one segment, with a star all that are left."""
+        """Add a route. In `/b/{bucket}/o/{object*}` a name matches one segment, with a star all remaining ones."""
         pattern = path_pattern(path)
         self._routes.append(Route(method=method, pattern=pattern, handler=handler, dialect=dialect, host=host))
 
+    def add_methods(self, path: str, **handlers: Handler) -> None:
+        """Add a route for each method, as in `GET=handler`."""
+        for method, handler in handlers.items():
+            self.add(method, path, handler)
+
     def shorten(self, path: str, short: str) -> None:
-        """`short`, and all below it, stands for `path`: in faults and to who watches, too."""
+        """Treat `short`, and everything below it, as `path`, also in faults and for `watch`."""
         self._short[short] = path
 
     def close(self, path: str) -> None:
-        """Routes that are added later take nothing of this."""
+        """Exclude a path from the routes that are added later."""
         pattern = path_pattern(path)
         self._routes.append(Route(method="*", pattern=pattern, handler=None, dialect="json", host=""))
 
-    def answer(self, request: HttpRequest) -> HttpAnswer:
-        """The handler's answer, or its refusal in the dialect of the route. Raises Reset."""
-        dialect = _guess(request)
-        request.path = self._in_full(request.path)
+    def respond(self, request: HttpRequest) -> HttpResponse:
+        """Return the handler's response, or its error in the dialect of the route. Raises Reset."""
+        dialect = _accepted_dialect(request)
+        request.path = self._expand(request.path)
         try:
             dialect, handler = self._find(request)
-            answer = self._work(handler, request)
+            response = self._handle(handler, request)
             if dialect == "json" and "fields" in request.query:
-                answer = masked(answer, request.query["fields"])
-        except ApiError as refused:
-            answer = _refusal(refused, dialect)
+                response = masked(response, request.query["fields"])
+        except ApiError as error:
+            response = error_response(error, dialect)
         except Reset:
             if self._watch is not None:
-                self._watch(request, HttpAnswer(status=503))
+                self._watch(request, HttpResponse(status=503))
             raise
         if self._watch is not None:
-            self._watch(request, answer)
-        zip_answer(request, answer)
-        return answer
+            self._watch(request, response)
+        compress_response(request, response)
+        return response
 
-    def _in_full(self, path: str) -> str:
+    def _expand(self, path: str) -> str:
         for short, full in self._short.items():
             if path == short or path.startswith(f"{short}/"):
                 return full + path.removeprefix(short)
         return path
 
-    def _work(self, handler: Handler, request: HttpRequest) -> HttpAnswer:
-        fault = self.faults.strike(request)
+    def _handle(self, handler: Handler, request: HttpRequest) -> HttpResponse:
+        fault = self.faults.take(request)
         if fault is not None and not fault.after_work:
-            return _struck(fault)
-        answer = handler(request)
-        return answer if fault is None else _struck(fault)
+            raise _injected(fault)
+        response = handler(request)
+        if fault is not None:
+            raise _injected(fault)
+        return response
 
     def _find(self, request: HttpRequest) -> tuple[Dialect, Handler]:
         host = request.headers.get("host", "").rpartition(":")[0]
@@ -107,11 +114,11 @@ class Router:
             return route.dialect, route.handler
         if other_method:
             raise ApiError(405, "httpMethodNotAllowed", f"{request.method} is not allowed for {request.path}")
-        raise not_found(f"Not Found: there is no {request.path} here")
+        raise not_found(f"Not Found: {request.path}")
 
 
 def _check_names(parts: Mapping[str, str]) -> None:
-    """Most names become those of files; only names in a bucket have slashes, and these never do."""
+    """Raise ApiError for names that cannot be file names, as most become. Names of objects may have slashes."""
     for kind, name in parts.items():
         if kind not in _WITH_SLASHES and (name in (".", "..") or "/" in name or "\0" in name):
             raise invalid(f"Invalid resource field value: `{name}` cannot be the name of a {kind}")
@@ -122,16 +129,9 @@ def path_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{([a-z_]+)\\\*\\\}", r"(?P<\1>.+)", text), re.DOTALL)
 
 
-def _struck(fault: Fault) -> HttpAnswer:
-    if fault.status is None:
-        raise Reset
-    raise fault.refusal()
+def _injected(fault: Fault) -> Exception:
+    return Reset() if fault.status is None else fault.error()
 
 
-def _refusal(refused: ApiError, dialect: Dialect) -> HttpAnswer:
-    kind, body = refused.body(dialect)
-    return HttpAnswer(status=refused.status, headers={"Content-Type": kind, **refused.headers}, body=body)
-
-
-def _guess(request: HttpRequest) -> Dialect:
+def _accepted_dialect(request: HttpRequest) -> Dialect:
     return "xml" if "xml" in request.headers.get("accept", "") else "json"

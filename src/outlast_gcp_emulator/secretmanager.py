@@ -1,4 +1,4 @@
-"""Secret Manager, as far as secrets of runs and `gcloud secrets` go. Values are in files that only this user reads."""
+"""Secret Manager, for secrets of runs and `gcloud secrets`. Values are in files that only this user may read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.clouds.local.files import read_json, write_json
 from outlast_gcp_emulator.compute.context import Context
 from outlast_gcp_emulator.compute.refs import timestamp
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest, json_answer
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
 from outlast_gcp_emulator.router import Router
 
 Doc = dict[str, Any]
@@ -24,7 +24,7 @@ _ENABLED, _DESTROYED = "ENABLED", "DESTROYED"
 
 
 class SecretRoutes:
-    """`<project>/<secret>.json`: the secret, its policy and its versions."""
+    """Secrets with their policy and versions, in `<project>/<secret>.json`."""
 
     def __init__(self, folder: str, context: Context) -> None:
         self._folder = folder
@@ -32,36 +32,34 @@ class SecretRoutes:
         self._lock = threading.Lock()
 
     def add_to(self, router: Router) -> None:
-        here = "/secretmanager/v1/projects/{project}/secrets"
-        one = f"{here}/{{secret}}"
-        # Those with a verb first: a name takes all that is left of its segment.
-        router.add("GET", f"{one}/versions/{{version}}:access", self._access)
-        router.add("POST", f"{one}/versions/{{version}}:destroy", self._destroy)
-        router.add("POST", f"{one}:addVersion", self._add_version)
-        router.add("POST", f"{one}:setIamPolicy", self._set_policy)
-        router.add("GET", f"{one}:getIamPolicy", self._get_policy)
-        router.add("GET", f"{one}/versions", self._versions)
-        router.add("GET", here, self._list)
-        router.add("POST", here, self._create)
-        router.add("GET", one, self._get)
-        router.add("DELETE", one, self._delete)
+        secrets = "/secretmanager/v1/projects/{project}/secrets"
+        secret = f"{secrets}/{{secret}}"
+        # Paths with a verb first: a name matches the rest of its segment.
+        router.add("GET", f"{secret}/versions/{{version}}:access", self._access)
+        router.add("POST", f"{secret}/versions/{{version}}:destroy", self._destroy)
+        router.add("POST", f"{secret}:addVersion", self._add_version)
+        router.add("POST", f"{secret}:setIamPolicy", self._set_policy)
+        router.add("GET", f"{secret}:getIamPolicy", self._get_policy)
+        router.add("GET", f"{secret}/versions", self._versions)
+        router.add_methods(secrets, GET=self._list, POST=self._create)
+        router.add_methods(secret, GET=self._get, DELETE=self._delete)
 
     # Secrets
 
     def _path(self, request: HttpRequest, secret: str) -> str:
         project = request.parts["project"]
         if not _NAME.fullmatch(secret) or not _NAME.fullmatch(project):
-            raise invalid(f"`{secret}` cannot name a secret of `{project}`: letters, digits, `-` and `_`")
+            raise invalid(f"invalid secret `{project}/{secret}`: expected letters, digits, `-` and `_`")
         return f"{self._folder}/{project}/{secret}.json"
 
     def _find(self, request: HttpRequest) -> tuple[str, Doc]:
         path = self._path(request, request.parts["secret"])
-        if (kept := read_json(path)) is None:
-            told = f"Secret [projects/{request.parts['project']}/secrets/{request.parts['secret']}] not found."
-            raise not_found(told)
-        return path, kept
+        if (record := read_json(path)) is None:
+            name = f"projects/{request.parts['project']}/secrets/{request.parts['secret']}"
+            raise not_found(f"Secret [{name}] not found.")
+        return path, record
 
-    def _create(self, request: HttpRequest) -> HttpAnswer:
+    def _create(self, request: HttpRequest) -> HttpResponse:
         body, name = request.json(), request.query.get("secretId", "")
         path, project = self._path(request, name), request.parts["project"]
         secret = {
@@ -75,84 +73,86 @@ class SecretRoutes:
                 raise ApiError(409, "alreadyExists", f"Secret [{secret['name']}] already exists.")
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             write_json(path, {"secret": secret, "policy": [], "versions": []}, permissions=0o600)
-        return json_answer(secret)
+        return json_response(secret)
 
-    def _get(self, request: HttpRequest) -> HttpAnswer:
-        return json_answer(self._find(request)[1]["secret"])
+    def _get(self, request: HttpRequest) -> HttpResponse:
+        return json_response(self._find(request)[1]["secret"])
 
-    def _list(self, request: HttpRequest) -> HttpAnswer:
+    def _list(self, request: HttpRequest) -> HttpResponse:
         folder = f"{self._folder}/{request.parts['project']}"
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        kept = [read_json(f"{folder}/{name}") for name in names if name.endswith(".json")]
-        found = [one["secret"] for one in kept if one is not None]
-        return json_answer({"secrets": found, "totalSize": len(found)} if found else {})
+        records = [read_json(f"{folder}/{name}") for name in names if name.endswith(".json")]
+        found = [record["secret"] for record in records if record is not None]
+        return json_response({"secrets": found, "totalSize": len(found)} if found else {})
 
-    def _delete(self, request: HttpRequest) -> HttpAnswer:
+    def _delete(self, request: HttpRequest) -> HttpResponse:
         with self._lock:
             os.unlink(self._find(request)[0])
-        return json_answer({})
+        return json_response({})
 
     # Versions
 
-    def _add_version(self, request: HttpRequest) -> HttpAnswer:
+    def _add_version(self, request: HttpRequest) -> HttpResponse:
         data = str(request.json().get("payload", {}).get("data", ""))
         try:
             base64.b64decode(data, validate=True)
         except ValueError as problem:
-            raise invalid("payload.data is no base64") from problem
+            raise invalid("payload.data is not base64") from problem
         with self._lock:
-            path, kept = self._find(request)
-            name = f"{kept['secret']['name']}/versions/{len(kept['versions']) + 1}"
+            path, record = self._find(request)
+            name = f"{record['secret']['name']}/versions/{len(record['versions']) + 1}"
             version = {"name": name, "createTime": timestamp(time.time()), "state": _ENABLED, "_data": data}
-            write_json(path, {**kept, "versions": [*kept["versions"], version]}, permissions=0o600)
-        return json_answer(_shown(version))
+            write_json(path, {**record, "versions": [*record["versions"], version]}, permissions=0o600)
+        return json_response(_shown(version))
 
-    def _versions(self, request: HttpRequest) -> HttpAnswer:
+    def _versions(self, request: HttpRequest) -> HttpResponse:
         versions = self._find(request)[1]["versions"]
         wanted = request.query.get("filter", "").removeprefix("state:").removeprefix("state=")
-        found = [_shown(one) for one in reversed(versions) if wanted in ("", one["state"])]
-        return json_answer({"versions": found, "totalSize": len(found)} if found else {})
+        found = [_shown(version) for version in reversed(versions) if wanted in ("", version["state"])]
+        return json_response({"versions": found, "totalSize": len(found)} if found else {})
 
-    def _version(self, request: HttpRequest, kept: Doc) -> Doc:
+    def _version(self, request: HttpRequest, record: Doc) -> Doc:
         wanted = request.parts["version"]
-        for one in reversed(kept["versions"]):
-            enabled = one["state"] == _ENABLED
-            if (wanted == "latest" and enabled) or one["name"].rpartition("/")[2] == wanted:
-                found: Doc = one
-                return found
-        raise not_found(f"Secret Version [{kept['secret']['name']}/versions/{wanted}] not found.")
+        versions: list[Doc] = record["versions"]
+        for version in reversed(versions):
+            enabled = version["state"] == _ENABLED
+            if (wanted == "latest" and enabled) or version["name"].rpartition("/")[2] == wanted:
+                return version
+        raise not_found(f"Secret Version [{record['secret']['name']}/versions/{wanted}] not found.")
 
-    def _access(self, request: HttpRequest) -> HttpAnswer:
-        _, kept = self._find(request)
-        self._check_reader(request, kept)
-        version = self._version(request, kept)
+    def _access(self, request: HttpRequest) -> HttpResponse:
+        _, record = self._find(request)
+        self._check_reader(request, record)
+        version = self._version(request, record)
         if version["state"] != _ENABLED:
             raise ApiError(400, "failedPrecondition", f"Secret Version [{version['name']}] is in DESTROYED state.")
-        return json_answer({"name": version["name"], "payload": {"data": version["_data"]}})
+        return json_response({"name": version["name"], "payload": {"data": version["_data"]}})
 
-    def _destroy(self, request: HttpRequest) -> HttpAnswer:
+    def _destroy(self, request: HttpRequest) -> HttpResponse:
         with self._lock:
-            path, kept = self._find(request)
-            ended = {**self._version(request, kept), "state": _DESTROYED, "destroyTime": timestamp(time.time())}
-            ended.pop("_data", None)
-            versions = [ended if one["name"] == ended["name"] else one for one in kept["versions"]]
-            write_json(path, {**kept, "versions": versions}, permissions=0o600)
-        return json_answer(_shown(ended))
+            path, record = self._find(request)
+            destroyed = {**self._version(request, record), "state": _DESTROYED, "destroyTime": timestamp(time.time())}
+            destroyed.pop("_data", None)
+            versions = [
+                destroyed if version["name"] == destroyed["name"] else version for version in record["versions"]
+            ]
+            write_json(path, {**record, "versions": versions}, permissions=0o600)
+        return json_response(_shown(destroyed))
 
-    # Who may read
+    # Access
 
-    def _get_policy(self, request: HttpRequest) -> HttpAnswer:
-        return json_answer({"version": 1, "bindings": self._find(request)[1]["policy"]})
+    def _get_policy(self, request: HttpRequest) -> HttpResponse:
+        return json_response({"version": 1, "bindings": self._find(request)[1]["policy"]})
 
-    def _set_policy(self, request: HttpRequest) -> HttpAnswer:
+    def _set_policy(self, request: HttpRequest) -> HttpResponse:
         bindings = request.json().get("policy", {}).get("bindings", [])
         with self._lock:
-            path, kept = self._find(request)
-            write_json(path, {**kept, "policy": bindings}, permissions=0o600)
-        return json_answer({"version": 1, "bindings": bindings})
+            path, record = self._find(request)
+            write_json(path, {**record, "policy": bindings}, permissions=0o600)
+        return json_response({"version": 1, "bindings": bindings})
 
-    def _check_reader(self, request: HttpRequest, kept: Doc) -> None:
-        """A machine needs the scope, and its account the role; whoever else asks is the owner of this computer."""
+    def _check_reader(self, request: HttpRequest, record: Doc) -> None:
+        """Check that a machine has the scope, and its account the role. The owner of the endpoint may read all."""
         machine = request.caller.machine
         if not machine:
             return
@@ -164,10 +164,11 @@ class SecretRoutes:
                 if not scoped:
                     raise ApiError(403, "forbidden", "Request had insufficient authentication scopes.")
                 member = f"serviceAccount:{account['email']}"
-                if any(one.get("role") == _ACCESSOR and member in one.get("members", []) for one in kept["policy"]):
+                bindings = [binding for binding in record["policy"] if binding.get("role") == _ACCESSOR]
+                if any(member in binding.get("members", []) for binding in bindings):
                     return
-        told = f"Permission 'secretmanager.versions.access' denied for resource '{kept['secret']['name']}'."
-        raise ApiError(403, "forbidden", told)
+        name = record["secret"]["name"]
+        raise ApiError(403, "forbidden", f"Permission 'secretmanager.versions.access' denied for resource '{name}'.")
 
 
 def _shown(version: Doc) -> Doc:

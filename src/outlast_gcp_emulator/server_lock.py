@@ -1,4 +1,4 @@
-"""Which server serves a folder: one that runs holds a lock there, and says where it listens."""
+"""The lock of a served folder, and the file with the address of its running server."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from outlast.errors import UsageError
 
 
 @contextmanager
-def held(root: str) -> Iterator[None]:
-    """The right to serve this folder. Raises UsageError while somebody else does."""
+def hold_lock(root: str) -> Iterator[None]:
+    """Hold the lock of a folder. Raises UsageError while another server holds it."""
     os.makedirs(root, mode=0o700, exist_ok=True)
     with open(f"{root}/serve.lock", "a"):
         pass
     lock = try_lock(f"{root}/serve.lock")
     if lock is None:
-        url = (read_json(f"{root}/serve.json") or {}).get("url", "an address of its own")
-        raise UsageError(f"{root} is served already, at {url}", hint="use that one, or choose another --root")
+        url = (read_json(f"{root}/serve.json") or {}).get("url", "an unknown address")
+        raise UsageError(f"{root} is already served at {url}", hint="use that server, or choose another --root")
     try:
         yield
     finally:
         os.close(lock)
 
 
-def tell(root: str, url: str) -> None:
-    """Let others know where this folder is served."""
+def write_address(root: str, url: str) -> None:
+    """Record the address of the running server."""
     write_json(f"{root}/serve.json", {"url": url, "pid": os.getpid()})
 
 
 def served_at(root: str) -> str | None:
-    """The address of the server of this folder; None if none runs."""
+    """Return the address of the running server; None if there is none."""
     if not is_locked(f"{root}/serve.lock"):
         return None
     url = (read_json(f"{root}/serve.json") or {}).get("url")

@@ -1,23 +1,25 @@
-"""What is there without anybody making it: the project, zones, regions, machine, disk and accelerator types."""
+"""Resources that Google provides: zones, regions with their capacity advice, machine, disk and accelerator types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from outlast.clouds.local import google_types
-from outlast_gcp_emulator.compute.context import Call, Context, Handler, aggregated, listing
+from outlast.errors import NoCapacity, OverQuota
+from outlast_gcp_emulator.compute.context import Call, Context
+from outlast_gcp_emulator.compute.project import CREATED_AT, quotas
 from outlast_gcp_emulator.compute.refs import (
     GLOBAL,
     Doc,
     Ref,
-    fingerprint,
-    not_there,
+    last,
+    resource_not_found,
     scope_link,
     stable_number,
 )
+from outlast_gcp_emulator.compute.resource import ZONAL, Resource, RouteEntry, builtin_resource
 from outlast_gcp_emulator.errors import invalid
 
-_BORN = "2014-05-30T18:35:16.413+00:00"
 _PLATFORMS = ["Intel Broadwell", "Intel Cascade Lake", "Intel Haswell", "Intel Ice Lake", "Intel Skylake", "AMD Milan"]
 _DISK_TYPES = {
     "pd-standard": ("500", "10GB-65536GB"),
@@ -29,7 +31,7 @@ _DISK_TYPES = {
 }
 _QUOTAS = (
     "CPUS",
-    # Scripts that look for a place with GPUs read these first, and take a missing one for none.
+    # Scripts that search for a region with GPUs read these first, and treat a missing one as zero.
     "NVIDIA_A100_GPUS",
     "NVIDIA_L4_GPUS",
     "NVIDIA_P100_GPUS",
@@ -47,204 +49,176 @@ _QUOTAS = (
     "SSD_TOTAL_GB",
     "STATIC_ADDRESSES",
 )
+# Scores of a zone with room, and of one without.
+_OBTAINABLE, _UNOBTAINABLE = 0.9, 0.1
+# The expected uptime of a spot machine in a zone without a preemption rate.
+_UPTIME_S = 86400.0
 
 
-_PROJECT_QUOTAS = ("CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS", "IMAGES", "NETWORKS", "SNAPSHOTS")
+class BuiltinKind(Resource):
+    """A kind whose resources are fixed and in no store."""
+
+    names: Iterable[str] = ()
+
+    def describe(self, ref: Ref) -> Doc | None:
+        """Return the resource; None if it does not exist."""
+        raise NotImplementedError
+
+    def scopes(self, scope: str) -> Iterable[str]:
+        return [scope]
+
+    def items(self, project: str, scope: str = "") -> list[tuple[Ref, Doc]]:
+        refs = [Ref(project, place, self.collection, name) for place in self.scopes(scope) for name in self.names]
+        return [(ref, doc) for ref in refs if (doc := self.describe(ref)) is not None]
+
+    def get(self, call: Call) -> Doc:
+        ref = self.ref(call)
+        if (doc := self.describe(ref)) is None:
+            raise resource_not_found(ref if ref.scope else ref._replace(scope=GLOBAL))
+        return doc
+
+    def routes(self) -> Iterator[RouteEntry]:
+        yield from self.read_routes("")
 
 
-def _quotas(metrics: tuple[str, ...] = _QUOTAS) -> list[Doc]:
-    return [{"metric": metric, "limit": 1000000, "usage": 0} for metric in metrics]
+class Zones(BuiltinKind):
+    collection = "zones"
+    kind = "zone"
+    names = google_types.ZONES
+
+    def describe(self, ref: Ref) -> Doc | None:
+        if ref.name not in google_types.ZONES:
+            return None
+        region = scope_link(ref.project, f"regions/{google_types.region_of(ref.name)}")
+        return _location(ref, self.kind, region=region, availableCpuPlatforms=_PLATFORMS)
 
 
-# The project
+class Regions(BuiltinKind):
+    collection = "regions"
+    kind = "region"
+    names = google_types.REGIONS
+
+    def routes(self) -> Iterator[RouteEntry]:
+        yield from super().routes()
+        yield "POST", "/regions/{name}/advice/capacity", self.capacity
+
+    def describe(self, ref: Ref) -> Doc | None:
+        if ref.name not in google_types.REGIONS:
+            return None
+        zones = [scope_link(ref.project, f"zones/{zone}") for zone in google_types.REGIONS[ref.name]]
+        return _location(ref, self.kind, zones=zones, quotas=quotas(_QUOTAS))
+
+    def capacity(self, call: Call) -> Doc:
+        """Return one recommendation: the first zone with room, for the first requested machine type."""
+        if call.name not in google_types.REGIONS:
+            raise resource_not_found(Ref(call.project, GLOBAL, "regions", call.name))
+        policy = call.body.get("distributionPolicy", {})
+        zones = [zone for zone in google_types.ZONES if google_types.region_of(zone) == call.name]
+        requested = [last(zone.get("zone")) for zone in policy.get("zones", [])]
+        if unknown := [zone for zone in requested if zone not in zones]:
+            raise invalid(f"Invalid value for field 'distributionPolicy.zones': '{unknown[0]}' is not in {call.name}")
+        selections = call.body.get("instanceFlexibilityPolicy", {}).get("instanceSelections", {})
+        types = [str(name) for selection in selections.values() for name in selection.get("machineTypes", [])]
+        model = call.body.get("instanceProperties", {}).get("scheduling", {}).get("provisioningModel", "STANDARD")
+        if not types or not call.body.get("size"):
+            raise invalid("Required field 'size' or 'instanceFlexibilityPolicy.instanceSelections' not specified")
+        scores = {zone: self._obtainability(zone, spot=model == "SPOT") for zone in requested or zones}
+        best = max(scores, key=lambda zone: scores[zone])
+        uptime_s = self.context.cloud.zone_settings().get(best, {}).get("mean_life_s") or _UPTIME_S
+        shard = {
+            "zone": best,
+            "machineType": types[0],
+            "instanceCount": int(call.body["size"]),
+            "provisioningModel": model,
+        }
+        score = {"obtainability": scores[best], "estimatedUptime": f"{float(uptime_s):.0f}s"}
+        return {"recommendations": [{"scores": score, "shards": [shard]}]}
+
+    def _obtainability(self, zone: str, *, spot: bool) -> float:
+        try:
+            self.context.cloud.check_room(zone, spot=spot)
+        except (NoCapacity, OverQuota):
+            return _UNOBTAINABLE
+        return _OBTAINABLE
 
 
-def project_ref(project: str) -> Ref:
-    """Where the settings of a project are kept; this is no address of Google's."""
-    return Ref(project, GLOBAL, "project", project)
+class ZonalType(BuiltinKind):
+    """A type that every zone has."""
+
+    def routes(self) -> Iterator[RouteEntry]:
+        yield from self.read_routes(ZONAL)
+        yield self.aggregated_route()
+
+    def scopes(self, scope: str) -> Iterable[str]:
+        return [scope] if scope else [f"zones/{zone}" for zone in sorted(google_types.ZONES)]
 
 
-def common_metadata(context: Context, project: str) -> dict[str, str]:
-    """The attributes that all machines of a project share."""
-    items = (context.store.get(project_ref(project)) or {}).get("items", [])
-    return {str(item["key"]): str(item.get("value", "")) for item in items}
+class MachineTypes(ZonalType):
+    collection = "machineTypes"
+    kind = "machineType"
+    names = google_types.TYPES
+
+    def describe(self, ref: Ref) -> Doc | None:
+        if (kind := google_types.machine_type(ref.name)) is None:
+            return None
+        accelerators = [{"guestAcceleratorType": kind.accelerator, "guestAcceleratorCount": kind.accelerators}]
+        return _zonal_type(
+            ref,
+            self.kind,
+            description=f"{kind.cpus} vCPUs, {kind.memory_mb / 1024:g} GB RAM",
+            guestCpus=kind.cpus,
+            memoryMb=kind.memory_mb,
+            imageSpaceGb=0,
+            maximumPersistentDisks=128,
+            maximumPersistentDisksSizeGb="263168",
+            # The bare name, unlike in every other kind.
+            zone=last(ref.scope),
+            isSharedCpu=kind.shared,
+            architecture="ARM64" if kind.name.startswith("t2a-") else "X86_64",
+            **({"accelerators": accelerators} if kind.accelerators else {}),
+        )
 
 
-def metadata_of(items: list[Doc]) -> Doc:
-    answer: Doc = {"kind": "compute#metadata", "fingerprint": fingerprint(items)}
-    return {**answer, "items": items} if items else answer
+class DiskTypes(ZonalType):
+    collection = "diskTypes"
+    kind = "diskType"
+    names = _DISK_TYPES
+
+    def describe(self, ref: Ref) -> Doc | None:
+        if ref.name not in _DISK_TYPES:
+            return None
+        size_gb, valid = _DISK_TYPES[ref.name]
+        return _zonal_type(ref, self.kind, description=ref.name, validDiskSize=valid, defaultDiskSizeGb=size_gb)
 
 
-def service_account(project: str) -> str:
-    return f"{stable_number(project)}-compute@developer.gserviceaccount.com"
+class AcceleratorTypes(ZonalType):
+    collection = "acceleratorTypes"
+    kind = "acceleratorType"
+    names = google_types.ACCELERATORS
+
+    def describe(self, ref: Ref) -> Doc | None:
+        if ref.name not in google_types.ACCELERATORS:
+            return None
+        description = ref.name.replace("-", " ").replace("nvidia", "NVIDIA")
+        cards = google_types.ACCELERATORS[ref.name]
+        return _zonal_type(ref, self.kind, description=description, maximumCardsPerInstance=cards)
 
 
-def get_project(context: Context, call: Call) -> Doc:
-    items = (context.store.get(project_ref(call.project)) or {}).get("items", [])
-    return {
-        "kind": "compute#project",
-        "id": str(stable_number(call.project)),
-        "creationTimestamp": _BORN,
-        "name": call.project,
-        "commonInstanceMetadata": metadata_of(items),
-        "quotas": _quotas(_PROJECT_QUOTAS),
-        "selfLink": scope_link(call.project, "").rstrip("/"),
-        "defaultServiceAccount": service_account(call.project),
-        "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",
-        "defaultNetworkTier": "PREMIUM",
-    }
+def builtin_kinds(context: Context) -> list[BuiltinKind]:
+    kinds = (Zones, Regions, MachineTypes, DiskTypes, AcceleratorTypes)
+    return [kind(context) for kind in kinds]
 
 
-def check_items(items: object) -> list[Doc]:
-    if not isinstance(items, list):
-        raise invalid("Invalid value for field 'resource.items': a list is wanted.")
-    for at, item in enumerate(items):
-        if not isinstance(item, dict) or not isinstance(item.get("key"), str) or not item["key"]:
-            raise invalid(f"Invalid value for field 'resource.items[{at}].key': a text is wanted.")
-    keys = [item["key"] for item in items]
-    if len(set(keys)) != len(keys):
-        raise invalid("Invalid value for field 'resource.items': duplicate keys.")
-    return [{"key": str(item["key"]), "value": str(item.get("value", ""))} for item in items]
-
-
-# Zones and regions
-
-
-def _zone(project: str, zone: str) -> Doc:
-    return {
-        "kind": "compute#zone",
-        "id": str(stable_number(zone) % 10000),
-        "creationTimestamp": _BORN,
-        "name": zone,
-        "description": zone,
+def _location(ref: Ref, kind: str, **fields: object) -> Doc:
+    fields |= {
+        "id": str(stable_number(ref.name) % 10000),
+        "description": ref.name,
         "status": "UP",
-        "region": scope_link(project, f"regions/{google_types.region_of(zone)}"),
-        "availableCpuPlatforms": _PLATFORMS,
-        "selfLink": scope_link(project, f"zones/{zone}"),
+        "selfLink": scope_link(ref.project, f"{ref.collection}/{ref.name}"),
     }
+    return builtin_resource(ref, kind, CREATED_AT, **fields)
 
 
-def _region(project: str, region: str) -> Doc:
-    return {
-        "kind": "compute#region",
-        "id": str(stable_number(region) % 10000),
-        "creationTimestamp": _BORN,
-        "name": region,
-        "description": region,
-        "status": "UP",
-        "zones": [scope_link(project, f"zones/{zone}") for zone in google_types.REGIONS[region]],
-        "quotas": _quotas(),
-        "selfLink": scope_link(project, f"regions/{region}"),
-    }
-
-
-def get_zone(context: Context, call: Call) -> Doc:
-    if call.name not in google_types.ZONES:
-        raise not_there(Ref(call.project, GLOBAL, "zones", call.name))
-    return _zone(call.project, call.name)
-
-
-def list_zones(context: Context, call: Call) -> Doc:
-    return listing(call, "zone", "zones", [_zone(call.project, zone) for zone in google_types.ZONES])
-
-
-def get_region(context: Context, call: Call) -> Doc:
-    if call.name not in google_types.REGIONS:
-        raise not_there(Ref(call.project, GLOBAL, "regions", call.name))
-    return _region(call.project, call.name)
-
-
-def list_regions(context: Context, call: Call) -> Doc:
-    return listing(call, "region", "regions", [_region(call.project, region) for region in google_types.REGIONS])
-
-
-# Types: each is in every zone
-
-
-def _machine_type(project: str, zone: str, kind: google_types.GoogleType) -> Doc:
-    doc: Doc = {
-        "kind": "compute#machineType",
-        "id": str(stable_number(kind.name)),
-        "creationTimestamp": _BORN,
-        "name": kind.name,
-        "description": f"{kind.cpus} vCPUs, {kind.memory_mb / 1024:g} GB RAM",
-        "guestCpus": kind.cpus,
-        "memoryMb": kind.memory_mb,
-        "imageSpaceGb": 0,
-        "maximumPersistentDisks": 128,
-        "maximumPersistentDisksSizeGb": "263168",
-        # The bare name, unlike everywhere else.
-        "zone": zone,
-        "isSharedCpu": kind.shared,
-        "architecture": "ARM64" if kind.name.startswith("t2a-") else "X86_64",
-        "selfLink": scope_link(project, f"zones/{zone}/machineTypes/{kind.name}"),
-    }
-    if kind.accelerators:
-        doc["accelerators"] = [
-            {"guestAcceleratorType": kind.accelerator, "guestAcceleratorCount": kind.accelerators},
-        ]
-    return doc
-
-
-def _disk_type(project: str, zone: str, name: str) -> Doc:
-    size_gb, valid = _DISK_TYPES[name]
-    return {
-        "kind": "compute#diskType",
-        "id": str(stable_number(name)),
-        "creationTimestamp": _BORN,
-        "name": name,
-        "description": name,
-        "validDiskSize": valid,
-        "defaultDiskSizeGb": size_gb,
-        "zone": scope_link(project, f"zones/{zone}"),
-        "selfLink": scope_link(project, f"zones/{zone}/diskTypes/{name}"),
-    }
-
-
-def _accelerator(project: str, zone: str, name: str) -> Doc:
-    return {
-        "kind": "compute#acceleratorType",
-        "id": str(stable_number(name)),
-        "creationTimestamp": _BORN,
-        "name": name,
-        "description": name.replace("-", " ").replace("nvidia", "NVIDIA"),
-        "maximumCardsPerInstance": google_types.ACCELERATORS[name],
-        "zone": scope_link(project, f"zones/{zone}"),
-        "selfLink": scope_link(project, f"zones/{zone}/acceleratorTypes/{name}"),
-    }
-
-
-def _all_types(project: str, zone: str, collection: str) -> list[Doc]:
-    if collection == "machineTypes":
-        return [_machine_type(project, zone, kind) for kind in google_types.TYPES.values()]
-    if collection == "diskTypes":
-        return [_disk_type(project, zone, name) for name in _DISK_TYPES]
-    return [_accelerator(project, zone, name) for name in google_types.ACCELERATORS]
-
-
-def get_type(collection: str) -> Handler:
-    def get(call: Call) -> Doc:
-        zone = call.scope.removeprefix("zones/")
-        if collection == "machineTypes" and (kind := google_types.machine_type(call.name)) is not None:
-            return _machine_type(call.project, zone, kind)
-        for doc in _all_types(call.project, zone, collection):
-            if doc["name"] == call.name:
-                return doc
-        raise not_there(call.ref(collection))
-
-    return get
-
-
-def list_types(kind: str, collection: str) -> Handler:
-    return lambda call: listing(
-        call, kind, collection, _all_types(call.project, call.scope.removeprefix("zones/"), collection)
-    )
-
-
-def aggregate_types(kind: str, collection: str) -> Handler:
-    def every(project: str) -> Iterator[tuple[Ref, Doc]]:
-        for zone in sorted(google_types.ZONES):
-            for doc in _all_types(project, zone, collection):
-                yield Ref(project, f"zones/{zone}", collection, doc["name"]), doc
-
-    return lambda call: aggregated(call, kind, collection, list(every(call.project)))
+def _zonal_type(ref: Ref, kind: str, **fields: object) -> Doc:
+    zone = {"id": str(stable_number(ref.name)), "zone": scope_link(ref.project, ref.scope)}
+    return builtin_resource(ref, kind, CREATED_AT, **zone | fields)

@@ -1,9 +1,9 @@
-"""Lists: filter expressions, order and pages, as Google's Compute API reads them. Knows no resource.
+"""Filter expressions, order and pages of lists, as in Google's Compute API.
 
     expression = term ((AND | OR)? term)*        term = (NOT | -)? (comparison | "(" expression ")")
     comparison = field (= | != | < | <= | > | >= | : | eq | ne) value
 
-`eq` and `ne` compare with a regular expression that must fit the whole value; `:` asks whether the value has something.
+`eq` and `ne` match the whole value against a regular expression; `:` tests whether the value contains another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from outlast_gcp_emulator.compute.refs import Doc
 from outlast_gcp_emulator.errors import ApiError, invalid
 
-Test = Callable[[Doc], bool]
+Predicate = Callable[[Doc], bool]
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
@@ -26,15 +26,15 @@ _SIGNS = ("=", "!=", "<", "<=", ">", ">=", ":", "eq", "ne")
 PAGE_MAX = 500
 
 
-def parse(text: str) -> Test:
-    """A filter as a test of a resource. Raises Refused for one that makes no sense."""
+def parse(text: str) -> Predicate:
+    """Parse a filter into a predicate of resources. Raises ApiError for an invalid filter."""
     tokens = _tokens(text)
     if not tokens:
         return lambda doc: True
-    reader = _Reader(text, tokens)
-    test = reader.expression()
-    if reader.tokens:
-        raise reader.refuse()
+    parser = _FilterParser(text, tokens)
+    test = parser.expression()
+    if parser.tokens:
+        raise parser.error()
     return test
 
 
@@ -42,7 +42,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     tokens, at = [], 0
     while text[at:].strip():
         if (found := _TOKEN.match(text, at)) is None:
-            raise _refuse(text)
+            raise _invalid_filter(text)
         kind = str(found.lastgroup)
         value = found[kind]
         if kind == "quoted":
@@ -52,34 +52,36 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return tokens
 
 
-def _refuse(text: str) -> ApiError:
+def _invalid_filter(text: str) -> ApiError:
     return invalid(f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.")
 
 
-class _Reader:
+class _FilterParser:
+    """A recursive-descent parser over the tokens of one filter."""
+
     def __init__(self, text: str, tokens: list[tuple[str, str]]) -> None:
         self.text = text
         self.tokens = tokens
 
-    def refuse(self) -> ApiError:
-        return _refuse(self.text)
+    def error(self) -> ApiError:
+        return _invalid_filter(self.text)
 
-    def next_is(self, *argv: str) -> bool:
-        return bool(self.tokens) and self.tokens[0][0] != "quoted" and self.tokens[0][1] in argv
+    def next_is(self, *words: str) -> bool:
+        return bool(self.tokens) and self.tokens[0][0] != "quoted" and self.tokens[0][1] in words
 
     def take(self, *kinds: str) -> str:
         if not self.tokens or self.tokens[0][0] not in kinds:
-            raise self.refuse()
+            raise self.error()
         return self.tokens.pop(0)[1]
 
-    def expression(self) -> Test:
+    def expression(self) -> Predicate:
         tests = [self.conjunction()]
         while self.next_is("OR"):
             self.tokens.pop(0)
             tests.append(self.conjunction())
         return lambda doc: any(test(doc) for test in tests)
 
-    def conjunction(self) -> Test:
+    def conjunction(self) -> Predicate:
         tests = [self.term()]
         while self.tokens and not self.next_is(")", "OR"):
             if self.next_is("AND"):
@@ -87,7 +89,7 @@ class _Reader:
             tests.append(self.term())
         return lambda doc: all(test(doc) for test in tests)
 
-    def term(self) -> Test:
+    def term(self) -> Predicate:
         if self.next_is("NOT", "-"):
             self.tokens.pop(0)
             inner = self.term()
@@ -96,20 +98,20 @@ class _Reader:
             self.tokens.pop(0)
             inner = self.expression()
             if not self.next_is(")"):
-                raise self.refuse()
+                raise self.error()
             self.tokens.pop(0)
             return inner
         return self.comparison()
 
-    def comparison(self) -> Test:
+    def comparison(self) -> Predicate:
         field = self.take("word", "quoted")
         negated = field.startswith("-")
         field = field.removeprefix("-")
         sign = self.take("sign", "word")
         if sign not in _SIGNS:
-            raise self.refuse()
+            raise self.error()
         value = self.take("word", "quoted")
-        # A time holds the sign that also means "has".
+        # A timestamp contains `:`, which is also an operator.
         while self.next_is(":") and sign != ":":
             value += self.tokens.pop(0)[1] + self.take("word", "quoted")
         compare = self._compare(sign, value)
@@ -120,7 +122,7 @@ class _Reader:
             try:
                 pattern = re.compile(value)
             except re.error as problem:
-                raise self.refuse() from problem
+                raise self.error() from problem
             return lambda found: any(pattern.fullmatch(_text(one)) for one in found) is (sign == "eq")
         if sign == ":":
             return lambda found: any(_has(one, value) for one in found)
@@ -130,7 +132,7 @@ class _Reader:
 
 
 def _values(doc: Any, field: str) -> list[Any]:
-    """What stands under `labels.owner` or `networkInterfaces.networkIP`; of a list, every one."""
+    """Return the values at a path such as `labels.owner`; a list on the way contributes all its elements."""
     found = [doc]
     parts = field.split(".")
     for at, part in enumerate(parts):
@@ -186,8 +188,14 @@ def _ordered(value: Any, sign: str, wanted: str) -> bool:
     return bool({"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[sign])
 
 
-def ordered(items: list[tuple[str, Doc]], order_by: str) -> list[tuple[str, Doc]]:
-    """By their keys, or by age. Raises Refused for another order."""
+def select_page(items: list[tuple[str, Doc]], query: Mapping[str, str]) -> tuple[list[tuple[str, Doc]], str]:
+    """Filter, sort and cut keyed resources as the query demands; return one page and the token of the next."""
+    test = parse(query.get("filter", ""))
+    return _page(_ordered_items([item for item in items if test(item[1])], query.get("orderBy", "")), query)
+
+
+def _ordered_items(items: list[tuple[str, Doc]], order_by: str) -> list[tuple[str, Doc]]:
+    """Sort by key or by creation time. Raises ApiError for another order."""
     if order_by in ("", "name"):
         return sorted(items, key=lambda item: item[0])
     if order_by in ("creationTimestamp desc", "creationTimestamp"):
@@ -196,10 +204,10 @@ def ordered(items: list[tuple[str, Doc]], order_by: str) -> list[tuple[str, Doc]
     raise invalid(f"Invalid value for field 'orderBy': '{order_by}'. Use `name` or `creationTimestamp desc`.")
 
 
-def page(items: list[tuple[str, Doc]], query: Mapping[str, str]) -> tuple[list[tuple[str, Doc]], str]:
-    """The items of the page that was asked for, and the token of the next; empty at the end.
+def _page(items: list[tuple[str, Doc]], query: Mapping[str, str]) -> tuple[list[tuple[str, Doc]], str]:
+    """Return the requested page, and the token of the next one, empty at the end.
 
-    The token names the last item of the page before, so that nothing is passed over when others vanish meanwhile.
+    A token names the last item of the page before it, so that items deleted in between do not shift the pages.
     """
     size = query.get("maxResults", "")
     if size and (not size.isdigit() or int(size) > PAGE_MAX):

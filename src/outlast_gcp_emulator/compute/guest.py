@@ -1,7 +1,7 @@
-"""What a machine runs at its start and its end: the scripts of its metadata, as Google's guest environment does.
+"""The guest environment: runs the startup and shutdown scripts of a machine's metadata, as on Google's machines.
 
-This file is not imported by the endpoint but given to the machine, as text. It needs nothing but an interpreter, and is
-quick to start, because boot time is recovery time: a socket in place of an HTTP library.
+The endpoint does not import this file but gives it to the machine, as text. It needs only the standard library, and
+uses a socket instead of an HTTP library to start fast, because boot time is recovery time.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import socket
 import sys
 from typing import Any
 
-KIND = "startup"  # the endpoint writes `shutdown` here for the other one
+KIND = "startup"  # the endpoint replaces it with `shutdown` for the other program
 
 
-def ask(host: str, path: str, headers: str = "Metadata-Flavor: Google\r\n") -> tuple[int, bytes]:
-    """Status and body of a GET."""
+def http_get(host: str, path: str, headers: str = "Metadata-Flavor: Google\r\n") -> tuple[int, bytes]:
+    """Return status and body of a GET request."""
     name, _, port = host.partition(":")
     with socket.create_connection((name, int(port or 80)), timeout=30) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n".encode())
-        answer = b""
+        response = b""
         while piece := connection.recv(65536):
-            answer += piece
-    head, _, body = answer.partition(b"\r\n\r\n")
+            response += piece
+    head, _, body = response.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
 
@@ -34,16 +34,16 @@ def report(line: str) -> None:
 
 
 def metadata(host: str) -> dict[str, Any]:
-    status, body = ask(host, "/computeMetadata/v1/instance/?recursive=true")
+    status, body = http_get(host, "/computeMetadata/v1/instance/?recursive=true")
     if status != 200:
-        report(f"the metadata server answers {status}")
+        report(f"the metadata server responded with status {status}")
         sys.exit(1)
     value: dict[str, Any] = json.loads(body)
     return value
 
 
 def fetch(url: str, variables: dict[str, str]) -> str:
-    """The script at a `gs://` or `http://` address. Raises OSError."""
+    """Return the script at a `gs://` or `http://` address. Raises OSError."""
     storage = variables.get("STORAGE_EMULATOR_HOST", "").removeprefix("http://").rstrip("/")
     for prefix in ("gs://", "https://storage.googleapis.com/", "http://storage.googleapis.com/"):
         if url.startswith(prefix) and storage:
@@ -51,69 +51,69 @@ def fetch(url: str, variables: dict[str, str]) -> str:
     if not url.startswith("http://"):
         from urllib.request import urlopen
 
-        with urlopen(url, timeout=60) as answer:
-            return str(answer.read().decode())
+        with urlopen(url, timeout=60) as response:
+            return str(response.read().decode())
     host, _, path = url.removeprefix("http://").partition("/")
-    status, body = ask(host, f"/{path}", "")
+    status, body = http_get(host, f"/{path}", "")
     if status != 200:
-        raise OSError(f"the answer is {status}")
+        raise OSError(f"the server responded with status {status}")
     return body.decode()
 
 
-# Readable once somebody on the machine wants it switched off.
-WISH, WISHER = os.pipe()
+# Readable once a program on the machine requested a power-off.
+POWER_OFF_SOURCE_LINEER, POWER_OFF_WRITER = os.pipe()
 
 
 def copy(reader: int, name: str) -> None:
-    """Line by line to the serial console until the end, or until the power goes: then all that was said before."""
+    """Copy a script's output to the serial console, until the script ends or a power-off is requested."""
     rest = b""
-    while reader in select.select([reader, WISH], [], [])[0] and (data := os.read(reader, 65536)):
+    while reader in select.select([reader, POWER_OFF_SOURCE_LINEER], [], [])[0] and (data := os.read(reader, 65536)):
         rest = print_lines(rest + data, name)
     print_lines(rest + b"\n" if rest else b"", name)
-    honour_wish()
+    power_off_if_requested()
 
 
-def honour_wish() -> None:
-    """Switch the machine off if somebody wants it, also if it was the last thing that the script did."""
-    if select.select([WISH], [], [], 0)[0]:
-        switch = real_switch("shutdown")
-        os.execv(switch, [switch, "-h", "now"])
+def power_off_if_requested() -> None:
+    """Power the machine off if a program requested it, even as the last action of the script."""
+    if select.select([POWER_OFF_SOURCE_LINEER], [], [], 0)[0]:
+        command = real_command("shutdown")
+        os.execv(command, [command, "-h", "now"])
 
 
 def print_lines(data: bytes, name: str) -> bytes:
-    """Print the lines that are whole; what is left is the beginning of the next."""
+    """Print the complete lines, and return the beginning of the next line."""
     *lines, rest = data.split(b"\n")
     os.write(1, b"".join(f"{name}: ".encode() + line + b"\n" for line in lines))
     return rest
 
 
-def real_switch(name: str) -> str:
+def real_command(name: str) -> str:
     places = os.environ["PATH"].split(":")
     return next((f"{place}/{name}" for place in places if os.path.exists(f"{place}/{name}")), f"/sbin/{name}")
 
 
-SWITCHES = ("shutdown", "poweroff", "halt")
+POWER_COMMANDS = ("shutdown", "poweroff", "halt")
 
 
-def take_switches(home: str) -> None:
-    """Be told before the power goes: a machine that its script switches off would lose the script's last words."""
-    os.set_blocking(WISHER, False)
-    signal.set_wakeup_fd(WISHER)
+def intercept_power_commands(home: str) -> None:
+    """Make power commands signal this process first, because a power-off would lose the script's last output."""
+    os.set_blocking(POWER_OFF_WRITER, False)
+    signal.set_wakeup_fd(POWER_OFF_WRITER)
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
-    for name in SWITCHES:
-        text = f'#!/bin/sh\nkill -s USR1 {os.getpid()} 2>/dev/null || exec {real_switch(name)} "$@"\n'
-        put(f"{home}/.outlast/bin/{name}", text, 0o755, anew=True)
+    for name in POWER_COMMANDS:
+        text = f'#!/bin/sh\nkill -s USR1 {os.getpid()} 2>/dev/null || exec {real_command(name)} "$@"\n'
+        put(f"{home}/.outlast/bin/{name}", text, 0o755, overwrite=True)
 
 
-def leave_switches(home: str) -> None:
-    for name in SWITCHES:
+def restore_power_commands(home: str) -> None:
+    for name in POWER_COMMANDS:
         os.unlink(f"{home}/.outlast/bin/{name}")
-    # From here on nobody can tell us any more; who did is heard.
-    honour_wish()
+    # A request that arrived before the commands were restored still counts.
+    power_off_if_requested()
 
 
 def run(name: str, script: str, variables: dict[str, str]) -> int:
-    """Run a script, its output line by line on the serial console."""
+    """Run a script, print its output to the serial console, and return its exit status."""
     place = os.environ.get("TMPDIR", "/tmp")
     path = f"{place}/{name}.{os.getpid()}"
     with open(path, "w", encoding="utf-8") as file:
@@ -136,7 +136,7 @@ def run(name: str, script: str, variables: dict[str, str]) -> int:
     return code
 
 
-# On a machine that has no root of its own, who calls for root is root enough: the real one is this computer's.
+# On a machine without its own root user, sudo runs the command unchanged: the real root is the host's.
 _SUDO = """#!/bin/sh
 while :; do
     case "$1" in
@@ -151,60 +151,60 @@ exec "$@"
 """
 
 
-def put(path: str, text: str, permissions: int, *, anew: bool = False) -> None:
-    if anew or not os.path.exists(path):
+def put(path: str, text: str, permissions: int, *, overwrite: bool = False) -> None:
+    if overwrite or not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(path, permissions)
 
 
-def surroundings(host: str, told: dict[str, Any]) -> dict[str, str]:
-    """The variables of a script: those of the machine, and where it finds the cloud that it is in."""
-    variables = {**os.environ, **told.get("outlast", {}).get("environment", {})}
+def script_environment(host: str, instance: dict[str, Any]) -> dict[str, str]:
+    """Return the variables of a script: those of the machine, and those that point at the emulated cloud."""
+    variables = {**os.environ, **instance.get("outlast", {}).get("environment", {})}
     home = variables.setdefault("HOME", "/root")
     put(f"{home}/.boto", "[GSUtil]\nuse_gcloud_storage = True\n", 0o600)
     if ":" in host or not os.path.exists("/usr/bin/sudo"):
         put(f"{home}/.outlast/bin/sudo", _SUDO, 0o755)
     variables["PATH"] = f"{home}/.outlast/bin:{variables['PATH']}"
     if ":" in host:
-        # A machine that shares its network with others cannot have 169.254.169.254; as a proxy the metadata server
-        # is found by every name that it has on Google's machines.
+        # A machine that shares its network with others cannot have 169.254.169.254. With the metadata server as a
+        # proxy, requests for all its names on Google's machines still arrive there.
         variables |= {"http_proxy": f"http://{host}", "GCE_METADATA_ROOT": host}
         variables["no_proxy"] = "127.0.0.0/8,127.0.0.1,localhost"
-    remember(home, variables)
+    write_profile(home, variables)
     return variables
 
 
-_READ = "[ -r ~/.outlast/environment ] && . ~/.outlast/environment\n"
+_SOURCE_LINE = "[ -r ~/.outlast/environment ] && . ~/.outlast/environment\n"
 
 
-def remember(home: str, variables: dict[str, str]) -> None:
-    """Let those who log in find the cloud, too: bash reads this, also for a single command by ssh."""
+def write_profile(home: str, variables: dict[str, str]) -> None:
+    """Set the variables for ssh logins, too: bash reads this file, also for a single command by ssh."""
     new = {name: value for name, value in variables.items() if os.environ.get(name) != value}
     lines = [f"export {name}='{value}'\n" for name, value in new.items() if "'" not in value]
-    put(f"{home}/.outlast/environment", "".join(lines), 0o644, anew=True)
+    put(f"{home}/.outlast/environment", "".join(lines), 0o644, overwrite=True)
     before = ""
     if os.path.exists(f"{home}/.bashrc"):
         with open(f"{home}/.bashrc", encoding="utf-8", errors="surrogateescape") as file:
             before = file.read()
-    if _READ not in before:
-        # First, because many a .bashrc ends early for a shell that nobody types to.
+    if _SOURCE_LINE not in before:
+        # First, because many .bashrc files return early in a non-interactive shell.
         with open(f"{home}/.bashrc", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(_READ + before)
+            file.write(_SOURCE_LINE + before)
 
 
 def main() -> int:
     host = os.environ.get("GCE_METADATA_HOST", "169.254.169.254")
-    told = metadata(host)
-    variables = surroundings(host, told)
-    attributes = told["attributes"]
+    instance = metadata(host)
+    variables = script_environment(host, instance)
+    attributes = instance["attributes"]
     home = variables["HOME"]
     if KIND == "startup":
-        take_switches(home)
+        intercept_power_commands(home)
     code = run_all(attributes, variables)
     if KIND == "startup":
-        leave_switches(home)
+        restore_power_commands(home)
     report(f"Finished running {KIND} scripts.")
     return code
 

@@ -1,16 +1,17 @@
-"""What a request wants of a new machine, checked and filled up with Google's defaults. Makes nothing."""
+"""The specification of a new instance: a request, validated and completed with Google's defaults."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from outlast.clouds.local import google_types
-from outlast_gcp_emulator.compute import builtin_kinds, disks
-from outlast_gcp_emulator.compute.context import Context, check_free, new_resource
+from outlast_gcp_emulator.compute.disks import Disks, attached_disk, check_device_names
+from outlast_gcp_emulator.compute.project import check_items, metadata_of, service_account
 from outlast_gcp_emulator.compute.refs import Doc, Ref, check_name, fingerprint, last, number, parse
+from outlast_gcp_emulator.compute.resource import check_free, new_resource
 from outlast_gcp_emulator.errors import invalid
 
-# What a body may say of a machine, and is kept as it is said.
+# Fields of a request that are stored unchanged.
 KEPT = (
     "description",
     "canIpForward",
@@ -31,13 +32,14 @@ KEPT = (
 
 
 class InstanceSpec:
-    """A new machine with its disks: `disks` are those to be made, `attached` all of them, the boot disk first."""
+    """`doc` is the new instance, whose first disk is the boot disk; `disks` are the disks to create with it."""
 
-    def __init__(self, context: Context, ref: Ref, body: Doc) -> None:
-        self.context = context
+    def __init__(self, disks: Disks, ref: Ref, body: Doc) -> None:
+        self._disk_resource = disks
+        self._context = disks.context
         self.ref = ref
         check_name(body.get("name"))
-        check_free(context, ref)
+        check_free(self._context, ref)
         self.disks: dict[Ref, Doc] = {}
         kept = {name: body[name] for name in KEPT if name in body}
         self.doc = new_resource(ref, "instance", {**kept, "name": ref.name}) | {
@@ -45,7 +47,7 @@ class InstanceSpec:
             "disks": self._disks(body.get("disks")),
             "networkInterfaces": self._networks(body.get("networkInterfaces")),
             "scheduling": scheduling(body.get("scheduling", {})),
-            "metadata": builtin_kinds.metadata_of(builtin_kinds.check_items(body.get("metadata", {}).get("items", []))),
+            "metadata": metadata_of(check_items(body.get("metadata", {}).get("items", []))),
             "tags": tags_of(body.get("tags", {})),
             "labelFingerprint": fingerprint(body.get("labels", {})),
             "serviceAccounts": service_accounts(ref.project, body.get("serviceAccounts", [])),
@@ -64,8 +66,8 @@ class InstanceSpec:
         field = "resource.machineType"
         kind = parse(given, near=self.ref.beside("machineTypes", ""), field=field)
         if google_types.machine_type(kind.name) is None:
-            told = f"Machine type with name '{kind.name}' does not exist in zone '{last(self.ref.scope)}'."
-            raise invalid(f"Invalid value for field '{field}': '{given}'. {told}")
+            message = f"Machine type with name '{kind.name}' does not exist in zone '{last(self.ref.scope)}'."
+            raise invalid(f"Invalid value for field '{field}': '{given}'. {message}")
         return self.ref.beside("machineTypes", kind.name).link
 
     def _disks(self, given: Any) -> list[Doc]:
@@ -77,7 +79,7 @@ class InstanceSpec:
             raise invalid("Invalid value for field 'resource.disks': ''. At least one boot disk must be specified.")
         boot_first = sorted(given, key=lambda disk: not disk.get("boot", disk is given[0]))
         found = [self._disk({**disk, "boot": at == 0}, at) for at, disk in enumerate(boot_first)]
-        disks.check_devices(found)
+        check_device_names(found)
         return found
 
     def _disk(self, request: Doc, at: int) -> Doc:
@@ -89,8 +91,8 @@ class InstanceSpec:
             }
         if request.get("source"):
             disk = parse(request["source"], near=self.ref.beside("disks", ""), field=f"{field}.source")
-            doc = self.context.find(disk)
-            disks.check_unused(self.context, disk, doc, request.get("mode", "READ_WRITE"))
+            doc = self._context.find(disk)
+            self._disk_resource.check_unused(disk, doc, request.get("mode", "READ_WRITE"))
         else:
             params = request.get("initializeParams") or {}
             name = params.get("diskName") or (self.ref.name if at == 0 else f"{self.ref.name}-{at}")
@@ -99,11 +101,11 @@ class InstanceSpec:
                 raise invalid(f"Invalid value for field '{field}': two disks have the name '{name}'.")
             if not params.get("diskSizeGb") and request.get("diskSizeGb"):
                 params = {**params, "diskSizeGb": request["diskSizeGb"]}
-            doc = disks.make(self.context, disk, params, field=f"{field}.initializeParams")
+            doc = self._disk_resource.make(disk, params, field=f"{field}.initializeParams")
             self.disks[disk] = doc
         if at == 0 and not doc.get("_machine") and not doc.get("_local"):
             raise invalid(f"Invalid value for field '{field}': the boot disk '{disk.name}' is empty.")
-        return disks.attached(disk, doc, request, at)
+        return attached_disk(disk, doc, request, at)
 
     def _networks(self, given: Any) -> list[Doc]:
         found = []
@@ -113,10 +115,10 @@ class InstanceSpec:
                 request.get("network") or "default", near=near, field=f"resource.networkInterfaces[{at}].network"
             )
             if network.name != "default":
-                self.context.find(network)
+                self._context.find(network)
             region = google_types.region_of(last(self.ref.scope))
             subnetwork = last(request.get("subnetwork")) or network.name
-            one: Doc = {
+            interface: Doc = {
                 "kind": "compute#networkInterface",
                 "name": f"nic{at}",
                 "network": network.link,
@@ -125,8 +127,8 @@ class InstanceSpec:
                 "stackType": "IPV4_ONLY",
             }
             if configs := request.get("accessConfigs"):
-                one["accessConfigs"] = [access_config(config) for config in configs]
-            found.append(one)
+                interface["accessConfigs"] = [access_config(config) for config in configs]
+            found.append(interface)
         return found
 
     def _accelerators(self, given: list[Doc]) -> list[Doc]:
@@ -136,8 +138,10 @@ class InstanceSpec:
             name = last(request.get("acceleratorType"))
             count = number(request.get("acceleratorCount", 1), f"{field}.acceleratorCount")
             if name not in google_types.ACCELERATORS:
-                told = "The referenced resource does not exist."
-                raise invalid(f"Invalid value for field '{field}.acceleratorType': '{name}'. {told}")
+                raise invalid(
+                    f"Invalid value for field '{field}.acceleratorType': '{name}'. The referenced resource does not"
+                    " exist."
+                )
             found.append({"acceleratorType": self.ref.beside("acceleratorTypes", name).link, "acceleratorCount": count})
         if found and self.doc["scheduling"]["onHostMaintenance"] != "TERMINATE":
             raise invalid("Instances with guest accelerators do not support live migration.")
@@ -159,14 +163,16 @@ def tags_of(given: Doc) -> Doc:
 
 
 def scheduling(given: Doc) -> Doc:
-    """How the cloud treats the machine, with what follows from it."""
+    """Return the scheduling of a new instance, with the fields that follow from others. Raises ApiError."""
     model = given.get("provisioningModel", "SPOT" if given.get("preemptible") else "STANDARD")
     if model not in ("STANDARD", "SPOT", "FLEX_START", "RESERVATION_BOUND"):
         raise invalid(f"Invalid value for field 'resource.scheduling.provisioningModel': '{model}'.")
     spot = model == "SPOT" or bool(given.get("preemptible"))
     if spot and given.get("automaticRestart") is True:
-        told = "Scheduling must have automatic restart be false when preemptible is true."
-        raise invalid(f"Invalid value for field 'resource.scheduling': {told}")
+        raise invalid(
+            "Invalid value for field 'resource.scheduling': Scheduling must have automatic restart be false when"
+            " preemptible is true."
+        )
     action = given.get("instanceTerminationAction")
     if action not in (None, "STOP", "DELETE", "INSTANCE_TERMINATION_ACTION_UNSPECIFIED"):
         raise invalid(f"Invalid value for field 'resource.scheduling.instanceTerminationAction': '{action}'.")
@@ -186,26 +192,25 @@ def scheduling(given: Doc) -> Doc:
     return doc
 
 
-def rescheduling(had: Doc, asked: Doc) -> Doc:
-    """The same of a machine that is there. One word says that it is to be another kind; the old kind's rules go."""
-    asked = dict(asked)
-    if "provisioningModel" in asked:
-        asked.setdefault("preemptible", asked["provisioningModel"] == "SPOT")
-    elif "preemptible" in asked:
-        asked["provisioningModel"] = "SPOT" if asked["preemptible"] else "STANDARD"
-    if asked.get("preemptible", had["preemptible"]) != had["preemptible"]:
-        kept = (
-            ("maxRunDuration", "terminationTime") if asked["preemptible"] else ("onHostMaintenance", "automaticRestart")
-        )
-        had = {name: had[name] for name in kept if name in had}
-    return scheduling({**had, **asked})
+def changed_scheduling(current: Doc, requested: Doc) -> Doc:
+    """Return the scheduling of an existing instance after a change. A change of the model resets its other fields."""
+    requested = dict(requested)
+    if "provisioningModel" in requested:
+        requested.setdefault("preemptible", requested["provisioningModel"] == "SPOT")
+    elif "preemptible" in requested:
+        requested["provisioningModel"] = "SPOT" if requested["preemptible"] else "STANDARD"
+    spot = requested.get("preemptible", current["preemptible"])
+    if spot != current["preemptible"]:
+        kept = ("maxRunDuration", "terminationTime") if spot else ("onHostMaintenance", "automaticRestart")
+        current = {name: current[name] for name in kept if name in current}
+    return scheduling({**current, **requested})
 
 
 def service_accounts(project: str, given: list[Doc]) -> list[Doc]:
-    own = builtin_kinds.service_account(project)
+    default = service_account(project)
     return [
         {
-            "email": own if account.get("email", "default") == "default" else account["email"],
+            "email": default if account.get("email", "default") == "default" else account["email"],
             "scopes": account.get("scopes", []),
         }
         for account in given

@@ -1,6 +1,6 @@
-"""Operations: work that goes on after the answer, its end, and its failure. Knows what failed only by its error.
+"""Operations: work that continues after the response, its end and its failure.
 
-An operation is answered as RUNNING, always: what is DONE at once in tests takes minutes on the real cloud.
+A new operation is always RUNNING, as on the real cloud, where the work takes minutes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 
 from outlast.errors import BadRequest, Denied, NoCapacity, NotFound, OutlastError, OverQuota, Throttled
-from outlast_gcp_emulator.compute.refs import Doc, Ref, new_id, not_there, ref_of, scope_link, timestamp
+from outlast_gcp_emulator.compute.refs import Doc, Ref, new_id, ref_of, resource_not_found, scope_link, timestamp
 from outlast_gcp_emulator.compute.store import ResourceStore
 from outlast_gcp_emulator.errors import ApiError
 
-# As long as the real one lets a client wait.
+# Google's limit for one `wait` request.
 WAIT_S_MAX = 120.0
 _KEPT_MAX = 2000
 
@@ -23,7 +23,7 @@ Work = Callable[[], None]
 
 
 class OperationFailure(Exception):
-    """An operation that ends in error, in Google's words."""
+    """The error of an operation, with Google's code and message."""
 
     def __init__(self, code: str, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -33,18 +33,22 @@ class OperationFailure(Exception):
 
 
 class Operations:
+    """Starts work in threads and records how it ended."""
+
     def __init__(self, store: ResourceStore) -> None:
         self._store = store
         self._changed = threading.Condition()
-        self._asked: dict[tuple[str, str], Ref] = {}
+        self._by_request: dict[tuple[str, str], Ref] = {}
         for ref, doc in self._store.each("operations"):
             if doc["status"] != "DONE":
-                self._end(ref, OperationFailure("INTERNAL_ERROR", "the server ended during the operation", status=500))
+                self._end(
+                    ref, OperationFailure("INTERNAL_ERROR", "the server stopped during the operation", status=500)
+                )
 
     def begin(
         self, target: Ref, verb: str, work: Work, *, target_id: str = "", request_id: str = "", group: str = ""
     ) -> Doc:
-        """Start the work and answer with its operation. A group is those that one request has begun."""
+        """Start the work and return its operation. `group` joins the operations that one request started."""
         name = f"operation-{int(time.time() * 1000)}-{secrets.token_hex(6)}"
         ref = Ref(target.project, target.scope, "operations", name)
         now = timestamp()
@@ -68,39 +72,39 @@ class Operations:
         if group:
             doc["operationGroupId"] = group
         if request_id:
-            self._asked[target.project, request_id] = ref
+            self._by_request[target.project, request_id] = ref
         self._store.put(ref, doc)
-        answered = dict(doc)
+        started = dict(doc)
         threading.Thread(target=self._run, args=(ref, work), name=name, daemon=True).start()
-        self._forget_old()
-        return answered
+        self._drop_old()
+        return started
 
-    def asked_before(self, project: str, request_id: str) -> Doc | None:
-        """The operation of a request that came already: its answer was lost, and the client asks again."""
-        ref = self._asked.get((project, request_id))
+    def of_request(self, project: str, request_id: str) -> Doc | None:
+        """Return the operation that an earlier request with this id started: the client repeats a lost request."""
+        ref = self._by_request.get((project, request_id))
         return self._store.get(ref) if ref is not None else None
 
     def done(self, target: Ref, verb: str, *, target_id: str = "", failure: OperationFailure | None = None) -> None:
-        """Record something that the cloud did of its own accord, as it does a preemption."""
-        answered = self.begin(target, verb, lambda: _fail(failure), target_id=target_id)
-        self.wait(ref_of(answered["selfLink"]), patience_s=WAIT_S_MAX)
+        """Record an event that no request caused, such as a preemption."""
+        started = self.begin(target, verb, lambda: _fail(failure), target_id=target_id)
+        self.wait(ref_of(started["selfLink"]))
 
-    def wait(self, ref: Ref, *, patience_s: float) -> Doc:
-        """The operation once it is done, or as it is when the patience is over."""
-        give_up_at = time.monotonic() + min(patience_s, WAIT_S_MAX)
+    def wait(self, ref: Ref) -> Doc:
+        """Return the operation once it is done, or in its current state after WAIT_S_MAX."""
+        give_up_at = time.monotonic() + WAIT_S_MAX
         with self._changed:
-            while (doc := self._known(ref))["status"] != "DONE" and time.monotonic() < give_up_at:
+            while (doc := self._find(ref))["status"] != "DONE" and time.monotonic() < give_up_at:
                 self._changed.wait(give_up_at - time.monotonic())
         return dict(doc)
 
-    def _known(self, ref: Ref) -> Doc:
+    def _find(self, ref: Ref) -> Doc:
         if (doc := self._store.get(ref)) is None:
-            raise not_there(ref)
+            raise resource_not_found(ref)
         return doc
 
     def _run(self, ref: Ref, work: Work) -> None:
         failure: OperationFailure | None = OperationFailure(
-            "INTERNAL_ERROR", "a bug in outlast; see what the server printed", status=500
+            "INTERNAL_ERROR", "internal error in outlast; see the stderr of `outlast local serve`", status=500
         )
         try:
             work()
@@ -123,11 +127,11 @@ class Operations:
                 self._store.put(ref, doc)
             self._changed.notify_all()
 
-    def _forget_old(self) -> None:
-        every = [ref for ref, doc in self._store.each("operations") if doc["status"] == "DONE"]
-        if len(every) > _KEPT_MAX:
-            # Their names begin with the time.
-            for ref in sorted(every, key=lambda ref: ref.name)[: _KEPT_MAX // 2]:
+    def _drop_old(self) -> None:
+        done = [ref for ref, doc in self._store.each("operations") if doc["status"] == "DONE"]
+        if len(done) > _KEPT_MAX:
+            # Names begin with the time.
+            for ref in sorted(done, key=lambda ref: ref.name)[: _KEPT_MAX // 2]:
                 self._store.drop(ref)
 
 
@@ -141,15 +145,15 @@ def _fail(failure: OperationFailure | None) -> None:
 
 
 def failure_of(problem: OutlastError | ApiError, ref: Ref) -> OperationFailure:
-    """What Google says in the place of an error of ours."""
+    """Return Google's equivalent of one of our errors."""
     place = f"projects/{ref.project}/{ref.scope}"
     if isinstance(problem, ApiError):
         return OperationFailure(_CODES.get(problem.reason, "INVALID_USAGE"), problem.message, status=problem.status)
     match problem:
         case NoCapacity():
-            told = f"The zone '{place}' does not have enough resources available to fulfill the request."
+            message = f"The zone '{place}' does not have enough resources available to fulfill the request."
             return OperationFailure(
-                "ZONE_RESOURCE_POOL_EXHAUSTED", f"{told}  Try a different zone, or try again later.", status=503
+                "ZONE_RESOURCE_POOL_EXHAUSTED", f"{message}  Try a different zone, or try again later.", status=503
             )
         case OverQuota():
             region = ref.scope.removeprefix("zones/").rpartition("-")[0]
@@ -172,5 +176,5 @@ _CODES = {
     "notFound": "RESOURCE_NOT_FOUND",
     "alreadyExists": "RESOURCE_ALREADY_EXISTS",
     "conditionNotMet": "CONDITION_NOT_MET",
+    "resourceInUseByAnotherResource": "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
 }
-_CODES["resourceInUseByAnotherResource"] = "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"

@@ -1,4 +1,4 @@
-"""What happens to machines without anybody asking: preemptions are written down, lives end, groups are refilled."""
+"""Changes that no request causes: records preemptions, enforces run time limits, restarts machines, refills groups."""
 
 from __future__ import annotations
 
@@ -7,101 +7,102 @@ import time
 
 from outlast.clouds.cloud import Machine
 from outlast.errors import OutlastError
-from outlast_gcp_emulator.compute import disk_backing, groups, instance_backend
 from outlast_gcp_emulator.compute.context import Context
+from outlast_gcp_emulator.compute.disk_backing import DiskBacking
+from outlast_gcp_emulator.compute.groups import GroupManagers
+from outlast_gcp_emulator.compute.instance_backend import UNREQUESTED_STOPS, InstanceBackend, is_suspended, max_run_s
 from outlast_gcp_emulator.compute.operations import OperationFailure
 from outlast_gcp_emulator.compute.refs import Doc, Ref
-from outlast_gcp_emulator.compute.ssh_listeners import Doors
+from outlast_gcp_emulator.compute.ssh_listeners import SshListeners
 from outlast_gcp_emulator.errors import ApiError
 
-_LOOK_EVERY_S = 0.25
-# Looking may take this part of the time and no more, however many machines there are.
-_SHARE = 0.05
+_INTERVAL_S = 0.25
+# The largest share of the time that polling may take, with any number of machines.
+_SHARE_MAX = 0.05
 
 
 class Reconciler:
-    """A thread that looks at the machines now and then, while the endpoint serves."""
+    """A thread that polls the machines while the endpoint serves."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self, context: Context, backing: DiskBacking, backend: InstanceBackend, managers: GroupManagers
+    ) -> None:
         self._context = context
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self.doors = Doors(context.cloud)
+        self._backing = backing
+        self._backend = backend
+        self._managers = managers
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        self._listeners = SshListeners(context.cloud)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
-        self.doors.close()
+        self._listeners.close()
 
     def _run(self) -> None:
-        pause_s = _LOOK_EVERY_S
-        while not self._over.wait(pause_s):
+        pause_s = _INTERVAL_S
+        while not self._stopped.wait(pause_s):
             began, acted = time.monotonic(), False
             try:
-                acted = look(self._context, self.doors)
+                acted = self._reconcile()
             except (OutlastError, ApiError, OperationFailure, OSError):
-                # The local cloud cannot be read now, or somebody deletes what we look at; the next look may see.
+                # The local cloud is unreadable for now, or a request deleted a resource meanwhile: retry.
                 pass
-            # Making machines takes long as well, and is no reason to look away.
-            pause_s = _LOOK_EVERY_S if acted else max(_LOOK_EVERY_S, (time.monotonic() - began) / _SHARE)
+            # Creating machines takes long, too, and must not delay the next poll.
+            pause_s = _INTERVAL_S if acted else max(_INTERVAL_S, (time.monotonic() - began) / _SHARE_MAX)
 
+    def _reconcile(self) -> bool:
+        """Poll once. Returns whether a group was changed."""
+        known = {machine.name: machine for machine in self._context.cloud.machines()}
+        running = set()
+        for ref, doc in self._context.store.each("instances"):
+            machine = known.get(doc.get("_machine", ""))
+            if doc.get("_creating") or doc.get("_stopping"):
+                continue
+            if machine is None:
+                # The machine may have been created after the list was read.
+                if self._backing.machine(doc["_machine"]) is None:
+                    self._backend.remove(ref, doc)
+            elif is_suspended(machine):
+                continue
+            elif machine.status == "running":
+                running.add(machine.name)
+                self._limit_run_time(ref, doc, machine)
+            elif machine.status == "stopped":
+                self._record_stop(ref, doc, machine)
+            elif machine.status == "broken" and doc["scheduling"].get("automaticRestart") and not doc.get("_lost"):
+                self._restart(ref, doc)
+        self._listeners.keep(running)
+        return self._managers.reconcile()
 
-def look(context: Context, doors: Doors) -> bool:
-    """Once; True when a group was changed by it."""
-    known = {machine.name: machine for machine in context.cloud.machines()}
-    running = set()
-    for ref, doc in context.store.each("instances"):
-        machine = known.get(doc.get("_machine", ""))
-        if doc.get("_creating") or doc.get("_stopping"):
-            continue
-        if machine is None:
-            # It may have been made after we looked.
-            if disk_backing.machine_of(context, doc["_machine"]) is None:
-                instance_backend.forget(context, ref, doc)
-        elif instance_backend.is_suspended(machine):
-            continue
-        elif machine.status == "running":
-            running.add(machine.name)
-            _limit_life(context, ref, doc, machine)
-        elif machine.status == "stopped":
-            _write_down(context, ref, doc, machine)
-        elif machine.status == "broken" and doc["scheduling"].get("automaticRestart") and not doc.get("_lost"):
-            _revive(context, ref, doc)
-    doors.keep(running)
-    return groups.look_after(context)
+    def _limit_run_time(self, ref: Ref, doc: Doc, machine: Machine) -> None:
+        limit_s = max_run_s(doc)
+        over = limit_s > 0 and machine.seen_at - (machine.started_at or machine.created_at) > limit_s
+        if over and doc["scheduling"].get("instanceTerminationAction") != "DELETE":
+            self._backend.stop(ref)
 
+    def _restart(self, ref: Ref, doc: Doc) -> None:
+        """Boot a machine from its disk after its host failed, which here means that its shim was killed."""
+        self._context.operations.done(ref, "compute.instances.hostError", target_id=doc["id"])
+        try:
+            self._backend.reset(ref)
+        except (OutlastError, OperationFailure):
+            self._context.change(ref, _lost=True)  # do not retry a machine that cannot boot
+            return
+        self._context.operations.done(ref, "compute.instances.automaticRestart", target_id=doc["id"])
 
-def _limit_life(context: Context, ref: Ref, doc: Doc, machine: Machine) -> None:
-    rules = doc["scheduling"]
-    life_s = float(rules.get("maxRunDuration", {}).get("seconds", 0))
-    over = life_s > 0 and machine.seen_at - (machine.started_at or machine.created_at) > life_s
-    if over and rules.get("instanceTerminationAction") != "DELETE":
-        instance_backend.stop(context, ref)
-
-
-def _revive(context: Context, ref: Ref, doc: Doc) -> None:
-    """A machine that nobody stopped and whose host failed: here, whose shim was killed. It boots from its disk."""
-    context.operations.done(ref, "compute.instances.hostError", target_id=doc["id"])
-    try:
-        instance_backend.reset(context, ref)
-    except (OutlastError, OperationFailure):
-        context.change(ref, _lost=True)  # what cannot boot is not tried for ever
-        return
-    context.operations.done(ref, "compute.instances.automaticRestart", target_id=doc["id"])
-
-
-def _write_down(context: Context, ref: Ref, doc: Doc, machine: Machine) -> None:
-    """An operation for each end that nobody asked for, as Google's own log has."""
-    if doc.get("_ended") == machine.stopped_at:
-        return
-    # The log first: whoever sees the machine ended shall find why.
-    kinds = {"preempted": "compute.instances.preempted", "powered off by itself": "compute.instances.guestTerminate"}
-    if machine.why in kinds:
-        context.operations.done(ref, kinds[machine.why], target_id=doc["id"])
-    context.change(ref, _ended=machine.stopped_at)
-    if machine.why == "preempted" and doc["scheduling"].get("instanceTerminationAction") == "DELETE":
-        instance_backend.delete(context, ref)
+    def _record_stop(self, ref: Ref, doc: Doc, machine: Machine) -> None:
+        """Record an operation for a stop that no request caused, as Google does."""
+        if doc.get("_ended") == machine.stopped_at:
+            return
+        # Record first: a client that sees the machine stopped must find the reason.
+        if machine.why in UNREQUESTED_STOPS:
+            self._context.operations.done(ref, UNREQUESTED_STOPS[machine.why], target_id=doc["id"])
+        self._context.change(ref, _ended=machine.stopped_at)
+        if machine.why == "preempted" and doc["scheduling"].get("instanceTerminationAction") == "DELETE":
+            self._backend.delete(ref)

@@ -1,7 +1,7 @@
-"""Names of resources: links in answers, references in requests, fingerprints, times. Looks nothing up.
+"""References to resources: links in responses, references in requests, fingerprints, ids and timestamps.
 
-In memory and on disk a link begins with Google's full resource name, `//compute.googleapis.com/`; on its way to a
-client this becomes the address by which the client reached us.
+In memory and on disk a link begins with `//compute.googleapis.com/`. A response has the address that the client used
+in its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GLOBAL = "global"
 
 
 class Ref(NamedTuple):
-    """A resource: `global`, `zones/us-central1-a` or `regions/us-central1` is its scope."""
+    """A resource by its names. The scope is `global`, `zones/us-central1-a` or `regions/us-central1`."""
 
     project: str
     scope: str
@@ -41,7 +41,7 @@ class Ref(NamedTuple):
         return ROOT + self.path
 
     def beside(self, collection: str, name: str) -> Ref:
-        """Another resource in the same place."""
+        """Return another resource of the same project and scope."""
         return Ref(self.project, self.scope, collection, name)
 
 
@@ -50,9 +50,9 @@ def scope_link(project: str, scope: str) -> str:
 
 
 def parse(text: Any, *, near: Ref, field: str) -> Ref:
-    """What a reference means: a whole link, a part of one, or a bare name, which is near the one who says it.
+    """Parse a full link, a partial one, or a bare name. `near` gives the missing parts and the expected collection.
 
-    `near` also says what is meant: its collection must fit. Raises Refused.
+    Raises ApiError.
     """
     if not isinstance(text, str) or not text:
         raise invalid(f"Invalid value for field '{field}': '{text or ''}'. The URL is malformed.")
@@ -75,18 +75,18 @@ def parse(text: Any, *, near: Ref, field: str) -> Ref:
 
 
 def last(link: Any) -> str:
-    """The name at the end of a link."""
+    """Return the name at the end of a link."""
     return str(link or "").rstrip("/").rpartition("/")[2]
 
 
 def ref_of(link: str) -> Ref:
-    """The reference of a link of our own."""
+    """Return the reference of a link in the stored form."""
     _, project, *scope, collection, name = link.removeprefix(ROOT).split("/")
     return Ref(project, "/".join(scope), collection, name)
 
 
 def render(value: Any, base: str) -> Any:
-    """A resource as a client sees it: links with the client's address, nothing that is only ours."""
+    """Return a resource for a client: links with the client's address, without private fields (`_name`)."""
     if isinstance(value, dict):
         return {name: render(inner, base) for name, inner in value.items() if not name.startswith("_")}
     if isinstance(value, list):
@@ -97,7 +97,7 @@ def render(value: Any, base: str) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """Another one for another value; made of bytes, as Google's are."""
+    """Return a base64 digest of a value, in the form of Google's fingerprints."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=8).digest()).decode()
 
@@ -114,7 +114,7 @@ def check_name(value: Any, field: str = "resource.name") -> str:
 
 
 def check_place(scope: str, project: str) -> None:
-    """Raises Refused for a zone or region that Google does not have."""
+    """Raise ApiError for a zone or region that Google does not have."""
     kind, _, name = scope.partition("/")
     known = {"zones": google_types.ZONES, "regions": google_types.REGIONS}.get(kind)
     if known is not None and name not in known:
@@ -123,7 +123,7 @@ def check_place(scope: str, project: str) -> None:
         raise invalid("Invalid value for field 'project': ''.")
 
 
-def not_there(ref: Ref) -> ApiError:
+def resource_not_found(ref: Ref) -> ApiError:
     return ApiError(404, "notFound", f"The resource '{ref.path}' was not found")
 
 
@@ -132,7 +132,7 @@ def new_id() -> str:
 
 
 def stable_number(text: str) -> int:
-    """A number of twelve digits that is always the same for the same word, as a project's number is."""
+    """Return a number of twelve digits that depends on the text only, like a project number."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return 10**11 + int.from_bytes(digest, "big") % (9 * 10**11)
 
@@ -143,8 +143,8 @@ def timestamp(seconds: float | None = None) -> str:
 
 
 def number(value: Any, field: str) -> int:
-    """A whole number; Google writes large ones as text."""
+    """Parse a whole number; Google writes large ones as text. Raises ApiError."""
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit():
-        raise invalid(f"Invalid value for field '{field}': '{value}'. A whole number is wanted.")
+        raise invalid(f"Invalid value for field '{field}': '{value}'. Expected a whole number.")
     return int(text)

@@ -1,7 +1,7 @@
-"""Port 22 of machines that have no network of their own: each has a loopback address, and we listen there for it.
+"""Port 22 for machines that share the host's network. Each has a loopback address, and this module listens there.
 
-Behind it is the machine's own door (`LocalCloud.access`), which a connection is handed to. Where this user may not
-listen on port 22, it is 2222.
+A connection is passed to the machine's sshd by the proxy command of `LocalCloud.access`. The port is 2222 if this user
+may not listen on port 22.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from outlast.errors import OutlastError
 PORTS = (22, 2222)
 
 
-class Doors:
+class SshListeners:
+    """One listening socket for each running machine that needs one, and a thread that accepts."""
+
     def __init__(self, cloud: LocalCloud) -> None:
         self._cloud = cloud
         self._open: dict[str, socket.socket] = {}
-        # Machines that need none of us, or whose address is taken.
-        self._others: set[str] = set()
+        # Machines that need no listener, or whose address is taken.
+        self._skipped: set[str] = set()
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -32,22 +34,22 @@ class Doors:
         self._thread: threading.Thread | None = None
 
     def keep(self, running: set[str]) -> None:
-        """A door for each running machine, and none for the others."""
+        """Open listeners for running machines, and close those of the others."""
         with self._lock:
             for name in set(self._open) - running:
-                self._shut(name)
-            self._others &= running
-            for name in running - set(self._open) - self._others:
+                self._close_listener(name)
+            self._skipped &= running
+            for name in running - set(self._open) - self._skipped:
                 self._listen(name)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             for name in list(self._open):
-                self._shut(name)
+                self._close_listener(name)
         self._wake_writer.send(b"x")
 
-    def _shut(self, name: str) -> None:
+    def _close_listener(self, name: str) -> None:
         listener = self._open.pop(name)
         self._selector.unregister(listener)
         listener.close()
@@ -56,17 +58,17 @@ class Doors:
         try:
             access = self._cloud.access(name)
         except OutlastError:
-            # No ssh server on this computer, or the machine has just gone.
-            self._others.add(name)
+            # This computer has no ssh server, or the machine is gone.
+            self._skipped.add(name)
             return
         listener = _bind(access.host) if access.proxy_command else None
         if listener is None:
-            self._others.add(name)
+            self._skipped.add(name)
             return
         self._open[name] = listener
         self._selector.register(listener, selectors.EVENT_READ, name)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="doors", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name="ssh listeners", daemon=True)
             self._thread.start()
         self._wake_writer.send(b"x")
 
@@ -80,10 +82,10 @@ class Doors:
                 try:
                     connection, _ = key.fileobj.accept()
                 except OSError:
-                    continue  # shut meanwhile, or the client left already
-                threading.Thread(target=self._hand_over, args=(key.data, connection), daemon=True).start()
+                    continue  # closed meanwhile, or the client has disconnected
+                threading.Thread(target=self._connect, args=(key.data, connection), daemon=True).start()
 
-    def _hand_over(self, name: str, connection: socket.socket) -> None:
+    def _connect(self, name: str, connection: socket.socket) -> None:
         with connection:
             connection.setblocking(True)
             try:
@@ -97,7 +99,7 @@ class Doors:
 
 def _bind(address: str) -> socket.socket | None:
     if address == "127.0.0.1":
-        return None  # where all machines share one address, port 22 would be anybody's
+        return None  # all machines share this address, so port 22 would be ambiguous
     for port in PORTS:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

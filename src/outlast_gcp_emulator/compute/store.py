@@ -1,4 +1,4 @@
-"""What the endpoint remembers: resources as JSON, in memory and on disk. One process at a time; knows no meaning."""
+"""The resources of the Compute API as JSON, in memory and on disk. For one process at a time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from outlast_gcp_emulator.compute.refs import Doc, Ref
 
 
 class ResourceStore:
-    """Every change is on disk before the call returns, so that a server that ends loses nothing."""
+    """Every change is on disk before the call returns, so a server that is killed loses nothing."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._docs: dict[Ref, Doc] = {}
-        # Also for whoever must read and write without somebody between.
+        # Callers hold it, too, to read and write a resource atomically.
         self.lock = threading.RLock()
         self._load()
 
     def get(self, ref: Ref) -> Doc | None:
-        """The resource itself, not a copy: change it under the lock, and `put` it."""
+        """Return the resource itself, not a copy: change it under the lock, then `put` it."""
         return self._docs.get(ref)
 
-    def put(self, ref: Ref, doc: Doc, *, keep: bool = True) -> Doc:
+    def put(self, ref: Ref, doc: Doc) -> Doc:
         with self.lock:
             self._docs[ref] = doc
-            if keep:
-                path = self._path(ref)
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                write_json(path, {"ref": list(ref), "doc": doc})
+            path = self._path(ref)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            write_json(path, {"ref": list(ref), "doc": doc})
         return doc
 
     def drop(self, ref: Ref) -> None:
@@ -42,7 +41,7 @@ class ResourceStore:
                 os.unlink(self._path(ref))
 
     def each(self, collection: str, project: str = "", scope: str = "") -> Iterator[tuple[Ref, Doc]]:
-        """The resources of a kind, by name; of a project and a scope, or of all."""
+        """Yield the resources of a collection by name. An empty project or scope means all."""
         with self.lock:
             found = [
                 (ref, doc)
@@ -58,6 +57,6 @@ class ResourceStore:
     def _load(self) -> None:
         for folder, _, files in os.walk(self._folder):
             for name in files:
-                kept = read_json(f"{folder}/{name}") if name.endswith(".json") else None
-                if kept and isinstance(kept.get("doc"), dict):
-                    self._docs[Ref(*kept["ref"])] = kept["doc"]
+                record = read_json(f"{folder}/{name}") if name.endswith(".json") else None
+                if record and isinstance(record.get("doc"), dict):
+                    self._docs[Ref(*record["ref"])] = record["doc"]

@@ -1,281 +1,296 @@
-"""Resources that are only written down: networks, firewalls, templates, health checks. No packet is stopped by them.
+"""Resources without a machine behind them: networks, firewalls, templates, health checks. They block no traffic.
 
-A project begins with the network `default`, a subnetwork in each region, and the rules that Google gives it.
+A project begins with the network `default`, a subnetwork in each region, and Google's default firewall rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from outlast.clouds.local import google_types
-from outlast_gcp_emulator.compute.context import Call, Context, aggregated, check_free, listing, new_resource
-from outlast_gcp_emulator.compute.instances import labels_of
-from outlast_gcp_emulator.compute.machineimages import disks_of, properties_of
+from outlast_gcp_emulator.compute.context import Call, Context
+from outlast_gcp_emulator.compute.machineimages import instance_disks, instance_properties
 from outlast_gcp_emulator.compute.refs import GLOBAL, Doc, Ref, fingerprint, number, parse, ref_of, stable_number
+from outlast_gcp_emulator.compute.resource import (
+    PROJECT_WIDE,
+    REGIONAL,
+    ZONAL,
+    Resource,
+    RouteEntry,
+    already_exists,
+    builtin_resource,
+)
 from outlast_gcp_emulator.errors import ApiError, invalid
 
-_BORN = "2026-11-01T00:00:00.000+00:00"
-Given = Callable[[str, str], list[Doc]]
+_CREATED_AT = "2026-11-01T00:00:00.000+00:00"
+_PLACES = {GLOBAL: PROJECT_WIDE, "zones": ZONAL, "regions": REGIONAL}
+# Fields that a patch cannot change.
+_FIXED_FIELDS = ("name", "id", "kind", "selfLink")
 
 
-def _nothing(project: str, scope: str) -> list[Doc]:
-    return []
+class StoredKind(Resource):
+    """A kind that is stored as it was sent. Subclasses add default resources and default fields."""
 
-
-def _as_given(context: Context, ref: Ref, doc: Doc) -> Doc:
-    return doc
-
-
-def _always(context: Context, ref: Ref) -> None:
-    return None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plain:
-    """One kind: where it lives, what is there from the beginning, what a new one is filled up with."""
-
-    collection: str
-    kind: str
     # `global`, `zones` or `regions`.
-    scopes: tuple[str, ...]
-    given: Given = _nothing
-    fill: Callable[[Context, Ref, Doc], Doc] = _as_given
-    # Raises Refused for one that is needed.
-    let_go: Callable[[Context, Ref], None] = _always
+    scopes: tuple[str, ...] = (GLOBAL,)
     # Verbs that change the fields in their body.
     setters: tuple[str, ...] = ()
 
-    def all(self, context: Context, project: str, scope: str) -> list[Doc]:
-        made = [doc for _, doc in context.store.each(self.collection, project, scope)]
-        names = {doc["name"] for doc in made}
-        return [*made, *(doc for doc in self.given(project, scope) if doc["name"] not in names)]
+    def default_scopes(self) -> set[str]:
+        """Return the scopes that an aggregated list always reads."""
+        return {GLOBAL} & set(self.scopes)
 
-    def get(self, context: Context, call: Call) -> Doc:
-        for doc in self.given(call.project, call.scope):
-            if doc["name"] == call.name:
-                return context.store.get(call.ref(self.collection)) or doc
-        return context.find(call.ref(self.collection))
+    def defaults(self, project: str, scope: str) -> list[Doc]:
+        """Return the resources that exist in a new project."""
+        return []
 
-    def list(self, context: Context, call: Call) -> Doc:
-        return listing(call, self.kind, self.collection, self.all(context, call.project, call.scope))
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        """Return the resource with default fields. Raises ApiError for an invalid one."""
+        return doc
 
-    def aggregate(self, context: Context, call: Call) -> Doc:
-        places = {
-            GLOBAL: [GLOBAL],
-            "zones": [],
-            "regions": [f"regions/{region}" for region in google_types.REGIONS] if self.given is not _nothing else [],
-        }
-        scopes = {scope for kind in self.scopes for scope in places[kind]}
-        scopes |= {ref.scope for ref, _ in context.store.each(self.collection, call.project)}
-        docs = [
-            (Ref(call.project, scope, self.collection, doc["name"]), doc)
-            for scope in sorted(scopes)
-            for doc in self.all(context, call.project, scope)
+    def routes(self) -> Iterator[RouteEntry]:
+        for scope in self.scopes:
+            path = f"{_PLACES[scope]}/{self.collection}"
+            yield from self.read_routes(_PLACES[scope])
+            yield "POST", path, self.insert
+            # The name of an autoscaler is in the query.
+            for method in ("PATCH", "PUT"):
+                yield method, f"{path}/{{name}}", self.patch
+                yield method, path, self.patch
+            yield "DELETE", f"{path}/{{name}}", self.delete
+            yield self.label_route(_PLACES[scope])
+            for verb in self.setters:
+                yield "POST", f"{path}/{{name}}/{verb}", self.patch
+        yield self.aggregated_route()
+
+    def items(self, project: str, scope: str = "") -> list[tuple[Ref, Doc]]:
+        stored = super().items(project, scope)
+        scopes = [scope] if scope else sorted(self.default_scopes() | {ref.scope for ref, _ in stored})
+        taken = {ref for ref, _ in stored}
+        defaults = [
+            (ref, doc)
+            for place in scopes
+            for doc in self.defaults(project, place)
+            if (ref := Ref(project, place, self.collection, doc["name"])) not in taken
         ]
-        return aggregated(call, self.kind, self.collection, docs)
+        return [*stored, *defaults]
 
-    def insert(self, context: Context, call: Call) -> Doc:
-        ref = Ref(call.project, call.scope, self.collection, str(call.body.get("name", "")))
-        with context.names:
-            doc = new_resource(ref, self.kind, call.body)
-            check_free(context, ref)
-            if any(doc["name"] == ref.name for doc in self.given(call.project, call.scope)):
-                raise ApiError(409, "alreadyExists", f"The resource '{ref.path}' already exists")
-            context.store.put(ref, self.fill(context, ref, doc))
-        return context.begin(call, ref, "insert", lambda: None)
+    def get(self, call: Call) -> Doc:
+        if (default := self._default(self.ref(call))) is not None:
+            return self.store.get(self.ref(call)) or default
+        return super().get(call)
 
-    def patch(self, context: Context, call: Call) -> Doc:
-        ref = call.ref(self.collection)
-        given = {name: value for name, value in call.body.items() if name not in ("name", "id", "kind", "selfLink")}
-        context.store.put(ref, self.fill(context, ref, {**self.get(context, call), **given}))
-        return context.begin(call, ref, "patch", lambda: None)
+    def _default(self, ref: Ref) -> Doc | None:
+        return next((doc for doc in self.defaults(ref.project, ref.scope) if doc["name"] == ref.name), None)
 
-    def delete(self, context: Context, call: Call) -> Doc:
-        ref = call.ref(self.collection)
-        context.find(ref)
-        self.let_go(context, ref)
-        return context.begin(call, ref, "delete", lambda: context.store.drop(ref))
+    def insert(self, call: Call) -> Doc:
+        ref = self.new_ref(call)
+        with self.context.names:
+            doc = self.new(ref, call.body)
+            if self._default(ref) is not None:
+                raise already_exists(ref)
+            self.store.put(ref, self.fill(ref, doc))
+        return self.context.begin(call, ref, "insert")
 
-    def label(self, context: Context, call: Call) -> Doc:
-        ref = call.ref(self.collection)
-        with context.store.lock:
-            context.change(ref, **labels_of(call, context.find(ref)))
-        return context.begin(call, ref, "setLabels", lambda: None)
+    def patch(self, call: Call) -> Doc:
+        ref = self.ref(call)
+        given = {name: value for name, value in call.body.items() if name not in _FIXED_FIELDS}
+        self.store.put(ref, self.fill(ref, {**self.get(call), **given}))
+        return self.context.begin(call, ref, "patch")
 
-
-def _born(ref: Ref, kind: str, **fields: object) -> Doc:
-    return {
-        "kind": f"compute#{kind}",
-        "id": str(stable_number(ref.path)),
-        "creationTimestamp": _BORN,
-        "name": ref.name,
-        "selfLink": ref.link,
-        **fields,
-    }
+    def network(self, ref: Ref, doc: Doc) -> str:
+        """Return the link of the network that a resource names, or of the default network."""
+        return self.global_ref(ref.project, doc.get("network") or "default", "networks", "resource.network").link
 
 
-def _subnetwork(project: str, region: str) -> Ref:
-    return Ref(project, f"regions/{region}", "subnetworks", "default")
+class Networks(StoredKind):
+    collection = "networks"
+    kind = "network"
+
+    def defaults(self, project: str, scope: str) -> list[Doc]:
+        fields = {
+            "description": "Default network for the project",
+            "autoCreateSubnetworks": True,
+            "subnetworks": [_default_subnetwork(project, region).link for region in google_types.REGIONS],
+            "routingConfig": {"routingMode": "REGIONAL"},
+            "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+        }
+        return [builtin_resource(Ref(project, GLOBAL, "networks", "default"), self.kind, _CREATED_AT, **fields)]
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        return {"routingConfig": {"routingMode": "REGIONAL"}, "autoCreateSubnetworks": True, **doc}
 
 
-def _networks(project: str, scope: str) -> list[Doc]:
-    ref = Ref(project, GLOBAL, "networks", "default")
-    fields = {
-        "description": "Default network for the project",
-        "autoCreateSubnetworks": True,
-        "subnetworks": [_subnetwork(project, region).link for region in google_types.REGIONS],
-        "routingConfig": {"routingMode": "REGIONAL"},
-        "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
-    }
-    return [_born(ref, "network", **fields)]
+class Subnetworks(StoredKind):
+    collection = "subnetworks"
+    kind = "subnetwork"
+    scopes = ("regions",)
+    setters = ("setPrivateIpGoogleAccess",)
+
+    def default_scopes(self) -> set[str]:
+        return {f"regions/{region}" for region in google_types.REGIONS}
+
+    def defaults(self, project: str, scope: str) -> list[Doc]:
+        region = scope.removeprefix("regions/")
+        ref = _default_subnetwork(project, region)
+        block = 128 + 2 * sorted(google_types.REGIONS).index(region)
+        fields = {
+            "network": Ref(project, GLOBAL, "networks", "default").link,
+            "ipCidrRange": f"10.{block}.0.0/20",
+            "gatewayAddress": f"10.{block}.0.1",
+            "region": f"{ref.link.rpartition('/subnetworks')[0]}",
+            "privateIpGoogleAccess": False,
+            "fingerprint": fingerprint(ref.path),
+            "purpose": "PRIVATE",
+            "stackType": "IPV4_ONLY",
+        }
+        return [builtin_resource(ref, self.kind, _CREATED_AT, **fields)]
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        basics = {"purpose": "PRIVATE", "stackType": "IPV4_ONLY", "fingerprint": fingerprint(ref.path)}
+        return {**basics, **doc, "network": self.network(ref, doc)}
 
 
-def _subnetworks(project: str, scope: str) -> list[Doc]:
-    region = scope.removeprefix("regions/")
-    ref = _subnetwork(project, region)
-    at = sorted(google_types.REGIONS).index(region)
-    fields = {
-        "network": Ref(project, GLOBAL, "networks", "default").link,
-        "ipCidrRange": f"10.{128 + 2 * at}.0.0/20",
-        "gatewayAddress": f"10.{128 + 2 * at}.0.1",
-        "region": f"{ref.link.rpartition('/subnetworks')[0]}",
-        "privateIpGoogleAccess": False,
-        "fingerprint": fingerprint(ref.path),
-        "purpose": "PRIVATE",
-        "stackType": "IPV4_ONLY",
-    }
-    return [_born(ref, "subnetwork", **fields)]
+class Firewalls(StoredKind):
+    collection = "firewalls"
+    kind = "firewall"
+
+    def defaults(self, project: str, scope: str) -> list[Doc]:
+        rules: dict[str, tuple[list[str], list[Doc]]] = {
+            "default-allow-icmp": (["0.0.0.0/0"], [{"IPProtocol": "icmp"}]),
+            "default-allow-internal": (["10.128.0.0/9"], [{"IPProtocol": "tcp", "ports": ["0-65535"]}]),
+            "default-allow-ssh": (["0.0.0.0/0"], [{"IPProtocol": "tcp", "ports": ["22"]}]),
+        }
+        found = []
+        for name, (ranges, allowed) in rules.items():
+            ref = Ref(project, GLOBAL, self.collection, name)
+            fields = {"sourceRanges": ranges, "allowed": allowed, "priority": 65534}
+            found.append(self.fill(ref, builtin_resource(ref, self.kind, _CREATED_AT, **fields)))
+        return found
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        if not doc.get("allowed") and not doc.get("denied"):
+            raise invalid("Invalid value for field 'resource': at least one of allowed and denied is required.")
+        ranges = {} if doc.get("sourceTags") or doc.get("direction") == "EGRESS" else {"sourceRanges": ["0.0.0.0/0"]}
+        basics = {"priority": 1000, "direction": "INGRESS", "disabled": False, "logConfig": {"enable": False}, **ranges}
+        return {**basics, **doc, "network": self.network(ref, doc)}
 
 
-def _firewalls(project: str, scope: str) -> list[Doc]:
-    rules: dict[str, tuple[list[str], list[Doc]]] = {
-        "default-allow-icmp": (["0.0.0.0/0"], [{"IPProtocol": "icmp"}]),
-        "default-allow-internal": (["10.128.0.0/9"], [{"IPProtocol": "tcp", "ports": ["0-65535"]}]),
-        "default-allow-ssh": (["0.0.0.0/0"], [{"IPProtocol": "tcp", "ports": ["22"]}]),
-    }
-    found = []
-    for name, (ranges, allowed) in rules.items():
-        ref = Ref(project, GLOBAL, "firewalls", name)
-        fields = {"sourceRanges": ranges, "allowed": allowed, "priority": 65534}
-        found.append(_firewall(ref, _born(ref, "firewall", **fields)))
-    return found
+class Routers(StoredKind):
+    collection = "routers"
+    kind = "router"
+    scopes = ("regions",)
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        return {**doc, "network": self.network(ref, doc)}
 
 
-def _firewall(ref: Ref, doc: Doc) -> Doc:
-    near = Ref(ref.project, GLOBAL, "networks", "")
-    network = parse(doc.get("network") or "default", near=near, field="resource.network")
-    ranges = {} if doc.get("sourceTags") or doc.get("direction") == "EGRESS" else {"sourceRanges": ["0.0.0.0/0"]}
-    basics = {"priority": 1000, "direction": "INGRESS", "disabled": False, "logConfig": {"enable": False}, **ranges}
-    return {**basics, **doc, "network": network.link}
+class Addresses(StoredKind):
+    collection = "addresses"
+    kind = "address"
+    scopes = ("regions", GLOBAL)
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        # From a block that is reserved for documentation: no host has such an address.
+        basics = {
+            "address": f"203.0.113.{stable_number(ref.path) % 250 + 1}",
+            "addressType": "EXTERNAL",
+            "networkTier": "PREMIUM",
+            "status": "RESERVED",
+            "labelFingerprint": fingerprint(doc.get("labels", {})),
+        }
+        return {**basics, **doc}
 
 
-def _fill_firewall(context: Context, ref: Ref, doc: Doc) -> Doc:
-    if not doc.get("allowed") and not doc.get("denied"):
-        raise invalid("Invalid value for field 'resource': at least one of allowed and denied is wanted.")
-    return _firewall(ref, doc)
+class ResourcePolicies(StoredKind):
+    collection = "resourcePolicies"
+    kind = "resourcePolicy"
+    scopes = ("regions",)
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        return {"status": "READY", **doc}
 
 
-def _fill_address(context: Context, ref: Ref, doc: Doc) -> Doc:
-    number = stable_number(ref.path)
-    # From the block that is kept for examples: nobody can be reached there.
-    basics = {
-        "address": f"203.0.113.{number % 250 + 1}",
-        "addressType": "EXTERNAL",
-        "networkTier": "PREMIUM",
-        "status": "RESERVED",
-        "labelFingerprint": fingerprint(doc.get("labels", {})),
-    }
-    return {**basics, **doc}
+class InstanceTemplates(StoredKind):
+    collection = "instanceTemplates"
+    kind = "instanceTemplate"
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        if source := doc.get("sourceInstance"):
+            field = "resource.sourceInstance"
+            instance = self.context.find(self.global_ref(ref.project, source, "instances", field))
+            doc = {**doc, "properties": {**instance_properties(instance), "disks": self._disks_like(instance)}}
+        if not isinstance(doc.get("properties"), dict):
+            raise invalid("Invalid value for field 'resource.properties': ''. An instance template needs properties.")
+        return doc
+
+    def _disks_like(self, instance: Doc) -> list[Doc]:
+        """Return new disks from the images of the instance's disks; a disk without an image becomes an empty one."""
+        sources = (self.context.find(ref_of(disk["source"])) for disk in instance["disks"] if disk["type"] != "SCRATCH")
+        params = [
+            {
+                "diskSizeGb": source["sizeGb"],
+                **({"sourceImage": source["sourceImage"]} if "sourceImage" in source else {}),
+            }
+            for source in sources
+        ]
+        disks = zip(instance_disks(instance), params, strict=True)
+        return [{**disk, "initializeParams": initial} for disk, initial in disks]
+
+    def check_deletable(self, ref: Ref, doc: Doc) -> None:
+        for user, manager in self.store.each("instanceGroupManagers", ref.project):
+            if manager["instanceTemplate"] == ref.link:
+                message = f"The instance_template resource '{ref.path}' is already being used by '{user.path}'"
+                raise ApiError(400, "resourceInUseByAnotherResource", message)
 
 
-def _fill_network(context: Context, ref: Ref, doc: Doc) -> Doc:
-    basics = {"routingConfig": {"routingMode": "REGIONAL"}, "autoCreateSubnetworks": True}
-    return {**basics, **doc}
+class Autoscalers(StoredKind):
+    collection = "autoscalers"
+    kind = "autoscaler"
+    scopes = ("zones", "regions")
+
+    def fill(self, ref: Ref, doc: Doc) -> Doc:
+        policy = doc.get("autoscalingPolicy") or {}
+        if not policy.get("maxNumReplicas"):
+            raise invalid("Invalid value for field 'resource.autoscalingPolicy.maxNumReplicas': ''. It is required.")
+        for bound in ("minNumReplicas", "maxNumReplicas"):
+            number(policy.get(bound) or 0, f"resource.autoscalingPolicy.{bound}")
+        group = parse(doc.get("target"), near=ref.beside("instanceGroupManagers", ""), field="resource.target")
+        self.context.find(group)
+        return {"status": "ACTIVE", **doc, "target": group.link}
 
 
-def _fill_subnetwork(context: Context, ref: Ref, doc: Doc) -> Doc:
-    near = Ref(ref.project, GLOBAL, "networks", "")
-    network = parse(doc.get("network") or "default", near=near, field="resource.network")
-    basics = {"purpose": "PRIVATE", "stackType": "IPV4_ONLY", "fingerprint": fingerprint(ref.path)}
-    return {**basics, **doc, "network": network.link}
+class HealthChecks(StoredKind):
+    collection = "healthChecks"
+    kind = "healthCheck"
+    scopes = (GLOBAL, "regions")
 
 
-def _fill_router(context: Context, ref: Ref, doc: Doc) -> Doc:
-    near = Ref(ref.project, GLOBAL, "networks", "")
-    return {**doc, "network": parse(doc.get("network") or "default", near=near, field="resource.network").link}
+class NetworkRoutes(StoredKind):
+    collection = "routes"
+    kind = "route"
 
 
-def _fill_policy(context: Context, ref: Ref, doc: Doc) -> Doc:
-    return {"status": "READY", **doc}
+class EmptyKind(Resource):
+    """A kind that clients list together with others, and of which no resource exists."""
+
+    def __init__(self, context: Context, *, collection: str, kind: str, place: str) -> None:
+        super().__init__(context, collection=collection, kind=kind)
+        self._place = place
+
+    def routes(self) -> Iterator[RouteEntry]:
+        yield "GET", f"{self._place}/{self.collection}", self.listing
+        yield self.aggregated_route()
 
 
-def _fill_template(context: Context, ref: Ref, doc: Doc) -> Doc:
-    if doc.get("sourceInstance"):
-        near = Ref(ref.project, GLOBAL, "instances", "")
-        instance = context.find(parse(doc["sourceInstance"], near=near, field="resource.sourceInstance"))
-        doc = {**doc, "properties": {**properties_of(instance), "disks": _like_those_of(context, instance)}}
-    if not isinstance(doc.get("properties"), dict):
-        raise invalid("Invalid value for field 'resource.properties': ''. An instance template needs properties.")
-    return doc
-
-
-def _like_those_of(context: Context, instance: Doc) -> list[Doc]:
-    """Disks from the images that the instance's own were made from; those that were made from none are empty."""
-    sources = (context.find(ref_of(one["source"])) for one in instance["disks"] if one["type"] != "SCRATCH")
-    params = [
-        {"diskSizeGb": source["sizeGb"], **({"sourceImage": source["sourceImage"]} if "sourceImage" in source else {})}
-        for source in sources
+def stored_kinds(context: Context) -> list[Resource]:
+    kinds = (Networks, Subnetworks, Firewalls, NetworkRoutes, Routers, Addresses, InstanceTemplates, HealthChecks)
+    return [
+        *(kind(context) for kind in (*kinds, Autoscalers, ResourcePolicies)),
+        EmptyKind(context, collection="commitments", kind="commitment", place=REGIONAL),
+        EmptyKind(context, collection="reservations", kind="reservation", place=ZONAL),
     ]
-    return [{**disk, "initializeParams": one} for disk, one in zip(disks_of(instance), params, strict=True)]
 
 
-def _unused_template(context: Context, ref: Ref) -> None:
-    for user, doc in context.store.each("instanceGroupManagers", ref.project):
-        if doc["instanceTemplate"] == ref.link:
-            told = f"The instance_template resource '{ref.path}' is already being used by '{user.path}'"
-            raise ApiError(400, "resourceInUseByAnotherResource", told)
-
-
-def _fill_autoscaler(context: Context, ref: Ref, doc: Doc) -> Doc:
-    policy = doc.get("autoscalingPolicy") or {}
-    if not policy.get("maxNumReplicas"):
-        raise invalid("Invalid value for field 'resource.autoscalingPolicy.maxNumReplicas': ''. It is required.")
-    for bound in ("minNumReplicas", "maxNumReplicas"):
-        number(policy.get(bound) or 0, f"resource.autoscalingPolicy.{bound}")
-    group = parse(doc.get("target"), near=ref.beside("instanceGroupManagers", ""), field="resource.target")
-    context.find(group)
-    return {"status": "ACTIVE", **doc, "target": group.link}
-
-
-TEMPLATES = Plain(
-    collection="instanceTemplates",
-    kind="instanceTemplate",
-    scopes=(GLOBAL,),
-    fill=_fill_template,
-    let_go=_unused_template,
-)
-KINDS = (
-    Plain(collection="networks", kind="network", scopes=(GLOBAL,), given=_networks, fill=_fill_network),
-    Plain(
-        collection="subnetworks",
-        kind="subnetwork",
-        scopes=("regions",),
-        given=_subnetworks,
-        fill=_fill_subnetwork,
-        setters=("setPrivateIpGoogleAccess",),
-    ),
-    Plain(collection="firewalls", kind="firewall", scopes=(GLOBAL,), given=_firewalls, fill=_fill_firewall),
-    Plain(collection="routes", kind="route", scopes=(GLOBAL,)),
-    Plain(collection="routers", kind="router", scopes=("regions",), fill=_fill_router),
-    Plain(collection="addresses", kind="address", scopes=("regions", GLOBAL), fill=_fill_address),
-    TEMPLATES,
-    Plain(collection="healthChecks", kind="healthCheck", scopes=(GLOBAL, "regions")),
-    Plain(collection="autoscalers", kind="autoscaler", scopes=("zones", "regions"), fill=_fill_autoscaler),
-    Plain(collection="resourcePolicies", kind="resourcePolicy", scopes=("regions",), fill=_fill_policy),
-)
-# Listed by clients beside others, and always empty here.
-EMPTY = {
-    "commitments": ("commitment", ("regions",)),
-    "reservations": ("reservation", ("zones",)),
-}
+def _default_subnetwork(project: str, region: str) -> Ref:
+    return Ref(project, f"regions/{region}", "subnetworks", "default")

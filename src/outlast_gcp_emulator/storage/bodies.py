@@ -1,4 +1,4 @@
-"""The bodies of objects: small ones in the database, others a file each. They never change once they are there."""
+"""The bodies of objects: small ones in the database, large ones in files. A stored body never changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _IN_FILE = "f"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Staged:
-    """A body that has arrived whole and belongs to no object yet: in memory or in a file."""
+class StagedBody:
+    """A completely received body that belongs to no object yet, in memory or in a file."""
 
     size: int
     md5: bytes
@@ -30,8 +30,8 @@ class Staged:
     path: str = ""
 
 
-class Stage:
-    """Takes a body piece by piece; what grows too large for memory goes to a file."""
+class BodyWriter:
+    """Receives a body piece by piece. A body that grows too large for memory moves to a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -50,15 +50,15 @@ class Stage:
             self._memory.clear()
         self._file.write(piece)
 
-    def finish(self) -> Staged:
-        """The whole of it, on the disk if it is not small."""
+    def finish(self) -> StagedBody:
+        """Return the complete body; a large one is durable on disk."""
         sums = self._sums
         if self._file is None:
-            return Staged(size=sums.size, md5=sums.md5, crc32c=sums.crc32c, data=bytes(self._memory))
+            return StagedBody(size=sums.size, md5=sums.md5, crc32c=sums.crc32c, data=bytes(self._memory))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        return Staged(size=sums.size, md5=sums.md5, crc32c=sums.crc32c, path=self._path)
+        return StagedBody(size=sums.size, md5=sums.md5, crc32c=sums.crc32c, path=self._path)
 
     def discard(self) -> None:
         if self._file is not None:
@@ -67,8 +67,8 @@ class Stage:
                 os.unlink(self._path)
 
 
-class Bodies:
-    """Where bodies are. A process stages in a folder of its own, whose lock tells others that it lives."""
+class BodyStore:
+    """Stores bodies. Each process stages in a separate folder, whose lock shows that the process is alive."""
 
     def __init__(self, root: str) -> None:
         self._root = f"{root}/bodies"
@@ -81,11 +81,11 @@ class Bodies:
             pass
         self._lock = try_lock(lock)
 
-    def stage(self) -> Stage:
-        return Stage(f"{self._staging}/{secrets.token_hex(16)}")
+    def stage(self) -> BodyWriter:
+        return BodyWriter(f"{self._staging}/{secrets.token_hex(16)}")
 
-    def keep(self, connection: sqlite3.Connection, staged: Staged) -> str:
-        """Make it a body; its id. The row that names it must be in the same transaction."""
+    def store(self, connection: sqlite3.Connection, staged: StagedBody) -> str:
+        """Store a staged body and return its id. The object that refers to it must be in the same transaction."""
         name = secrets.token_hex(16)
         if not staged.path:
             connection.execute("INSERT INTO bodies VALUES (?, ?)", (_IN_DATABASE + name, staged.data))
@@ -100,7 +100,7 @@ class Bodies:
         return _IN_FILE + name
 
     def open(self, connection: sqlite3.Connection, body: str) -> BinaryIO:
-        """Raises FileNotFoundError when it was replaced since its id was read."""
+        """Open a body. Raises FileNotFoundError if its object was replaced since the id was read."""
         if body.startswith(_IN_FILE):
             return open(self._path(body), "rb")
         row = connection.execute("SELECT data FROM bodies WHERE id = ?", (body,)).fetchone()
@@ -109,7 +109,7 @@ class Bodies:
         return io.BytesIO(row[0])
 
     def release(self, connection: sqlite3.Connection, body: str) -> list[str]:
-        """An object let go of it: the files that nobody needs once the transaction is through."""
+        """Release a body after its object changed. Returns the files to delete after the transaction."""
         if connection.execute("SELECT 1 FROM objects WHERE body = ? LIMIT 1", (body,)).fetchone():
             return []
         if body.startswith(_IN_FILE):
@@ -117,8 +117,8 @@ class Bodies:
         connection.execute("DELETE FROM bodies WHERE id = ?", (body,))
         return []
 
-    def sweep(self, connection: sqlite3.Connection) -> None:
-        """Remove what a process left that was killed. Nobody is between a rename and its row: we are the writer."""
+    def remove_orphans(self, connection: sqlite3.Connection) -> None:
+        """Remove the bodies that killed processes left. As the writer, we cannot meet a rename without its row."""
         for name in os.listdir(self._staging_root):
             folder = f"{self._staging_root}/{name}"
             if folder != self._staging and (lock := try_lock(f"{folder}/lock")) is not None:

@@ -1,11 +1,11 @@
-"""Buckets in the JSON API, with what clients ask beside them: layout, policies, notifications."""
+"""Buckets in the JSON API, with their layout, policies and notifications."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from outlast_gcp_emulator.errors import required
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest, empty_answer, json_answer
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, empty_response, json_response
 from outlast_gcp_emulator.router import Router
 from outlast_gcp_emulator.storage.listing import from_page_token, page_token
 from outlast_gcp_emulator.storage.request_params import check_bucket_name
@@ -20,30 +20,28 @@ from outlast_gcp_emulator.storage.resources import (
 from outlast_gcp_emulator.storage.store import ObjectStore
 from outlast_gcp_emulator.storage.values import StoredBucket
 
-_B = "/storage/v1/b/{bucket}"
+_BUCKETS = "/storage/v1/b"
+_BUCKET = f"{_BUCKETS}/{{bucket}}"
 
 
 class BucketRoutes:
+    """Handlers for buckets."""
+
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     def add_to(self, router: Router) -> None:
-        router.add("GET", "/storage/v1/b", self.page)
-        router.add("POST", "/storage/v1/b", self.insert)
-        router.add("GET", _B, self.get)
-        router.add("PATCH", _B, self.patch)
-        router.add("PUT", _B, self.update)
-        router.add("DELETE", _B, self.delete)
-        router.add("GET", f"{_B}/storageLayout", self.layout)
-        router.add("GET", f"{_B}/iam", self.policy)
-        router.add("PUT", f"{_B}/iam", self.set_policy)
-        router.add("GET", f"{_B}/iam/testPermissions", self.test_permissions)
-        router.add("GET", f"{_B}/notificationConfigs", self.notifications)
-        router.add("GET", f"{_B}/managedFolders", self.managed_folders)
+        router.add_methods(_BUCKETS, GET=self.page, POST=self.insert)
+        router.add_methods(_BUCKET, GET=self.get, PATCH=self.patch, PUT=self.update, DELETE=self.delete)
+        router.add("GET", f"{_BUCKET}/storageLayout", self.layout)
+        router.add_methods(f"{_BUCKET}/iam", GET=self.policy, PUT=self.set_policy)
+        router.add("GET", f"{_BUCKET}/iam/testPermissions", self.test_permissions)
+        router.add("GET", f"{_BUCKET}/notificationConfigs", self.notifications)
+        router.add("GET", f"{_BUCKET}/managedFolders", self.managed_folders)
         for start in ("/storage/v1", ""):
             router.add("GET", f"{start}/projects/{{project}}/serviceAccount", self.service_account)
 
-    def insert(self, request: HttpRequest) -> HttpAnswer:
+    def insert(self, request: HttpRequest) -> HttpResponse:
         given = request.json()
         project = request.query.get("project")
         if not project:
@@ -54,7 +52,7 @@ class BucketRoutes:
         bucket = self._store.create_bucket(name, project=project, meta=settable(given, BUCKET_FIELDS))
         return _shown(request, bucket)
 
-    def page(self, request: HttpRequest) -> HttpAnswer:
+    def page(self, request: HttpRequest) -> HttpResponse:
         project = request.query.get("project")
         if not project:
             raise required("project")
@@ -66,36 +64,36 @@ class BucketRoutes:
             count=count + 1,
             project=project,
         )
-        answer: dict[str, Any] = {"kind": "storage#buckets"}
+        page: dict[str, Any] = {"kind": "storage#buckets"}
         if found:
-            answer["items"] = [bucket_resource(bucket, request.base_url) for bucket in found[:count]]
+            page["items"] = [bucket_resource(bucket, request.base_url) for bucket in found[:count]]
         if len(found) > count:
-            answer["nextPageToken"] = page_token(found[count].name.encode())
-        return json_answer(answer)
+            page["nextPageToken"] = page_token(found[count].name.encode())
+        return json_response(page)
 
-    def get(self, request: HttpRequest) -> HttpAnswer:
+    def get(self, request: HttpRequest) -> HttpResponse:
         return _shown(request, self._store.bucket(request.parts["bucket"]))
 
-    def patch(self, request: HttpRequest) -> HttpAnswer:
+    def patch(self, request: HttpRequest) -> HttpResponse:
         given = request.json()
-        return self._change(request, lambda meta: patched(meta, given, BUCKET_FIELDS - {"location"}) | _place(meta))
+        return self._change(request, lambda meta: patched(meta, given, BUCKET_FIELDS - {"location"}) | _location(meta))
 
-    def update(self, request: HttpRequest) -> HttpAnswer:
+    def update(self, request: HttpRequest) -> HttpResponse:
         given = request.json()
-        return self._change(request, lambda meta: settable(given, BUCKET_FIELDS - {"location"}) | _place(meta))
+        return self._change(request, lambda meta: settable(given, BUCKET_FIELDS - {"location"}) | _location(meta))
 
-    def _change(self, request: HttpRequest, change: Any) -> HttpAnswer:
+    def _change(self, request: HttpRequest, change: Any) -> HttpResponse:
         name, only = request.parts["bucket"], request.number("ifMetagenerationMatch")
         return _shown(request, self._store.change_bucket(name, change, policy=None, metageneration=only))
 
-    def delete(self, request: HttpRequest) -> HttpAnswer:
+    def delete(self, request: HttpRequest) -> HttpResponse:
         only = request.number("ifMetagenerationMatch")
         self._store.delete_bucket(request.parts["bucket"], metageneration=only)
-        return empty_answer()
+        return empty_response()
 
-    def layout(self, request: HttpRequest) -> HttpAnswer:
+    def layout(self, request: HttpRequest) -> HttpResponse:
         shown = bucket_resource(self._store.bucket(request.parts["bucket"]), request.base_url)
-        return json_answer(
+        return json_response(
             {
                 "kind": "storage#storageLayout",
                 "bucket": shown["name"],
@@ -105,47 +103,47 @@ class BucketRoutes:
             }
         )
 
-    def policy(self, request: HttpRequest) -> HttpAnswer:
+    def policy(self, request: HttpRequest) -> HttpResponse:
         return _policy(self._store.bucket(request.parts["bucket"]))
 
-    def set_policy(self, request: HttpRequest) -> HttpAnswer:
+    def set_policy(self, request: HttpRequest) -> HttpResponse:
         given = {name: value for name, value in request.json().items() if name in ("bindings", "version")}
         name = request.parts["bucket"]
         changed = self._store.change_bucket(name, lambda meta: meta, policy=given, metageneration=None)
         return _policy(changed)
 
-    def test_permissions(self, request: HttpRequest) -> HttpAnswer:
+    def test_permissions(self, request: HttpRequest) -> HttpResponse:
         self._store.bucket(request.parts["bucket"])
-        asked = request.repeated.get("permissions", [])
-        return json_answer({"kind": "storage#testIamPermissionsResponse", "permissions": asked})
+        permissions = request.repeated.get("permissions", [])
+        return json_response({"kind": "storage#testIamPermissionsResponse", "permissions": permissions})
 
-    def notifications(self, request: HttpRequest) -> HttpAnswer:
+    def notifications(self, request: HttpRequest) -> HttpResponse:
         self._store.bucket(request.parts["bucket"])
-        return json_answer({"kind": "storage#notifications"})
+        return json_response({"kind": "storage#notifications"})
 
-    def managed_folders(self, request: HttpRequest) -> HttpAnswer:
+    def managed_folders(self, request: HttpRequest) -> HttpResponse:
         self._store.bucket(request.parts["bucket"])
-        return json_answer({"kind": "storage#managedFolders"})
+        return json_response({"kind": "storage#managedFolders"})
 
-    def service_account(self, request: HttpRequest) -> HttpAnswer:
+    def service_account(self, request: HttpRequest) -> HttpResponse:
         number = project_number(request.parts["project"])
         email = f"service-{number}@gs-project-accounts.iam.gserviceaccount.com"
-        return json_answer({"kind": "storage#serviceAccount", "email_address": email})
+        return json_response({"kind": "storage#serviceAccount", "email_address": email})
 
 
-def _shown(request: HttpRequest, bucket: StoredBucket) -> HttpAnswer:
-    return json_answer(bucket_resource(bucket, request.base_url))
+def _shown(request: HttpRequest, bucket: StoredBucket) -> HttpResponse:
+    return json_response(bucket_resource(bucket, request.base_url))
 
 
-def _place(meta: Any) -> dict[str, Any]:
-    """A bucket never moves."""
+def _location(meta: Any) -> dict[str, Any]:
+    """Return the location, which never changes."""
     return {"location": meta["location"]} if "location" in meta else {}
 
 
-def _policy(bucket: StoredBucket) -> HttpAnswer:
+def _policy(bucket: StoredBucket) -> HttpResponse:
     owners = {"role": "roles/storage.legacyBucketOwner", "members": [f"projectOwner:{bucket.project}"]}
     policy = {"version": 1, "bindings": [owners], **(bucket.policy or {})}
-    return json_answer(
+    return json_response(
         {
             "kind": "storage#policy",
             "resourceId": f"projects/_/buckets/{bucket.name}",

@@ -1,10 +1,10 @@
-"""MD5 and CRC32C of bytes that pass by. The standard library has no CRC32C; this one reaches 300 MB/s without C.
+"""MD5 and CRC32C of streams. The standard library has no CRC32C; this one reaches 300 MB/s without C.
 
 A checksum is the remainder of the message, a polynomial over GF(2), divided by another one. x^5685 + x^1362 + x^426 + 1
 is a multiple of the divisor of CRC32C (found by search; a test checks it), so x^5685 may be replaced by the three other
 terms: three shifts of a big integer. Squaring keeps it a multiple and doubles all exponents, so one shift may be as
-long as half the message. Each step makes the message shorter by a good part; the last few hundred bytes go through the
-usual table.
+long as half the message. Each step shortens the message considerably; the last few hundred bytes go through the usual
+table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK_BYTES = 256 * 1024
 
 _EXPONENTS = (5685, 1362, 426)
 _DIVISOR = 0x82F63B78
-# So many bits vanish in one step; whole bytes, so that what is left is a message again.
+# The bits that one step removes: whole bytes, so that the rest is a message again.
 _STEP = (_EXPONENTS[0] - _EXPONENTS[1]) // 8 * 8
 
 
@@ -33,7 +33,7 @@ _TABLE = _table()
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """The checksum of what came before, `crc`, and these bytes."""
+    """Return the checksum after these bytes; `crc` is the checksum of the bytes before them."""
     for start in range(0, len(data), BLOCK_BYTES):
         crc = _block(data[start : start + BLOCK_BYTES], crc)
     return crc
@@ -42,7 +42,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 def _block(data: bytes, crc: int) -> int:
     crc ^= 0xFFFFFFFF
     if len(data) * 8 >= _EXPONENTS[0] + _STEP + 32:
-        # CRC32C is reflected: the lowest bit of the first byte is the highest power, so steps eat from below.
+        # CRC32C is reflected: the lowest bit of the first byte is the highest power, so steps remove low bits.
         data, crc = _folded(int.from_bytes(data, "little") ^ crc, len(data) * 8), 0
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 255] ^ crc >> 8
@@ -50,7 +50,7 @@ def _block(data: bytes, crc: int) -> int:
 
 
 def _folded(message: int, bits: int) -> bytes:
-    """A short message with the same remainder."""
+    """Return a short message with the same remainder."""
     top, middle, low = _EXPONENTS
     doubled = 0
     while (top + _STEP) << doubled + 1 <= bits:
@@ -59,32 +59,32 @@ def _folded(message: int, bits: int) -> bytes:
         step = _STEP << scale
         shifts = [(distance << scale) - step for distance in (top - middle, top - low, top)]
         while bits >= (top << scale) + step:
-            eaten = message & (1 << step) - 1
-            message = message >> step ^ eaten << shifts[0] ^ eaten << shifts[1] ^ eaten << shifts[2]
+            low_bits = message & (1 << step) - 1
+            message = message >> step ^ low_bits << shifts[0] ^ low_bits << shifts[1] ^ low_bits << shifts[2]
             bits -= step
     return message.to_bytes(bits // 8, "little")
 
 
 class Checksums:
-    """Both sums and the size of what was fed to it."""
+    """Computes both checksums and the size of a stream."""
 
     def __init__(self) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._crc32c = 0
-        # Small pieces wait for others: by the block it goes ten times as fast.
-        self._waiting = bytearray()
+        # Small pieces are collected, because whole blocks are ten times as fast.
+        self._pending = bytearray()
         self.size = 0
 
     def update(self, data: bytes) -> None:
         self._md5.update(data)
-        self._waiting += data
+        self._pending += data
         self.size += len(data)
-        if len(self._waiting) >= BLOCK_BYTES:
+        if len(self._pending) >= BLOCK_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        self._crc32c = crc32c(bytes(self._waiting), self._crc32c)
-        self._waiting.clear()
+        self._crc32c = crc32c(bytes(self._pending), self._crc32c)
+        self._pending.clear()
 
     @property
     def crc32c(self) -> int:
@@ -97,7 +97,7 @@ class Checksums:
 
 
 def crc32c_text(crc: int) -> str:
-    """As Google writes it: big-endian, base64."""
+    """Return a CRC32C as Google writes it: big-endian, base64."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode()
 
 

@@ -1,6 +1,6 @@
-"""The tables of the store: SQLite on a local disk, whose transactions hold among threads and among processes.
+"""The metadata tables: SQLite, whose transactions isolate threads and processes from each other.
 
-Names are kept as bytes, so that they sort as Cloud Storage sorts them.
+Object names are stored as bytes, so that they sort as in Cloud Storage.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _BUSY_MS = 60_000
 
 
 class MetadataDatabase:
-    """Connections by turns. A connection is used by one thread at a time, and none is made twice for nothing."""
+    """A pool of connections, each used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
         self._writer = threading.Lock()
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with self._turn() as connection:
+        with self._connection() as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_SCHEMA)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent look, however many questions are asked."""
-        with self._turn() as connection:
+        """Open a read transaction: all its queries see the same state."""
+        with self._connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -64,9 +64,9 @@ class MetadataDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, alone. Committed means on the disk."""
-        # Threads queue here: those that poll for the lock of the file get hungry.
-        with self._writer, self._turn() as connection:
+        """Open an exclusive write transaction. A commit is durable on disk."""
+        # Threads queue here, because polling for the file lock would starve some of them.
+        with self._writer, self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -74,12 +74,12 @@ class MetadataDatabase:
             except sqlite3.OperationalError as problem:
                 raise OSError(errno.EIO, str(problem)) from problem
             finally:
-                # Committed, or ended by a full disk already.
+                # A commit, or a full disk, has already ended the transaction.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def _turn(self) -> Iterator[sqlite3.Connection]:
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
             connection = self._idle.get_nowait()
         except queue.Empty:
@@ -101,7 +101,7 @@ class MetadataDatabase:
 
 
 def tick_us(connection: sqlite3.Connection) -> int:
-    """The time in microseconds, later than any that was told before: a generation. Only inside of `writing`."""
+    """Return a generation: the time in microseconds, later than all before. Call only inside of `writing`."""
     (last,) = connection.execute("SELECT last_us FROM clock").fetchone()
     now = max(time.time_ns() // 1000, last + 1)
     connection.execute("UPDATE clock SET last_us = ?", (now,))

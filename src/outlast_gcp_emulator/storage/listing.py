@@ -1,4 +1,4 @@
-"""Lists: prefixes, delimiters, globs, pages. A folder with a million objects in it costs one step, not a million."""
+"""Lists of objects: prefixes, delimiters, globs and pages. A folder costs one query, not one per object in it."""
 
 from __future__ import annotations
 
@@ -8,55 +8,54 @@ import sqlite3
 from typing import Any
 
 from outlast_gcp_emulator.errors import invalid
-from outlast_gcp_emulator.storage.rows import OBJECT_COLUMNS, object_of
-from outlast_gcp_emulator.storage.values import Listing, ObjectPage
+from outlast_gcp_emulator.storage.values import OBJECT_COLUMNS, ObjectPage, ObjectQuery, StoredObject
 
 
-def list_objects(connection: sqlite3.Connection, bucket: str, listing: Listing) -> ObjectPage:
+def list_objects(connection: sqlite3.Connection, bucket: str, query: ObjectQuery) -> ObjectPage:
     page = ObjectPage()
-    prefix = listing.prefix.encode("utf-8", "replace")
-    cursor = max(prefix, listing.start)
-    end = min((bound for bound in (after_all(prefix), listing.end) if bound), default=b"")
-    fits = glob_pattern(listing.glob).fullmatch if listing.glob else None
+    prefix = query.prefix.encode("utf-8", "replace")
+    cursor = max(prefix, query.start)
+    end = min((bound for bound in (after_all(prefix), query.end) if bound), default=b"")
+    fits = glob_pattern(query.glob).fullmatch if query.glob else None
     while True:
-        rows = _rows(connection, bucket, cursor, end, listing.results_max + 1)
+        rows = _rows(connection, bucket, cursor, end, query.results_max + 1)
         jumped = False
         for row in rows:
             name: bytes = row[1]
-            folder = _folder(name, prefix, listing.delimiter.encode())
+            folder = _folder(name, prefix, query.delimiter.encode())
             if fits and not folder and not fits(name.decode()):
                 cursor = name + b"\0"
                 continue
-            if len(page.objects) + len(page.prefixes) >= listing.results_max:
+            if len(page.objects) + len(page.prefixes) >= query.results_max:
                 page.following = name
                 return page
-            if folder and (not fits or fits(folder.decode()) or fits(folder.decode()[: -len(listing.delimiter)])):
+            if folder and (not fits or fits(folder.decode()) or fits(folder.decode()[: -len(query.delimiter)])):
                 page.prefixes.append(folder.decode())
-            if not folder or (listing.trailing_delimiter and name == folder):
-                page.objects.append(object_of(row))
+            if not folder or (query.trailing_delimiter and name == folder):
+                page.objects.append(StoredObject.from_row(row))
             cursor = name + b"\0"
             if folder:
                 cursor = after_all(folder)
                 jumped = True
                 break
-        if not jumped and len(rows) <= listing.results_max:
+        if not jumped and len(rows) <= query.results_max:
             return page
 
 
 def _rows(connection: sqlite3.Connection, bucket: str, start: bytes, end: bytes, count: int) -> list[tuple[Any, ...]]:
     bounds = "bucket = ? AND name >= ?" + (" AND name < ?" if end else "")
-    asked = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE {bounds} ORDER BY name LIMIT ?"
-    return connection.execute(asked, (bucket, start, *([end] if end else []), count)).fetchall()
+    query = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE {bounds} ORDER BY name LIMIT ?"
+    return connection.execute(query, (bucket, start, *([end] if end else []), count)).fetchall()
 
 
 def _folder(name: bytes, prefix: bytes, delimiter: bytes) -> bytes:
-    """The common prefix that stands for this name; nothing if the name stands for itself."""
+    """Return the common prefix that a name is listed under; empty if the name is listed itself."""
     at = name.find(delimiter, len(prefix)) if delimiter else -1
     return name[: at + len(delimiter)] if at >= 0 else b""
 
 
 def after_all(prefix: bytes) -> bytes:
-    """The first name after all that start with a prefix. UTF-8 has no byte that could not be one more."""
+    """Return the first name after all with a prefix. No byte of UTF-8 is 255, so the last one can grow."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b""
 
 
@@ -72,7 +71,7 @@ def from_page_token(token: str) -> bytes:
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a folder, `**` does not; `[a-z]` and `{one,two}` as in a shell."""
+    """Compile a glob. `*` and `?` match within a folder, `**` across folders; `[a-z]` and `{a,b}` as in a shell."""
     parts: list[str] = []
     depth, at = 0, 0
     while at < len(glob):

@@ -1,4 +1,4 @@
-"""Downloads: ranges, conditions, sums in headers, and gzip undone for those who cannot."""
+"""Downloads: ranges, conditions, checksum headers, and decompression for clients without gzip."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from email.utils import formatdate, parsedate_to_datetime
 from typing import BinaryIO
 
 from outlast_gcp_emulator.errors import ApiError
-from outlast_gcp_emulator.http_types import PIECE_BYTES, FileSlice, HttpAnswer, HttpRequest
+from outlast_gcp_emulator.http_types import PIECE_BYTES, FileSlice, HttpRequest, HttpResponse
 from outlast_gcp_emulator.storage.checksums import crc32c_text, md5_text
 from outlast_gcp_emulator.storage.request_params import byte_range
 from outlast_gcp_emulator.storage.resources import etag
-from outlast_gcp_emulator.storage.values import Stored, condition_not_met
+from outlast_gcp_emulator.storage.values import StoredObject, condition_not_met
 
 
-def xml_etag(stored: Stored) -> str:
-    """The MD5 where there is one, in quotes."""
+def xml_etag(stored: StoredObject) -> str:
+    """Return the ETag of the XML API: the quoted MD5 if there is one."""
     return f'"{stored.md5.hex() if stored.md5 is not None else etag(stored.generation, stored.metageneration)}"'
 
 
-def sums_text(stored: Stored) -> str:
+def sums_text(stored: StoredObject) -> str:
     md5 = "" if stored.md5 is None else f",md5={md5_text(stored.md5)}"
     return f"crc32c={crc32c_text(stored.crc32c)}{md5}"
 
 
-def object_headers(stored: Stored) -> dict[str, str]:
-    """What both APIs tell of an object in headers."""
+def object_headers(stored: StoredObject) -> dict[str, str]:
+    """Return the headers that describe an object in both APIs."""
     meta = stored.meta
     headers = {
         "Content-Type": str(meta.get("contentType") or "application/octet-stream"),
@@ -56,27 +56,27 @@ def object_headers(stored: Stored) -> dict[str, str]:
     return headers
 
 
-def media_answer(request: HttpRequest, stored: Stored, file: BinaryIO) -> HttpAnswer:
-    """The body, or the part of it that is asked for. Takes the file over."""
+def media_response(request: HttpRequest, stored: StoredObject, file: BinaryIO) -> HttpResponse:
+    """Return the body or the requested range of it. Takes ownership of the file."""
     with ExitStack() as undo:
         undo.callback(file.close)
         check_header_conditions(request, stored)
         headers = object_headers(stored)
-        if _must_unzip(request, stored):
+        if _must_decompress(request, stored):
             del headers["Content-Encoding"], headers["Accept-Ranges"]
             undo.pop_all()
-            return HttpAnswer(headers=headers, body=_unzipped(file))
+            return HttpResponse(headers=headers, body=_decompressed(file))
         wanted = byte_range(request.headers["range"], stored.size) if "range" in request.headers else None
         undo.pop_all()
     if wanted is None:
-        return HttpAnswer(headers=headers, body=FileSlice(file=file, offset=0, length=stored.size))
+        return HttpResponse(headers=headers, body=FileSlice(file=file, offset=0, length=stored.size))
     offset, length = wanted
     headers["Content-Range"] = f"bytes {offset}-{offset + length - 1}/{stored.size}"
-    return HttpAnswer(status=206, headers=headers, body=FileSlice(file=file, offset=offset, length=length))
+    return HttpResponse(status=206, headers=headers, body=FileSlice(file=file, offset=offset, length=length))
 
 
-def check_header_conditions(request: HttpRequest, stored: Stored) -> None:
-    """The conditions that every HTTP server knows."""
+def check_header_conditions(request: HttpRequest, stored: StoredObject) -> None:
+    """Check the standard HTTP conditions. Raises ApiError 304 or 412."""
     tags = (xml_etag(stored).strip('"'), etag(stored.generation, stored.metageneration))
     headers = request.headers
     if (wanted := headers.get("if-match")) and wanted != "*" and not _names(wanted, tags):
@@ -100,21 +100,21 @@ def _seconds(header: str | None) -> int | None:
     try:
         return int(parsedate_to_datetime(header).timestamp())
     except ValueError:
-        return None  # as every HTTP server: a date that is none counts for nothing
+        return None  # HTTP servers ignore an invalid date
 
 
-def _must_unzip(request: HttpRequest, stored: Stored) -> bool:
-    zipped = stored.meta.get("contentEncoding") == "gzip"
-    return zipped and not request.accepts_gzip() and "no-transform" not in str(stored.meta.get("cacheControl", ""))
+def _must_decompress(request: HttpRequest, stored: StoredObject) -> bool:
+    compressed = stored.meta.get("contentEncoding") == "gzip"
+    return compressed and not request.accepts_gzip() and "no-transform" not in str(stored.meta.get("cacheControl", ""))
 
 
-def _unzipped(file: BinaryIO) -> Iterator[bytes]:
+def _decompressed(file: BinaryIO) -> Iterator[bytes]:
     with file:
         state = zlib.decompressobj(wbits=31)
         while packed := file.read(PIECE_BYTES):
             try:
                 piece = state.decompress(packed)
             except zlib.error as problem:
-                raise ConnectionAbortedError("the object says that it is gzip, and is not") from problem
+                raise ConnectionAbortedError("the object has contentEncoding gzip, but is not gzip") from problem
             if piece:
                 yield piece

@@ -1,4 +1,4 @@
-"""What a request asks for, read from its query and its headers: conditions, sums, ranges, names."""
+"""Parameters of storage requests: conditions, checksums, ranges and bucket names, from queries and headers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlast_gcp_emulator.errors import ApiError, invalid
-from outlast_gcp_emulator.http_types import HttpRequest, whole_number
+from outlast_gcp_emulator.http_types import HttpRequest, parse_number
 from outlast_gcp_emulator.storage.values import Conditions
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-# First words of our own paths: a bucket of such a name could not be told from them.
+# First segments of the APIs' paths, which cannot be bucket names.
 RESERVED = {"batch", "compute", "computeMetadata", "discovery", "download", "resumable", "storage", "token", "upload"}
 RESERVED |= {"file", "git", "secretmanager", "sourcerepo", "sqladmin"}
 RESERVED |= {"cloudresourcemanager", "iam", "oslogin", "projects", "serviceusage"}
 
 
 def conditions_of(request: HttpRequest, *, source: bool = False) -> Conditions:
-    """The `if…Match` parameters; those of the source of a copy on demand."""
+    """Return the `if…Match` parameters, or with `source` those for the source of a copy."""
     start = "ifSource" if source else "if"
     return Conditions(
         generation_match=request.number(f"{start}GenerationMatch"),
@@ -30,11 +30,11 @@ def conditions_of(request: HttpRequest, *, source: bool = False) -> Conditions:
 
 
 def header_conditions(request: HttpRequest, *, start: str = "x-goog-if") -> Conditions:
-    """The same, as the XML API has them."""
+    """Return the conditions in the headers of the XML API."""
 
     def number(name: str) -> int | None:
         header = f"{start}-{name}"
-        return whole_number(header, request.headers[header]) if header in request.headers else None
+        return parse_number(header, request.headers[header]) if header in request.headers else None
 
     return Conditions(
         generation_match=number("generation-match"),
@@ -44,8 +44,8 @@ def header_conditions(request: HttpRequest, *, start: str = "x-goog-if") -> Cond
     )
 
 
-def announced_sums(headers: Mapping[str, str]) -> dict[str, str]:
-    """The sums that a client announces in headers, by their names in the JSON API."""
+def header_checksums(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the checksums that a client sent in headers, by their names in the JSON API."""
     found: dict[str, str] = {}
     for word in headers.get("x-goog-hash", "").split(","):
         name, _, value = word.strip().partition("=")
@@ -57,7 +57,7 @@ def announced_sums(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def header_meta(headers: Mapping[str, str]) -> dict[str, Any]:
-    """What the XML API sets of an object by headers."""
+    """Return the metadata in the headers of the XML API, by their names in the JSON API."""
     names = {
         "content-type": "contentType",
         "content-encoding": "contentEncoding",
@@ -69,13 +69,13 @@ def header_meta(headers: Mapping[str, str]) -> dict[str, Any]:
     }
     meta: dict[str, Any] = {field: headers[name] for name, field in names.items() if headers.get(name)}
     start = "x-goog-meta-"
-    if own := {name.removeprefix(start): value for name, value in headers.items() if name.startswith(start)}:
-        meta["metadata"] = own
+    if custom := {name.removeprefix(start): value for name, value in headers.items() if name.startswith(start)}:
+        meta["metadata"] = custom
     return meta
 
 
 def byte_range(text: str, size: int) -> tuple[int, int] | None:
-    """Offset and length of `bytes=…`; None for the whole. Raises 416 for what is beyond the end."""
+    """Return offset and length of `bytes=…`; None for the whole body. Raises ApiError 416 beyond the end."""
     found = re.fullmatch(r"bytes=(\d*)-(\d*)", text.strip())
     if found is None or found.groups() == ("", ""):
         return None
@@ -87,30 +87,30 @@ def byte_range(text: str, size: int) -> tuple[int, int] | None:
     if first and last and int(last) < int(first):
         return None
     if start >= size:
-        told = f"The requested range cannot be satisfied: the object has {size} bytes."
-        raise ApiError(416, "requestedRangeNotSatisfiable", told, headers={"Content-Range": f"bytes */{size}"})
+        message = f"The requested range cannot be satisfied: the object has {size} bytes."
+        raise ApiError(416, "requestedRangeNotSatisfiable", message, headers={"Content-Range": f"bytes */{size}"})
     return start, end - start
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """Which bytes of a session a request brings."""
+class ContentRange:
+    """The bytes of an upload session that a request contains."""
 
-    # None: it brings none, and asks how many there are.
+    # None: the request contains no bytes and asks for the progress.
     first: int | None
-    # Of the whole; None while nobody knows it.
+    # Of the whole object; None while it is unknown.
     size: int | None
-    # `0-*`: what comes is all that is left, however much that is.
+    # `0-*`: the request contains all remaining bytes.
     is_last: bool
 
 
-def content_range(text: str) -> Piece:
-    """`bytes 0-99/200`, `bytes 0-*/*`, `bytes */200`."""
+def content_range(text: str) -> ContentRange:
+    """Parse `bytes 0-99/200`, `bytes 0-*/*` or `bytes */200`. Raises ApiError."""
     found = re.fullmatch(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)", text.strip())
     if found is None:
         raise invalid(f"Failed to parse Content-Range header: {text}")
     first, last, whole = found.groups()
-    return Piece(
+    return ContentRange(
         first=None if first is None else int(first),
         size=None if whole == "*" else int(whole),
         is_last=last == "*" and whole == "*",
@@ -121,6 +121,6 @@ def check_bucket_name(name: object) -> str:
     if not isinstance(name, str) or not _BUCKET_NAME.fullmatch(name) or ".." in name:
         raise invalid(f"Invalid bucket name: '{name}'")
     if name in RESERVED or name.startswith("goog"):
-        told = "The requested bucket name is not available. Please select a different name and try again."
-        raise ApiError(409, "conflict", told)
+        message = "The requested bucket name is not available. Please select a different name and try again."
+        raise ApiError(409, "conflict", message)
     return name

@@ -1,4 +1,4 @@
-"""Buckets and objects as the JSON API shows them, and what of them a client may set."""
+"""Buckets and objects as resources of the JSON API, and the fields that a client may set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zlib import crc32
 
 from outlast_gcp_emulator.errors import invalid
 from outlast_gcp_emulator.storage.checksums import crc32c_text, md5_text
-from outlast_gcp_emulator.storage.values import Stored, StoredBucket
+from outlast_gcp_emulator.storage.values import StoredBucket, StoredObject
 
 OBJECT_FIELDS = {
     *("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage", "contentType", "customTime"),
@@ -22,7 +22,7 @@ BUCKET_FIELDS = {
     *("iamConfiguration", "labels", "lifecycle", "location", "logging", "retentionPolicy", "rpo"),
     *("softDeletePolicy", "storageClass", "versioning", "website"),
 }
-REGIONS_OF_MANY = ("US", "EU", "ASIA")
+MULTI_REGIONS = ("US", "EU", "ASIA")
 
 
 def timestamp(us: int) -> str:
@@ -34,7 +34,7 @@ def etag(generation: int, metageneration: int) -> str:
 
 
 def project_number(project: str) -> int:
-    """The same for the same project, always."""
+    """Return a number that depends on the project's name only."""
     return 100_000_000_000 + crc32(project.encode())
 
 
@@ -56,8 +56,8 @@ def bucket_resource(bucket: StoredBucket, base_url: str) -> dict[str, Any]:
         "rpo": "DEFAULT",
         **{name: value for name, value in bucket.meta.items() if name != "iamConfiguration"},
         "location": location,
-        "locationType": "multi-region" if location in REGIONS_OF_MANY else "region",
-        # Nobody is anybody here, so there are no lists of who may do what with one object.
+        "locationType": "multi-region" if location in MULTI_REGIONS else "region",
+        # There is one user, so objects have no access lists.
         "iamConfiguration": {
             "bucketPolicyOnly": access,
             "uniformBucketLevelAccess": access,
@@ -66,7 +66,7 @@ def bucket_resource(bucket: StoredBucket, base_url: str) -> dict[str, Any]:
     }
 
 
-def object_resource(stored: Stored, base_url: str) -> dict[str, Any]:
+def object_resource(stored: StoredObject, base_url: str) -> dict[str, Any]:
     path = f"b/{quote(stored.bucket, safe='')}/o/{quote(stored.name, safe='')}"
     created = timestamp(stored.generation)
     resource = {
@@ -96,23 +96,23 @@ def object_resource(stored: Stored, base_url: str) -> dict[str, Any]:
 
 
 def settable(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """What a client may set of what it sent; the rest is the store's own to say."""
+    """Return the fields that a client may set. Raises ApiError for invalid values."""
     chosen = {name: value for name, value in given.items() if name in known and value is not None}
     metadata = chosen.get("metadata", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str | None) for value in metadata.values()):
-        raise invalid("Invalid value for: metadata: a map of words to words is wanted")
+        raise invalid("Invalid value for: metadata: expected a map of strings to strings")
     if "metadata" in chosen:
         chosen["metadata"] = {name: value for name, value in metadata.items() if value is not None}
     for name in ("contentType", "contentEncoding", "cacheControl", "customTime", "storageClass", "location"):
         if not isinstance(chosen.get(name, ""), str):
-            raise invalid(f"Invalid value for: {name}: a word is wanted")
+            raise invalid(f"Invalid value for: {name}: expected a string")
     if "storageClass" in chosen:
         chosen["storageClass"] = chosen["storageClass"].upper()
     return chosen
 
 
 def patched(old: Mapping[str, Any], given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """What a client sent laid over what was there: null takes a field away, maps are laid over each other."""
+    """Merge a patch into the current fields: null removes a field, maps are merged."""
     merged = dict(old)
     for name, value in given.items():
         if name not in known:
@@ -121,7 +121,7 @@ def patched(old: Mapping[str, Any], given: Mapping[str, Any], known: set[str]) -
             merged.pop(name, None)
         elif isinstance(value, dict) and name in ("metadata", "labels"):
             both = {**old.get(name, {}), **value}
-            merged[name] = {key: each for key, each in both.items() if each is not None}
+            merged[name] = {key: item for key, item in both.items() if item is not None}
         else:
             merged[name] = value
     return settable(merged, known)

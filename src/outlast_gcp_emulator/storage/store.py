@@ -1,5 +1,5 @@
-"""Buckets and objects on a folder. Each change is one transaction: a create-only put has one winner among all threads
-and processes, and a process that is killed leaves the old object or the new one. Knows no HTTP."""
+"""Buckets and objects in a folder. Each change is one transaction: a create-only put has one winner among all threads
+and processes, and a killed process leaves the old object or the new one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from outlast_gcp_emulator.errors import ApiError, not_found
-from outlast_gcp_emulator.storage.bodies import Bodies, Stage, Staged
+from outlast_gcp_emulator.storage.bodies import BodyStore, StagedBody
 from outlast_gcp_emulator.storage.database import MetadataDatabase, tick_us
 from outlast_gcp_emulator.storage.listing import list_objects
-from outlast_gcp_emulator.storage.rows import OBJECT_COLUMNS, bucket_of, object_of
 from outlast_gcp_emulator.storage.values import (
     NO_CONDITIONS,
+    OBJECT_COLUMNS,
     Conditions,
-    Listing,
     ObjectPage,
-    Stored,
+    ObjectQuery,
     StoredBucket,
+    StoredObject,
     check_object_name,
 )
 
@@ -31,14 +31,14 @@ Change = Callable[[Meta], Meta]
 
 
 class ObjectStore:
-    """Everything that is stored below one folder. Any number of threads and processes may use the same folder."""
+    """The buckets of one folder, which any number of threads and processes may use."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.database = MetadataDatabase(f"{root}/storage.sqlite")
-        self.bodies = Bodies(root)
+        self.bodies = BodyStore(root)
         with self.database.writing() as connection:
-            self.bodies.sweep(connection)
+            self.bodies.remove_orphans(connection)
 
     def close(self) -> None:
         self.bodies.close()
@@ -53,25 +53,25 @@ class ObjectStore:
             try:
                 connection.execute("INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             except sqlite3.IntegrityError as problem:
-                told = "Your previous request to create the named bucket succeeded and you already own it."
-                raise ApiError(409, "conflict", told) from problem
-            return bucket_of(row)
+                message = "Your previous request to create the named bucket succeeded and you already own it."
+                raise ApiError(409, "conflict", message) from problem
+            return StoredBucket.from_row(row)
 
     def bucket(self, name: str) -> StoredBucket:
         with self.database.reading() as connection:
             return _bucket(connection, name)
 
     def buckets(self, *, prefix: str, start: str, count: int, project: str) -> list[StoredBucket]:
-        """In the order of their names, from `start` on; of one project, or of all."""
-        asked = "SELECT * FROM buckets WHERE name >= ? AND substr(name, 1, ?) = ? AND (? = '' OR project = ?)"
+        """List buckets by name from `start` on, of one project, or of all if `project` is empty."""
+        query = "SELECT * FROM buckets WHERE name >= ? AND substr(name, 1, ?) = ? AND (? = '' OR project = ?)"
         with self.database.reading() as connection:
             values = (start, len(prefix), prefix, project, project, count)
-            return [bucket_of(row) for row in connection.execute(f"{asked} ORDER BY name LIMIT ?", values)]
+            return [StoredBucket.from_row(row) for row in connection.execute(f"{query} ORDER BY name LIMIT ?", values)]
 
     def change_bucket(
         self, name: str, change: Change, *, policy: Meta | None, metageneration: int | None
     ) -> StoredBucket:
-        """Change what the client may set, or the policy, if the metageneration is still the one that is given."""
+        """Change the metadata or the policy. Raises ApiError if the metageneration is not the given one."""
         with self.database.writing() as connection:
             found = _bucket(connection, name)
             if metageneration is not None and metageneration != found.metageneration:
@@ -106,40 +106,35 @@ class ObjectStore:
 
     # Objects
 
-    def stage(self) -> Stage:
-        return self.bodies.stage()
-
     @contextmanager
-    def staging(self, pieces: Iterable[bytes]) -> Iterator[Staged]:
-        """A body that arrived whole; what no object took is removed."""
-        stage = self.bodies.stage()
-        staged = None
+    def staging(self, pieces: Iterable[bytes]) -> Iterator[StagedBody]:
+        """Receive a body completely. On exit a body that no object took over is removed."""
+        writer = self.bodies.stage()
         try:
             for piece in pieces:
-                stage.write(piece)
-            staged = stage.finish()
-            yield staged
+                writer.write(piece)
+            yield writer.finish()
         finally:
-            stage.discard()
+            writer.discard()
 
     def put(
         self,
         bucket: str,
         name: str,
-        staged: Staged,
+        staged: StagedBody,
         meta: Meta,
         *,
         conditions: Conditions = NO_CONDITIONS,
         components: int | None = None,
-        also: Callable[[sqlite3.Connection, Stored], None] | None = None,
-    ) -> Stored:
-        """Create or replace. `also` is done in the same transaction."""
+        also: Callable[[sqlite3.Connection, StoredObject], None] | None = None,
+    ) -> StoredObject:
+        """Create or replace an object. `also` runs in the same transaction."""
         with self._changing() as (connection, unneeded):
             check_object_name(name)
-            found = _allowed(connection, bucket, name, conditions)
-            body = self.bodies.keep(connection, staged)
+            found = _replaceable(connection, bucket, name, conditions)
+            body = self.bodies.store(connection, staged)
             generation = tick_us(connection)
-            stored = Stored(
+            stored = StoredObject(
                 bucket=bucket,
                 name=name,
                 generation=generation,
@@ -157,21 +152,23 @@ class ObjectStore:
                 also(connection, stored)
         return stored
 
-    def get(self, bucket: str, name: str, *, generation: int | None = None) -> Stored:
+    def get(self, bucket: str, name: str, *, generation: int | None = None) -> StoredObject:
         with self.database.reading() as connection:
             return _live(connection, bucket, name, generation)
 
-    def open(self, bucket: str, name: str, *, generation: int | None = None) -> tuple[Stored, BinaryIO]:
-        """The object and its body, which stays readable whatever happens to the object."""
+    def open(self, bucket: str, name: str, *, generation: int | None = None) -> tuple[StoredObject, BinaryIO]:
+        """Return the object and its open body, which stays readable if the object is replaced."""
         while True:
             with self.database.reading() as connection:
                 stored = _live(connection, bucket, name, generation)
-                # A file of a body that was replaced since is gone: look again.
+                # The object was replaced meanwhile and its old body deleted: retry.
                 with suppress(FileNotFoundError):
                     return stored, self.bodies.open(connection, stored.body)
 
-    def change(self, bucket: str, name: str, change: Change, *, generation: int | None, only: Conditions) -> Stored:
-        """Change what the client may set of an object; its body and its generation stay."""
+    def change(
+        self, bucket: str, name: str, change: Change, *, generation: int | None, only: Conditions
+    ) -> StoredObject:
+        """Change the metadata of an object; its body and generation stay."""
         with self.database.writing() as connection:
             found = _live(connection, bucket, name, generation)
             only.check(found)
@@ -201,13 +198,13 @@ class ObjectStore:
         source_only: Conditions,
         target_only: Conditions,
         move: bool = False,
-    ) -> Stored:
-        """Another object with the same body, which both share until one is replaced."""
+    ) -> StoredObject:
+        """Create an object that shares the body of another. With `move`, delete the other."""
         with self._changing() as (connection, unneeded):
             check_object_name(target[1])
             original = _live(connection, *source)
             source_only.check(original)
-            found = _allowed(connection, *target, target_only)
+            found = _replaceable(connection, *target, target_only)
             generation = tick_us(connection)
             copied = replace(
                 original,
@@ -225,7 +222,7 @@ class ObjectStore:
                 connection.execute("DELETE FROM objects WHERE bucket = ? AND name = ?", where)
         return copied
 
-    def page(self, bucket: str, listing: Listing) -> ObjectPage:
+    def page(self, bucket: str, listing: ObjectQuery) -> ObjectPage:
         with self.database.reading() as connection:
             _bucket(connection, bucket)
             return list_objects(connection, bucket, listing)
@@ -234,7 +231,7 @@ class ObjectStore:
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[sqlite3.Connection, list[str]]]:
-        """A transaction, and the files that nobody needs once it is through."""
+        """Run a transaction; afterwards delete the files that were added to the list."""
         unneeded: list[str] = []
         with self.database.writing() as connection:
             yield connection, unneeded
@@ -242,43 +239,34 @@ class ObjectStore:
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def _write(self, connection: sqlite3.Connection, stored: Stored, found: Stored | None, unneeded: list[str]) -> None:
+    def _write(
+        self, connection: sqlite3.Connection, stored: StoredObject, found: StoredObject | None, unneeded: list[str]
+    ) -> None:
         _insert(connection, stored)
         if found is not None:
             unneeded += self.bodies.release(connection, found.body)
 
 
-def _insert(connection: sqlite3.Connection, stored: Stored) -> None:
-    row = (
-        stored.bucket,
-        stored.name.encode(),
-        stored.generation,
-        stored.metageneration,
-        stored.size,
-        stored.md5,
-        stored.crc32c,
-        stored.body,
-        stored.components,
-        stored.updated_us,
-        json.dumps(stored.meta),
-    )
-    connection.execute(f"INSERT OR REPLACE INTO objects ({OBJECT_COLUMNS}) VALUES ({', '.join('?' * 11)})", row)
+def _insert(connection: sqlite3.Connection, stored: StoredObject) -> None:
+    row = stored.to_row()
+    values = ", ".join("?" * len(row))
+    connection.execute(f"INSERT OR REPLACE INTO objects ({OBJECT_COLUMNS}) VALUES ({values})", row)
 
 
 def _bucket(connection: sqlite3.Connection, name: str) -> StoredBucket:
     row = connection.execute("SELECT * FROM buckets WHERE name = ?", (name,)).fetchone()
     if row is None:
         raise ApiError(404, "noSuchBucket", "The specified bucket does not exist.")
-    return bucket_of(row)
+    return StoredBucket.from_row(row)
 
 
-def _find(connection: sqlite3.Connection, bucket: str, name: str) -> Stored | None:
-    asked = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name = ?"
-    row = connection.execute(asked, (bucket, name.encode("utf-8", "replace"))).fetchone()
-    return None if row is None else object_of(row)
+def _find(connection: sqlite3.Connection, bucket: str, name: str) -> StoredObject | None:
+    query = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name = ?"
+    row = connection.execute(query, (bucket, name.encode("utf-8", "replace"))).fetchone()
+    return None if row is None else StoredObject.from_row(row)
 
 
-def _live(connection: sqlite3.Connection, bucket: str, name: str, generation: int | None) -> Stored:
+def _live(connection: sqlite3.Connection, bucket: str, name: str, generation: int | None) -> StoredObject:
     found = _find(connection, bucket, name)
     if found is None or generation not in (None, found.generation):
         _bucket(connection, bucket)
@@ -286,8 +274,8 @@ def _live(connection: sqlite3.Connection, bucket: str, name: str, generation: in
     return found
 
 
-def _allowed(connection: sqlite3.Connection, bucket: str, name: str, only: Conditions) -> Stored | None:
-    """The object that a write replaces, if it may."""
+def _replaceable(connection: sqlite3.Connection, bucket: str, name: str, only: Conditions) -> StoredObject | None:
+    """Return the object that a write replaces, if any. Raises ApiError if the conditions forbid the write."""
     _bucket(connection, bucket)
     found = _find(connection, bucket, name)
     only.check(found)
@@ -296,9 +284,8 @@ def _allowed(connection: sqlite3.Connection, bucket: str, name: str, only: Condi
     return found
 
 
-def _check_held(found: Stored) -> None:
+def _check_held(found: StoredObject) -> None:
     if found.meta.get("temporaryHold") or found.meta.get("eventBasedHold"):
-        told = (
-            f"Object '{found.bucket}/{found.name}' is under active hold and cannot be deleted, overwritten or archived."
-        )
-        raise ApiError(403, "forbidden", told)
+        name = f"{found.bucket}/{found.name}"
+        message = f"Object '{name}' is under active hold and cannot be deleted, overwritten or archived."
+        raise ApiError(403, "forbidden", message)

@@ -1,14 +1,22 @@
-"""The values of the store: buckets, objects, and the conditions under which a request may be carried out."""
+"""Values of the object store: buckets, objects, conditions and list queries, with their database rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from outlast_gcp_emulator.errors import ApiError, invalid
 
 NAME_BYTES_MAX = 1024
+_OBJECT_COLUMNS = [
+    *("bucket", "name", "generation", "metageneration", "size", "md5", "crc32c", "body", "components"),
+    *("updated_us", "meta"),
+]
+# For SELECT and INSERT statements, in the order of `StoredObject.to_row`.
+OBJECT_COLUMNS = ", ".join(_OBJECT_COLUMNS)
+_BUCKET_COLUMNS = ("name", "project", "metageneration", "created_us", "updated_us", "meta", "policy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,13 +26,19 @@ class StoredBucket:
     metageneration: int
     created_us: int
     updated_us: int
-    # What the client set, by the names of the API.
+    # The fields that the client set, by their names in the JSON API.
     meta: Mapping[str, Any]
     policy: Mapping[str, Any] | None
 
+    @classmethod
+    def from_row(cls, row: tuple[Any, ...]) -> StoredBucket:
+        fields = dict(zip(_BUCKET_COLUMNS, row, strict=True))
+        policy = None if fields["policy"] is None else json.loads(fields["policy"])
+        return cls(**{**fields, "meta": json.loads(fields["meta"]), "policy": policy})
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class StoredObject:
     """A live object. Its generation is the time of its creation in microseconds."""
 
     bucket: str
@@ -32,7 +46,7 @@ class Stored:
     generation: int
     metageneration: int
     size: int
-    # None for what was composed of parts, as Google has it.
+    # None for a composed object, as with Google.
     md5: bytes | None
     crc32c: int
     body: str
@@ -40,18 +54,36 @@ class Stored:
     updated_us: int
     meta: Mapping[str, Any]
 
+    def to_row(self) -> tuple[Any, ...]:
+        fields = {name: getattr(self, name) for name in _OBJECT_COLUMNS}
+        return tuple({**fields, "name": self.name.encode(), "meta": json.dumps(self.meta)}.values())
+
+    @classmethod
+    def from_row(cls, row: tuple[Any, ...]) -> StoredObject:
+        fields = dict(zip(_OBJECT_COLUMNS, row, strict=True))
+        return cls(**{**fields, "name": fields["name"].decode(), "meta": json.loads(fields["meta"])})
+
+    def to_json(self) -> str:
+        fields = {name: getattr(self, name) for name in _OBJECT_COLUMNS}
+        return json.dumps({**fields, "md5": None if self.md5 is None else self.md5.hex()})
+
+    @classmethod
+    def from_json(cls, text: str) -> StoredObject:
+        fields = json.loads(text)
+        return cls(**{**fields, "md5": None if fields["md5"] is None else bytes.fromhex(fields["md5"])})
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions:
-    """What must hold of the object as it is. Generation 0 stands for: there is none."""
+    """Conditions on the current object. Generation 0 means that there is none."""
 
     generation_match: int | None = None
     generation_not_match: int | None = None
     metageneration_match: int | None = None
     metageneration_not_match: int | None = None
 
-    def check(self, found: Stored | None, *, reading: bool = False) -> None:
-        """Raises 412; where something is read, 304 for what the client has already."""
+    def check(self, found: StoredObject | None, *, reading: bool = False) -> None:
+        """Raise ApiError 412 if a condition fails; for reads 304 if the client has the current object."""
         generation = found.generation if found else 0
         metageneration = found.metageneration if found else 0
         same = ((self.generation_match, generation), (self.metageneration_match, metageneration))
@@ -62,20 +94,15 @@ class Conditions:
             raise ApiError(304, "notModified", "Not Modified") if reading else condition_not_met()
 
     def to_data(self) -> dict[str, int | None]:
-        return {
-            "generation_match": self.generation_match,
-            "generation_not_match": self.generation_not_match,
-            "metageneration_match": self.metageneration_match,
-            "metageneration_not_match": self.metageneration_not_match,
-        }
+        return asdict(self)
 
 
 NO_CONDITIONS = Conditions()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
-    """What a list asks for. `start` is the first name that may be in it, `end` the first that may not."""
+class ObjectQuery:
+    """A query for a list. `start` is the first possible name, `end` the first name after the list."""
 
     prefix: str = ""
     delimiter: str = ""
@@ -88,9 +115,9 @@ class Listing:
 
 @dataclass(kw_only=True, slots=True)
 class ObjectPage:
-    """A part of a list; `following` is the name at which the next one starts, if there is more."""
+    """One page of a list. `following` is the first name of the next page, if there is one."""
 
-    objects: list[Stored] = field(default_factory=list)
+    objects: list[StoredObject] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     following: bytes = b""
 
@@ -100,9 +127,9 @@ def condition_not_met() -> ApiError:
 
 
 def check_object_name(name: str) -> str:
-    """The rules of Cloud Storage. Nothing of a name ever becomes a path."""
+    """Check a name by the rules of Cloud Storage. Names never become paths. Raises ApiError."""
     if not name or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
-        raise invalid(f"The name of an object has 1 to {NAME_BYTES_MAX} bytes.")
+        raise invalid(f"The name of an object must have 1 to {NAME_BYTES_MAX} bytes.")
     if name in (".", "..") or any(letter in "\r\n" or "\ud800" <= letter <= "\udfff" for letter in name):
         raise invalid(f"Invalid object name: {name!r}")
     return name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse
 
 # Sent by the real gcloud, and not in the description.
 UNLISTED_PARAMETERS = {"$.xgafv", "includeFoldersAsPrefixes", "upload_id", "enableObjectRetention"}
@@ -60,7 +60,7 @@ class Description:
         fits = (m for m in self._methods if m.verb == verb and m.pattern.fullmatch(request.path))
         return next(fits, None)
 
-    def problems(self, request: HttpRequest, answer: HttpAnswer, *, bodies: bool) -> Iterator[str]:
+    def problems(self, request: HttpRequest, answer: HttpResponse, *, bodies: bool) -> Iterator[str]:
         """What is wrong with a request to this API and with its answer."""
         method = self.find(request)
         if method is None:
@@ -70,11 +70,11 @@ class Description:
             yield f"{method.id} has no parameter {name}"
         if bodies:
             yield from self._parameters(method, request)
-        if request.said and bodies:
+        if request.parsed and bodies:
             if method.request is None:
                 yield f"{method.id} takes no body, but got one"
             else:
-                yield from self.mistakes(request.said, {"$ref": method.request}, f"{method.id} asked")
+                yield from self.mistakes(request.parsed, {"$ref": method.request}, f"{method.id} asked")
         if not answer.headers.get("Content-Type", "").startswith("application/json") or answer.status >= 300:
             return
         if "x-goog-generation" in answer.headers:
@@ -194,7 +194,7 @@ class Watching:
             )
         }
         # What else happens between a request and its answer.
-        self.then: Callable[[HttpRequest, HttpAnswer], None] | None = None
+        self.then: Callable[[HttpRequest, HttpResponse], None] | None = None
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
@@ -203,12 +203,12 @@ class Watching:
         found, self.problems = self.problems, []
         return found
 
-    def __call__(self, request: HttpRequest, answer: HttpAnswer) -> None:
+    def __call__(self, request: HttpRequest, answer: HttpResponse) -> None:
         self._check(request, answer)
         if self.then is not None:
             self.then(request, answer)
 
-    def _check(self, request: HttpRequest, answer: HttpAnswer) -> None:
+    def _check(self, request: HttpRequest, answer: HttpResponse) -> None:
         if request.path.startswith("/compute/v1/"):
             api = self._compute
         elif (other := request.path.split("/")[1]) in self._others:

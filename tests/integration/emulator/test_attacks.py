@@ -100,7 +100,7 @@ def test_another_user_launches_no_machine(serving: Serving, way: str) -> None:
 
 
 @needs_root
-def test_connections_of_another_user_cost_no_thread_and_keep_nobody_out(serving: Serving) -> None:
+def test_connections_of_another_user_take_no_thread_and_block_no_client(serving: Serving) -> None:
     serving.ask("GET", LIST)
     before = threads(serving)
     record = Attack("hold", host(serving), creation(serving), times=600, stay=True)
@@ -129,7 +129,7 @@ def test_the_owner_is_served_during_a_flood_and_the_log_stays_short(serving: Ser
         assert f"user {stranger.UID}" in logged[0]
 
 
-def test_a_request_whose_sender_is_gone_when_it_is_complete_is_not_carried_out(serving: Serving) -> None:
+def test_a_request_is_not_carried_out_if_its_sender_disconnects(serving: Serving) -> None:
     serving.ask("PUT", "/box-1")
     path = f"{serving.url.removeprefix(serving.address)}/box-1/object"
     name, _, port = host(serving).partition(":")
@@ -146,7 +146,7 @@ def test_a_request_whose_sender_is_gone_when_it_is_complete_is_not_carried_out(s
 
 
 @pytest.mark.parametrize("token", ["", "outlast-local", "outlast-" + "0" * 32, "local-one", "local-one." + "0" * 32])
-def test_this_user_needs_the_token_too(serving: Serving, token: str) -> None:
+def test_the_owner_needs_the_token_too(serving: Serving, token: str) -> None:
     """A program of this user that fetches addresses for others must not be a way in."""
     known, serving.url = serving.url, serving.address
     for bearer, path in (({"Authorization": f"Bearer {token}"} if token else {}, ""), ({}, f"/{token}")):
@@ -159,7 +159,7 @@ def test_this_user_needs_the_token_too(serving: Serving, token: str) -> None:
     assert "refused a request without a valid token" in serving.end()[1]
 
 
-def test_every_file_with_the_token_is_closed_to_others_and_the_token_outlives_a_restart(serving: Serving) -> None:
+def test_files_with_the_token_are_private_and_the_token_survives_a_restart(serving: Serving) -> None:
     token = (serving.root / "token").read_text()
     for folder, _, names in os.walk(serving.root):
         for path in (Path(folder, name) for name in names):

@@ -27,7 +27,7 @@ def test_the_four_terms_are_a_multiple_of_the_divisor() -> None:
     assert remainder == 0
 
 
-def test_knows_the_published_values() -> None:
+def test_crc32c_matches_published_values() -> None:
     # RFC 3720, B.4, and the usual check value.
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA
@@ -36,14 +36,14 @@ def test_knows_the_published_values() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 700, 1249, 1250, 1251, 1300, 2048, 5000, 40_000])
-def test_agrees_with_the_slow_way(size: int) -> None:
+def test_crc32c_matches_the_bitwise_algorithm(size: int) -> None:
     data = random.Random(size).randbytes(size)
     assert crc32c(data) == slow(data)
     cut = size // 3
     assert crc32c(data[cut:], crc32c(data[:cut])) == slow(data)
 
 
-def test_agrees_with_googles_own_on_large_data() -> None:
+def test_crc32c_matches_googles_library_on_large_data() -> None:
     google = pytest.importorskip("google_crc32c", reason="google-crc32c is not installed")
     data = random.Random(7).randbytes(3 * BLOCK_BYTES + 12_345)
     assert crc32c(data) == google.value(data)

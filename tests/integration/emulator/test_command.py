@@ -29,7 +29,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
         served.end(signal.SIGKILL)
 
 
-def test_says_where_it_is_and_ends_without_noise(serving: Serving) -> None:
+def test_serve_prints_its_address_and_stops_cleanly(serving: Serving) -> None:
     assert serving.ask("GET", "/storage/v1/b?project=p") == b'{"kind":"storage#buckets"}'
     told = serving.outlast("local", "env", "--root", str(serving.root))
     assert f"export STORAGE_EMULATOR_HOST={serving.url}" in told.stdout.splitlines()
@@ -40,7 +40,7 @@ def test_says_where_it_is_and_ends_without_noise(serving: Serving) -> None:
     assert "outlast local serve --root" in after.stderr
 
 
-def test_the_variables_work_in_a_shell_and_name_files_that_are_there(serving: Serving) -> None:
+def test_the_variables_work_in_a_shell_and_name_existing_files(serving: Serving) -> None:
     root = shlex.quote(str(serving.root))
     script = f'eval "$({OUTLAST} local env --root {root})" && cat "$BOTO_CONFIG" && echo "$CLOUDSDK_CONFIG"'
     told = subprocess.run(
@@ -53,7 +53,7 @@ def test_the_variables_work_in_a_shell_and_name_files_that_are_there(serving: Se
     assert found["CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE"].endswith("/")
 
 
-def test_a_second_server_of_the_folder_and_a_taken_port_are_refused(serving: Serving, tmp_path: Path) -> None:
+def test_a_second_server_on_the_folder_and_a_port_in_use_are_refused(serving: Serving, tmp_path: Path) -> None:
     again = serving.outlast("local", "serve", "--root", str(serving.root))
     assert again.returncode == 2
     assert serving.address in again.stderr
@@ -67,7 +67,7 @@ def test_a_second_server_of_the_folder_and_a_taken_port_are_refused(serving: Ser
     assert "--root" in wrong.stderr
 
 
-def test_googles_login_takes_the_key(serving: Serving) -> None:
+def test_googles_login_accepts_the_key(serving: Serving) -> None:
     service_account = pytest.importorskip("google.oauth2.service_account", reason="google-auth is not installed")
     transport = pytest.importorskip("google.auth.transport.requests", reason="google-auth is not installed")
     credentials = service_account.Credentials.from_service_account_file(
@@ -77,7 +77,7 @@ def test_googles_login_takes_the_key(serving: Serving) -> None:
     assert credentials.valid
 
 
-def test_a_restart_loses_nothing_not_even_half_an_upload(serving: Serving) -> None:
+def test_a_restart_keeps_objects_and_unfinished_uploads(serving: Serving) -> None:
     body = os.urandom(GRAIN_BYTES * 2 + 17)
     serving.ask("PUT", "/kept-1")
     serving.ask("PUT", "/kept-1/small", b"small", x_goog_meta_own="word")
@@ -99,7 +99,7 @@ def test_a_restart_loses_nothing_not_even_half_an_upload(serving: Serving) -> No
     assert serving.ask("GET", "/kept-1/half") == body
 
 
-def test_a_disk_that_takes_no_more_is_told_and_harms_nothing(serving: Serving) -> None:
+def test_a_full_disk_is_reported_and_damages_nothing(serving: Serving) -> None:
     serving.ask("PUT", "/full-1")
     serving.ask("PUT", "/full-1/old", b"old" * 100_000)
     serving.end()
@@ -117,7 +117,7 @@ def test_a_disk_that_takes_no_more_is_told_and_harms_nothing(serving: Serving) -
     assert (code, "Traceback" in said) == (0, False), said
 
 
-def test_a_kill_in_the_middle_of_an_upload_leaves_the_old_object_and_no_litter(serving: Serving) -> None:
+def test_a_kill_during_an_upload_leaves_the_old_object_and_no_temporary_files(serving: Serving) -> None:
     old = b"old" * 50_000
     serving.ask("PUT", "/killed-1")
     serving.ask("PUT", "/killed-1/object", old)

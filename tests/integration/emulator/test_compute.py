@@ -38,7 +38,7 @@ def client(here: Place) -> Iterator[Client]:
         here.cloud.delete(one.name)
 
 
-def test_a_machine_is_made_described_stopped_started_and_deleted(client: Client) -> None:
+def test_a_machine_is_created_described_stopped_started_and_deleted(client: Client) -> None:
     operation = client.begin("POST Z/instances", machine("one", labels={"exp": "e1"}, description="first"))
     assert operation["operationType"] == "insert"
     assert operation["targetLink"].endswith(f"/projects/{client.project}/{ZONE}/instances/one")
@@ -58,7 +58,7 @@ def test_a_machine_is_made_described_stopped_started_and_deleted(client: Client)
     assert client.names("Z/instances") == []
 
 
-def test_scripts_find_metadata_as_on_googles_machines(client: Client) -> None:
+def test_scripts_read_metadata_as_on_googles_machines(client: Client) -> None:
     script = """
     ask() { curl -sf -H Metadata-Flavor:Google "http://metadata.google.internal/computeMetadata/v1/$1" || echo none; }
     echo "zone=$(ask instance/zone) name=$(ask instance/name) project=$(ask project/project-id)"
@@ -83,7 +83,7 @@ def test_scripts_find_metadata_as_on_googles_machines(client: Client) -> None:
     assert "hidden=none" in said
 
 
-def test_scripts_find_their_addresses_and_disks_in_the_metadata(client: Client) -> None:
+def test_scripts_read_addresses_and_disks_from_the_metadata(client: Client) -> None:
     script = """
     ask() { curl -sf -H Metadata-Flavor:Google "http://metadata.google.internal/computeMetadata/v1/$1" || echo none; }
     CARD=instance/network-interfaces/0
@@ -101,7 +101,7 @@ def test_scripts_find_their_addresses_and_disks_in_the_metadata(client: Client) 
     assert "outside=none" in client.serial("closed")
 
 
-def test_a_script_says_by_guest_attributes_how_far_it_is(client: Client) -> None:
+def test_a_script_reports_its_progress_by_guest_attributes(client: Client) -> None:
     script = """
     GUEST=http://metadata.google.internal/computeMetadata/v1/instance/guest-attributes
     curl -sf -X PUT --data begun -H Metadata-Flavor:Google $GUEST/startup/state
@@ -126,7 +126,7 @@ def test_a_script_says_by_guest_attributes_how_far_it_is(client: Client) -> None
     assert client.get(ask, queryPath="startup/state")["queryValue"]["items"] == written[:1]
 
 
-def test_the_output_of_a_machine_is_read_on_from_where_one_was(client: Client) -> None:
+def test_serial_output_is_read_from_an_offset(client: Client) -> None:
     client.create("one", script="echo first line")
     client.prints("one", "first line")
     client.prints("one", "Finished running startup scripts")
@@ -139,7 +139,7 @@ def test_the_output_of_a_machine_is_read_on_from_where_one_was(client: Client) -
     assert "power is off" in more["contents"]
 
 
-def test_a_machine_that_switches_itself_off_is_terminated_and_its_end_written_down(client: Client) -> None:
+def test_a_machine_that_powers_itself_off_is_terminated_with_an_operation(client: Client) -> None:
     client.do("POST Z/instances", machine("one", script="shutdown -h now"))
     client.comes("one", "TERMINATED")
 
@@ -160,7 +160,7 @@ def test_a_machine_that_switches_itself_off_is_terminated_and_its_end_written_do
         ({"deny": "no"}, "PERMISSIONS_ERROR"),
     ],
 )
-def test_an_insert_can_fail_after_it_was_answered_and_leaves_nothing(client: Client, zone: Any, code: str) -> None:
+def test_an_insert_can_fail_in_its_operation_and_leaves_nothing(client: Client, zone: Any, code: str) -> None:
     client.place.cloud.set_zone("us-central1-a", **zone)
     try:
         assert client.fails("POST Z/instances", machine("one")) == code
@@ -171,7 +171,7 @@ def test_an_insert_can_fail_after_it_was_answered_and_leaves_nothing(client: Cli
     client.create("one")
 
 
-def test_a_stopped_machine_may_find_no_capacity_to_start(client: Client) -> None:
+def test_a_start_can_fail_without_capacity(client: Client) -> None:
     client.create("one")
     client.do("POST Z/instances/one/stop")
     client.place.cloud.set_zone("us-central1-a", capacity=0)
@@ -179,7 +179,7 @@ def test_a_stopped_machine_may_find_no_capacity_to_start(client: Client) -> None
     assert client.status("one") == "TERMINATED"
 
 
-def test_too_many_requests_are_told_to_slow_down_in_their_zone_alone(client: Client) -> None:
+def test_too_many_requests_are_throttled_only_in_their_zone(client: Client) -> None:
     client.place.cloud.set_zone("us-central1-a", rate=0)
     assert client.refused("GET Z/instances")[:2] == (429, "rateLimitExceeded")
     assert client.get("zones/us-central1-b/instances")["items"] == []
@@ -189,7 +189,7 @@ def test_too_many_requests_are_told_to_slow_down_in_their_zone_alone(client: Cli
     assert 429 in statuses
 
 
-def test_the_same_request_is_answered_with_the_same_operation(client: Client) -> None:
+def test_a_repeated_request_id_returns_the_same_operation(client: Client) -> None:
     path = "Z/instances?requestId=c8eae213-1074-48bb-8304-c04afb5a1c8a"
     first = client.begin(f"POST {path}", machine("one"))
     again = client.place.call.json("POST", client.path(path), machine("one"))
@@ -213,7 +213,7 @@ def test_the_same_request_is_answered_with_the_same_operation(client: Client) ->
         ({"metadata": {"items": [{"value": "v"}]}}, "resource.items[0].key"),
     ],
 )
-def test_a_wrong_wish_is_refused_by_the_name_of_its_field(client: Client, fields: Any, named: str) -> None:
+def test_an_invalid_instance_is_refused_with_the_name_of_its_field(client: Client, fields: Any, named: str) -> None:
     status, reason, message = client.refused("POST Z/instances", machine(**{"name": "one", **fields}))
     assert (status, reason) == (400, "invalid")
     assert named in message
@@ -228,7 +228,7 @@ def test_unknown_zones_and_addresses_are_refused(client: Client) -> None:
     assert client.refused("POST Z/operations/nosuch/wait")[:2] == (404, "notFound")
 
 
-def test_who_changes_what_somebody_else_changed_meanwhile_is_refused(client: Client) -> None:
+def test_a_change_with_a_stale_fingerprint_is_refused(client: Client) -> None:
     found = client.create("one")
     stale = found["metadata"]["fingerprint"]
     body = {"fingerprint": stale, "items": [{"key": "k", "value": "v"}]}
@@ -245,7 +245,7 @@ def test_who_changes_what_somebody_else_changed_meanwhile_is_refused(client: Cli
     assert shown["metadata"]["items"] == [{"key": "k", "value": "v"}]
 
 
-def test_a_type_changes_only_while_the_machine_is_stopped(client: Client) -> None:
+def test_the_machine_type_changes_only_while_the_machine_is_stopped(client: Client) -> None:
     client.create("one")
     body = {"machineType": f"{ZONE}/machineTypes/custom-4-8192"}
     assert client.fails("POST Z/instances/one/setMachineType", body) == "INVALID_USAGE"
@@ -255,7 +255,7 @@ def test_a_type_changes_only_while_the_machine_is_stopped(client: Client) -> Non
     assert [one.type for one in client.place.cloud.machines()] == ["custom-4-8192"]
 
 
-def test_what_is_protected_cannot_be_deleted(client: Client) -> None:
+def test_a_protected_instance_cannot_be_deleted(client: Client) -> None:
     client.create("one", deletionProtection=True)
     assert client.refused("DELETE Z/instances/one")[0] == 400
     client.do("POST Z/instances/one/setDeletionProtection?deletionProtection=false")
@@ -282,7 +282,7 @@ def test_a_maintenance_event_preempts_a_spot_machine_with_notice(client: Client)
     eventually(lambda: len(preemptions()) == 1, what="the operation of the preemption")
 
 
-def test_a_spot_machine_that_shall_be_deleted_at_its_end_is(client: Client) -> None:
+def test_a_preempted_machine_with_action_delete_is_deleted(client: Client) -> None:
     client.place.cloud.set_zone("us-central1-a", grace_s=0.1)
     client.create("one", scheduling={**SPOT, "instanceTerminationAction": "DELETE"})
     client.do("POST Z/instances/one/simulateMaintenanceEvent")
@@ -291,7 +291,7 @@ def test_a_spot_machine_that_shall_be_deleted_at_its_end_is(client: Client) -> N
 
 
 @pytest.mark.parametrize("action", ["STOP", "DELETE"])
-def test_the_cloud_ends_a_machine_after_its_longest_life(client: Client, action: str) -> None:
+def test_a_machine_stops_after_its_maximum_run_duration(client: Client, action: str) -> None:
     rules = {**SPOT, "instanceTerminationAction": action, "maxRunDuration": {"seconds": "1"}}
     client.do("POST Z/instances", machine("one", scheduling=rules))
     if action == "STOP":
@@ -300,7 +300,7 @@ def test_the_cloud_ends_a_machine_after_its_longest_life(client: Client, action:
         eventually(lambda: client.names("Z/instances") == [], within_s=20, what="the end of the machine")
 
 
-def test_a_machine_may_do_what_its_scopes_allow(client: Client) -> None:
+def test_the_scopes_of_a_machine_limit_its_requests(client: Client) -> None:
     ask = "curl -s http://metadata/computeMetadata/v1/instance/service-accounts/default/token -H Metadata-Flavor:Google"
     me = f"{client.place.endpoint.address}{client.path('Z/instances')}/$(hostname)"
     script = f"""
@@ -317,7 +317,7 @@ def test_a_machine_may_do_what_its_scopes_allow(client: Client) -> None:
     eventually(lambda: client.names("Z/instances") == ["weak"], within_s=20, what="the machine deleting itself")
 
 
-def test_a_server_that_begins_anew_knows_what_there_was(client: Client) -> None:
+def test_a_restarted_server_keeps_its_instances(client: Client) -> None:
     before = client.create("one", labels={"a": "b"})
     client.place.reopen()
     after = client.get("Z/instances/one")
@@ -328,7 +328,7 @@ def test_a_server_that_begins_anew_knows_what_there_was(client: Client) -> None:
 
 
 @pytest.mark.parametrize("mark", ["_creating", "_deleting"])
-def test_a_server_that_was_killed_at_a_launch_or_a_delete_leaves_no_half_machine(client: Client, mark: str) -> None:
+def test_a_server_killed_during_a_launch_or_a_delete_leaves_no_partial_machine(client: Client, mark: str) -> None:
     client.create("half")
     client.create("whole")
     [kept] = Path(client.place.endpoint.root, "compute", "instances").glob(f"{client.project}*/half.json")
@@ -342,14 +342,14 @@ def test_a_server_that_was_killed_at_a_launch_or_a_delete_leaves_no_half_machine
     assert len(client.place.cloud.machines()) == 1
 
 
-def test_whoever_knows_nothing_but_the_address_is_answered_too(client: Client) -> None:
+def test_a_path_without_the_api_version_works(client: Client) -> None:
     """A client of Google's that was given it as its endpoint leaves `/compute/v1` out."""
     found = client.place.call.json("GET", f"/projects/{client.project}/zones/us-central1-a")
     assert found["selfLink"] == client.get("zones/us-central1-a")["selfLink"]
     assert client.place.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
 
 
-def test_a_machine_that_cannot_boot_does_not_end_the_care_for_the_others(client: Client) -> None:
+def test_a_machine_that_cannot_boot_does_not_stop_the_reconciler(client: Client) -> None:
     client.place.cloud.set_zone("us-central1-a", grace_s=1.0)
     client.create("spot", scheduling=SPOT)
     client.create("lost")
@@ -369,7 +369,7 @@ def test_a_machine_that_cannot_boot_does_not_end_the_care_for_the_others(client:
 # Faults on the way
 
 
-def test_an_answer_that_was_lost_is_given_again_and_nothing_is_doubled(client: Client) -> None:
+def test_a_request_with_a_lost_response_can_be_repeated_without_a_duplicate(client: Client) -> None:
     path = client.path("Z/instances?requestId=5f5c9f5e-0001-4c1e-9f43-3f4f1b1f9a11")
     client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", after_work=True))
     with pytest.raises(ConnectionError):
@@ -381,7 +381,7 @@ def test_an_answer_that_was_lost_is_given_again_and_nothing_is_doubled(client: C
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 429, 500, 503])
-def test_faults_look_as_googles_do_and_do_nothing(client: Client, status: int) -> None:
+def test_injected_faults_have_googles_form_and_change_nothing(client: Client, status: int) -> None:
     client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", status=status))
     assert client.refused("POST Z/instances", machine("one"))[0] == status
     assert client.names("Z/instances") == []

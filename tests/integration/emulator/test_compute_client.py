@@ -69,7 +69,7 @@ def instance(clients: Clients, name: str) -> Any:
     )
 
 
-def test_the_official_client_lives_through_a_machines_life(clients: Clients) -> None:
+def test_the_official_client_manages_a_machine(clients: Clients) -> None:
     operation = clients.Instances.insert_unary(project=PROJECT, zone=ZONE, instance_resource=instance(clients, "py1"))
     assert not wait(clients, operation).error.errors
     found = clients.Instances.get(project=PROJECT, zone=ZONE, instance="py1")

@@ -66,7 +66,7 @@ def files(here: Place) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def test_a_data_disk_outlives_preemptions_and_machines(here: Place) -> None:
+def test_a_data_disk_survives_preemptions_and_machines(here: Place) -> None:
     client = Client(here, "kept")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})
     client.do("POST Z/instances", with_data("one", scheduling=SPOT))
@@ -84,7 +84,7 @@ def test_a_data_disk_outlives_preemptions_and_machines(here: Place) -> None:
     assert client.names("Z/disks") == []
 
 
-def test_a_disk_comes_and_goes_and_grows_while_the_machine_runs(here: Place) -> None:
+def test_a_disk_is_attached_resized_and_detached_while_the_machine_runs(here: Place) -> None:
     client = Client(here, "hot")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     watch = """
@@ -105,7 +105,7 @@ def test_a_disk_comes_and_goes_and_grows_while_the_machine_runs(here: Place) -> 
     eventually(lambda: not is_held(client), what="the device being given back")
 
 
-def test_what_fstab_says_is_mounted_at_the_next_boot(here: Place) -> None:
+def test_entries_of_fstab_are_mounted_at_the_next_boot(here: Place) -> None:
     client = Client(here, "fstab")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     script = """
@@ -120,7 +120,7 @@ def test_what_fstab_says_is_mounted_at_the_next_boot(here: Place) -> None:
     client.prints("one", "found precious")
 
 
-def test_snapshots_and_images_of_a_data_disk_hold_what_is_on_it(here: Place) -> None:
+def test_snapshots_and_images_of_a_data_disk_contain_its_files(here: Place) -> None:
     client = Client(here, "copies")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     before = set(files(here))
@@ -145,7 +145,7 @@ def test_snapshots_and_images_of_a_data_disk_hold_what_is_on_it(here: Place) -> 
     assert set(files(here)) <= before
 
 
-def test_a_disk_is_copied_while_it_is_mounted_and_becomes_an_image_when_its_machine_is_off(here: Place) -> None:
+def test_a_disk_is_cloned_while_mounted_and_imaged_after_its_machine_stopped(here: Place) -> None:
     client = Client(here, "cloned")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1", "type": f"{ZONE}/diskTypes/pd-ssd"})
     client.do("POST Z/instances", with_data("one", MOUNT + "sync -f /mnt/disks/data; echo written"))
@@ -163,7 +163,7 @@ def test_a_disk_is_copied_while_it_is_mounted_and_becomes_an_image_when_its_mach
         client.do(f"DELETE Z/instances/{name}")
 
 
-def test_many_may_read_one_disk_and_none_may_write_it_meanwhile(here: Place) -> None:
+def test_many_machines_can_read_a_disk_and_none_can_write_it_meanwhile(here: Place) -> None:
     client = Client(here, "many")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.do("POST Z/instances", with_data("writer"))
@@ -180,7 +180,7 @@ def test_many_may_read_one_disk_and_none_may_write_it_meanwhile(here: Place) -> 
     assert client.refused("POST Z/instances", with_data("three"))[1] == "resourceInUseByAnotherResource"
 
 
-def test_a_local_disk_is_empty_after_the_machine_was_stopped(here: Place) -> None:
+def test_a_local_ssd_is_empty_after_a_stop(here: Place) -> None:
     client = Client(here, "scratch")
     script = """
     for d in /dev/disk/by-id/google-local-nvme-ssd-*; do readlink -f $d; blkid $d || mkfs.ext4 -q $d; done
@@ -201,7 +201,7 @@ def test_a_local_disk_is_empty_after_the_machine_was_stopped(here: Place) -> Non
     assert client.names("Z/disks") == []
 
 
-def test_nothing_is_left_of_a_shim_that_was_killed(here: Place) -> None:
+def test_a_killed_shim_leaves_no_loop_devices(here: Place) -> None:
     client = Client(here, "killed")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.do("POST Z/instances", with_data("doomed", scheduling={"automaticRestart": False}))
@@ -212,7 +212,7 @@ def test_nothing_is_left_of_a_shim_that_was_killed(here: Place) -> None:
     eventually(lambda: not is_held(client), within_s=20, what="the device being given back")
 
 
-def test_a_data_disk_survives_a_machine_that_cannot_be_launched(here: Place) -> None:
+def test_a_data_disk_survives_a_failed_launch(here: Place) -> None:
     client = Client(here, "nocapacity")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     here.cloud.set_zone("us-central1-a", capacity=0)
@@ -224,18 +224,18 @@ def test_a_data_disk_survives_a_machine_that_cannot_be_launched(here: Place) -> 
     assert client.names("Z/disks") == ["data"]
 
 
-def test_a_link_on_the_machine_leads_nobody_out_of_it(here: Place, tmp_path: Path) -> None:
+def test_a_symlink_on_the_machine_cannot_redirect_its_devices(here: Place, tmp_path: Path) -> None:
     """Nodes are made from outside, and whoever is root on the machine decides what /dev/disk is."""
     client = Client(here, "links")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.create("one", script=f"ln -s {tmp_path} /dev/disk; echo laid")
     client.prints("one", "laid")
     client.do("POST Z/instances/one/attachDisk", {"source": f"{ZONE}/disks/data", "deviceName": "data"})
-    client.prints("one", "its disks cannot be seen")
+    client.prints("one", "could not attach its disks")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_machine_that_cannot_have_it_says_why(tmp_path: Path, watching: Watching) -> None:
+def test_a_machine_without_data_disks_logs_the_reason(tmp_path: Path, watching: Watching) -> None:
     with place(tmp_path, watching) as opened:
         client = Client(opened, "plain")
         client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
@@ -245,7 +245,7 @@ def test_a_machine_that_cannot_have_it_says_why(tmp_path: Path, watching: Watchi
         assert client.serial("one").count(f"could not attach disk google-data: {why}") == 1
 
 
-def test_a_machine_image_holds_all_disks(here: Place) -> None:
+def test_a_machine_image_contains_all_disks(here: Place) -> None:
     client, before = Client(here, "whole-machine"), files(here)
     client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})
     client.do("POST Z/instances", with_data("one"))

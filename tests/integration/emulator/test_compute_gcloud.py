@@ -85,7 +85,7 @@ def test_gcloud_creates_describes_stops_resizes_starts_and_deletes(shell: Shell)
     assert shell.client.names("Z/instances") == []
 
 
-def test_gcloud_makes_two_at_once_and_lists_images_of_all_projects(shell: Shell) -> None:
+def test_gcloud_creates_two_at_once_and_lists_images_of_all_projects(shell: Shell) -> None:
     said = shell.run("""
         gcloud compute instances create two1 two2 --zone us-central1-b --image-family ubuntu-2204-lts \\
             --image-project ubuntu-os-cloud --provisioning-model SPOT --format 'value(name,status)'
@@ -97,7 +97,7 @@ def test_gcloud_makes_two_at_once_and_lists_images_of_all_projects(shell: Shell)
     assert "ubuntu-2204-lts" in said
 
 
-def test_gcloud_tells_why_a_machine_cannot_be_had(shell: Shell) -> None:
+def test_gcloud_prints_why_a_launch_failed(shell: Shell) -> None:
     shell.here.cloud.set_zone("us-central1-c", capacity=0)
     done = shell.try_to("gcloud compute instances create vm1 --zone us-central1-c --image-family debian-12 "
                         "--image-project debian-cloud --machine-type n1-standard-1")  # fmt: skip
@@ -137,7 +137,7 @@ def test_gcloud_logs_in_by_os_login(shell: Shell) -> None:
     shell.client.do("DELETE Z/instances/vm-oslogin")
 
 
-def test_gcloud_gives_machines_without_an_address_a_way_out(shell: Shell) -> None:
+def test_gcloud_creates_a_nat_for_machines_without_an_address(shell: Shell) -> None:
     """As scripts do that make machines with --no-address. Nothing is stopped here, and nothing needs it."""
     said = shell.run("""
         gcloud compute networks subnets update default --region us-central1 --enable-private-ip-google-access
@@ -201,7 +201,7 @@ gcloud compute instances delete $(curl -s -H Metadata-Flavor:Google http://metad
 """
 
 
-def test_scripts_of_the_cloud_build_an_image_and_train_on_it_unchanged(shell: Shell) -> None:
+def test_unchanged_cloud_scripts_build_an_image_and_train_on_it(shell: Shell) -> None:
     shell.write("image.sh", IMAGE_SCRIPT)
     shell.write("build-image.sh", BUILD_IMAGE)
     shell.write("train.sh", TRAIN)
@@ -219,7 +219,7 @@ def test_scripts_of_the_cloud_build_an_image_and_train_on_it_unchanged(shell: Sh
     assert shell.client.names("Z/disks") == []
 
 
-def test_a_script_that_begins_with_the_project_itself(shell: Shell) -> None:
+def test_a_script_sets_up_the_project_first(shell: Shell) -> None:
     """What tutorials let one do first: switch an API on, make an account for the machines, give it a role and a key."""
     said = shell.run("""
         ACCOUNT=trainer@$CLOUDSDK_CORE_PROJECT.iam.gserviceaccount.com

@@ -50,7 +50,7 @@ def zones_of(client: Client) -> Counter[str]:
     return Counter(scope.rpartition("-")[2] for scope, _ in everywhere(client))
 
 
-def test_a_group_of_a_region_is_spread_over_its_zones(client: Client) -> None:
+def test_a_regional_group_is_spread_over_its_zones(client: Client) -> None:
     group = {"name": "wide", "targetSize": 4, **template(client)}
     client.do(f"POST {R}/instanceGroupManagers", group)
     assert zones_of(client) == {"a": 1, "b": 1, "c": 1, "f": 1}
@@ -65,7 +65,7 @@ def test_a_group_of_a_region_is_spread_over_its_zones(client: Client) -> None:
     assert everywhere(client) == []
 
 
-def test_a_group_of_a_region_goes_where_there_is_room(client: Client) -> None:
+def test_a_regional_group_uses_zones_with_room(client: Client) -> None:
     client.place.cloud.set_zone("us-central1-a", capacity=0)
     policy = {"zones": [{"zone": "zones/us-central1-a"}, {"zone": "zones/us-central1-b"}]}
     client.do(
@@ -99,7 +99,7 @@ def test_a_group_stays_within_the_bounds_of_its_autoscaler(client: Client) -> No
     client.do("DELETE Z/instanceGroupManagers/group")
 
 
-def test_bounds_of_an_autoscaler_that_are_no_numbers_are_refused(client: Client) -> None:
+def test_non_numeric_bounds_of_an_autoscaler_are_refused(client: Client) -> None:
     client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 0, **template(client)})
     target = "zones/us-central1-a/instanceGroupManagers/group"
     scaler = {"name": "scaler", "target": target, "autoscalingPolicy": {"maxNumReplicas": 1}}
@@ -110,7 +110,7 @@ def test_bounds_of_an_autoscaler_that_are_no_numbers_are_refused(client: Client)
     client.do("DELETE Z/instanceGroupManagers/group")
 
 
-def test_a_template_stays_as_long_as_a_group_has_it(client: Client) -> None:
+def test_a_template_in_use_cannot_be_deleted(client: Client) -> None:
     client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 0, **template(client)})
     refused = client.refused("DELETE global/instanceTemplates/template")
     assert refused[:2] == (400, "resourceInUseByAnotherResource")
@@ -118,7 +118,7 @@ def test_a_template_stays_as_long_as_a_group_has_it(client: Client) -> None:
     client.do("DELETE global/instanceTemplates/template")
 
 
-def test_a_machine_that_its_group_abandons_runs_on(client: Client) -> None:
+def test_an_abandoned_machine_keeps_running(client: Client) -> None:
     client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 2, **template(client)})
     one, other = sorted(client.names("Z/instances"))
     client.do("POST Z/instanceGroupManagers/group/abandonInstances", {"instances": [f"{ZONE}/instances/{one}"]})
@@ -131,7 +131,7 @@ def test_a_machine_that_its_group_abandons_runs_on(client: Client) -> None:
     client.do(f"DELETE Z/instances/{one}")
 
 
-def test_the_rules_of_a_group_change_with_and_without_its_machines(client: Client) -> None:
+def test_a_group_is_patched_with_and_without_its_machines(client: Client) -> None:
     client.do("POST Z/instanceGroupManagers", {"name": "group", "targetSize": 1, **template(client)})
     template(client, "second")
     [first] = client.get("Z/instances")["items"]
@@ -152,7 +152,7 @@ def test_the_rules_of_a_group_change_with_and_without_its_machines(client: Clien
     client.do("DELETE Z/instanceGroupManagers/group")
 
 
-def test_machines_in_bulk_have_counted_names(client: Client) -> None:
+def test_bulk_inserts_create_numbered_names(client: Client) -> None:
     wanted = {"count": "3", "namePattern": "worker-##", "instanceProperties": properties()}
     client.create("worker-02")
     begun = client.begin("POST Z/instances/bulkInsert", wanted)
@@ -170,7 +170,7 @@ def test_machines_in_bulk_have_counted_names(client: Client) -> None:
     assert client.names("Z/disks") == []
 
 
-def test_machines_in_bulk_are_all_or_as_many_as_are_enough(client: Client) -> None:
+def test_bulk_inserts_need_all_machines_or_the_minimum_count(client: Client) -> None:
     client.place.cloud.set_zone("us-central1-a", capacity=2)
     wanted = {"count": "3", "namePattern": "w-#", "instanceProperties": properties()}
     assert client.fails("POST Z/instances/bulkInsert", wanted) == "ZONE_RESOURCE_POOL_EXHAUSTED"

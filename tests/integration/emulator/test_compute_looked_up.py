@@ -8,7 +8,7 @@ from tests.integration.emulator.compute import Client, place
 from tests.integration.emulator.discovery import Watching
 
 
-def test_a_disk_is_grown_by_an_update_and_nothing_else_is_taken(tmp_path: Path, watching: Watching) -> None:
+def test_a_patch_resizes_a_disk_and_changes_nothing_else(tmp_path: Path, watching: Watching) -> None:
     with place(tmp_path, watching) as here:
         client = Client(here, "proj1")
         client.do("POST Z/disks", {"name": "one", "sizeGb": "10"})
@@ -17,7 +17,7 @@ def test_a_disk_is_grown_by_an_update_and_nothing_else_is_taken(tmp_path: Path, 
         assert client.refused("PATCH Z/disks/one", {"name": "one"})[0] == 400
 
 
-def test_quotas_for_gpus_are_told_of_regions_and_of_the_project(tmp_path: Path, watching: Watching) -> None:
+def test_regions_and_projects_have_gpu_quotas(tmp_path: Path, watching: Watching) -> None:
     with place(tmp_path, watching) as here:
         client = Client(here, "proj1")
         region = {quota["metric"]: quota["limit"] for quota in client.get("regions/us-central1")["quotas"]}

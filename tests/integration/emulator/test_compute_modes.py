@@ -25,7 +25,7 @@ def here(
         yield opened
 
 
-def test_scripts_run_find_the_cloud_and_leave_an_image(here: Place) -> None:
+def test_scripts_use_the_cloud_and_leave_an_image(here: Place) -> None:
     client = Client(here, "proj1")
     here.call.json("POST", "/storage/v1/b?project=proj1", {"name": "box-1"})
     here.call("POST", "/upload/storage/v1/b/box-1/o?uploadType=media&name=more.sh", b"echo more words")
@@ -55,7 +55,7 @@ def test_scripts_run_find_the_cloud_and_leave_an_image(here: Place) -> None:
     assert "found precious" in client.serial("two")
 
 
-def test_a_preempted_machine_has_its_last_words(here: Place) -> None:
+def test_a_preempted_machine_runs_its_shutdown_script(here: Place) -> None:
     client = Client(here, "proj2")
     made = machine("spot", scheduling=SPOT)
     made["metadata"]["items"].append({"key": "shutdown-script", "value": "echo last words"})

@@ -50,7 +50,7 @@ def _ready(here: Place, line: dict[str, Any]) -> tuple[str, Any]:
     return f"{path}?{query}" if query else path, body
 
 
-def test_every_recorded_request_is_understood(here: Place) -> None:
+def test_every_recorded_request_is_supported(here: Place) -> None:
     lines = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()]
     asked = [line for line in lines if not line.get("batch")]
     assert len(asked) > 50

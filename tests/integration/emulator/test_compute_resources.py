@@ -41,7 +41,7 @@ def with_disk(client: Client, name: str = "one") -> None:
     client.do(f"POST Z/instances/{name}/stop")
 
 
-def test_an_image_of_a_disk_boots_other_machines_and_outlives_the_first(client: Client) -> None:
+def test_an_image_of_a_disk_boots_other_machines_after_the_first_is_deleted(client: Client) -> None:
     with_disk(client)
     source = {"name": "img-1", "family": "env", "sourceDisk": f"{ZONE}/disks/one", "labels": {"by": "me"}}
     client.do("POST global/images", source)
@@ -82,7 +82,7 @@ def test_a_family_is_its_newest_image_that_is_not_deprecated(client: Client) -> 
     assert client.refused("POST global/images/env-2/deprecate", {"state": "OLD"})[0] == 400
 
 
-def test_images_that_share_a_disk_do_not_take_it_from_each_other(client: Client) -> None:
+def test_deleting_an_image_keeps_the_disk_that_another_shares(client: Client) -> None:
     with_disk(client)
     client.do("POST global/images", {"name": "first", "sourceDisk": f"{ZONE}/disks/one"})
     client.do("POST global/images", {"name": "second", "sourceImage": "global/images/first"})
@@ -96,7 +96,7 @@ def test_images_that_share_a_disk_do_not_take_it_from_each_other(client: Client)
     assert len(client.place.cloud.images()) == kept - 1
 
 
-def test_a_policy_says_who_may_use_an_image(client: Client) -> None:
+def test_an_image_has_an_iam_policy(client: Client) -> None:
     client.do("POST global/images", {"name": "img", "sourceImage": "projects/debian-cloud/global/images/debian-12"})
     bindings = [{"role": "roles/compute.imageUser", "members": ["user:a@example.org"]}]
     first = client.place.call.json("GET", client.path("global/images/img/getIamPolicy"))
@@ -121,7 +121,7 @@ def test_public_images_stand_for_this_computers_software(client: Client) -> None
         "ml-images/global/images/family/tf-1-15",
     ],
 )
-def test_images_for_machine_learning_have_the_names_of_many_years(here: Place, image: str) -> None:
+def test_images_for_machine_learning_are_found_by_old_names(here: Place, image: str) -> None:
     assert here.call.json("GET", f"/compute/v1/projects/{image}")["status"] == "READY"
 
 
@@ -139,7 +139,7 @@ def test_a_snapshot_is_taken_of_a_running_machine_and_becomes_a_disk(client: Cli
     assert client.names("global/snapshots") == []
 
 
-def test_a_disk_that_is_kept_boots_the_next_machine(client: Client) -> None:
+def test_a_kept_boot_disk_boots_the_next_machine(client: Client) -> None:
     with_disk(client)
     device = client.get("Z/instances/one")["disks"][0]["deviceName"]
     client.do(f"POST Z/instances/one/setDiskAutoDelete?autoDelete=false&deviceName={device}")
@@ -153,7 +153,7 @@ def test_a_disk_that_is_kept_boots_the_next_machine(client: Client) -> None:
     assert client.names("Z/disks") == []
 
 
-def test_a_disk_that_is_kept_survives_a_machine_that_cannot_be_launched(client: Client) -> None:
+def test_a_kept_boot_disk_survives_a_failed_launch(client: Client) -> None:
     with_disk(client)
     client.do(f"POST Z/instances/one/setDiskAutoDelete?autoDelete=false&deviceName=persistent-disk-0")  # noqa: F541
     client.do("DELETE Z/instances/one")
@@ -179,7 +179,7 @@ def test_disks_grow_and_never_shrink(client: Client) -> None:
     client.do("DELETE Z/disks/data")
 
 
-def test_a_disk_that_is_attached_without_a_name_is_named_by_its_place(client: Client) -> None:
+def test_a_disk_attached_without_a_device_name_is_named_by_its_index(client: Client) -> None:
     client.create("one")
     for name in ("a", "b", "c"):
         client.do("POST Z/disks", {"name": name, "sizeGb": "20"})
@@ -195,7 +195,7 @@ def test_a_disk_that_is_attached_without_a_name_is_named_by_its_place(client: Cl
     client.do("DELETE Z/instances/one")
 
 
-def test_a_disk_made_of_another_one_boots_what_that_has_written(client: Client) -> None:
+def test_a_clone_of_a_boot_disk_contains_its_files(client: Client) -> None:
     client.create("one", script=WRITE)
     client.prints("one", "Finished running startup scripts")
     # Smaller it cannot be, and nothing stays of the try.
@@ -214,7 +214,7 @@ def test_a_disk_made_of_another_one_boots_what_that_has_written(client: Client) 
     assert "same zone" in client.refused("POST Z/disks", elsewhere)[2]
 
 
-def test_a_snapshot_that_is_asked_for_globally_has_an_operation_that_is_found_there(client: Client) -> None:
+def test_a_global_snapshot_request_has_a_global_operation(client: Client) -> None:
     with_disk(client)
     done = client.do("POST global/snapshots", {"name": "snap", "sourceDisk": f"{ZONE}/disks/one"})
     assert "/global/operations/" in done["selfLink"]
@@ -222,7 +222,7 @@ def test_a_snapshot_that_is_asked_for_globally_has_an_operation_that_is_found_th
     assert client.get("global/snapshots/snap")["status"] == "READY"
 
 
-def test_a_server_that_was_killed_while_it_made_a_snapshot_leaves_no_half_of_it(client: Client) -> None:
+def test_a_server_killed_during_a_snapshot_leaves_no_partial_one(client: Client) -> None:
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     for name in ("half", "whole"):
         client.do("POST Z/disks/data/createSnapshot", {"name": name})
@@ -243,7 +243,7 @@ def test_a_server_that_was_killed_while_it_made_a_snapshot_leaves_no_half_of_it(
 # Groups
 
 
-def test_a_managed_group_brings_back_a_machine_that_was_preempted(client: Client) -> None:
+def test_a_managed_group_recreates_a_preempted_machine(client: Client) -> None:
     client.place.cloud.set_zone("us-central1-a", grace_s=0.1)
     properties = {**machine("unused", scheduling=SPOT), "machineType": "n1-standard-1"}
     del properties["name"]
@@ -268,7 +268,7 @@ def test_a_managed_group_brings_back_a_machine_that_was_preempted(client: Client
     assert client.refused("GET Z/instanceGroupManagers/group")[:2] == (404, "notFound")
 
 
-def test_a_group_without_capacity_says_so_and_tries_again(client: Client) -> None:
+def test_a_group_without_capacity_reports_the_error_and_retries(client: Client) -> None:
     properties = {**machine("unused"), "machineType": "n1-standard-1"}
     client.do("POST global/instanceTemplates", {"name": "template", "properties": properties})
     client.place.cloud.set_zone("us-central1-a", capacity=0)
@@ -318,7 +318,7 @@ def test_lists_are_filtered(crowd: Client, text: str, found: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["name", "name=", "(name=a", "name=a)", "name ~~ b", "name eq [", "AND"])
-def test_a_filter_that_makes_no_sense_is_refused(crowd: Client, text: str) -> None:
+def test_an_invalid_filter_is_refused(crowd: Client, text: str) -> None:
     from urllib.parse import quote
 
     status, reason, message = crowd.refused(f"GET Z/disks?filter={quote(text)}")
@@ -326,7 +326,7 @@ def test_a_filter_that_makes_no_sense_is_refused(crowd: Client, text: str) -> No
     assert "filter" in message
 
 
-def test_lists_come_in_pages_over_which_nothing_is_lost(crowd: Client) -> None:
+def test_pages_lose_no_items_when_others_are_deleted(crowd: Client) -> None:
     names: list[str] = []
     query: dict[str, Any] = {"maxResults": "2"}
     while True:
@@ -345,7 +345,7 @@ def test_lists_come_in_pages_over_which_nothing_is_lost(crowd: Client) -> None:
     assert crowd.refused("GET Z/disks?orderBy=size")[0] == 400
 
 
-def test_a_list_over_all_zones_has_them_by_zone(crowd: Client) -> None:
+def test_an_aggregated_list_is_grouped_by_zone(crowd: Client) -> None:
     items = crowd.get("aggregated/disks")["items"]
     assert sorted(items) == ["zones/us-central1-a", "zones/us-central1-b"]
     assert [disk["name"] for disk in items["zones/us-central1-b"]["disks"]] == ["other"]
@@ -353,12 +353,12 @@ def test_a_list_over_all_zones_has_them_by_zone(crowd: Client) -> None:
     assert [one["warning"]["code"] for one in empty.values()] == ["NO_RESULTS_ON_PAGE"]
 
 
-def test_only_the_fields_that_are_asked_for_are_answered(crowd: Client) -> None:
+def test_a_response_contains_only_the_requested_fields(crowd: Client) -> None:
     answer = crowd.get("Z/disks", fields="items(name,sizeGb)", filter="name=disk-2")
     assert answer == {"items": [{"name": "disk-2", "sizeGb": "12"}]}
 
 
-def test_newest_first_if_asked(crowd: Client) -> None:
+def test_lists_are_sorted_by_creation_time_on_request(crowd: Client) -> None:
     assert crowd.names("Z/disks", orderBy="creationTimestamp desc", filter="name=disk-2 OR name=disk-3") == [
         "disk-3",
         "disk-2",
@@ -368,7 +368,7 @@ def test_newest_first_if_asked(crowd: Client) -> None:
 # What is only written down
 
 
-def test_a_project_begins_with_a_network_and_its_rules(client: Client) -> None:
+def test_a_new_project_has_a_network_and_firewall_rules(client: Client) -> None:
     assert client.names("global/networks") == ["default"]
     assert client.names("regions/us-central1/subnetworks") == ["default"]
     assert "default-allow-ssh" in client.names("global/firewalls")

@@ -46,7 +46,7 @@ def test_an_instance_is_suspended_and_resumed(here: Place) -> None:
     client.do("DELETE Z/instances/vm")
 
 
-def test_a_machine_image_makes_others_like_the_first_which_may_be_gone(here: Place) -> None:
+def test_a_machine_image_creates_copies_of_a_deleted_machine(here: Place) -> None:
     client = Client(here, "cloner")
     client.create("first", script=WRITE, labels={"team": "red"})
     client.prints("first", "wrote")
@@ -71,7 +71,7 @@ def test_a_machine_image_makes_others_like_the_first_which_may_be_gone(here: Pla
     assert [image.name for image in here.cloud.images()] == ["base"]
 
 
-def test_a_machine_image_of_nothing_or_of_a_taken_name_is_refused(here: Place) -> None:
+def test_a_machine_image_without_a_source_or_with_a_taken_name_is_refused(here: Place) -> None:
     client = Client(here, "refused")
     client.create("vm")
     source = f"projects/refused/{ZONE}/instances/vm"
@@ -87,7 +87,7 @@ def test_a_machine_image_of_nothing_or_of_a_taken_name_is_refused(here: Place) -
     client.do("DELETE Z/instances/vm")
 
 
-def test_half_a_machine_image_of_a_killed_server_goes(tmp_path: Path, watching: Watching) -> None:
+def test_a_server_killed_during_a_machine_image_leaves_no_partial_one(tmp_path: Path, watching: Watching) -> None:
     with place(tmp_path, watching) as other:
         client = Client(other, "killed")
         client.create("vm", script=WRITE)
@@ -107,7 +107,7 @@ def test_half_a_machine_image_of_a_killed_server_goes(tmp_path: Path, watching: 
         assert len(other.cloud.images()) == 2
 
 
-def test_a_template_is_made_like_an_instance(here: Place) -> None:
+def test_a_template_is_created_from_an_instance(here: Place) -> None:
     client = Client(here, "templates")
     client.create("vm", script="echo I am $(hostname)", labels={"team": "red"})
     source = f"projects/templates/{ZONE}/instances/vm"
@@ -120,7 +120,7 @@ def test_a_template_is_made_like_an_instance(here: Place) -> None:
         client.do(f"DELETE Z/instances/{name}")
 
 
-def test_what_changes_nothing_here_is_written_down(here: Place) -> None:
+def test_settings_without_effect_are_stored(here: Place) -> None:
     client = Client(here, "written")
     client.create("vm")
     client.do("POST Z/instances/vm/setMinCpuPlatform", {"minCpuPlatform": "Intel Haswell"})

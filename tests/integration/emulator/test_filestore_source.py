@@ -43,7 +43,7 @@ def run(served: Endpoint, script: str, folder: Path) -> str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_what_is_pushed_to_a_repository_is_cloned_from_it(served: Endpoint, tmp_path: Path) -> None:
+def test_pushed_commits_are_cloned(served: Endpoint, tmp_path: Path) -> None:
     call = Caller(served)
     repo = call.json(
         "POST", "/sourcerepo/v1/projects/outlast-local/repos", {"name": "projects/outlast-local/repos/code"}
@@ -65,7 +65,7 @@ def test_what_is_pushed_to_a_repository_is_cloned_from_it(served: Endpoint, tmp_
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
-def test_gcloud_makes_lists_clones_and_deletes_repositories(served: Endpoint, tmp_path: Path) -> None:
+def test_gcloud_creates_lists_clones_and_deletes_repositories(served: Endpoint, tmp_path: Path) -> None:
     said = run(
         served,
         """
@@ -82,7 +82,7 @@ def test_gcloud_makes_lists_clones_and_deletes_repositories(served: Endpoint, tm
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
-def test_gcloud_makes_lists_describes_and_deletes_shares(served: Endpoint, tmp_path: Path) -> None:
+def test_gcloud_creates_lists_describes_and_deletes_shares(served: Endpoint, tmp_path: Path) -> None:
     said = run(
         served,
         """

@@ -76,7 +76,7 @@ def read_tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_trees_go_up_and_down_and_are_kept_alike(shell: Shell) -> None:
+def test_folders_are_uploaded_downloaded_and_synchronized(shell: Shell) -> None:
     files = make_tree(shell.folder / "tree")
     shell.well(
         """
@@ -100,7 +100,7 @@ def test_trees_go_up_and_down_and_are_kept_alike(shell: Shell) -> None:
     assert sorted(listed.split("\n")[:-1]) == sorted(f"gs://trees/tree/{name}" for name in files)
 
 
-def test_a_bucket_is_made_told_of_and_deleted(shell: Shell) -> None:
+def test_a_bucket_is_created_described_and_deleted(shell: Shell) -> None:
     shell.put("staying")  # gcloud calls an empty listing an error
     told = shell.well(
         """
@@ -125,7 +125,7 @@ def test_a_bucket_is_made_told_of_and_deleted(shell: Shell) -> None:
     assert ["gs://told-of/"] not in lines
 
 
-def test_refusals_read_as_googles_do(shell: Shell) -> None:
+def test_errors_read_as_googles_do(shell: Shell) -> None:
     (shell.folder / "file").write_bytes(b"x")
     shell.put("refusing")
     shell.put("refusing/f")
@@ -141,7 +141,7 @@ def test_refusals_read_as_googles_do(shell: Shell) -> None:
 
 
 @pytest.mark.soak
-def test_gsutil_copies_trees(shell: Shell) -> None:
+def test_gsutil_copies_folders(shell: Shell) -> None:
     if shutil.which("gsutil") is None:
         pytest.skip("gsutil is not installed")
     files = make_tree(shell.folder / "tree")

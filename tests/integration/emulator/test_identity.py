@@ -16,7 +16,7 @@ def states(call: Caller) -> dict[str, str]:
     return {one["config"]["name"]: one["state"] for one in found}
 
 
-def test_apis_are_switched_on_and_off_one_by_one_and_together(call: Caller) -> None:
+def test_apis_are_enabled_and_disabled_one_by_one_and_together(call: Caller) -> None:
     services = "/serviceusage/v1/projects/proj/services"
     assert call.json("POST", f"{services}/compute.googleapis.com:enable", {})["done"]
     call.json("POST", f"{services}:batchEnable", {"serviceIds": ["file.googleapis.com", "iam.googleapis.com"]})
@@ -40,7 +40,7 @@ def test_an_account_is_found_by_its_address_alone(call: Caller) -> None:
     assert call.refused("POST", f"{anywhere}/keys", {})[0] == 404
 
 
-def test_projects_are_told_and_nobody_leads_out_of_their_folder(call: Caller) -> None:
+def test_projects_are_listed_and_no_name_escapes_their_folder(call: Caller) -> None:
     call.json("POST", ACCOUNTS, {"accountId": "trainer"})
     found = call.json("GET", "/cloudresourcemanager/v1/projects")["projects"]
     assert [one["projectId"] for one in found] == ["outlast-local", "proj"]

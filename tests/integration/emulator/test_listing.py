@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outlast_gcp_emulator.storage.listing import from_page_token, page_token
 from outlast_gcp_emulator.storage.store import ObjectStore
-from outlast_gcp_emulator.storage.values import NO_CONDITIONS, Listing
+from outlast_gcp_emulator.storage.values import NO_CONDITIONS, ObjectQuery
 
 NAMES = st.text(alphabet="ab/-é🙂%", min_size=1, max_size=6)
 
@@ -24,7 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     made.close()
 
 
-def naive(names: set[str], asked: Listing) -> tuple[list[str], list[str]]:
+def naive(names: set[str], asked: ObjectQuery) -> tuple[list[str], list[str]]:
     """What a list has in all its pages: every name is looked at."""
     objects, prefixes = [], set()
     for name in sorted(names, key=str.encode):
@@ -50,7 +50,7 @@ def naive(names: set[str], asked: Listing) -> tuple[list[str], list[str]]:
     results_max=st.integers(1, 4),
     trailing=st.booleans(),
 )
-def test_all_pages_together_are_the_plain_list(
+def test_all_pages_together_equal_a_simple_list(
     store: ObjectStore,
     names: set[str],
     prefix: str,
@@ -63,7 +63,7 @@ def test_all_pages_together_are_the_plain_list(
     for name in names:
         with store.staging([b""]) as staged:
             store.put("box", name, staged, {})
-    asked = Listing(
+    asked = ObjectQuery(
         prefix=prefix,
         delimiter=delimiter,
         start=start.encode(),
@@ -75,7 +75,7 @@ def test_all_pages_together_are_the_plain_list(
     prefixes: list[str] = []
     following = asked.start
     for _ in range(30):
-        page = store.page("box", Listing(**{**_fields(asked), "start": following}))
+        page = store.page("box", ObjectQuery(**{**_fields(asked), "start": following}))
         objects += [stored.name for stored in page.objects]
         prefixes += page.prefixes
         if not page.following:
@@ -89,11 +89,11 @@ def test_all_pages_together_are_the_plain_list(
         store.delete("box", name, generation=None, only=NO_CONDITIONS)
 
 
-def _fields(listing: Listing) -> dict[str, object]:
-    return {name: getattr(listing, name) for name in Listing.__slots__}
+def _fields(listing: ObjectQuery) -> dict[str, object]:
+    return {name: getattr(listing, name) for name in ObjectQuery.__slots__}
 
 
-def test_nothing_is_left_of_deleted_objects(store: ObjectStore) -> None:
+def test_deleted_objects_leave_no_files(store: ObjectStore) -> None:
     for size in (10, 100_000):
         with store.staging([b"x" * size]) as staged:
             store.put("box", "it", staged, {})

@@ -32,7 +32,7 @@ def bucket(client: Any, request: pytest.FixtureRequest) -> Any:
     return client.create_bucket(name)
 
 
-def test_buckets_come_and_go(client: Any) -> None:
+def test_buckets_are_created_and_deleted(client: Any) -> None:
     made = client.create_bucket("come-and-go", location="europe-west4")
     assert (made.location, made.location_type, made.storage_class) == ("EUROPE-WEST4", "region", "STANDARD")
     with pytest.raises(exceptions.Conflict):
@@ -50,7 +50,7 @@ def test_buckets_come_and_go(client: Any) -> None:
         client.get_bucket("come-and-go")
 
 
-def test_uploads_small_and_large_and_checks_both(bucket: Any) -> None:
+def test_small_and_large_uploads_have_checked_checksums(bucket: Any) -> None:
     blob = bucket.blob("small")
     blob.metadata = {"own": "wörd"}
     blob.upload_from_string("text", content_type="text/plain", checksum="crc32c")
@@ -63,7 +63,7 @@ def test_uploads_small_and_large_and_checks_both(bucket: Any) -> None:
     assert bucket.blob("large", chunk_size=3 << 18).download_as_bytes() == body
 
 
-def test_reads_ranges(bucket: Any) -> None:
+def test_ranges_are_read(bucket: Any) -> None:
     bucket.blob("digits").upload_from_string("0123456789")
     blob = bucket.blob("digits")
     assert blob.download_as_bytes(start=2, end=4) == b"234"
@@ -74,7 +74,7 @@ def test_reads_ranges(bucket: Any) -> None:
         assert reader.read(2) == b"56"
 
 
-def test_writes_a_stream_of_unknown_length(bucket: Any) -> None:
+def test_a_stream_of_unknown_length_is_written(bucket: Any) -> None:
     body = os.urandom(700_000)
     with bucket.blob("stream").open("wb", chunk_size=256 * 1024) as writer:
         for start in range(0, len(body), 100_000):
@@ -82,7 +82,7 @@ def test_writes_a_stream_of_unknown_length(bucket: Any) -> None:
     assert bucket.blob("stream").download_as_bytes() == body
 
 
-def test_holds_conditions(bucket: Any) -> None:
+def test_conditions_are_enforced(bucket: Any) -> None:
     blob = bucket.blob("once")
     blob.upload_from_string("first", if_generation_match=0)
     with pytest.raises(exceptions.PreconditionFailed):
@@ -98,7 +98,7 @@ def test_holds_conditions(bucket: Any) -> None:
     assert bucket.blob("once").download_as_bytes() == b"second"
 
 
-def test_composes(bucket: Any) -> None:
+def test_objects_are_composed(bucket: Any) -> None:
     parts = []
     for number in range(3):
         parts.append(bucket.blob(f"part-{number}"))
@@ -111,7 +111,7 @@ def test_composes(bucket: Any) -> None:
     assert (whole.component_count, whole.md5_hash, whole.content_type) == (3, None, "text/plain")
 
 
-def test_rewrites_in_several_calls_and_copies(client: Any, bucket: Any) -> None:
+def test_objects_are_copied_and_rewritten_in_several_calls(client: Any, bucket: Any) -> None:
     body = os.urandom(1 << 20) * 3
     source = bucket.blob("source")
     source.metadata = {"a": "b"}
@@ -140,13 +140,13 @@ def _rewrite(target: Any, source: Any, token: str | None) -> tuple[str | None, i
     return answer.get("rewriteToken"), int(answer["totalBytesRewritten"]), int(answer["objectSize"])
 
 
-def test_moves(bucket: Any) -> None:
+def test_objects_are_moved(bucket: Any) -> None:
     bucket.blob("old").upload_from_string("body")
     bucket.move_blob(bucket.blob("old"), "new/name")
     assert [each.name for each in bucket.list_blobs()] == ["new/name"]
 
 
-def test_changes_metadata(bucket: Any) -> None:
+def test_metadata_is_changed(bucket: Any) -> None:
     blob = bucket.blob("tagged")
     blob.upload_from_string("x")
     blob.metadata = {"a": "1", "b": "2"}
@@ -165,7 +165,7 @@ def test_changes_metadata(bucket: Any) -> None:
     assert bucket.get_blob("tagged").metadata == {"b": "2"}
 
 
-def test_lists_folders_pages_offsets_and_globs(client: Any, bucket: Any) -> None:
+def test_lists_support_folders_pages_offsets_and_globs(client: Any, bucket: Any) -> None:
     names = ["a", "a/", "a/1", "a/2", "a/b/c", "b/1", "ä", "z.txt"]
     for name in names:
         bucket.blob(name).upload_from_string("")
@@ -189,7 +189,7 @@ def test_lists_folders_pages_offsets_and_globs(client: Any, bucket: Any) -> None
     assert listed(fields="items(name),nextPageToken") == (sorted(names), [])
 
 
-def test_deletes_in_a_batch(client: Any, bucket: Any) -> None:
+def test_objects_are_deleted_in_a_batch(client: Any, bucket: Any) -> None:
     for number in range(5):
         bucket.blob(f"n/{number}").upload_from_string("x")
     with client.batch():
@@ -202,7 +202,7 @@ def test_deletes_in_a_batch(client: Any, bucket: Any) -> None:
     assert list(bucket.list_blobs()) == []
 
 
-def test_serves_gzip_packed_or_not(bucket: Any) -> None:
+def test_gzip_objects_are_served_compressed_or_decompressed(bucket: Any) -> None:
     import gzip
 
     blob = bucket.blob("zipped")
@@ -213,7 +213,7 @@ def test_serves_gzip_packed_or_not(bucket: Any) -> None:
     assert blob.download_as_bytes(raw_download=True) == packed
 
 
-def test_transfers_large_files_in_parallel(bucket: Any, tmp_path: Path) -> None:
+def test_large_files_are_transferred_in_parallel(bucket: Any, tmp_path: Path) -> None:
     manager = pytest.importorskip("google.cloud.storage.transfer_manager")
     body = os.urandom(1 << 20) * 11 + b"end"
     (tmp_path / "up").write_bytes(body)
@@ -223,7 +223,7 @@ def test_transfers_large_files_in_parallel(bucket: Any, tmp_path: Path) -> None:
     assert (tmp_path / "down").read_bytes() == body
 
 
-def test_goes_on_after_faults(served: Endpoint, bucket: Any) -> None:
+def test_the_client_recovers_from_faults(served: Endpoint, bucket: Any) -> None:
     retry = storage.retry.DEFAULT_RETRY.with_delay(initial=0.01, maximum=0.05)
     for status in (429, 500, 503):
         served.faults.add(Fault(path="/storage/v1/b/*/o/*", method="GET", status=status))
@@ -257,7 +257,7 @@ def test_goes_on_after_faults(served: Endpoint, bucket: Any) -> None:
         blob.reload(retry=retry)
 
 
-def test_many_methods_of_the_api_were_seen_by_the_check(watching: Watching, client: Any, bucket: Any) -> None:
+def test_the_check_covered_many_methods_of_the_api(watching: Watching, client: Any, bucket: Any) -> None:
     """The check of the answers is worth as much as what passed by it."""
     bucket.blob("x").upload_from_string("x")
     bucket.get_iam_policy()

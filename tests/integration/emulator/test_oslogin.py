@@ -45,7 +45,7 @@ def _import(here: Place, key: str = KEY, **fields: str) -> Doc:
     return profile
 
 
-def test_a_key_comes_to_the_machines_that_ask_for_it_and_goes_again(here: Place, client: Client) -> None:
+def test_a_key_is_added_to_and_removed_from_machines_with_os_login(here: Place, client: Client) -> None:
     by_login = _create(client, "by-login", enable_oslogin="TRUE", ssh_keys=f"bob:{KEY}")
     by_metadata = _create(client, "by-metadata", ssh_keys=f"bob:{KEY}")
     assert _keys(here, by_login) == ""
@@ -62,7 +62,7 @@ def test_a_key_comes_to_the_machines_that_ask_for_it_and_goes_again(here: Place,
     assert here.call("GET", f"{ADA}/sshPublicKeys/{fingerprint}").status == 404
 
 
-def test_the_project_may_ask_for_it_and_a_machine_may_not(here: Place, client: Client) -> None:
+def test_a_machine_can_disable_the_os_login_of_its_project(here: Place, client: Client) -> None:
     project = client.get("")
     body = {
         "fingerprint": project["commonInstanceMetadata"]["fingerprint"],
@@ -74,7 +74,7 @@ def test_the_project_may_ask_for_it_and_a_machine_may_not(here: Place, client: C
     assert _keys(here, _create(client, "unlike", enable_oslogin="FALSE", ssh_keys=f"bob:{KEY}")) == f"bob:{KEY}"
 
 
-def test_a_key_that_is_over_lets_nobody_in_until_it_is_renewed(here: Place, client: Client) -> None:
+def test_an_expired_key_is_refused_until_it_is_renewed(here: Place, client: Client) -> None:
     name = _create(client, "by-login", enable_oslogin="TRUE")
     [fingerprint] = _import(here, expirationTimeUsec=str(int(time.time() * 1e6) - 1))["sshPublicKeys"]
     assert _keys(here, name) == ""
@@ -83,7 +83,7 @@ def test_a_key_that_is_over_lets_nobody_in_until_it_is_renewed(here: Place, clie
     assert _keys(here, name).endswith(KEY)
 
 
-def test_a_machine_brings_keys_only_if_its_scopes_allow_it(here: Place, client: Client) -> None:
+def test_a_machine_imports_keys_only_if_its_scopes_allow_it(here: Place, client: Client) -> None:
     client.do("POST Z/instances", machine("weak"))
     told = json.loads(here.cloud.metadata("weak")["outlast-overlay"])["instance"]["outlast"]
     bearer = f"Bearer {told['token']}"
@@ -93,6 +93,6 @@ def test_a_machine_brings_keys_only_if_its_scopes_allow_it(here: Place, client: 
 
 
 @pytest.mark.parametrize("key", ["", "nonsense", f"{KEY}\nroot:{KEY}"])
-def test_what_is_no_key_is_refused(here: Place, key: str) -> None:
+def test_an_invalid_key_is_refused(here: Place, key: str) -> None:
     assert here.call("POST", f"{ADA}:importSshPublicKey", {"key": key}).status == 400
     assert here.call.json("GET", f"{ADA}/loginProfile")["sshPublicKeys"] == {}

@@ -12,7 +12,7 @@ from tests.integration.emulator.test_protocol import OBJECTS, start
 from tests.support.emulator import Caller, content
 
 
-def test_the_servers_address_alone_leads_to_the_buckets(endpoint: Endpoint, call: Caller) -> None:
+def test_the_address_without_a_path_serves_buckets(endpoint: Endpoint, call: Caller) -> None:
     """Google's client for Node takes STORAGE_EMULATOR_HOST for the whole of the API's address."""
     assert call.json("POST", "/b?project=p", {"name": "short"})["name"] == "short"
     call("POST", "/upload/storage/v1/b/short/o?uploadType=media&name=b/1", b"words")
@@ -42,7 +42,7 @@ def test_a_session_ends_with_a_body_of_unknown_length(call: Caller) -> None:
     assert content(call("GET", f"{OBJECTS}/session?alt=media")) == body
 
 
-def test_every_library_is_told_where_the_buckets_are(endpoint: Endpoint) -> None:
+def test_every_library_has_a_variable_for_the_address(endpoint: Endpoint) -> None:
     """tensorstore (and with it Orbax) and pyarrow read variables of their own, and else call Google."""
     told = variables(endpoint.root, endpoint.url)
     assert told["TENSORSTORE_GCS_HTTP_URL"] == told["CLOUD_STORAGE_EMULATOR_ENDPOINT"] == endpoint.url
@@ -54,7 +54,7 @@ def test_every_library_is_told_where_the_buckets_are(endpoint: Endpoint) -> None
     assert "GOOGLE_AUTH_TOKEN_FOR_TESTING" not in on_machines
 
 
-def test_what_amazons_clients_ask_of_parts_and_google_lacks_is_refused(call: Caller) -> None:
+def test_part_operations_of_amazon_that_google_lacks_are_refused(call: Caller) -> None:
     """boto3's `copy` of more than 8 MB: each part was taken, as an empty one. The list was one of objects."""
     call("PUT", "/box-1/from", b"body")
     started = content(call("POST", "/box-1/to?uploads")).decode()

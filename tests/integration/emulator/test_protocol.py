@@ -45,16 +45,16 @@ def speak(endpoint: Endpoint, *argv: bytes) -> bytes:
 # Connections
 
 
-def test_listens_on_loopback_alone(endpoint: Endpoint) -> None:
+def test_the_server_listens_only_on_loopback(endpoint: Endpoint) -> None:
     assert endpoint.server.server_address[0] == "127.0.0.1"
 
 
-def test_answers_requests_one_after_the_other_on_one_connection(endpoint: Endpoint) -> None:
+def test_one_connection_serves_many_requests(endpoint: Endpoint) -> None:
     heard = speak(endpoint, b"GET /storage/v1/b?project=p HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
     assert heard.count(b"HTTP/1.1 200 OK") == 3
 
 
-def test_takes_bodies_in_chunks_and_after_asking(endpoint: Endpoint, call: Caller) -> None:
+def test_chunked_bodies_and_expect_continue_are_supported(endpoint: Endpoint, call: Caller) -> None:
     heard = speak(
         endpoint,
         b"PUT /box-1/chunked HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
@@ -77,18 +77,18 @@ def test_takes_bodies_in_chunks_and_after_asking(endpoint: Endpoint, call: Calle
     ],
     ids=["sized", "chunked", "nonsense", "multipart"],
 )
-def test_half_a_body_is_no_object(endpoint: Endpoint, call: Caller, half: bytes) -> None:
+def test_a_truncated_body_creates_no_object(endpoint: Endpoint, call: Caller, half: bytes) -> None:
     speak(endpoint, half)
     assert call.refused("GET", f"{OBJECTS}/half") == (404, "notFound")
     eventually(lambda: stored_files(endpoint.root) == [], what="the staged body's removal")
 
 
-def test_a_body_that_nobody_wants_does_not_confuse_the_connection(call: Caller) -> None:
+def test_an_unread_body_does_not_break_the_connection(call: Caller) -> None:
     assert call.refused("POST", "/upload/storage/v1/b/none/o?uploadType=media&name=x", b"x" * 500_000)[0] == 404
     assert call.json("GET", "/storage/v1/b/box-1")["name"] == "box-1"
 
 
-def test_packs_long_answers_for_those_who_can_unpack(call: Caller) -> None:
+def test_long_responses_are_compressed_for_clients_with_gzip(call: Caller) -> None:
     for number in range(20):
         put(call, f"n-{number}")
     answer = call("GET", OBJECTS, Accept_Encoding="gzip")
@@ -97,7 +97,7 @@ def test_packs_long_answers_for_those_who_can_unpack(call: Caller) -> None:
     assert call("GET", OBJECTS).headers["Content-Encoding"] is None
 
 
-def test_unpacks_bodies_that_were_packed_for_the_way(call: Caller) -> None:
+def test_compressed_request_bodies_are_decompressed(call: Caller) -> None:
     path = f"{UPLOAD}?uploadType=media&name=packed"
     call.json("POST", path, gzip.compress(b"text" * 999), Content_Encoding="gzip")
     assert content(call("GET", f"{OBJECTS}/packed?alt=media")) == b"text" * 999
@@ -110,7 +110,7 @@ def test_unpacks_bodies_that_were_packed_for_the_way(call: Caller) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 429, 500, 503])
-def test_refuses_on_purpose_in_googles_shape(endpoint: Endpoint, call: Caller, status: int) -> None:
+def test_injected_errors_have_googles_form(endpoint: Endpoint, call: Caller, status: int) -> None:
     endpoint.faults.add(Fault(path="/storage/v1/b/box-1", status=status, times=2))
     endpoint.faults.add(Fault(path="/box-1/*", status=status))
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_refuses_on_purpose_in_googles_shape(endpoint: Endpoint, call: Caller, s
     assert call("GET", "/box-1/object").status == 404
 
 
-def test_loses_answers_after_the_work_was_done(endpoint: Endpoint, call: Caller) -> None:
+def test_an_injected_reset_loses_only_the_response(endpoint: Endpoint, call: Caller) -> None:
     endpoint.faults.add(Fault(path="/box-1/object", method="PUT", after_work=True))
     with pytest.raises(ConnectionError):
         call("PUT", "/box-1/object", b"x")
@@ -140,7 +140,7 @@ ODD_NAMES = [
 ]
 
 
-def test_keeps_every_name_and_leaves_its_folder_alone(endpoint: Endpoint, call: Caller) -> None:
+def test_every_object_name_is_stored_inside_the_folder(endpoint: Endpoint, call: Caller) -> None:
     names = [name for name in ODD_NAMES if name != ".."]
     for name in names:
         assert put(call, name, name.encode())["name"] == name
@@ -159,19 +159,19 @@ def test_keeps_every_name_and_leaves_its_folder_alone(endpoint: Endpoint, call: 
 
 
 @pytest.mark.parametrize("name", ["..", ".", "new\nline", "x" * 1025])
-def test_refuses_names_that_google_refuses(call: Caller, name: str) -> None:
+def test_names_that_google_refuses_are_refused(call: Caller, name: str) -> None:
     assert call.refused("POST", f"{UPLOAD}?uploadType=media&name={quote(name)}", b"x")[0] == 400
 
 
 @pytest.mark.parametrize("name", ["", "A", "ab", "-ab", "a/b", "..", "a" * 300, 7, None, "goog-x", "storage"])
-def test_refuses_bad_names_of_buckets(call: Caller, name: object) -> None:
+def test_invalid_bucket_names_are_refused(call: Caller, name: object) -> None:
     assert call.refused("POST", "/storage/v1/b?project=p", {"name": name})[0] in (400, 409)
 
 
 # Objects
 
 
-def test_tells_both_sums_of_a_body_and_checks_what_is_announced(call: Caller) -> None:
+def test_both_checksums_are_returned_and_checked(call: Caller) -> None:
     md5 = base64.b64encode(hashlib.md5(b"123456789").digest()).decode()
     found = put(call, "sums", b"123456789")
     assert (found["crc32c"], found["md5Hash"], found["size"]) == ("4waSgw==", md5, "9")
@@ -197,7 +197,7 @@ def test_tells_both_sums_of_a_body_and_checks_what_is_announced(call: Caller) ->
         ("nonsense", 200, b"0123456789"),
     ],
 )
-def test_serves_ranges(call: Caller, asked: str, status: int, expected: bytes | None) -> None:
+def test_ranges_are_served(call: Caller, asked: str, status: int, expected: bytes | None) -> None:
     put(call, "digits", b"0123456789")
     for path in (f"{OBJECTS}/digits?alt=media", "/box-1/digits"):
         answer = call("GET", path, Range=asked)
@@ -205,7 +205,7 @@ def test_serves_ranges(call: Caller, asked: str, status: int, expected: bytes | 
         assert expected is None or content(answer) == expected
 
 
-def test_holds_every_condition(call: Caller) -> None:
+def test_every_condition_is_enforced(call: Caller) -> None:
     found = put(call, "it")
     generation, path = found["generation"], f"{OBJECTS}/it"
     for query, status in {
@@ -229,7 +229,7 @@ def test_holds_every_condition(call: Caller) -> None:
     assert call("GET", "/box-1/it", If_Unmodified_Since="Fri, 01 Jan 1999 00:00:00 GMT").status == 412
 
 
-def test_a_hold_keeps_an_object(call: Caller) -> None:
+def test_a_held_object_cannot_be_deleted(call: Caller) -> None:
     put(call, "held")
     call.json("PATCH", f"{OBJECTS}/held", {"temporaryHold": True})
     assert call.refused("DELETE", f"{OBJECTS}/held") == (403, "forbidden")
@@ -238,7 +238,7 @@ def test_a_hold_keeps_an_object(call: Caller) -> None:
     assert call("DELETE", f"{OBJECTS}/held").status == 204
 
 
-def test_bad_requests_are_told_and_harm_nothing(call: Caller) -> None:
+def test_invalid_requests_are_refused_and_change_nothing(call: Caller) -> None:
     put(call, "it")
     for method, path, body in (
         ("PATCH", f"{OBJECTS}/it", b"{no json"),
@@ -271,7 +271,7 @@ def start(call: Caller, query: str = "name=session", **headers: str) -> str:
     return "/" + location.split("/", 4)[4]
 
 
-def test_a_session_goes_on_where_it_was_cut(call: Caller) -> None:
+def test_a_session_resumes_where_it_was_cut(call: Caller) -> None:
     body = bytes(range(256)) * 1024 * 3 + b"rest"
     path = start(call)
     answer = call("PUT", path, body[:GRAIN_BYTES], Content_Range=f"bytes 0-{GRAIN_BYTES - 1}/*")
@@ -292,7 +292,7 @@ def test_a_session_goes_on_where_it_was_cut(call: Caller) -> None:
     assert call.json("PUT", path, Content_Range="bytes */*") == found
 
 
-def test_a_session_may_be_empty_and_may_come_at_once(call: Caller) -> None:
+def test_a_session_can_be_empty_or_a_single_request(call: Caller) -> None:
     assert call.json("PUT", start(call), Content_Range="bytes */0")["size"] == "0"
     assert call.json("PUT", start(call), b"all of it")["size"] == "9"
 
@@ -305,7 +305,7 @@ def test_a_cancelled_session_is_gone(endpoint: Endpoint, call: Caller) -> None:
     assert stored_files(endpoint.root) == []
 
 
-def test_a_session_holds_its_condition_at_its_end(call: Caller) -> None:
+def test_the_condition_of_a_session_is_checked_at_its_end(call: Caller) -> None:
     path = start(call, "name=late&ifGenerationMatch=0")
     put(call, "late", b"first")
     assert call.refused("PUT", path, b"second", Content_Range="bytes 0-5/6") == (412, "conditionNotMet")
@@ -314,7 +314,7 @@ def test_a_session_holds_its_condition_at_its_end(call: Caller) -> None:
 
 @pytest.mark.parametrize("newline", [b"\r\n", b"\n"], ids=["crlf", "lf"])
 @pytest.mark.parametrize("body", [b"", b"\r", b"\n", b"x\r\n", b"--x", b"\r\n--x-", b"z" * 700_000])
-def test_takes_envelopes_apart_to_the_byte(call: Caller, newline: bytes, body: bytes) -> None:
+def test_multipart_bodies_are_split_exactly(call: Caller, newline: bytes, body: bytes) -> None:
     lines = [b"--xx", b"Content-Type: application/json", b"", b'{"name":"enveloped","metadata":{"a":"b"}}', b"--xx"]
     lines += [b"Content-Type: text/x-own", b"", body, b"--xx--", b""]
     kind = "multipart/related; boundary='xx'"
@@ -339,7 +339,7 @@ def test_parts_become_one_object(endpoint: Endpoint, call: Caller) -> None:
     assert len(stored_files(endpoint.root)) == 1
 
 
-def test_a_copy_may_say_nothing_of_the_new_object(call: Caller) -> None:
+def test_a_copy_can_have_a_null_body(call: Caller) -> None:
     """As Google's client in Go says it, which rclone is made with."""
     call("POST", "/upload/storage/v1/b/box-1/o?uploadType=media&name=one", b"words")
     done = call.json(

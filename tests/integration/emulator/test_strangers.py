@@ -37,12 +37,12 @@ def test_a_web_page_launches_no_machine(call: Caller, headers: dict[str, str]) -
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"]
 )
-def test_a_page_whose_name_was_made_to_lead_here_reads_nothing(call: Caller, host: str) -> None:
+def test_a_page_with_a_rebound_dns_name_reads_nothing(call: Caller, host: str) -> None:
     assert call("GET", "/storage/v1/b?project=p", Host=host).status == 403
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9480", "localhost:1", "[::1]:80", "169.254.169.254", "LOCALHOST"])
-def test_programs_are_no_pages(host: str) -> None:
+def test_programs_are_not_mistaken_for_pages(host: str) -> None:
     assert not is_page({"host": host})
     assert not is_page({"host": host, "sec-fetch-site": "none"})
 
@@ -58,7 +58,7 @@ def test_programs_are_no_pages(host: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["..%2F..%2Fvictim", "..", "%2e%2e", "a%00b"])
-def test_a_name_leads_out_of_no_folder(endpoint: Endpoint, call: Caller, method: str, path: str, name: str) -> None:
+def test_no_name_escapes_its_folder(endpoint: Endpoint, call: Caller, method: str, path: str, name: str) -> None:
     victim = Path(endpoint.root).parent / "victim.json"
     victim.write_text('{"accounts": {}, "roles": {}, "bindings": [], "services": []}')
     before = victim.read_text()
@@ -68,5 +68,5 @@ def test_a_name_leads_out_of_no_folder(endpoint: Endpoint, call: Caller, method:
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "-1", "1e3"])
-def test_a_length_that_is_none_is_refused(call: Caller, length: str) -> None:
+def test_an_invalid_content_length_is_refused(call: Caller, length: str) -> None:
     assert call("POST", "/storage/v1/b?project=p", b"", Content_Length=length).status == 400

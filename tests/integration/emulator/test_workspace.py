@@ -67,13 +67,13 @@ class TestOverTheEndpoint(BucketConformance):
         return open_bucket(pointed)
 
 
-def test_obstore_finds_the_way_by_its_own_variables(pointed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_obstore_uses_its_own_variables(pointed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")
     obstore.put(obstore.store.from_url(pointed), "key", b"body", mode="create")
     assert bytes(obstore.get(obstore.store.from_url(pointed), "key").bytes()) == b"body"
 
 
-def test_the_address_may_come_without_a_scheme(served: Endpoint, pointed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_can_omit_the_scheme(served: Endpoint, pointed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_ALLOW_HTTP"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", served.url.removeprefix("http://"))
@@ -81,7 +81,7 @@ def test_the_address_may_come_without_a_scheme(served: Endpoint, pointed: str, m
     assert open_bucket(pointed).get("key") == b"body"
 
 
-def test_a_run_survives_its_machine_with_its_memory_in_the_bucket(
+def test_a_run_survives_its_machine_with_its_state_in_the_bucket(
     served: Endpoint, pointed: str, tmp_path: Path
 ) -> None:
     console = Console(tmp_path)
@@ -114,7 +114,7 @@ def _create_all(url: str, writer: int, won: str) -> None:
             file.write(f"{number}\n")
 
 
-def test_one_creator_wins_among_processes_that_ask_two_servers_of_one_folder(
+def test_one_create_only_put_wins_among_two_servers_of_one_folder(
     served: Endpoint, pointed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Endpoint(served.root)
@@ -150,7 +150,7 @@ def store(served: Endpoint) -> GCSStore:
     return GCSStore("workspace", base_url=served.url, bearer_token="any", client_options={"allow_http": True})
 
 
-def test_replaces_only_the_version_that_was_read(store: GCSStore) -> None:
+def test_a_conditional_put_replaces_only_the_version_that_was_read(store: GCSStore) -> None:
     obstore.put(store, "counter", b"0")
 
     def add(_: int) -> None:
@@ -169,7 +169,7 @@ def test_replaces_only_the_version_that_was_read(store: GCSStore) -> None:
     assert bytes(obstore.get(store, "counter").bytes()) == b"30"
 
 
-def test_uploads_in_parts_and_reads_in_ranges(store: GCSStore) -> None:
+def test_multipart_uploads_and_range_reads_work(store: GCSStore) -> None:
     body = os.urandom(1 << 20) * 12 + b"end"
     obstore.put(store, "parts", body, use_multipart=True, chunk_size=5 * 1024 * 1024)
     assert bytes(obstore.get(store, "parts").bytes()) == body
@@ -178,7 +178,7 @@ def test_uploads_in_parts_and_reads_in_ranges(store: GCSStore) -> None:
     assert found == [body[:10], body[9_000_000:9_000_020]]
 
 
-def test_copies_and_renames(store: GCSStore) -> None:
+def test_objects_are_copied_and_renamed(store: GCSStore) -> None:
     obstore.put(store, "from/ä b", b"body", attributes={"Content-Type": "text/plain", "own": "word"})
     obstore.copy(store, "from/ä b", "to/c#d")
     with pytest.raises(obstore.exceptions.AlreadyExistsError):
@@ -189,7 +189,7 @@ def test_copies_and_renames(store: GCSStore) -> None:
     assert obstore.get(store, "to/c#d").attributes["Content-Type"] == "text/plain"
 
 
-def test_lists_more_than_a_page(store: GCSStore) -> None:
+def test_lists_exceed_one_page(store: GCSStore) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: obstore.put(store, f"many/{number % 7}/{number:04d}", b""), range(1100)))
     assert len(obstore.list(store, "many").collect()) == 1100

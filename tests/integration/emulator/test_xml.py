@@ -26,7 +26,7 @@ def code(call: Caller, method: str, path: str, body: bytes = b"", **headers: str
     return answer.status, texts("Code", content(answer))
 
 
-def test_buckets_come_and_go(call: Caller) -> None:
+def test_buckets_are_created_and_deleted(call: Caller) -> None:
     assert call("PUT", "/by-xml").status == 200
     assert code(call, "PUT", "/by-xml") == (409, ["BucketAlreadyOwnedByYou"])
     assert texts("Name", content(call("GET", "/"))) == ["box-1", "by-xml"]
@@ -40,7 +40,7 @@ def test_buckets_come_and_go(call: Caller) -> None:
     assert code(call, "GET", "/box-1/object") == (404, ["NoSuchKey"])
 
 
-def test_lists_in_both_ways_of_turning_pages(call: Caller) -> None:
+def test_both_versions_of_list_pages_work(call: Caller) -> None:
     names = ["a/1", "a/2", "b<&>", "c d", "ü"]
     for name in names:
         call("PUT", f"/box-1/{quote(name)}", b"x")
@@ -63,7 +63,7 @@ def test_lists_in_both_ways_of_turning_pages(call: Caller) -> None:
     assert texts("Key", content(call("GET", "/box-1?list-type=2&start-after=a/2&prefix=c"))) == ["c d"]
 
 
-def test_copies_with_old_and_with_new_metadata(call: Caller) -> None:
+def test_copies_keep_or_replace_the_metadata(call: Caller) -> None:
     call("PUT", "/box-1/from", b"body", Content_Type="text/plain", x_goog_meta_own="word")
     generation = call("HEAD", "/box-1/from").headers["x-goog-generation"]
     assert call("PUT", "/box-1/to", x_goog_copy_source="/box-1/from").status == 200
@@ -81,7 +81,7 @@ def test_copies_with_old_and_with_new_metadata(call: Caller) -> None:
     assert call("PUT", "/box-1/new", **source, **fresh).status == 200
 
 
-def test_a_session_by_headers(call: Caller) -> None:
+def test_a_session_is_started_by_headers(call: Caller) -> None:
     start = call("POST", "/box-1/deep/session", x_goog_resumable="start", Content_Type="text/plain")
     assert start.status == 201
     path = "/" + (start.headers["Location"] or "").split("/", 3)[3]
@@ -95,7 +95,7 @@ def test_a_session_by_headers(call: Caller) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x01b", "tab\tname", "\ufffe"])
-def test_a_name_that_xml_cannot_write_does_not_break_the_list(call: Caller, name: str) -> None:
+def test_a_name_that_xml_cannot_represent_does_not_break_the_list(call: Caller, name: str) -> None:
     from xml.etree import ElementTree
 
     call("PUT", f"/box-1/{quote(name, safe='')}", b"x")
@@ -103,7 +103,7 @@ def test_a_name_that_xml_cannot_write_does_not_break_the_list(call: Caller, name
     assert len([each for each in root.iter() if each.tag.endswith("Contents")]) == 1
 
 
-def test_an_upload_that_was_given_up_leaves_nothing(call: Caller) -> None:
+def test_an_aborted_upload_leaves_nothing(call: Caller) -> None:
     upload = texts("UploadId", content(call("POST", "/box-1/parts?uploads")))[0]
     path = f"/box-1/parts?uploadId={upload}"
     assert code(call, "PUT", f"{path}&partNumber=0") == (400, ["InvalidArgument"])
@@ -124,7 +124,7 @@ def amazons(endpoint: Endpoint) -> Any:
     return client
 
 
-def test_amazons_client_finds_what_it_has_put_copied_and_said_of_it(amazons: Any) -> None:
+def test_amazons_client_reads_its_objects_copies_and_metadata(amazons: Any) -> None:
     amazons.put_object(Bucket="interop", Key="a/b", Body=b"some words", Metadata={"step": "12"})
     amazons.copy_object(Bucket="interop", Key="c", CopySource={"Bucket": "interop", "Key": "a/b"})
     for key in ("a/b", "c"):
@@ -138,7 +138,7 @@ def test_amazons_client_finds_what_it_has_put_copied_and_said_of_it(amazons: Any
         assert answer.read() == b"some words"
 
 
-def test_amazons_client_deletes_many_at_once(amazons: Any) -> None:
+def test_amazons_client_deletes_many_objects_at_once(amazons: Any) -> None:
     names = ["a/b", "c & <d>", "ü\N{SNOWMAN}", "stays"]
     for name in names:
         amazons.put_object(Bucket="interop", Key=name, Body=b"x")
@@ -165,15 +165,13 @@ def test_amazons_client_deletes_many_at_once(amazons: Any) -> None:
         ("/box-1", b"", (400, ["InvalidArgument"])),
     ],
 )
-def test_many_are_not_deleted_by_what_cannot_be_read(
-    call: Caller, path: str, body: bytes, told: tuple[int, list[str]]
-) -> None:
+def test_an_invalid_bulk_delete_is_refused(call: Caller, path: str, body: bytes, told: tuple[int, list[str]]) -> None:
     call("PUT", "/box-1/a", b"words")
     assert code(call, "POST", path, body) == told
     assert call("GET", "/box-1/a").status == 200
 
 
-def test_a_large_body_of_amazons_client_comes_whole(amazons: Any) -> None:
+def test_a_large_body_of_amazons_client_is_complete(amazons: Any) -> None:
     body = os.urandom(9_000_000)
     amazons.upload_fileobj(io.BytesIO(body), "interop", "large")
     assert amazons.get_object(Bucket="interop", Key="large")["Body"].read() == body
@@ -193,7 +191,7 @@ def test_a_large_body_of_amazons_client_comes_whole(amazons: Any) -> None:
         (b"5\r\nhel", 400, None),
     ],
 )
-def test_a_body_in_amazons_chunks_is_put_together_or_refused(
+def test_a_body_in_amazons_chunk_format_is_decoded_or_refused(
     call: Caller, chunks: bytes, status: int, kept: bytes | None
 ) -> None:
     headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=x", "Content-Encoding": "aws-chunked"}
@@ -205,13 +203,13 @@ def test_a_body_in_amazons_chunks_is_put_together_or_refused(
 
 @pytest.mark.parametrize("aspect", ["acl", "tagging", "versioning", "lifecycle", "compose"])
 @pytest.mark.parametrize("path", ["/box-1", "/box-1/kept"])
-def test_what_is_asked_of_an_aspect_is_not_done_to_the_thing(call: Caller, path: str, aspect: str) -> None:
+def test_requests_for_subresources_do_not_affect_the_object(call: Caller, path: str, aspect: str) -> None:
     call("PUT", "/box-1/kept", b"words")
     for method in ("GET", "PUT", "DELETE"):
         assert call(method, f"{path}?{aspect}", b"<xml/>" if method == "PUT" else None).status == 501
     assert content(call("GET", "/box-1/kept")) == b"words"
 
 
-def test_where_a_bucket_is(call: Caller) -> None:
+def test_the_location_of_a_bucket_is_returned(call: Caller) -> None:
     assert b">US</LocationConstraint>" in content(call("GET", "/box-1?location"))
     assert code(call, "GET", "/box-2?location") == (404, ["NoSuchBucket"])

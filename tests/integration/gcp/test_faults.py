@@ -9,7 +9,7 @@ import pytest
 
 from outlast.clouds.cloud import LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
-from outlast.clouds.gcp.errors import of_operation
+from outlast.clouds.gcp.errors import from_operation
 from outlast.errors import (
     BadRequest,
     CloudError,
@@ -22,7 +22,7 @@ from outlast.errors import (
 )
 from outlast_gcp_emulator.compute.refs import Ref
 from outlast_gcp_emulator.faults import Fault
-from outlast_gcp_emulator.http_types import HttpAnswer, HttpRequest
+from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse
 from tests.integration.emulator.discovery import Watching
 from tests.support.gcp import OTHER_ZONE, ZONE, Rehearsal
 from tests.support.waiting import eventually
@@ -131,7 +131,7 @@ def test_two_launches_in_two_zones_at_once_leave_one_machine(
         f"twice-{secrets.token_hex(3)}",
     )
 
-    def meanwhile(request: HttpRequest, _: HttpAnswer) -> None:
+    def meanwhile(request: HttpRequest, _: HttpResponse) -> None:
         """The first has looked for the machine, found none, and launches it next: the second is faster."""
         if request.path.endswith("/aggregated/instances") and name in request.query.get("filter", ""):
             watching.then = None
@@ -222,4 +222,4 @@ def test_no_secret_is_in_metadata_labels_or_errors(gcp: GcpCloud, rehearsal: Reh
 )
 def test_an_operation_that_ends_in_error_is_sorted_by_its_code(code: str, kind: type[CloudError]) -> None:
     operation = {"error": {"errors": [{"code": code, "message": "words"}]}, "httpErrorStatusCode": 400}
-    assert type(of_operation(operation, "launch")) is kind
+    assert type(from_operation(operation, "launch")) is kind

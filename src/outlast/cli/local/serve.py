@@ -1,4 +1,4 @@
-"""`outlast local serve` and `outlast local env`: Google's protocols on this computer, and how to find the way there."""
+"""`outlast local serve` and `outlast local env`: the emulator of Google Cloud, and the variables for its clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.errors import CloudError, UsageError
 
 DEFAULT_PORT = 9480
-root_option = click.option("--root", metavar="FOLDER", default="", help="Where everything is kept.")
+root_option = click.option("--root", metavar="FOLDER", default="", help="Folder of the data.")
 
 
 def _root(given: str) -> str:
@@ -26,22 +26,26 @@ def _root(given: str) -> str:
 
 @command(interrupt="the server has stopped; its machines and buckets stay, and the same command serves them again")
 @click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="On loopback; 0 for any free one."
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    help="Port on loopback (9480); 0: any free port.",
 )
 @root_option
 def serve(port: int, root: str) -> int:
-    """Serve Google's protocols on this computer, to gcloud and other clients, until interrupted."""
-    # Loaded here: HTTP and SQLite are of no use to the other commands of this group.
+    """Serve an emulator of Google Cloud to gcloud and other clients, until interrupted."""
+    # Imported late: the other commands of this group need neither HTTP nor SQLite.
     from outlast_gcp_emulator.endpoint import Endpoint
     from outlast_gcp_emulator.environment import write_files
-    from outlast_gcp_emulator.server_lock import held, tell
+    from outlast_gcp_emulator.server_lock import hold_lock, write_address
 
     folder = _root(root)
     try:
-        with held(folder):
+        with hold_lock(folder):
             endpoint = Endpoint(folder, port=port, log=note)
             write_files(folder, endpoint.url)
-            tell(folder, endpoint.address)
+            write_address(folder, endpoint.address)
             signal.signal(signal.SIGTERM, _interrupt)
             endpoint.start()
             try:
@@ -49,7 +53,7 @@ def serve(port: int, root: str) -> int:
                 note(f'serving {folder}; in another terminal: eval "$(outlast local env{_option(root)})"')
                 signal.pause()
             except KeyboardInterrupt:
-                note("stopped; what was stored stays")
+                note("stopped; stored data stays")
             finally:
                 endpoint.stop()
     except OSError as problem:
@@ -69,7 +73,7 @@ def _refusal(problem: OSError, folder: str, port: int) -> CloudError | UsageErro
     if problem.errno == errno.EADDRINUSE:
         return UsageError(f"--port: {port} is in use", hint="choose another, or 0 for any free one")
     if problem.errno == errno.EACCES and problem.filename is None:
-        return UsageError(f"--port: {port} is not for you to listen on", hint="choose one above 1023")
+        return UsageError(f"--port: permission denied for {port}", hint="choose a port above 1023")
     why = f"{folder} cannot be used: {problem.strerror or problem}"
     return CloudError(why, hint="choose a folder that you can write to with --root")
 
@@ -78,7 +82,7 @@ def _refusal(problem: OSError, folder: str, port: int) -> CloudError | UsageErro
 @root_option
 @json_option
 def env(root: str, as_json: bool) -> int:
-    """Print the variables that point gcloud, gsutil, Google's clients and obstore at the server."""
+    """Print variables that direct gcloud, gsutil, Google's clients and obstore to the server."""
     from outlast_gcp_emulator.access import read_token, url_with
     from outlast_gcp_emulator.environment import variables
     from outlast_gcp_emulator.server_lock import served_at
@@ -87,7 +91,8 @@ def env(root: str, as_json: bool) -> int:
     url = served_at(folder)
     if url is None:
         raise CloudError(
-            f"nobody serves {folder}", hint=f"start it in another terminal: outlast local serve{_option(root)}"
+            f"no server for {folder} is running",
+            hint=f"start it in another terminal: outlast local serve{_option(root)}",
         )
     token = read_token(folder)
     if token is None:
