@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.run.embedded_supervisor import looked_after, supervised_here
+from outlast.cli.run.embedded_supervisor import ensure_supervised, embedded_supervisor
 from outlast.store.lease import Lease
 from tests.e2e.test_adversary_programs import STUCK
 from tests.support.home import COUNTER, OUTLAST, Home, processes_mentioning
@@ -151,7 +151,7 @@ def test_ctrl_c_while_the_supervisor_is_started_leaves_the_run_to_somebody(
     monkeypatch.setattr(threading.Thread, "start", start)
     with (
         pytest.raises(KeyboardInterrupt),
-        supervised_here(home.workspace, then=lambda: left.append("handed over")),
+        embedded_supervisor(home.workspace, then=lambda: left.append("handed over")),
     ):
         left.append("followed")
     assert left == ["handed over"]
@@ -168,7 +168,7 @@ def test_ctrl_c_between_the_asking_and_the_supervising_leaves_the_run_to_somebod
         home.run("true")
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt), looked_after(home.workspace):
+    with pytest.raises(KeyboardInterrupt), ensure_supervised(home.workspace):
         ask_and_be_interrupted()
     home.until(lambda: home.state().closed, "the end")
     assert home.state().ending == "finished"

@@ -52,5 +52,5 @@ def test_made_up_runs_launch_nothing_and_keep_no_other_from_its_machine(home: Ho
     assert "bug:" not in answer.stderr
     listing = home.outlast("ps", "--all").stdout
     assert "cloud-1" in listing
-    assert home.outlast("reap").stdout == "no machine is left over\n"
+    assert home.outlast("reap").stdout == "no machines to delete\n"
     assert not list(home.root.rglob("owned"))

@@ -77,7 +77,7 @@ def test_a_run_that_waited_long_for_capacity_gives_its_machine_the_time_to_boot(
     watch = Watch()
     now = [1e9]
     supervisor = Supervisor(home.workspace, {"local": home.cloud}, monotonic=watch, clock=lambda: now[0])
-    home.until(lambda: supervisor.round() == () and home.state(run).held, "hold")
+    home.until(lambda: supervisor.round() == () and home.state(run).waiting, "hold")
     watch.now += 3600
     now[0] += 3600
     for zone in ZONES:
@@ -91,7 +91,7 @@ def test_a_live_run_whose_heartbeat_was_lost_gets_a_new_one(home: Home) -> None:
     for zone in ZONES:
         home.cloud.set_zone(zone, capacity=0)
     supervisor = supervisor_of(home)
-    home.until(lambda: supervisor.round() == () and home.state(run).held, "hold")
+    home.until(lambda: supervisor.round() == () and home.state(run).waiting, "hold")
     home.workspace.bucket.delete(f"heartbeats/{run}")
     supervisor.round()
     assert run in home.workspace.heartbeats()

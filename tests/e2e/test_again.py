@@ -54,7 +54,7 @@ def test_a_run_is_run_again_as_it_was_recorded_and_compared(home: Home) -> None:
 
     told = home.outlast("compare", "lr-1", "lr-2", "lr-3", "--diff", "--curves")
     assert told.returncode == 0, told.stderr
-    assert "code: lr-2 has that of lr-1" in told.stdout
+    assert "code: lr-2 and lr-1 are the same" in told.stdout
     assert "changed  train.py  +1 -1" in told.stdout
     assert '+print("new code")' in told.stdout
     facts = told.stdout.partition("code: lr-2")[0].splitlines()

@@ -252,7 +252,7 @@ def test_cancel_deletes_the_machine_and_ends_the_run(home: Home) -> None:
     assert home.machines() == []
     again = home.outlast("cancel", "last")
     assert again.returncode == 0
-    assert "over already" in again.stderr
+    assert "already ended" in again.stderr
     home.until(lambda: not processes_mentioning(str(home.root)), "end of all processes")
 
 

@@ -176,8 +176,8 @@ def test_a_run_is_handed_over_with_its_costs(home: Home) -> None:
     home.write("outlast.toml", 'name = "mine"\ncommand = "sleep 300"\n')
     run = home.outlast("submit").stdout.strip()
     other = home.outlast("submit").stdout.strip()
-    assert home.outlast("handover", run, "ann").stdout == f"{run} is ann's now\n"
-    assert home.outlast("handover", run, "ann").stdout == f"{run} is ann's already\n"
+    assert home.outlast("handover", run, "ann").stdout == f"{run} now belongs to ann\n"
+    assert home.outlast("handover", run, "ann").stdout == f"{run} already belongs to ann\n"
     assert [row["run"] for row in json.loads(home.outlast("ps", "--user", "ann", "--json").stdout)] == [run]
     assert [row["run"] for row in json.loads(home.outlast("ps", "--user", "me", "--json").stdout)] == [other]
     assert "USER" in home.outlast("ps").stdout

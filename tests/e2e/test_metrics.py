@@ -117,7 +117,7 @@ def test_what_cannot_be_drawn_is_said_with_the_next_step(home: Home) -> None:
     assert answer.returncode == 2
     assert "has no metric `los`; there are: loss, accuracy" in answer.stderr
     answer = home.outlast("plot", "last", "--log", "--metric", "loss")
-    assert (answer.returncode, "no value is above 0" in answer.stderr) == (1, True)
+    assert (answer.returncode, "no value is positive" in answer.stderr) == (1, True)
     assert home.outlast("plot", "last").returncode == 0, "one point"
 
     for package, option in (("plotext", ()), ("matplotlib", ("--png", "none.png"))):

@@ -246,7 +246,7 @@ def test_ctrl_c_leaves_it_to_the_background_and_all_comes_from_the_file(home: Ho
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    assert "`filed-s1` goes on" in output
+    assert "`filed-s1` continues" in output
     home.until(lambda: state_of(home).over, "the end of the sweep", within_s=90)
     check_each_once(home, 4)
 

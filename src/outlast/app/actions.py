@@ -1,4 +1,4 @@
-"""What a user may do to a run that is there: the commands and the buttons of the page call the same."""
+"""Actions on existing runs, shared by the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outlast.workspace import RunRequest, Workspace
 
 
 def cancel_run(workspace: Workspace, run: str) -> bool:
-    """Append `Cancelled` and ring; False if the run was over already."""
+    """Append `Cancelled` and wake the supervisor; return False if the run had already ended."""
     from outlast.user import current_user
 
     event = Cancelled(who=current_user(), at=time.time())
@@ -26,18 +26,18 @@ def cancel_run(workspace: Workspace, run: str) -> bool:
 
 
 def preempt_run(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
-    """Take the machine of a run away, as a cloud would; which attempt it was that had it."""
+    """Preempt the machine of a run, as a cloud would; return its attempt. Raises OutlastError."""
     state = workspace.story(run).refresh()
     attempt = state.current or next((a for a in reversed(state.attempts) if a.phase != "over"), None)
     if attempt is None or not state.alive:
         why = f"it is {state.ending}" if state.ending else state.waiting or "it waits for a machine"
-        raise OutlastError(f"{run} has no machine that could be preempted: {why}", hint=f"see `outlast show {run}`")
+        raise OutlastError(f"{run} has no machine to preempt: {why}", hint=f"see `outlast show {run}`")
     clouds()[attempt.cloud].preempt(attempt.machine, notice=notice)
     return attempt
 
 
 def rerun_run(workspace: Workspace, run: str) -> RunRequest:
-    """Ask for a run once more, from its recorded spec and code. Raises OutlastError with everything that is missing."""
+    """Submit a run again from its recorded spec and code. Raises OutlastError with all missing parts."""
     from outlast.submit.run import resubmit
 
     request = workspace.request(run)

@@ -1,4 +1,4 @@
-"""Starts supervisors and drivers that outlive this command: detached, quiet, gone when nothing is left to do."""
+"""Background supervisors and sweep drivers: detached processes that exit when no work is left."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def log_path() -> str:
 
 
 def start_supervisor(workspace: Workspace) -> int:
-    """The process id of the new supervisor. One too many leaves by itself."""
+    """Start a supervisor and return its process id. A surplus supervisor exits by itself."""
     return _start(["supervise", "--until-idle", "--background", "--workspace", workspace.url])
 
 
 def start_driver(workspace: Workspace, sweep: str) -> int:
-    """The process id of a driver of a sweep, which supervises its runs, too."""
+    """Start a driver of a sweep, which also supervises its runs, and return its process id."""
     return _start(["sweep", "resume", sweep, "--background", "--workspace", workspace.url])
 
 
@@ -37,7 +37,7 @@ def _start(command: list[str]) -> int:
 
 
 def _open_log() -> IO[bytes]:
-    """A home that cannot be written to costs the supervisor its log, and no run its supervisor."""
+    """Open the log; without write access to the home folder the supervisor runs without a log."""
     path = log_path()
     try:
         private.folder()

@@ -1,4 +1,4 @@
-"""What a supervisor sees and would do, without doing it."""
+"""A read-only round of the supervisor: what it observes and plans, without applying it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from outlast.workspace import Workspace
 
 
 def dry_run(workspace: Workspace) -> tuple[World, tuple[Step, ...]]:
-    """What is, and what a supervisor would do about it; changes nothing."""
+    """Return the observed world and the planned steps; change nothing."""
     world = read_only_observer(workspace).observe(time.time())
     return world, plan(world)
 
 
 def read_only_observer(workspace: Workspace) -> Observer:
-    """Whoever looks more than once keeps it: what did not change is not read again."""
+    """Return an observer that changes nothing. Keep it for repeated use: it reads only changes."""
     return Observer(workspace, clouds(workspace), monotonic=time.monotonic, read_only=True)

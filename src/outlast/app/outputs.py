@@ -1,4 +1,4 @@
-"""The outputs of a run: which files they are, and a copy of them here."""
+"""The outputs of a run: the newest version of each file, and a copy of all of them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from outlast.workspace import Workspace
 
 
 def attempts_with_outputs(state: RunState) -> list[int]:
-    """Attempts that said their last word, that others resumed from, or after which there was no other. What an attempt
-    without a trace in the story has written was written again by its successor."""
-    said = ("finished", "preempted", "crashed", "killed", "hung")
+    """Return the attempts whose outputs count: they reported their end, saved a checkpoint, or were the last one.
+
+    The outputs of any other attempt were written again by its successor.
+    """
+    reported = ("finished", "preempted", "crashed", "killed", "hung")
     started = [a for a in state.attempts if a.started_at]
-    return [a.number for a in started if a.outcome in said or a.saves or (state.ending and a is started[-1])]
+    return [a.number for a in started if a.outcome in reported or a.saves or (state.ending and a is started[-1])]
 
 
 def fetch_outputs(workspace: Workspace, run: str, destination: str) -> int:
-    """Copy the outputs of all attempts, later ones over earlier ones; how many files."""
+    """Copy the outputs of all attempts, later ones over earlier ones; return the number of files."""
     from concurrent.futures import ThreadPoolExecutor
 
     wanted = newest_outputs(workspace, run)
@@ -33,7 +35,7 @@ def fetch_outputs(workspace: Workspace, run: str, destination: str) -> int:
 
 
 def newest_outputs(workspace: Workspace, run: str, *, also_current: bool = False) -> dict[str, Entry]:
-    """Path → object. A later attempt's file takes the place of an earlier one's folder, and the other way round."""
+    """Return path → object. A file of a later attempt replaces a folder of an earlier one, and vice versa."""
     wanted: dict[str, Entry] = {}
     state = workspace.story(run).refresh()
     attempts = [0, *attempts_with_outputs(state)]

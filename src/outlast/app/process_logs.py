@@ -1,8 +1,8 @@
 """Logs of background processes: private, appended to by several processes at once, and bounded.
 
-A process in the background has the log as its standard output and error, and so have the programs that it starts. None
-of them can be made to open another file. So a full log is copied aside and then emptied in place: all of them append.
-Lines that are written between the two steps, microseconds apart, may be lost.
+The log is the standard output and error of a background process and of the programs that it starts. They cannot be
+made to open another file, so a full log is copied and then truncated in place. Lines that are written between the two
+steps, microseconds apart, may be lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHECK_S = 15.0
 
 
 def rotate(path: str, *, max_bytes: int = LOG_MAX_BYTES) -> bool:
-    """Set a log aside if it is full; whether it was. Several processes may call it at once. Raises OSError."""
+    """Rotate a full log; return whether it was full. Several processes may call it at once. Raises OSError."""
     if not _is_full(path, max_bytes):
         return False
     with private.open_log(f"{path}.lock") as lock:
@@ -38,7 +38,7 @@ def rotate(path: str, *, max_bytes: int = LOG_MAX_BYTES) -> bool:
 
 
 def bound_own_log(path: str) -> None:
-    """Keep the log of this process bounded while it runs, if the log is where its errors go."""
+    """Bound the log in a thread, if it is the stderr of this process."""
     with suppress(OSError):
         if os.path.samestat(os.fstat(2), os.stat(path)):
             threading.Thread(target=_rotate_forever, args=(path,), name="log", daemon=True).start()
@@ -46,7 +46,7 @@ def bound_own_log(path: str) -> None:
 
 def _rotate_forever(path: str) -> None:
     while True:
-        with suppress(OSError):  # a full disk, or a log that was deleted: the next check may do better
+        with suppress(OSError):  # a full disk or a deleted log: retry at the next check
             rotate(path)
         time.sleep(_CHECK_S)
 
@@ -59,7 +59,7 @@ def _is_full(path: str, max_bytes: int) -> bool:
 
 
 def _copy_end(path: str, target: str, max_bytes: int) -> None:
-    """Copy the last whole lines: a log of an older version may be of any size."""
+    """Copy the last complete lines: a log of an older version may have any size."""
     with suppress(FileNotFoundError):
         os.unlink(f"{target}.new")
     with open(path, "rb") as source, private.open_log(f"{target}.new") as copy:

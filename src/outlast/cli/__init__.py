@@ -1,1 +1,1 @@
-"""The command line: one file per command group."""
+"""The command line: one package per noun, one module per command or per group of similar commands."""

@@ -1,4 +1,4 @@
-"""`outlast attach`: the terminal of a run or a machine."""
+"""`outlast attach` and `outlast tunnel`: the terminal and the ports of a run or a machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from outlast.cli.shared.terminal import find_workspace, note
 def attach(name: str, workspace_url: str) -> int:
     """Open the terminal of a run or a machine.
 
-    Ctrl-B, then D leaves it; what runs there goes on. When the connection breaks, or the run gets another machine,
-    it is entered again.
+    For a run it is the terminal of its command, if it was started with --interactive; for a machine it is a persistent
+    session. Ctrl-B, then D detaches; programs there continue. It reconnects when the connection breaks, or when the run
+    moves to another machine.
     """
     from outlast.sync.attach import attach as enter
     from outlast.sync.target import find_target
@@ -35,7 +36,8 @@ def attach(name: str, workspace_url: str) -> int:
 def tunnel(name: str, port: str, workspace_url: str) -> int:
     """Forward a port of a run or a machine to this computer.
 
-    Only programs of this computer can reach it. Follows a run to its next machine.
+    PORT of the machine becomes LOCAL here (the same number by default): TensorBoard, Jupyter. Only programs on this
+    computer can reach it. The tunnel follows a run to its next machine.
     """
     from outlast.sync.target import find_target
     from outlast.sync.tunnel import Tunnel, parse_port
@@ -47,5 +49,5 @@ def tunnel(name: str, port: str, workspace_url: str) -> int:
     try:
         Tunnel(target, there, here, report=lambda text: note(f"outlast: {text}")).run()
     except KeyboardInterrupt:
-        note("outlast: the tunnel is closed; the machine goes on")
+        note("outlast: closed the tunnel; the machine continues")
     return 0

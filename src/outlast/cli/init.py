@@ -1,4 +1,4 @@
-"""`outlast init`: a first `outlast.toml`, with what can be guessed filled in and the rest commented out."""
+"""`outlast init`: a first `outlast.toml` with guessed values, and all other fields commented out."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from outlast.errors import UsageError
 _SCRIPTS = ("train.py", "main.py")
 _CHECKPOINT_FOLDERS = ("checkpoints", "checkpoint", "ckpt", "ckpts", "runs")
 
-# Prose begins with `# `, an example with `#` alone: take that `#` away, and the line is TOML.
+# Comments begin with `# `, examples with `#` alone: without that `#` the line is TOML.
 _TEMPLATE = """\
-# What to run, on which machine, within which limits. All fields are explained in docs/spec.md.
-# Lines that begin with `#` and no space are examples: take the `#` away to use one.
+# The command, its machine and its limits. All fields are explained in docs/spec.md.
+# Lines that begin with `#` and no space are examples: remove the `#` to use one.
 
 # Runs are called NAME-1, NAME-2 and so on.
 name = {name}
 
-# Text is given to bash; a list of words is run as it is. {{iterations}} is replaced by that parameter.
+# Text is run by bash; a list is run without a shell. {{iterations}} is replaced by that parameter.
 {command_comment}command = {command}
 
 # Run by bash before the command, in each attempt.
 #setup = "pip install -r requirements.txt"
 
-# Where everything is remembered: a folder, gs://BUCKET/PATH or s3://BUCKET/PATH. ~/.outlast/workspace if not given.
+# The workspace, which stores everything: a folder, gs://BUCKET/PATH or s3://BUCKET/PATH. Default: ~/.outlast/workspace.
 #workspace = "~/.outlast/workspace"
 
-# Parameters: put into the command, and given to it in OUTLAST_PARAMS. Override one with `outlast run -p NAME=VALUE`.
+# Parameters: substituted in the command and passed in OUTLAST_PARAMS. Override one with `outlast run -p NAME=VALUE`.
 #[params]
 #iterations = 20
 
 [checkpoint]
-# The folder, or the file, that the program writes checkpoints to, and resumes from. What is whole survives the machine.
+# The folder or file that the program writes checkpoints to and resumes from. Complete ones survive the machine.
 {checkpoint}
-# Least time between two commits; without it, outlast chooses.
+# Minimum time between two commits; without it, outlast chooses.
 #every = "5m"
-# How many checkpoints are kept; and, for good, every tenth.
+# How many checkpoints are kept; and every tenth is kept forever.
 #keep = 3
 #keep_every = 10
-# And the best, by a metric that the program logs.
+# Also keep the best, by a metric that the program logs.
 #keep_best = "min:loss"
 
 #[machine]
@@ -58,65 +58,68 @@ name = {name}
 #memory = "4GB+"
 #gpu = "T4:1"
 #disk = "10GB"
-# Cheap machines that may be taken away; with `fallback`, on demand when there is none.
+# Cheap preemptible machines; with `fallback`, on demand when none is available.
 #spot = true
 #fallback = false
-# Or a machine type by its name.
+# Or a machine type by name.
 #type = "local-4-t4"
 #image = "base"
-# Only these zones, the first one preferred; never those.
+# Only these zones, in order of preference; never those.
 #zones = ["local1-a", "local1-b"]
 #exclude_zones = ["local2-a"]
 
 #[code]
-# Goes to the machine, but for what .gitignore and .outlastignore name. Or: git = "URL", ref = "v1.2".
+# Copied to the machine, except files that .gitignore and .outlastignore name. Or: git = "URL", ref = "v1.2".
 #path = "."
 #size_max = "100MB"
 
-# Brought to the machine before the start: folder there = where from (a folder here, gs://… or s3://…).
+# Copied to the machine before the start: folder there = source (a local folder, gs://… or s3://…).
 #[data]
 #"data" = "gs://bucket/census"
 
-# Variables for the command.
+# Environment variables of the command.
 #[env]
 #OMP_NUM_THREADS = 4
 
-# Variables whose values are taken from your environment and never written down: true, or another name here.
+# Variables whose values come from your environment and are never stored: true, or another local name.
 #[secrets]
 #WANDB_API_KEY = true
 
 #[outputs]
-# What the program writes here is copied to the workspace, and by `outlast pull` to you.
+# Files in this folder are copied to the workspace; `outlast pull` copies them to you.
 #path = "outputs"
 
 #[limits]
-# The run ends at this cost, this long after its submission, or after this much time of running.
+# The run ends at this cost, this long after submission, or after this much running time.
 #cost_usd = 5
 #deadline = "12h"
 #max_hours = 10
-# So many crashes end the run; preemptions do not count. So many attempts without a new checkpoint end it, too.
+# Crashes, and attempts without a new checkpoint, that end the run. Preemptions do not count as crashes.
 #crashes = 3
 #no_progress = 8
-# No output and no new checkpoint for so long is a hang.
+# A hang is this much time without output and without a new checkpoint.
 #hang_after = "30m"
-# Keep the machine of a crashed attempt for so long, for debugging.
+# Keep the machine of a crashed attempt for this long, for debugging.
 #keep_on_failure = "1h"
 """
 
 
 @command(section="start", interrupt=UNCHANGED)
 @click.argument("folder", required=False, default=".")
-@click.option("--force", is_flag=True, help="Overwrite an outlast.toml that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing outlast.toml.")
 @click.option(
     "--from",
     "source",
     type=click.Path(),
     metavar="FILE",
     default="",
-    help="Turn a SkyPilot YAML or a Ray cluster file into it.",
+    help="Convert a SkyPilot YAML or a Ray cluster file.",
 )
 def init(folder: str, force: bool, source: str) -> int:
-    """Write a commented `outlast.toml`."""
+    """Write a commented `outlast.toml`.
+
+    It goes to FOLDER (the present one) and contains a guess at the command.
+    """
     if not os.path.isdir(folder):
         raise UsageError(f"there is no folder `{folder}`")
     path = os.path.normpath(os.path.join(folder, FILE))
@@ -136,31 +139,31 @@ def init(folder: str, force: bool, source: str) -> int:
         raise UsageError(f"cannot write `{path}`: {problem.strerror}") from problem
     click.echo(f"wrote {path}")
     if not source and not _script(folder):
-        note("there is no script that could be guessed: set `command` in it first")
+        note("found no script to run: set `command` in the file first")
     there = "" if os.path.samefile(folder, ".") else f"cd {shlex.quote(folder)} && "
-    note(f"next: look through it, then start with `{there}{next_step}`")
+    note(f"next: review it, then start with `{there}{next_step}`")
     return 0
 
 
 def _refuse_if_there(folder: str, path: str) -> None:
     if os.path.lexists(path):
-        raise UsageError(f"`{path}` is there already", hint="overwrite it with --force")
+        raise UsageError(f"`{path}` already exists", hint="overwrite it with --force")
     project = os.path.join(folder, "pyproject.toml")
     if os.path.isfile(project):
         try:
             with open(project, "rb") as file:
                 table = tomllib.load(file)
         except (OSError, ValueError):
-            return  # whatever it is, it says nothing about outlast
+            return  # an unreadable file has no [tool.outlast]
         if "outlast" in table.get("tool", {}):
             raise UsageError(
-                f"`{os.path.normpath(project)}` has [tool.outlast] already, which `{FILE}` would hide",
-                hint="edit that, or write the file nevertheless with --force",
+                f"`{os.path.normpath(project)}` already has [tool.outlast], which `{FILE}` would override",
+                hint="edit it, or write the file anyway with --force",
             )
 
 
 def draft(folder: str) -> str:
-    """The text of the file: valid as it is, and with every example put into force."""
+    """Return the text of the file: valid as it is, and with all examples enabled."""
     folder = os.path.abspath(folder)
     script = _script(folder)
     python = "python" if shutil.which("python") else "python3"
@@ -176,7 +179,7 @@ def draft(folder: str) -> str:
 
 
 def _script(folder: str) -> str:
-    """The script that is likely to be meant; empty if that cannot be told."""
+    """Return the script to run, if it can be guessed."""
     for name in _SCRIPTS:
         if os.path.isfile(os.path.join(folder, name)):
             return name
@@ -185,5 +188,5 @@ def _script(folder: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    # What JSON escapes is escaped alike in TOML, as long as characters above ASCII stay what they are.
+    # TOML has the same escapes as JSON, except those above ASCII.
     return json.dumps(text, ensure_ascii=False)

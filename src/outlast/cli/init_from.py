@@ -1,4 +1,4 @@
-"""`outlast init --from`: the file of another tool as an `outlast.toml`, with all that did not go along in its head."""
+"""`outlast init --from`: converts the file of another tool to an `outlast.toml`; its header lists all differences."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _RAYS = {"cluster_name", "provider", "available_node_types", "head_node_type"}
 
 _CHECKPOINT = """
-# Where the program keeps its checkpoints: without it, a run whose machine is taken away begins anew.
+# Where the program keeps its checkpoints: without it, a preempted run starts from the beginning.
 #[checkpoint]
 #path = "checkpoints"
 """
 
 
 def converted(file: str, folder: str) -> tuple[str, str]:
-    """The text of the file, and the next command. Everything is checked before. Raises UsageError, SpecError."""
+    """Return the checked text of the file, and the next command. Raises UsageError, SpecError."""
     from outlast.spec.skypilot import FIELDS
     from outlast.spec.toml import written
 
@@ -39,9 +39,9 @@ def converted(file: str, folder: str) -> tuple[str, str]:
         table, findings = _from_sky(file, folder, documents)
         _check_run(table, file, folder)
     else:
-        why = "is neither a SkyPilot YAML (`run`, `resources`) nor a cluster file of Ray's (`cluster_name`, `provider`)"
+        why = "is neither a SkyPilot YAML (`run`, `resources`) nor a Ray cluster file (`cluster_name`, `provider`)"
         raise SpecError([why], source=file, hint="name the YAML of your task or your cluster")
-    _tell(findings)
+    _report(findings)
     text = _head(kind, os.path.basename(file), findings) + written(table)
     has_checkpoint = "cluster" in table or "tasks" in table
     return text + ("" if has_checkpoint else _CHECKPOINT), next_step
@@ -51,7 +51,7 @@ def _from_sky(file: str, folder: str, documents: list[Any]) -> tuple[dict[str, A
     from outlast.spec.skypilot import from_sky
 
     def place(path: str) -> str:
-        # SkyPilot tells paths from where it is called, we tell them from our file.
+        # In SkyPilot, paths are relative to the working directory; here they are relative to the file.
         if path.startswith(("/", "~")):
             return path
         return os.path.relpath(path or ".", folder)
@@ -65,7 +65,7 @@ def _from_ray(file: str, documents: list[Any]) -> tuple[dict[str, Any], Findings
     from outlast.spec.rayexport import cluster_table
 
     if len(documents) != 1:
-        raise SpecError([f"a cluster file is one document, and here are {len(documents)}"], source=file)
+        raise SpecError([f"expected one YAML document, got {len(documents)}"], source=file)
     spec, notes = parse_ray(documents[0], source=file)
     table, findings = cluster_table(spec)
     findings.refuse(source=file, hint="nothing was written; see docs/from-ray.md")
@@ -90,21 +90,21 @@ def _check_cluster(table: Mapping[str, Any], file: str) -> None:
     parse_cluster(table, name="cluster", source=file)
 
 
-def _tell(findings: Findings) -> None:
-    for said in findings.otherwise:
-        note(f"otherwise: {_plain(said)}")
-    for said in findings.left_out:
-        note(f"left out: {_plain(said)}")
+def _report(findings: Findings) -> None:
+    for text in findings.otherwise:
+        note(f"changed: {_plain(text)}")
+    for text in findings.left_out:
+        note(f"left out: {_plain(text)}")
 
 
 def _head(kind: str, file: str, findings: Findings) -> str:
     lines = [f"# From the {kind} `{_plain(file)}`. All fields are explained in docs/spec.md."]
-    for title, found in (("Done otherwise", findings.otherwise), ("Left out", findings.left_out)):
+    for title, found in (("Changed", findings.otherwise), ("Left out", findings.left_out)):
         if found:
-            lines += ["#", f"# {title}:", *(f"# - {_plain(said)}" for said in found)]
+            lines += ["#", f"# {title}:", *(f"# - {_plain(text)}" for text in found)]
     return "".join(f"{line}\n" for line in lines) + "\n"
 
 
-def _plain(said: str) -> str:
-    """One line without what moves a cursor: names come from somebody else's file."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(said.split()))
+def _plain(text: str) -> str:
+    """Return one printable line: names come from a foreign file."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

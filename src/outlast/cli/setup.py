@@ -24,12 +24,12 @@ def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int
 
     ending = f"-{find_workspace(only).id[:6]}" if only else ""
     plan = GcpSetup(GcpClient(project), bucket=bucket, location=location, only=ending)
-    for part in plan.parts():
+    for step in plan.steps():
         if apply:
-            part.make()
-            note(f"ensured {part.what}")
+            step.apply()
+            note(f"ensured {step.what}")
         else:
-            click.echo(f"# {part.what}\n{part.command}")
+            click.echo("\n".join([f"# {step.what}", *step.commands]))
     if apply:
         click.echo(f"gs://{plan.bucket}")
         note(f"ready: outlast run --cloud gcp --workspace gs://{plan.bucket}/ws -- COMMAND")
@@ -51,12 +51,12 @@ def aws(region: str, bucket: str, apply: bool) -> int:
     from outlast.clouds.aws.setup import AwsSetup
 
     plan = AwsSetup(AwsClient(region), bucket=bucket)
-    for part in plan.parts():
+    for step in plan.steps():
         if apply:
-            part.make()
-            note(f"ensured {part.what}")
+            step.apply()
+            note(f"ensured {step.what}")
         else:
-            click.echo("\n".join([f"# {part.what}", *part.commands]))
+            click.echo("\n".join([f"# {step.what}", *step.commands]))
     if apply:
         click.echo(f"s3://{plan.bucket}")
         note(f"ready: outlast run --cloud aws --workspace s3://{plan.bucket}/ws -- COMMAND")

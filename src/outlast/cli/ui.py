@@ -1,4 +1,4 @@
-"""`outlast ui`: the page."""
+"""`outlast ui`: the dashboard."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _DEFAULT_PORT = 8640
     metavar="N",
     type=click.IntRange(0, 65535),
     default=_DEFAULT_PORT,
-    help="On loopback (8640); 0 for any free one.",
+    help="Port on loopback (8640); 0: any free port.",
 )
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen there, not on this computer alone.")
-@click.option("--password-file", default="", metavar="FILE", help="Ask whoever comes for the password in this file.")
-@click.option("--with-token", is_flag=True, help="With --host: the link that is printed shall be enough.")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Another name it is reached by, as of a proxy.")
-@click.option("--no-open", is_flag=True, help="Only print the link.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on (127.0.0.1).")
+@click.option("--password-file", default="", metavar="FILE", help="Require the password in this file.")
+@click.option("--with-token", is_flag=True, help="With --host: accept the printed link instead of a password.")
+@click.option(
+    "--name", "names", multiple=True, metavar="NAME", help="Another host name of the server, such as a proxy's."
+)
+@click.option("--no-open", is_flag=True, help="Print the link; do not open a browser.")
 @workspace_option
 def ui(
     port: int,
@@ -44,7 +46,7 @@ def ui(
 ) -> int:
     """Open the dashboard in a browser: runs, machines, costs.
 
-    On this computer alone, and for whoever has the link. Stop it with Ctrl-C; runs go on.
+    Only programs on this computer can connect, and only with the printed link. Ctrl-C stops it; runs continue.
     """
     from outlast.ui.server import ServeOptions, serve
 
@@ -54,20 +56,22 @@ def ui(
     def report(link: str, address: str) -> None:
         click.echo(link)
         sys.stdout.flush()
-        note(f"showing {workspace.url}; Ctrl-C stops the page, never the runs")
+        note(f"showing {workspace.url}; Ctrl-C stops the dashboard, never the runs")
         if "127.0.0.1" not in host and "localhost" not in host:
-            note("what travels is not encrypted: put a proxy with TLS before it, or use `ssh -L` instead of --host")
+            note("the connection is not encrypted: use a proxy with TLS, or `ssh -L` instead of --host")
         if not no_open and sys.stdout.isatty():
             click.launch(_private_page(link))
 
     serve(workspace, request, report=report, log=note)
-    note("stopped; the runs go on")
+    note("stopped; the runs continue")
     return 0
 
 
 def _private_page(link: str) -> str:
-    """A file that leads to the link. The browser's command line can be read by everybody on this computer, and the link
-    opens the door."""
+    """Write a private file that redirects to the link.
+
+    Every user of this computer can read the command line of the browser, and the link grants access.
+    """
     import html
 
     path = os.path.expanduser("~/.outlast/page.html")
@@ -80,12 +84,12 @@ def _private_page(link: str) -> str:
             file.write(text)
         os.replace(f"{path}.new", path)
     except OSError:
-        return link.partition("?")[0]  # it says how to get in
+        return link.partition("?")[0]  # the login page without the token
     return path
 
 
 def _password(path: str) -> str:
-    """From the file, else from OUTLAST_UI_PASSWORD: on a command line everybody on this computer could read it."""
+    """Read the password from the file, else from OUTLAST_UI_PASSWORD. A command line is readable by other users."""
     if not path:
         return _long_enough(os.environ.get("OUTLAST_UI_PASSWORD", ""), "OUTLAST_UI_PASSWORD: the password")
     try:
@@ -102,5 +106,5 @@ def _password(path: str) -> str:
 
 def _long_enough(password: str, named: str) -> str:
     if 0 < len(password) < 8:
-        raise UsageError(f"{named} is too short", hint="take eight characters or more")
+        raise UsageError(f"{named} is too short", hint="use at least eight characters")
     return password

@@ -1,1 +1,1 @@
-"""Text and rows for people: events, amounts, runs. Shared by the command line and the dashboard."""
+"""Text and rows for events, quantities and runs, shared by the command line and the dashboard."""

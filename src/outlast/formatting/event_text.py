@@ -1,4 +1,4 @@
-"""Events told for people: the same words in `run`, `show`, `logs` and on the page."""
+"""Text of events, the same in `run`, `show`, `logs` and the dashboard."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from outlast.spec.quantity import describe_s
 
 
 def sentence(event: Event) -> str:
-    """What happened, in a sentence. A reason of many lines is set in: none of it looks like an event."""
-    return set_in(_sentence(event), 10)
+    """Describe an event. Further lines of a reason are indented, so that none of them looks like an event."""
+    return indented(_sentence(event), 10)
 
 
-def set_in(text: str, columns: int) -> str:
-    """Other people's words among ours: what they have of further lines begins further in."""
+def indented(text: str, columns: int) -> str:
+    """Indent all lines but the first."""
     return text.replace("\n", "\n" + " " * columns)
 
 
@@ -28,7 +28,7 @@ def _sentence(event: Event) -> str:
         case ev.Placed():
             kind = "spot" if event.spot else "on demand"
             price = f"${event.price_usd_per_hour:.4f}/h"
-            return f"attempt {event.attempt}: asking for {event.type} in {event.zone} ({kind}, {price})"
+            return f"attempt {event.attempt}: requesting {event.type} in {event.zone} ({kind}, {price})"
         case ev.LaunchRefused():
             return f"attempt {event.attempt}: refused: {event.why}"
         case ev.Started():
@@ -60,7 +60,7 @@ def _sentence(event: Event) -> str:
         case ev.Failed():
             return f"failed: {event.why}"
         case ev.Cancelled():
-            return f"no longer needed: {event.why}" if event.why else f"cancelled by {event.who or 'somebody'}"
+            return f"no longer needed: {event.why}" if event.why else f"cancelled by {event.who or 'an unknown user'}"
         case _:
             assert_never(event)
 
@@ -73,7 +73,7 @@ def _resumed(event: ev.Started) -> str:
 
 
 def event_text(events: Sequence[Event], *, everything: bool) -> list[tuple[float, str]]:
-    """Each event in a sentence, with the seconds since the first; checkpoints in a row become one line."""
+    """Return seconds since the first event, and text, for each event; consecutive checkpoints become one line."""
     if not events:
         return []
     begin = events[0].at

@@ -1,5 +1,4 @@
-"""A run in a row: what it does, where, since when, for how much, and what it waits for. From what was read; reads
-nothing itself."""
+"""A run as one row: state, machine, age, cost, and the reason for waiting. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def unread(problem: OutlastError) -> str:
 
 
 def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str, now: float) -> dict[str, object]:
-    """One run as data; the same for people, for `--json` and for the page."""
+    """Return a run as data, for the table, `--json` and the dashboard."""
     last = state.last
     step = newest_step(state, heartbeat)
     return {
@@ -52,19 +51,19 @@ def run_row(run: str, state: RunState, heartbeat: Heartbeat | None, *, url: str,
 
 
 def ended_row(record: EndedRun, *, url: str, now: float) -> dict[str, object]:
-    """A run of the index as data. Its record has counts instead of all checkpoints."""
+    """Return an ended run as data. Its record has the number of checkpoints instead of the list."""
     shown = run_row(record.run, record.state, None, url=url, now=now)
     return {**shown, "checkpoints": record.checkpoints, "egress_usd": record.egress_usd}
 
 
 def spent_usd(state: RunState, now: float) -> float:
-    """What a run has cost until now; of what still bills by its price."""
+    """Return the cost so far; running machines are estimated from their price."""
     open_usd = (max(0.0, now - a.placed_at) * a.price_usd_per_hour / 3600 for a in state.attempts if not a.released)
     return state.cost_usd + sum(open_usd)
 
 
 def why(state: RunState) -> str:
-    """Why it ended, stops or waits; else which limits are near."""
+    """Return why the run ended, stops or waits; else the limits that are near."""
     if state.ending:
         return state.why
     if state.limit is not None:
@@ -79,7 +78,7 @@ def newest_step(state: RunState, heartbeat: Heartbeat | None) -> int | None:
 
 
 def status_text(state: RunState) -> str:
-    """The state of a run in a word."""
+    """Return the state of a run as shown to users."""
     if state.ending:
         return "stopped" if state.ending == "failed" and state.limit else state.ending
     if state.limit is not None:

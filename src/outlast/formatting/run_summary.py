@@ -1,4 +1,4 @@
-"""What a story adds up to: work, work lost, time to recover, money. Pure."""
+"""Totals of a run: work, lost work, recovery times, cost. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outlast.runs.state import RunState
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a story adds up to."""
+    """The totals of a run."""
 
     wall_s: float
     machine_s: float
@@ -25,7 +25,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def goodput(self) -> float:
-        """The part of the paid time that became progress."""
+        """The share of the paid time that became progress."""
         return self.work_s / self.machine_s if self.machine_s else 0.0
 
 

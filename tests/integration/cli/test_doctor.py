@@ -37,7 +37,7 @@ def test_an_empty_home_is_usable(console: Console) -> None:
     assert found["workspace"]["state"] == "ok"
     assert found["disk space"]["state"] in ("ok", "warning")
     assert found["clock"]["state"] == "ok"
-    assert "nobody supervises" in found["supervisor"]["says"]
+    assert "no supervisor is running" in found["supervisor"]["says"]
     assert {"python", "outlast", "local cloud", "git", "ssh", "rsync", "tmux", "machines", "stories"} <= set(found)
 
 
@@ -50,7 +50,7 @@ def test_a_workspace_below_a_file_is_an_error_and_no_traceback(console: Console)
     (console.folder / "file").touch()
     answer = console.run("doctor", "-w", str(console.folder / "file" / "workspace"))
     assert answer.returncode == 1
-    assert "is no folder" in answer.stdout
+    assert "is not a folder" in answer.stdout
     assert "not usable" in answer.stdout
 
 
@@ -64,8 +64,8 @@ def test_a_workspace_that_may_not_be_written_is_an_error(console: Console) -> No
 
 def test_an_unknown_store_and_a_broken_project_are_rows(console: Console) -> None:
     assert rows(console, "-w", "ftp://x")["workspace"]["state"] == "error"
-    (console.folder / "outlast.toml").write_text("this is no TOML")
-    assert "no TOML" in rows(console, OUTLAST_WORKSPACE="")["workspace"]["says"]
+    (console.folder / "outlast.toml").write_text("this is not TOML")
+    assert "invalid TOML" in rows(console, OUTLAST_WORKSPACE="")["workspace"]["says"]
 
 
 def test_missing_programs_are_warnings_with_what_they_are_for(console: Console, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ WITHOUT_COUNTERPART = {
 def test_what_has_no_counterpart_is_named_here_and_in_the_file(console: Console, field: str) -> None:
     answer = ask(console, f"{WITHOUT_COUNTERPART[field]}\nrun: 'true'\n")
     assert answer.returncode == 0, answer.stderr
-    assert f"otherwise: {field}: " not in answer.stderr, "what is left out is not done otherwise, too"
+    assert f"changed: {field}: " not in answer.stderr, "what is left out is not done otherwise, too"
     assert f"left out: {field}: " in answer.stderr
     text = (console.folder / "outlast.toml").read_text()
     assert f"# - {field}: " in text.partition("# Left out:")[2]
@@ -220,7 +220,7 @@ REFUSED = {
     "envs: {A: [1]}\nrun: 'true'": "envs.A",
     "name: [1]\nrun: 'true'": "name",
     "colour: blue": "neither a SkyPilot YAML",
-    "a: [b": "this is no YAML",
+    "a: [b": "invalid YAML",
     "": "neither",
     "run: &a [*a]": "100000",
     "a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
@@ -245,7 +245,7 @@ def test_a_job_that_asks_for_its_share_has_all_of_it(console: Console) -> None:
     answer = ask(console, "run: python ocr.py $((1000 / SKYPILOT_NUM_JOBS)) $SKYPILOT_JOB_RANK\n")
     found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
     assert found.env == {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
-    assert "otherwise: run: SKYPILOT_JOB_RANK, SKYPILOT_NUM_JOBS: " in answer.stderr
+    assert "changed: run: SKYPILOT_JOB_RANK, SKYPILOT_NUM_JOBS: " in answer.stderr
 
 
 def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Console) -> None:
@@ -261,8 +261,8 @@ def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Co
 UNREADABLE = [
     ("init --from", "folder", "is a folder"),
     ("submit --file", "folder", "is a folder"),
-    ("ui --password-file", "binary", "is no text"),
-    ("machine create a --startup", "nowhere", "is not there"),
+    ("ui --password-file", "binary", "is not text"),
+    ("machine create a --startup", "nowhere", "does not exist"),
 ]
 
 
@@ -329,7 +329,7 @@ def test_what_a_cluster_table_cannot_say_is_named(console: Console) -> None:
     answer = ask(console, RAY + "rsync_exclude: ['*.pyc']\nauth: {ssh_user: ubuntu}\n")
     assert answer.returncode == 0, answer.stderr
     assert "left out: rsync_exclude: *.pyc: " in answer.stderr
-    assert "otherwise: auth: " in answer.stderr
+    assert "changed: auth: " in answer.stderr
 
 
 def test_the_container_of_a_cluster_is_taken_over(console: Console) -> None:

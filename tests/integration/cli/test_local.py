@@ -83,7 +83,7 @@ def test_replays_a_trace_of_counts(console: Console) -> None:
     ("argv", "told"),
     [
         (["local9-z", "--capacity", "1"], "local9-z"),
-        (["local1-a"], "nothing to set"),
+        (["local1-a"], "no setting given"),
         (["local1-a", "--capacity", "-1"], "--capacity"),
         (["local1-a", "--capacity", "many"], "--capacity"),
         (["local1-a", "--mean-life", "soon"], "--mean-life"),
@@ -109,7 +109,7 @@ def test_a_window_that_the_trace_lacks_is_refused(console: Console) -> None:
     (console.folder / "trace.json").write_text(json.dumps({"gap_seconds": 600, "windows": {"7": "1"}}))
     answer = console.run("local", "set", "local1-b", "--trace", "trace.json")
     assert answer.returncode == 2
-    assert "no window `0`, but `7`" in answer.stderr
+    assert "no window `0`; windows: `7`" in answer.stderr
 
 
 def test_lists_machines_with_whose_they_are(console: Console, machine: str) -> None:

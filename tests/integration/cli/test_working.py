@@ -6,14 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
 
-from outlast.cli.app import app
+from outlast.cli.app import call
 from outlast.cli.shared import terminal
 from outlast.cli.shared.command import OutlastCommand
 from outlast.cli.shared.progress import working
-from outlast.errors import OutlastError
 from tests.conventions.test_documented import ALL_COMMANDS
 from tests.integration.cli.console import OUTLAST, Console
 from tests.support.waiting import eventually
@@ -50,8 +48,7 @@ def test_progress_is_repeated_and_only_printed_in_silence(capsys: pytest.Capture
 def test_a_command_that_follows_or_prints_help_starts_no_progress(argv: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr("outlast.cli.shared.command.working", lambda text: started.append(text))
-    with pytest.raises((click.exceptions.Exit, OutlastError)):
-        app.main(argv.split(), standalone_mode=False)
+    call(argv.split())
     assert not started
 
 

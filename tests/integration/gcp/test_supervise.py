@@ -57,7 +57,7 @@ def test_the_laptop_sleeps_while_a_machine_supervises_and_the_last_runs_end_take
     assert f"supervisor: {name} on gcp (e2-micro in us-" in listed.stdout
     machines = json.loads(home.outlast("machine", "list", "--json").stdout)
     assert [one["usd_per_hour"] > 0 for one in machines if one["name"] == name] == [True]
-    assert home.outlast("reap").stdout == "no machine is left over\n"
+    assert home.outlast("reap").stdout == "no machines to delete\n"
     assert home.outlast("preempt", "count-1").returncode == 0
     eventually(lambda: story.refresh().ending == "finished", within_s=120, what="the run's end")
     state = story.state
@@ -113,7 +113,7 @@ def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_ca
     assert off.returncode == 0, off.stderr
     assert gcp.machines() == []
     assert MachineRecords(home.workspace).find(name) is None
-    assert "no machine of a cloud supervises" in home.outlast("supervise", "--off").stderr
+    assert "no supervisor machine" in home.outlast("supervise", "--off").stderr
 
 
 @pytest.mark.timeout(120)
@@ -148,7 +148,7 @@ def test_a_command_that_was_killed_while_it_made_the_machine_leaves_what_reap_fi
         (("--on", "local"), "no machine of `local` can supervise while this computer sleeps"),
         (("--on", "gcp", "--workspace", "/tmp/here"), "machines of gcp cannot see the workspace"),
         (("--on", "nowhere"), "no machine of `nowhere`"),
-        (("--zone", "us-central1-a"), "--zone goes with --on CLOUD"),
+        (("--zone", "us-central1-a"), "--zone needs --on CLOUD"),
         (("--on", "gcp", "--zone", "mars"), "Google has no zone `mars`"),
     ],
 )

@@ -195,7 +195,12 @@ def test_valid_image_names_are_accepted(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("--privileged", "invalid container image"), ("a b", "invalid container image"), ("oci:root", "full path"), ("", "empty")],
+    [
+        ("--privileged", "invalid container image"),
+        ("a b", "invalid container image"),
+        ("oci:root", "full path"),
+        ("", "empty"),
+    ],
 )
 def test_invalid_image_names_are_refused(name: str, complaint: str) -> None:
     with pytest.raises(SpecError) as raised:

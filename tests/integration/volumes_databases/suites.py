@@ -1,4 +1,4 @@
-"""What every cloud's volumes and databases owe: one suite a protocol, run against each implementation."""
+"""Conformance suites for the volumes and databases of clouds, run against each implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LABELS = {"outlast-workspace": "ws123456"}
 
 
 class VolumeSuite:
-    """Subclasses say which volumes; `least_gb` is the smallest size that the cloud sells."""
+    """Subclasses provide the volumes; `least_gb` is the smallest size that the cloud offers."""
 
     least_gb = 1.0
     grows = True
@@ -24,17 +24,17 @@ class VolumeSuite:
     def volumes(self) -> Volumes:
         pytest.fail("a subclass says which")
 
-    def test_making_it_twice_makes_one(self, volumes: Volumes) -> None:
+    def test_creating_it_twice_creates_one(self, volumes: Volumes) -> None:
         first = volumes.create("demos-1", size_gb=self.least_gb, labels=LABELS)
         again = volumes.create("demos-1", size_gb=self.least_gb, labels=LABELS)
         assert first.state == "ready"
         assert (first.source, first.size_gb) == (again.source, again.size_gb)
         assert first.source
         assert [one.name for one in volumes.list_all(LABELS)] == ["demos-1"]
-        assert volumes.list_all({"outlast-workspace": "somebody-else"}) == []
+        assert volumes.list_all({"outlast-workspace": "another"}) == []
         volumes.delete("demos-1")
 
-    def test_it_is_gone_when_it_was_deleted_and_deleting_again_is_fine(self, volumes: Volumes) -> None:
+    def test_deletion_can_be_repeated(self, volumes: Volumes) -> None:
         volumes.create("demos-2", size_gb=self.least_gb, labels=LABELS)
         volumes.delete("demos-2")
         volumes.delete("demos-2")
@@ -42,7 +42,7 @@ class VolumeSuite:
             volumes.find("demos-2")
         assert volumes.list_all(LABELS) == []
 
-    def test_it_grows_and_what_it_costs_grows(self, volumes: Volumes) -> None:
+    def test_a_larger_volume_costs_more(self, volumes: Volumes) -> None:
         before = volumes.create("demos-3", size_gb=self.least_gb, labels=LABELS)
         if self.grows:
             after = volumes.resize("demos-3", before.size_gb * 2)
@@ -50,7 +50,7 @@ class VolumeSuite:
             assert after.usd_per_month == pytest.approx(before.usd_per_month * 2, rel=0.01)
         volumes.delete("demos-3")
 
-    def test_unknown_ones_are_not_found(self, volumes: Volumes) -> None:
+    def test_an_unknown_name_is_not_found(self, volumes: Volumes) -> None:
         with pytest.raises(NotFound):
             volumes.find("nowhere")
         with pytest.raises(NotFound):
@@ -58,7 +58,7 @@ class VolumeSuite:
 
 
 class DatabaseSuite:
-    """Subclasses say which databases, and whether a real server answers."""
+    """Subclasses provide the databases, and whether a real server answers."""
 
     answers = True
 
@@ -87,7 +87,7 @@ class DatabaseSuite:
             server_name=database.server_name,
         )
 
-    def test_a_database_from_its_birth_to_its_end(self, databases: Databases, engine: Engine) -> None:
+    def test_the_life_of_a_database(self, databases: Databases, engine: Engine) -> None:
         name = f"genes-{engine}"
         request = DatabaseRequest(engine=engine, database="genes", user="genes", labels=LABELS)
         made = databases.create(name, request, password=PASSWORD)
@@ -95,7 +95,7 @@ class DatabaseSuite:
             assert (made.engine, made.state) == (engine, "ready")
             assert databases.create(name, request, password=OTHER_PASSWORD).port == made.port
             assert [one.name for one in databases.list_all(LABELS)] == [name]
-            assert databases.list_all({"outlast-workspace": "somebody-else"}) == []
+            assert databases.list_all({"outlast-workspace": "another"}) == []
             databases.allow(name, ["203.0.113.7"])
             assert databases.find(name).allowed == ("203.0.113.7",)
             databases.allow(name, [])
@@ -113,18 +113,18 @@ class DatabaseSuite:
     def use(self, databases: Databases, database: Database) -> None:
         login = self.login(database, OTHER_PASSWORD)
         with Session(login) as session:
-            session.ask("CREATE TABLE kept (value INTEGER)")
-            session.ask("INSERT INTO kept VALUES (1)")
+            session.query("CREATE TABLE kept (value INTEGER)")
+            session.query("INSERT INTO kept VALUES (1)")
         backup = databases.back_up(database.name)
         with Session(login) as session:
-            session.ask("DROP TABLE kept")
+            session.query("DROP TABLE kept")
         databases.restore(database.name, backup.id)
         with Session(login) as session:
-            assert session.ask("SELECT value FROM kept")[0][0] == 1
+            assert session.query("SELECT value FROM kept")[0][0] == 1
         with pytest.raises(DatabaseRefused, match="password"):
             Session(msgspec.structs.replace(login, password=PASSWORD))
 
-    def test_unknown_ones_are_not_found(self, databases: Databases) -> None:
+    def test_an_unknown_name_is_not_found(self, databases: Databases) -> None:
         with pytest.raises(NotFound):
             databases.find("nowhere")
         with pytest.raises(CloudError):

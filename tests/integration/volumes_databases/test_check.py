@@ -1,4 +1,4 @@
-"""Which step of `outlast db check` fails, and why: against sockets that misbehave as firewalls and strangers do."""
+"""The failing step of `outlast db check`, against sockets that behave like firewalls and other servers."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def last(login: Login, patience_s: float = 2.0) -> CheckStep:
 
 def test_a_name_without_an_address(engine: Engine) -> None:
     found = last(login(engine, 3306, host="no-such-database.invalid"))
-    assert (found.step, "has no address" in found.said) == ("dns", True)
+    assert (found.step, "has no address" in found.detail) == ("dns", True)
     assert isinstance(failure([found]), DatabaseUnreachable)
 
 
-def test_a_port_on_which_nobody_listens(engine: Engine) -> None:
+def test_a_closed_port(engine: Engine) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         found = last(login(engine, closed.getsockname()[1]))
-    assert (found.step, "the port is closed" in found.said) == ("tcp", True)
+    assert (found.step, "the port is closed" in found.detail) == ("tcp", True)
 
 
-def test_a_firewall_that_drops_what_is_sent(engine: Engine) -> None:
-    """A queue that is full is to the kernel what a firewall is: nothing comes back."""
+def test_a_firewall_that_drops_packets(engine: Engine) -> None:
+    """A full accept queue drops packets like a firewall."""
     with ExitStack() as open_ones:
         server = open_ones.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -61,13 +61,13 @@ def test_a_firewall_that_drops_what_is_sent(engine: Engine) -> None:
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
         found = last(login(engine, server.getsockname()[1]), patience_s=0.5)
-    assert (found.step, "a firewall drops" in found.said) == ("tcp", True)
+    assert (found.step, "a firewall drops" in found.detail) == ("tcp", True)
     assert "--me" in found.hint
 
 
 @contextmanager
 def stranger(argv: bytes) -> Iterator[int]:
-    """A server that says these words to everybody, and hangs up."""
+    """A server that sends these bytes to every client, and closes the connection."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -90,15 +90,15 @@ def stranger(argv: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("argv", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b"N"])
-def test_something_else_that_listens_there(engine: Engine, argv: bytes) -> None:
+def test_another_program_on_the_port(engine: Engine, argv: bytes) -> None:
     with stranger(argv) as port:
         found = last(login(engine, port))
-    assert (found.step, "does not encrypt" in found.said) == ("tls", True)
+    assert (found.step, "does not start TLS" in found.detail) == ("tls", True)
     assert isinstance(failure([found]), DatabaseUnreachable)
 
 
 @pytest.mark.timeout(240)
-def test_a_certificate_of_another_server_and_a_user_who_may_little(team: Team, engine: Engine) -> None:
+def test_a_certificate_of_another_server_and_a_user_without_permissions(team: Team, engine: Engine) -> None:
     needs_engine(engine)
     cloud: LocalCloud = team.cloud
     request = DatabaseRequest(engine=engine, database="genes", user="genes")
@@ -107,7 +107,7 @@ def test_a_certificate_of_another_server_and_a_user_who_may_little(team: Team, e
     right = msgspec.structs.replace(login(engine, one.port), ca=one.ca, server_name=one.server_name)
     assert failure(list(check(right))) is None
     found = last(msgspec.structs.replace(right, ca=other.ca))
-    assert (found.step, "the certificate is not this database's" in found.said) == ("tls", True)
+    assert (found.step, "the certificate does not belong to this database" in found.detail) == ("tls", True)
     # A login that is right, into a database in which nothing is allowed.
     elsewhere = {"mysql": "information_schema", "postgres": "postgres"}[engine]
     found = last(msgspec.structs.replace(right, database=elsewhere))

@@ -1,4 +1,4 @@
-"""Whoever makes a volume and sleeps for too long is followed by another, whose volume it must leave alone."""
+"""A process that was suspended while it created a volume must not delete the volume of its successor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def records(tmp_path: Path) -> ResourceRecords:
 
 
 class Sleepy:
-    """A local cloud; somebody else takes the making over while we make, and then we are interrupted."""
+    """A local cloud: another process takes the creation over during ours, and then ours is interrupted."""
 
     name = "local"
 
@@ -43,9 +43,7 @@ class Sleepy:
         raise KeyboardInterrupt
 
 
-def test_a_volume_that_another_has_finished_meanwhile_is_not_taken_back(
-    tmp_path: Path, records: ResourceRecords
-) -> None:
+def test_a_volume_that_another_process_finished_is_not_rolled_back(tmp_path: Path, records: ResourceRecords) -> None:
     cloud = LocalCloud(str(tmp_path / "cloud"))
     sleepy: Any = Sleepy(cloud, records)
     with pytest.raises(KeyboardInterrupt):
@@ -56,7 +54,7 @@ def test_a_volume_that_another_has_finished_meanwhile_is_not_taken_back(
 
 
 @pytest.mark.parametrize("other", [{"size_gb": 2.0}, {"engine": "mysql"}, {"zone": "local1-b"}])
-def test_what_was_begun_otherwise_is_not_taken_for_what_is_asked_now(
+def test_an_interrupted_creation_with_other_options_is_not_taken_over(
     records: ResourceRecords, other: dict[str, Any]
 ) -> None:
     request = ResourceRecord(kind="volume", name="demos", id="1", cloud="local", there="demos-1", size_gb=1.0)

@@ -1,4 +1,4 @@
-"""`outlast volume` as people type it, and runs that mount one."""
+"""The `outlast volume` commands, and runs that mount a volume."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_day_with_a_volume(team: Team) -> None:
     os.symlink("two.txt", team.project / "demos" / "link")
     assert "3 files copied" in team.done("volume", "populate", "demos", "demos")
     team.write("demos/two.txt", "23")
-    assert "2 were there already" not in team.done("volume", "populate", "demos", "demos", "--to", "copy/of")
+    assert "2 already existed" not in team.done("volume", "populate", "demos", "demos", "--to", "copy/of")
     rows = json.loads(team.done("volume", "ls", "demos", "--json"))
     assert [(row["name"], row["folder"]) for row in rows] == [
         ("a", True),
@@ -64,7 +64,7 @@ def test_a_day_with_a_volume(team: Team) -> None:
     assert not any(path.is_dir() for path in (team.root / "cloud" / "volumes").iterdir())
 
 
-def test_bad_input_is_told_with_codes_of_its_own(team: Team) -> None:
+def test_bad_input_has_specific_exit_codes(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     assert "already exists" in team.refused(21, "volume", "create", "demos", "--size", "1GB")
     assert "did you mean `demos`" in team.refused(20, "volume", "ls", "demo")
@@ -76,25 +76,25 @@ def test_bad_input_is_told_with_codes_of_its_own(team: Team) -> None:
     assert [row["name"] for row in json.loads(team.done("volume", "list", "--json"))] == ["demos"]
 
 
-def test_of_many_who_make_the_same_at_once_one_does(team: Team) -> None:
+def test_of_many_concurrent_creations_one_succeeds(team: Team) -> None:
     racers = [team.start("volume", "create", "demos", "--size", "1GB") for _ in range(5)]
     codes = sorted(racer.wait(60) for racer in racers)
     assert codes == [0, 21, 21, 21, 21]
     assert len(team.cloud.volumes.list_all()) == 1
 
 
-def test_what_does_not_fit_is_refused_before_the_first_byte(team: Team) -> None:
+def test_files_that_do_not_fit_are_refused_before_the_first_byte(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1MB")
     team.write("big/file", "x" * 2_000_000)
-    said = team.refused(22, "volume", "populate", "demos", "big")
-    assert "outlast volume resize" in said
+    output = team.refused(22, "volume", "populate", "demos", "big")
+    assert "outlast volume resize" in output
     assert list(inside(team).iterdir()) == []
     team.done("volume", "resize", "demos", "--size", "3MB")
     team.done("volume", "populate", "demos", "big")
     assert "holds" in team.refused(5, "volume", "resize", "demos", "--size", "1MB")
 
 
-def test_a_disk_that_is_full_is_told_and_the_copy_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_copy_resumes_later(tmp_path: Path) -> None:
     """A real file system of two megabytes."""
     small = tmp_path / "small"
     small.mkdir()
@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_is_told_and_the_copy_goes_on_later(tmp_path: Path) 
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_copy_that_was_killed_goes_on_where_it_ended(team: Team) -> None:
+def test_a_killed_copy_resumes(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     folder = team.project / "many"
     folder.mkdir()
@@ -134,8 +134,8 @@ def test_a_copy_that_was_killed_goes_on_where_it_ended(team: Team) -> None:
     started.wait()
     before = sum(path.is_file() for path in place.iterdir())
     assert before < 3000, "the copy was through before it could be killed"
-    said = team.done("volume", "populate", "demos", "many")
-    assert "3000 files copied" not in said
+    output = team.done("volume", "populate", "demos", "many")
+    assert "3000 files copied" not in output
     assert sorted(os.listdir(place)) == sorted(os.listdir(folder))
     assert all((place / name).read_bytes() == (folder / name).read_bytes() for name in os.listdir(folder))
 
@@ -148,7 +148,7 @@ def tree(folder: Path, *, files: int) -> Path:
     return folder
 
 
-def test_two_copies_at_once_do_each_other_no_harm(tmp_path: Path) -> None:
+def test_two_concurrent_copies_do_not_interfere(tmp_path: Path) -> None:
     source, target = tree(tmp_path / "source", files=200), tmp_path / "target"
     (target / ".outlast-drafts-dead").mkdir(parents=True)
     (target / ".outlast-drafts-dead" / "7").write_text("of a copy that was killed")
@@ -162,7 +162,7 @@ def test_two_copies_at_once_do_each_other_no_harm(tmp_path: Path) -> None:
         assert path.is_dir() or (target / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
-def test_a_copy_into_a_volume_that_is_deleted_meanwhile_makes_nothing_anew(tmp_path: Path) -> None:
+def test_a_copy_does_not_recreate_a_deleted_volume(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", files=1000)
     volumes = LocalVolumes(str(tmp_path / "cloud"))
     target = volumes.create("demos", size_gb=1.0).source
@@ -193,7 +193,7 @@ def spec(path: str, more: str = "") -> str:
     return f'name = "t"\n{command}\n{more}[volumes]\n"{path}" = "demos"\n"results" = "demos/runs/{{run}}"\n'
 
 
-def test_every_machine_of_a_run_mounts_it_and_the_run_has_a_folder_of_its_own(team: Team) -> None:
+def test_every_machine_of_a_run_mounts_it_and_the_run_has_a_separate_folder(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     team.write("demos/two.txt", "22")
     team.done("volume", "populate", "demos", "demos")
@@ -202,8 +202,8 @@ def test_every_machine_of_a_run_mounts_it_and_the_run_has_a_folder_of_its_own(te
     running = team.start("run")
     eventually(lambda: team.workspace.runs() and "demos [" in team.log(), within_s=60, what="the first attempt")
     assert described(team)["runs"] == ["t-1"]
-    said = team.refused(21, "volume", "delete", "demos", "--yes")
-    assert "is mounted by t-1" in said
+    output = team.refused(21, "volume", "delete", "demos", "--yes")
+    assert "is mounted by t-1" in output
     team.done("preempt", "t-1", "--no-notice")
     place = inside(team)
     folder = (
@@ -218,7 +218,7 @@ def test_every_machine_of_a_run_mounts_it_and_the_run_has_a_folder_of_its_own(te
     team.done("volume", "delete", "demos", "--yes")
 
 
-def test_a_run_that_fills_it_says_so(team: Team) -> None:
+def test_a_run_that_fills_it_reports_that(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1MB")
     team.write("trial.py", "open('data/big', 'w').write('x' * 1_500_000)\nraise OSError('no room')\n")
     limits = "[limits]\ncrashes = 1\n"
@@ -231,12 +231,12 @@ def test_a_run_that_fills_it_says_so(team: Team) -> None:
     assert json.loads(team.done("volume", "list", "--json"))[0]["state"] == "full"
 
 
-def test_a_volume_that_the_machine_cannot_reach_is_refused_before_it_costs(team: Team) -> None:
+def test_an_unreachable_volume_is_refused_before_any_launch(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB", "--zone", "local1-a")
     team.write("trial.py", PROGRAM)
     team.write("outlast.toml", spec("data", '[machine]\nzones = ["local2-a"]\n'))
-    said = team.refused(2, "run")
-    assert "is reached from local1-a only" in said
+    output = team.refused(2, "run")
+    assert "is reachable only from local1-a" in output
     assert team.workspace.runs() == []
     assert team.machines() == []
     # Where it can be reached from somewhere, it runs there, though that is not the cheapest.
@@ -247,7 +247,7 @@ def test_a_volume_that_the_machine_cannot_reach_is_refused_before_it_costs(team:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "output"),
     [
         ('"/data" = "other"', "there is no volume `other`"),
         ('"/etc" = "demos"', "is the machine's own"),
@@ -259,14 +259,14 @@ def test_a_volume_that_the_machine_cannot_reach_is_refused_before_it_costs(team:
         ('"data" = "Demos"', "lower-case"),
     ],
 )
-def test_a_spec_that_cannot_be_is_told_at_once(team: Team, table: str, said: str) -> None:
+def test_an_invalid_spec_is_reported_at_once(team: Team, table: str, output: str) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     team.write("outlast.toml", f'name = "t"\ncommand = "true"\n[volumes]\n{table}\n')
-    assert said in team.refused(2, "run")
+    assert output in team.refused(2, "run")
     assert team.workspace.runs() == []
 
 
-def test_code_that_has_something_where_the_volume_goes_is_not_lost(team: Team) -> None:
+def test_code_at_the_mount_point_is_not_lost(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     team.write("data/mine.txt", "do not hide me")
     team.write("outlast.toml", 'name = "t"\ncommand = "true"\n[limits]\ncrashes = 1\n[volumes]\n"data" = "demos"\n')
@@ -275,18 +275,18 @@ def test_code_that_has_something_where_the_volume_goes_is_not_lost(team: Team) -
     assert "the code has something there already" in team.done("show", "t-1")
 
 
-def test_mount_shows_it_here_and_unmount_undoes_it(team: Team) -> None:
+def test_mount_and_unmount(team: Team) -> None:
     team.done("volume", "create", "demos", "--size", "1GB")
     (inside(team) / "two.txt").write_text("22")
-    said = team.done("volume", "mount", "here")
-    assert "demos is at" in said
+    output = team.done("volume", "mount", "here")
+    assert "demos is at" in output
     here = team.project / "here"
     assert (here / "two.txt").read_text() == "22"
     (here / "new").write_text("3")
     assert (inside(team) / "new").read_text() == "3"
     assert described(team)["mounted"][0]["path"] == str(here)
     assert "already" in team.refused(21, "volume", "mount", "demos", "here")
-    assert f"mounted here, at {here}" in team.refused(21, "volume", "delete", "demos", "--yes")
+    assert f"mounted at {here}" in team.refused(21, "volume", "delete", "demos", "--yes")
     (team.root / "home" / ".outlast" / "mounts" / "torn.json").write_text("{")
     team.done("volume", "unmount", "here")
     assert not os.path.lexists(here)
@@ -295,7 +295,7 @@ def test_mount_shows_it_here_and_unmount_undoes_it(team: Team) -> None:
     assert "not an empty folder" in team.refused(21, "volume", "mount", "demos", "full")
 
 
-def test_a_mount_whose_command_was_killed_can_be_undone(team: Team) -> None:
+def test_the_mount_of_a_killed_command_can_be_undone(team: Team) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can mount")
     team.done("volume", "create", "demos", "--size", "1GB")
@@ -313,7 +313,7 @@ def test_a_mount_whose_command_was_killed_can_be_undone(team: Team) -> None:
     assert str(here) not in Path("/proc/self/mounts").read_text()
 
 
-def test_through_a_machine_it_is_mounted_by_sshfs_and_the_machine_goes_with_it(team: Team) -> None:
+def test_a_mount_through_sshfs_deletes_its_gateway_at_the_end(team: Team) -> None:
     if not shutil.which("sshfs") or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("sshfs or /dev/fuse cannot be used here")
     team.done("volume", "create", "demos", "--size", "1GB")
@@ -350,8 +350,8 @@ def test_a_volume_whose_record_is_damaged_can_be_deleted(team: Team) -> None:
     assert [row["name"] for row in json.loads(team.done("volume", "list", "--json"))] == ["demos-two"]
 
 
-def test_what_bills_is_listed_also_when_it_is_gone(team: Team) -> None:
-    """The list that the cost of a workspace is made of."""
+def test_deleted_volumes_stay_in_the_cost_list(team: Team) -> None:
+    """The lines from which the cost of a workspace is computed."""
     from outlast.records.resources import ResourceRecord, ResourceRecords, all_resources
 
     records = ResourceRecords(team.workspace, "volume")
@@ -376,6 +376,6 @@ def test_outlast_cost_counts_it(team: Team) -> None:
         kind="volume", name="a", id="1", cloud="gcp", there="a-1", asked_at=hour_ago, usd_per_month=73.0
     )
     ResourceRecords(team.workspace, "volume").create(request)
-    told = json.loads(team.done("cost", "--by", "run", "--json"))
-    assert told["groups"]["a"]["causes"] == {"store": pytest.approx(0.1, rel=0.05)}
-    assert [(row["kind"], row["name"], row["estimated"]) for row in told["lines"]] == [("volume", "a", True)]
+    cost = json.loads(team.done("cost", "--by", "run", "--json"))
+    assert cost["groups"]["a"]["causes"] == {"store": pytest.approx(0.1, rel=0.05)}
+    assert [(row["kind"], row["name"], row["estimated"]) for row in cost["lines"]] == [("volume", "a", True)]

@@ -1,4 +1,4 @@
-"""Which cluster is meant: by its name, or by the file that it was made from. Reads both kinds of files."""
+"""Lookup of a cluster by name or by file, and the options in its file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _YAML = (".yaml", ".yml")
 
 
-def order_of(file: str, cloud_name: str) -> tuple[ClusterOptions, list[str]]:
-    """What is asked for, and what is done otherwise than the file says. Raises SpecError, UsageError."""
+def cluster_options(file: str, cloud_name: str) -> tuple[ClusterOptions, list[str]]:
+    """Read the options of a cluster, and notes about deviations from the file. Raises SpecError, UsageError."""
     import msgspec
 
     from outlast.cluster.up import ClusterOptions, file_name
@@ -35,14 +35,14 @@ def order_of(file: str, cloud_name: str) -> tuple[ClusterOptions, list[str]]:
         path, folder, source = file, os.path.dirname(os.path.abspath(file)), file
     else:
         project = load_project(file)
-        spec = _of_project(project)
+        spec = _project_cluster(project)
         path, folder, source = project.source.partition(" [")[0], project.folder, project.source
     if cloud_name:
         spec = msgspec.structs.replace(spec, cloud=cloud_name)
     return ClusterOptions(spec=spec, source=source, file=file_name(path), folder=folder, who=current_user()), notes
 
 
-def _of_project(project: Project) -> ClusterSpec:
+def _project_cluster(project: Project) -> ClusterSpec:
     import msgspec
 
     from outlast.spec.cluster import parse_cluster
@@ -53,7 +53,7 @@ def _of_project(project: Project) -> ClusterSpec:
     if "cluster" not in project.table:
         raise UsageError(
             f"{project.source} has no `[cluster]`" if project.table else "there is no `outlast.toml` with `[cluster]`",
-            hint="write one (see docs/clusters.md), or give a cluster file of Ray's: outlast cluster up FILE.yaml",
+            hint="write one (see docs/clusters.md), or pass a Ray cluster file: outlast cluster up FILE.yaml",
         )
     spec = parse_cluster(project.table, name=project.name, source=project.source)
     reader = Reader(project.table)
@@ -69,12 +69,12 @@ def _ray_file(path: str) -> tuple[ClusterSpec, list[str]]:
 
     documents = read_yaml(path)
     if len(documents) != 1:
-        raise SpecError([f"a cluster file is one document, and here are {len(documents)}"], source=path)
+        raise SpecError([f"expected one YAML document, got {len(documents)}"], source=path)
     return parse_ray(documents[0], source=path)
 
 
 def find_cluster(clusters: Clusters, what: str) -> Cluster:
-    """The cluster of that name, or of that file; the project's own if nothing is said, or the only one there is."""
+    """Find a cluster by name or file; without either, that of the project, or the only one."""
     from outlast.cluster.down import find
     from outlast.cluster.up import file_name
 
@@ -93,12 +93,12 @@ def find_cluster(clusters: Clusters, what: str) -> Cluster:
 
 
 def _name_in(path: str) -> str:
-    """What the file calls its cluster, as far as it can be read: one that is broken now may have been whole then."""
+    """Return the name of the cluster in the file; empty if the file has become invalid since."""
     try:
-        order, _ = order_of(path, "")
+        options, _ = cluster_options(path, "")
     except OutlastError:
         return ""
-    return order.spec.name
+    return options.spec.name
 
 
 def complete_cluster(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`outlast cluster submit`, `matrix`, `jobs`, `logs`, `stop`: work on a cluster."""
+"""`outlast cluster submit`, `matrix`, `jobs`, `logs` and `stop`: jobs of a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from outlast.cli.cluster.connect import after, needs_name, reach, words_argument
+from outlast.cli.cluster.connect import command_after, command_argument, connect, needs_name
 from outlast.cli.cluster.find import cluster_argument
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.interrupt_text import interruptible
@@ -28,9 +28,11 @@ _POLL_S = 2.0
 
 def _job_options(command: F) -> F:
     for option in (
-        click.option("--job", "job_name", default="job", metavar="NAME", help="What its id begins with."),
-        click.option("--dir", "folder", default=".", metavar="FOLDER", help="The working directory to upload."),
-        click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable; may be repeated."),
+        click.option("--job", "job_name", default="job", metavar="NAME", help="Prefix of the job id."),
+        click.option("--dir", "folder", default=".", metavar="FOLDER", help="Working directory to upload."),
+        click.option(
+            "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Environment variable; may be repeated."
+        ),
     ):
         command = option(command)
     return command
@@ -41,11 +43,11 @@ def _job_options(command: F) -> F:
     interrupt="a submitted job continues: `outlast cluster jobs` lists it, `outlast cluster logs -f` follows it",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option("--wait", is_flag=True, help="Follow its output, and exit as it ends.")
+@click.option("--wait", is_flag=True, help="Follow the output, and exit with the exit code of the job.")
 @_job_options
 @workspace_option
 @needs_name
-@words_argument
+@command_argument
 def submit(
     name: str,
     command: tuple[str, ...],
@@ -55,12 +57,12 @@ def submit(
     folder: str,
     variables: tuple[str, ...],
 ) -> int:
-    """Run COMMAND on the cluster NAME, with the working directory of here. Prints the id of the job."""
+    """Run COMMAND on the cluster NAME, in a copy of the local folder. Prints the id of the job."""
     from outlast.cluster import jobs as work
     from outlast.user import current_user
 
-    command, wait = after(command, wait)
-    clusters, cloud, found = reach(workspace_url, name)
+    command, wait = command_after(command, wait)
+    clusters, cloud, found = connect(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
     job_id = work.submit(clusters, cloud, found, name=job_name, command=command, code=code, env=env, who=current_user())
@@ -69,7 +71,7 @@ def submit(
 
 
 def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id: str) -> int:
-    """The output of the job until it ends; its own exit code."""
+    """Follow the job until it ends, and return its exit code. Raises RunFailed."""
     from outlast.cluster import jobs as work
     from outlast.cluster.status import is_over
     from outlast.cluster.status import jobs as all_jobs
@@ -85,7 +87,7 @@ def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id:
         return 0
     if job.get("exit_code"):
         return int(job["exit_code"])
-    raise RunFailed(f"{job_id} is {job['status']}: {job.get('message') or 'Ray says no more'}")
+    raise RunFailed(f"{job_id} is {job['status']}: {job.get('message') or 'no message from Ray'}")
 
 
 @command(
@@ -99,7 +101,7 @@ def _follow(clusters: Clusters, cloud: InteractiveCloud, found: Cluster, job_id:
 @json_option
 @workspace_option
 @needs_name
-@words_argument
+@command_argument
 def matrix(
     name: str,
     command: tuple[str, ...],
@@ -110,16 +112,16 @@ def matrix(
     variables: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Submit COMMAND once for every point of a grid: `{NAME}` in it is the value, else `--NAME=VALUE` is appended."""
+    """Submit COMMAND for every point of a grid: `{NAME}` is replaced by the value, else `--NAME=VALUE` is appended."""
     import json
 
     from outlast.cluster import jobs as work
     from outlast.user import current_user
 
-    command, _ = after(command, False)
+    command, _ = command_after(command, False)
     given = dict(parse_assignment(text, option="--axis") for text in axes)
     points = work.grid({axis: values.split(",") for axis, values in given.items()}, command)
-    clusters, cloud, found = reach(workspace_url, name)
+    clusters, cloud, found = connect(workspace_url, name)
     env = dict(parse_assignment(text, option="--env") for text in variables)
     code = work.upload(clusters, folder, note)
     made = []
@@ -145,17 +147,17 @@ def matrix(
 @json_option
 @workspace_option
 def jobs(name: str, workspace_url: str, as_json: bool) -> int:
-    """List the jobs of a cluster, the newest last. Those whose head was lost are told as lost."""
+    """List the jobs of a cluster, the newest last. Jobs whose head was lost are marked as lost."""
     import json
 
     from outlast.cluster.status import jobs as all_jobs
 
-    clusters, cloud, found = reach(workspace_url, name)
-    told = all_jobs(clusters, cloud, found)
+    clusters, cloud, found = connect(workspace_url, name)
+    found_jobs = all_jobs(clusters, cloud, found)
     if as_json:
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(found_jobs, indent=2))
         return 0
-    if not told:
+    if not found_jobs:
         click.echo("no jobs")
         return 0
     rows = [
@@ -167,14 +169,14 @@ def jobs(name: str, workspace_url: str, as_json: bool) -> int:
             str(job["command"]),
             "" if job["status"] == "SUCCEEDED" else _remark(job),
         ]
-        for job in told
+        for job in found_jobs
     ]
     click.echo(table(rows, header=["JOB", "STATUS", "TOOK", "POINT", "COMMAND", "REMARKS"]))
     return 0
 
 
 def _remark(job: dict[str, Any]) -> str:
-    """Ray's message, without the output that it repeats."""
+    """Return the message of Ray without the output that it repeats."""
     return str(job.get("message", "")).partition("\n")[0].partition(", last available logs")[0]
 
 
@@ -188,7 +190,7 @@ def _job(workspace_url: str, name: str, text: str) -> tuple[InteractiveCloud, Cl
     from outlast.cluster import jobs as work
     from outlast.cluster.status import jobs as all_jobs
 
-    clusters, cloud, found = reach(workspace_url, name)
+    clusters, cloud, found = connect(workspace_url, name)
     job = work.find(all_jobs(clusters, cloud, found), text)
     if job["status"] in ("LOST", "UNSENT"):
         raise RunFailed(f"{job['id']} is {job['status']}: {job.get('message')}")
@@ -198,10 +200,10 @@ def _job(workspace_url: str, name: str, text: str) -> tuple[InteractiveCloud, Cl
 @command(interrupt="stopped reading; the job and the cluster continue")
 @needs_name
 @click.argument("job", metavar="JOB")
-@click.option("--follow", "-f", is_flag=True, help="Until it ends.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until it ends.")
 @workspace_option
 def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
-    """Print the output of JOB of the cluster NAME. JOB is an id, the beginning of one, or `last`."""
+    """Print the output of JOB of the cluster NAME. JOB is an id, a prefix of one, or `last`."""
     from outlast.cluster import jobs as work
 
     cloud, found, job_id = _job(workspace_url, name, job)
@@ -215,13 +217,13 @@ def logs(name: str, job: str, workspace_url: str, follow: bool) -> int:
 @click.argument("job", metavar="JOB")
 @workspace_option
 def stop(name: str, job: str, workspace_url: str) -> int:
-    """Stop JOB of the cluster NAME. The cluster goes on."""
+    """Stop JOB of the cluster NAME. The cluster continues."""
     from outlast.cluster import jobs as work
     from outlast.cluster.status import is_over
 
     cloud, found, job_id = _job(workspace_url, name, job)
     ran, status = work.stop(cloud, found, job_id)
     if not is_over(status):
-        raise CloudError(f"{job_id} was told to stop, and is still {status}", hint="repeat it in a while")
-    note(f"{job_id} is {status}" if ran else f"{job_id} was over already: {status}")
+        raise CloudError(f"{job_id} was stopped, but is still {status}", hint="repeat the command later")
+    note(f"{job_id} is {status}" if ran else f"{job_id} had already ended: {status}")
     return 0

@@ -1,23 +1,20 @@
-"""`outlast cluster up`, `down`, `list`, `status`: how clusters come, what they are, how they go."""
+"""`outlast cluster up` and `down`."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from outlast.cli.cluster.find import cluster_argument, find_cluster, order_of
+from outlast.cli.cluster.find import cluster_argument, cluster_options, find_cluster
 from outlast.cli.completion import complete_cloud
-from outlast.cli.machine.find import interactive_clouds, workshop
+from outlast.cli.machine.find import interactive_cloud, interactive_clouds
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note
 from outlast.errors import NoSuchRun
-
-if TYPE_CHECKING:
-    pass
 
 
 @command(
@@ -31,32 +28,32 @@ if TYPE_CHECKING:
     default="",
     metavar="NAME",
     shell_complete=complete_cloud,
-    help="On this cloud, whatever the file says.",
+    help="Cloud, instead of that in the file.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be brought up, and launch nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the machines; launch nothing.")
 @workspace_option
 def up(file: str, workspace_url: str, cloud_name: str, dry_run: bool) -> int:
-    """Bring a cluster up, from `[cluster]` in outlast.toml or from a cluster file of Ray's. Repeating it adopts."""
+    """Start a cluster from `[cluster]` in outlast.toml or from a Ray cluster file. Repeating it adopts its machines."""
     from outlast.cluster.record import Clusters
     from outlast.cluster.up import Up, check
 
-    order, notes = order_of(file, cloud_name)
+    options, notes = cluster_options(file, cloud_name)
     for line in notes:
         note(f"note: {line}")
     clusters = Clusters(find_workspace(workspace_url))
-    cloud = workshop(order.spec.cloud)
+    cloud = interactive_cloud(options.spec.cloud)
     if dry_run:
-        check(order, cloud, clusters.workspace.url)
-        _tell_plan(order.spec)
+        check(options, cloud, clusters.workspace.url)
+        _print_plan(options.spec)
         return 0
     with interruptible():
-        made = Up(clusters, cloud, order, report=note).run()
+        made = Up(clusters, cloud, options, report=note).run()
     click.echo(made.name)
-    note(f"`outlast cluster submit {made.name} -- COMMAND` runs something on it, `outlast cluster down` ends it")
+    note(f"run a command with `outlast cluster submit {made.name} -- COMMAND`, end it with `outlast cluster down`")
     return 0
 
 
-def _tell_plan(spec: Any) -> None:
+def _print_plan(spec: Any) -> None:
     for kind in (spec.head, *spec.workers):
         size = kind.type or f"{kind.cpus} CPUs"
         count = "1" if kind.name == "head" else f"{kind.min} to {kind.max}"
@@ -70,9 +67,9 @@ def _tell_plan(spec: Any) -> None:
 @cluster_argument
 @workspace_option
 def down(name: str, workspace_url: str) -> int:
-    """Take a cluster down: every machine in every status, disks included. Repeat it whenever it was cut short.
+    """Take a cluster down: delete every machine in every status, with its disk. It may be repeated.
 
-    NAME is a cluster, or the file that it was made from.
+    NAME is a cluster, or the file from which it was started.
     """
     from outlast.cluster.down import take_down, without_record
     from outlast.cluster.record import Clusters
@@ -86,10 +83,10 @@ def down(name: str, workspace_url: str) -> int:
         if not stray:
             raise
         for cloud, machine in stray:
-            note(f"deleting {machine.name} ({machine.status}), of which no record is left")
+            note(f"deleting {machine.name} ({machine.status}), which has no record")
             cloud.delete(machine.name)
             clusters.machine_records.remove(machine.name)
         return 0
-    cost = take_down(clusters, {**known, found.cloud: workshop(found.cloud)}, found, report=note)
-    click.echo(f"{found.name} is down; it has cost {money(cost)}")
+    cost = take_down(clusters, {**known, found.cloud: interactive_cloud(found.cloud)}, found, report=note)
+    click.echo(f"{found.name} is down; total cost {money(cost)}")
     return 0

@@ -1,4 +1,4 @@
-"""`outlast cost`: what was spent, on what, what it would have cost on demand, and what of it was for nothing."""
+"""`outlast cost`: spending by group, compared with on-demand prices, and the wasted part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.billing.ledger import CAUSES, By, LedgerLine, Sum, after, grouped, 
 from outlast.billing.ledger_store import LedgerStore, resource_lines
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, complete_run, json_option, workspace_option
-from outlast.cli.shared.terminal import dim, find_workspace, money, note, table, tell_damaged
+from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
 from outlast.errors import UsageError
 from outlast.spec.quantity import describe_s, duration_s
 
@@ -28,25 +28,25 @@ _ROWS = 40
 
 @command(section="costs", progress="reading costs", interrupt=READ_ONLY, json="CostReport")
 @click.argument("run_name", metavar="RUN", required=False, default="", shell_complete=complete_run)
-@click.option("--user", "who", default="", metavar="USER", help="Only what this user has spent.")
+@click.option("--user", "who", default="", metavar="USER", help="Only spending of this user.")
 @click.option("--since", default="", metavar="WHEN", help="Only since then: 7d, 12h, or a day such as 2026-11-01.")
-@click.option("--by", type=click.Choice(_BY), default=None, help="A line for each of these (day; of a run: machine).")
+@click.option("--by", type=click.Choice(_BY), default=None, help="Group by (day; for a run: machine).")
 @json_option
 @workspace_option
 def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, workspace_url: str) -> int:
     """Report spending: on what, and how much of it was wasted.
 
-    From the stories of all runs; machines made by hand, volumes and databases included. What still runs is an
-    estimate, marked with `~`.
+    Covers runs, machines that users created, volumes and databases. The cost of running machines is an estimate, marked
+    with `~`.
     """
     workspace = find_workspace(workspace_url)
     now = time.time()
     begin = when(since, now) if since else 0.0
     ledger = LedgerStore(workspace)
     lines, unreachable = _lines(workspace, ledger, run_name, now)
-    code = tell_damaged(ledger.damaged, so="; what it cost is not counted")
+    code = report_damaged(ledger.damaged, so="; its cost is not included")
     for name, why in unreachable.items():
-        note(f"{name}: {why}; machines by hand there are not counted")
+        note(f"{name}: {why}; manual machines there are not included")
     if who:
         known = sorted({line.who for line in lines} | {page.who for page in ledger.runs(now)} - {""})
         check_user(who, known)
@@ -56,8 +56,8 @@ def cost(run_name: str, who: str, since: str, by: str | None, as_json: bool, wor
     if as_json:
         click.echo(_as_json(lines, chosen, since=begin, now=now, unreachable=unreachable))
         return code
-    _tell(lines, chosen)
-    _tell_limits(workspace, now, who)
+    _print(lines, chosen)
+    _print_limits(workspace, now, who)
     return code
 
 
@@ -80,14 +80,14 @@ def _lines(
 
 
 def when(text: str, now: float) -> float:
-    """`7d` ago, or the beginning of a day of UTC."""
+    """Parse a duration before now, or the start of a day in UTC."""
     if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
         try:
             at = datetime.datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=datetime.UTC).timestamp()
         except ValueError as problem:
-            raise UsageError(f"--since {text}: there is no such day", hint="write it like 2026-11-01") from problem
+            raise UsageError(f"--since {text}: invalid date", hint="write it like 2026-11-01") from problem
         if at > now:
-            raise UsageError(f"--since {text}: that day is still to come")
+            raise UsageError(f"--since {text}: the date is in the future")
         return at
     try:
         return now - duration_s(text)
@@ -100,13 +100,13 @@ def check_user(who: str, known: list[str]) -> None:
         import difflib
 
         close = difflib.get_close_matches(who, known, n=3, cutoff=0.4) or known[:8]
-        hint = "known: " + ", ".join(f"`{one}`" for one in close) if close else "nobody has submitted anything yet"
-        raise UsageError(f"nobody called `{who}` has ever had a run or a machine in this workspace", hint=hint)
+        hint = "known: " + ", ".join(f"`{one}`" for one in close) if close else "no user has submitted anything yet"
+        raise UsageError(f"user `{who}` has never had a run or a machine in this workspace", hint=hint)
 
 
-def _tell(lines: list[LedgerLine], by: By) -> None:
+def _print(lines: list[LedgerLine], by: By) -> None:
     if not lines:
-        note("nothing was spent")
+        note("no spending")
         return
     sums = grouped(lines, by)
     shown = list(sums.items())
@@ -125,7 +125,7 @@ def _tell(lines: list[LedgerLine], by: By) -> None:
     if rest:
         note(f"and {rest} more, see --json")
     if whole.estimated_usd:
-        click.echo(dim(f"~ {money(whole.estimated_usd)} of it is an estimate: of what still runs"))
+        click.echo(dim(f"~ {money(whole.estimated_usd)} of it is an estimate for running machines"))
 
 
 def _cells(key: str, one: Sum) -> list[str]:
@@ -144,10 +144,10 @@ def _cells(key: str, one: Sum) -> list[str]:
     ]
 
 
-def _tell_limits(workspace: Workspace, now: float, who: str) -> None:
-    from outlast.cli.cost.limits import standing
+def _print_limits(workspace: Workspace, now: float, who: str) -> None:
+    from outlast.cli.cost.limits import limit_texts
 
-    for limits, used in standing(workspace, now):
+    for limits, used in limit_texts(workspace, now):
         if not who or limits.who in ("", who):
             click.echo(dim(f"limit of {limits.whose}: {used}"))
 
@@ -157,16 +157,16 @@ def _as_json(lines: list[LedgerLine], by: By, *, since: float, now: float, unrea
 
     import msgspec
 
-    def told(one: Sum) -> dict[str, Any]:
+    def data(one: Sum) -> dict[str, Any]:
         return {**msgspec.to_builtins(one), "wasted_usd": one.wasted_usd, "goodput": one.goodput}
 
     return json.dumps(
         {
             "since": since,
             "until": now,
-            "total": told(total(lines)),
+            "total": data(total(lines)),
             "by": by,
-            "groups": {key: told(one) for key, one in grouped(lines, by).items()},
+            "groups": {key: data(one) for key, one in grouped(lines, by).items()},
             "lines": [msgspec.structs.asdict(line) for line in lines],
             "unreachable": unreachable,
         },
@@ -174,7 +174,7 @@ def _as_json(lines: list[LedgerLine], by: By, *, since: float, now: float, unrea
     )
 
 
-# Each cause has a sign of its own: colour never carries meaning alone.
+# Each cause has a different character: colour never carries meaning alone.
 SIGNS = {"work": "█", "manual": "▓", "disk": "─", "store": "≡", "boot": "·", "lost": "░", "idle": "▒", "stopped": "="}
 _COLOURS = {
     "work": "green",
@@ -188,7 +188,7 @@ _DAYS_MAX = 31
 
 
 def per_day(sums: Mapping[str, Sum], *, width: int = 0) -> str:
-    """The last days, those on which nothing was spent included; nothing for a single day."""
+    """Draw the last days as bars, days without spending included; empty for a single day."""
     if len(sums) < 2:
         return ""
     days = _days(min(sums), max(sums))[-_DAYS_MAX:]
@@ -213,7 +213,7 @@ def _sum(one: Sum | None) -> str:
 
 
 def _bar(one: Sum | None, most: float, cells: int) -> str:
-    """As long as the day was dear. Ends are rounded, not lengths: what is little of all is not seen as more."""
+    """Draw one day. Rounds the ends of the parts, not their lengths, so that rounding errors do not add up."""
     if one is None:
         return " " * cells
     text, at, usd = "", 0, 0.0

@@ -1,4 +1,4 @@
-"""`outlast limits`: what a user, or all of a workspace together, may spend."""
+"""`outlast limits`: spending limits of a user or of the whole workspace."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @command(section="costs", interrupt=UNCERTAIN, json="list[LimitRow]")
-@click.option("--user", "who", default="", metavar="USER", help="Of this user; else of the whole workspace.")
-@click.option("--cost-usd", type=float, default=None, metavar="USD", help="What may be spent; 0: as much as you like.")
-@click.option("--max-hours", type=float, default=None, metavar="HOURS", help="Hours of machines; 0: no limit.")
-@click.option("--per", type=click.Choice(["day", "month", "total"]), default=None, help="Counted over what (month).")
-@click.option("--max-machines", type=int, default=None, metavar="N", help="Machines at a time; 0: no limit.")
-@click.option("--new", "is_new", is_flag=True, help="Also for a user who has never had a run here.")
+@click.option("--user", "who", default="", metavar="USER", help="Limits of this user (of the workspace).")
+@click.option("--cost-usd", type=float, default=None, metavar="USD", help="Maximum cost; 0: no limit.")
+@click.option("--max-hours", type=float, default=None, metavar="HOURS", help="Maximum machine hours; 0: no limit.")
+@click.option("--per", type=click.Choice(["day", "month", "total"]), default=None, help="Period (month).")
+@click.option("--max-machines", type=int, default=None, metavar="N", help="Maximum machines at a time; 0: no limit.")
+@click.option("--new", "is_new", is_flag=True, help="Allow a user without runs in this workspace.")
 @json_option
 @workspace_option
 def limits(
@@ -42,7 +42,7 @@ def limits(
 ) -> int:
     """Show or set spending limits of users and the workspace.
 
-    Supervisors learn of it within some seconds. At a limit runs save and stop.
+    Supervisors apply a change within seconds. At a limit, runs save and stop.
     """
     workspace = find_workspace(workspace_url)
     changes = {"cost_usd": cost_usd, "max_hours": max_hours, "max_machines": max_machines, "per": per}
@@ -52,11 +52,11 @@ def limits(
     elif who or is_new:
         _check_user(workspace, who)
     now = time.time()
-    shown = [(one, used) for one, used in standing(workspace, now) if not who or one.who in ("", who)]
+    shown = [(one, used) for one, used in limit_texts(workspace, now) if not who or one.who in ("", who)]
     if as_json:
         _print_json(workspace, [one for one, _ in shown], now)
     elif shown:
-        click.echo(table([[one.who or "everybody", used] for one, used in shown], header=["WHO", "USED"]))
+        click.echo(table([[one.who or "workspace", used] for one, used in shown], header=["WHO", "USED"]))
     else:
         note("there are no limits; set one with `outlast limits --cost-usd 50 --per month`")
     return 0
@@ -68,7 +68,7 @@ def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new:
         option = "--" + name.replace("_", "-")
         assert isinstance(value, int | float)
         if not math.isfinite(value) or value < 0:
-            raise UsageError(f"{option} {value}: must be zero or more", hint=f"`{option} 0` takes the limit back")
+            raise UsageError(f"{option} {value}: must be zero or more", hint=f"`{option} 0` removes the limit")
     key_of(who)
     if who and not is_new:
         _check_user(workspace, who)
@@ -79,9 +79,9 @@ def _set(workspace: Workspace, who: str, given: Mapping[str, object], *, is_new:
 
     wanted = msgspec.structs.replace(before, **given, by=current_user(), at=workspace.clock())
     if wanted.empty and before.empty:
-        raise UsageError("--per alone limits nothing", hint="say --cost-usd or --max-hours as well")
+        raise UsageError("--per needs a limit", hint="add --cost-usd or --max-hours")
     write_limits(workspace.bucket, wanted)
-    note(f"{wanted.whose}: {wanted.told or 'no limit'}")
+    note(f"{wanted.whose}: {wanted.text or 'no limit'}")
 
 
 def _check_user(workspace: Workspace, who: str) -> None:
@@ -95,21 +95,21 @@ def _check_user(workspace: Workspace, who: str) -> None:
         try:
             check_user(who, sorted(known - {""}))
         except UsageError as problem:
-            hint = f"{problem.hint}; --new for somebody who is yet to come"
+            hint = f"{problem.hint}; add --new for a user without runs"
             raise UsageError(problem.message, hint=hint) from problem
 
 
-def standing(workspace: Workspace, now: float) -> list[tuple[Limits, str]]:
-    """Each limit that is set, with how much of it is used, in words."""
-    told = []
+def limit_texts(workspace: Workspace, now: float) -> list[tuple[Limits, str]]:
+    """Return each limit with a text about its usage."""
+    found = []
     for row in limit_usages(workspace, now):
         one = row.limits
-        argv = [f"${row.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
-        argv += [f"{row.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
-        argv = [", ".join(argv) + ("" if one.per == "total" else f" this {one.per}")] if argv else []
-        argv += [f"{one.max_machines} machines at a time"] if one.max_machines else []
-        told.append((one, "; ".join(argv)))
-    return told
+        parts = [f"${row.used_usd:.4g} of ${one.cost_usd:g}"] if one.cost_usd else []
+        parts += [f"{row.used_hours:.4g} of {one.max_hours:g} machine hours"] if one.max_hours else []
+        parts = [", ".join(parts) + ("" if one.per == "total" else f" this {one.per}")] if parts else []
+        parts += [f"{one.max_machines} machines at a time"] if one.max_machines else []
+        found.append((one, "; ".join(parts)))
+    return found
 
 
 def _print_json(workspace: Workspace, shown: list[Limits], now: float) -> None:

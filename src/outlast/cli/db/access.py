@@ -1,8 +1,6 @@
-"""`outlast db allow`, `revoke`, `check`, `url`, `shell`, `backup`, `restore`: how a database is used."""
+"""`outlast db allow` and `revoke`."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,22 +10,19 @@ from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.resources import database_argument
 from outlast.errors import UsageError
 
-if TYPE_CHECKING:
-    pass
-
 
 @command(progress="updating access", interrupt=UNCERTAIN)
 @database_argument
 @click.argument("who", required=False, default="")
-@click.option("--me", is_flag=True, help="The address that you connect from now.")
+@click.option("--me", is_flag=True, help="Your present address.")
 @workspace_option
 def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
-    """Let WHO connect to the database NAME: an address, a network, a host, or ann=ADDRESS."""
+    """Allow WHO to connect to the database NAME: an address, a network, a host, or ann=ADDRESS."""
     from outlast.databases import access
     from outlast.user import current_user
 
     if bool(who) == me:
-        raise UsageError("say who: an address, ann=ADDRESS, or --me")
+        raise UsageError("expected WHO or --me: an address, a network, a host, or ann=ADDRESS")
     cloud, records, record = _find(name, workspace_url)
     entries = {cloud.databases.my_address(): current_user()} if me else access.read(who)
     access.allow(cloud, records, record, entries)
@@ -41,11 +36,11 @@ def allow(name: str, who: str, me: bool, workspace_url: str) -> int:
 @click.argument("who")
 @workspace_option
 def revoke(name: str, who: str, workspace_url: str) -> int:
-    """Let WHO connect to the database NAME no longer: an address, or all addresses of a person."""
+    """Revoke the access of WHO to the database NAME: an address, or all addresses of a person."""
     from outlast.databases import access
 
     cloud, records, record = _find(name, workspace_url)
     _, out = access.revoke(cloud, records, record, who)
     for address in out:
-        click.echo(f"{address} may connect to {name} no longer")
+        click.echo(f"{address} may no longer connect to {name}")
     return 0

@@ -1,9 +1,8 @@
-"""`outlast db`: databases that a team shares, made, told of and thrown away. How they are used is in `db_use.py`."""
+"""`outlast db create`."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,24 +13,23 @@ from outlast.cli.shared.terminal import money, note
 from outlast.clouds.traits import DEFAULT_CLOUD
 from outlast.spec.quantity import describe_s
 
-if TYPE_CHECKING:
-    pass
-
 
 @command(
     progress="waiting for the database", interrupt="the database may still be created, and cost: `outlast db list`"
 )
 @click.argument("name")
-@click.option("--engine", type=click.Choice(["mysql", "postgres"]), default="postgres", help="Which one (postgres).")
-@click.option("--zone", default="", metavar="ZONE", help="In this zone or region, where the cloud has some.")
-@click.option("--type", "type_name", default="", metavar="NAME", help="The server's machine type, by the cloud's name.")
-@click.option("--size", "size_text", default="", metavar="SIZE", help="Its disk, where the cloud sells one (10GB).")
+@click.option(
+    "--engine", type=click.Choice(["mysql", "postgres"]), default="postgres", help="Database engine (postgres)."
+)
+@click.option("--zone", default="", metavar="ZONE", help="Zone or region, if the cloud has them.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="Machine type of the server.")
+@click.option("--size", "size_text", default="", metavar="SIZE", help="Disk size, if the cloud sells disks (10GB).")
 @cloud_option
 @workspace_option
 def create(
     name: str, engine: str, zone: str, type_name: str, size_text: str, cloud_name: str, workspace_url: str
 ) -> int:
-    """Make the database NAME and wait until it answers."""
+    """Create the database NAME and wait until it accepts connections."""
     from outlast.databases import lifecycle
     from outlast.user import current_user
 

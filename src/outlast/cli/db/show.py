@@ -1,4 +1,4 @@
-"""`outlast db`: databases that a team shares, made, told of and thrown away. How they are used is in `db_use.py`."""
+"""`outlast db list` and `show`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 @json_option
 @workspace_option
 def list_command(as_json: bool, workspace_url: str) -> int:
-    """List the databases of this workspace, with what they cost."""
+    """List the databases of this workspace, with their monthly cost."""
     records = resource_records(workspace_url, "database")
-    found = [(record, *_look(records, record)) for record in records.all()]
+    found = [(record, *_status(records, record)) for record in records.all()]
 
     def cells(h: ResourceRecord, d: Database | None, state: str) -> list[str]:
         return [h.name, h.cloud, h.engine, state, f"{d.host}:{d.port}" if d else "", money(h.usd_per_month), h.who]
 
     header = ["NAME", "CLOUD", "ENGINE", "STATE", "ADDRESS", "A MONTH", "WHO"]
-    empty = "no databases; `outlast db create NAME` makes one"
+    empty = "no databases; create one with `outlast db create NAME`"
     print_resources(found, cells, header=header, empty=empty, as_json=as_json)
     return report_damaged(records.damaged)
 
 
-def _look(records: ResourceRecords, record: ResourceRecord) -> tuple[Database | None, str, str]:
-    from outlast.app.resource_status import database_standing
+def _status(records: ResourceRecords, record: ResourceRecord) -> tuple[Database | None, str, str]:
+    from outlast.app.resource_status import database_status
 
-    return database_standing(clouds(records.workspace), records, record)
+    return database_status(clouds(records.workspace), records, record)
 
 
 @command(progress="querying the cloud", interrupt=READ_ONLY, json="DatabaseShown")
@@ -45,29 +45,29 @@ def _look(records: ResourceRecords, record: ResourceRecord) -> tuple[Database | 
 @json_option
 @workspace_option
 def show(name: str, as_json: bool, workspace_url: str) -> int:
-    """Show everything about the database NAME, but for its password."""
+    """Show the database NAME: address, cost, access, backups; not its password."""
     import msgspec
 
     from outlast.databases import lifecycle
 
     records = resource_records(workspace_url, "database")
     record = records.get(name)
-    found, state, why = _look(records, record)
-    keeper = lifecycle.databases_of(clouds(records.workspace), record.cloud)
-    backups = list(keeper.databases.backups(record.there)) if found is not None else []
+    found, state, why = _status(records, record)
+    cloud = lifecycle.databases_of(clouds(records.workspace), record.cloud)
+    backups = list(cloud.databases.backups(record.there)) if found is not None else []
     if as_json:
-        told = msgspec.to_builtins(record) | {
+        data = msgspec.to_builtins(record) | {
             "state": state,
             "why": why,
             "backups": msgspec.to_builtins(backups),
         }
-        told |= {"database": msgspec.to_builtins(found)} if found else {}
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
+        data |= {"database": msgspec.to_builtins(found)} if found else {}
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=1).decode())
         return 0
     lines = [f"{name}: {record.engine} on {record.cloud}, {state}" + (f" ({why})" if why else "")]
     if found is not None:
         lines += [f"  address   {found.host}:{found.port}, TLS only", f"  version   {found.version}"]
-    lines += [f"  cost      {money(record.usd_per_month)} a month", f"  made by   {record.who}"]
+    lines += [f"  cost      {money(record.usd_per_month)} a month", f"  owner     {record.who}"]
     who = [f"{address}" + (f" ({owner})" if owner != address else "") for address, owner in record.allowed.items()]
     lines += [f"  allowed   {', '.join(who) or 'only ' + _inside(record)}"]
     lines += [f"  backup    {b.id}  {b.bytes / 1e6:.2f} MB" for b in backups]

@@ -1,4 +1,4 @@
-"""`outlast image list`, `show`, `share`, `promote`, `rollback`, `delete`, `prune`: care for the images there are."""
+"""`outlast image delete` and `prune`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.completion import complete_family, complete_image
-from outlast.cli.image.find import find_image, workshops
+from outlast.cli.image.find import find_image, image_clouds
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.progress import confirm
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _users(workspace: Workspace, cloud: InteractiveCloud, images: Sequence[Image]) -> dict[str, list[str]]:
-    """Who needs each image: live runs of this workspace, and machines that were made from it."""
+    """Return the users of each image: live runs of this workspace, and machines that booted from it."""
     from outlast.images.build import built_from
     from outlast.images.family import current
 
@@ -43,11 +43,11 @@ def _users(workspace: Workspace, cloud: InteractiveCloud, images: Sequence[Image
 
 @command(progress="deleting the image", interrupt=UNCERTAIN)
 @click.argument("name", metavar="IMAGE", shell_complete=complete_image)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Even if a live run needs it.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Delete even if a live run needs it.")
 @workspace_option
 def delete(workspace_url: str, name: str, yes: bool, force: bool) -> int:
-    """Delete an image. Machines that were made from it go on."""
+    """Delete an image. Machines that booted from it continue."""
     from outlast.images.family import current
 
     cloud, found = find_image(name)
@@ -56,13 +56,13 @@ def delete(workspace_url: str, name: str, yes: bool, force: bool) -> int:
     images = list(cloud.images())
     runs = [user for user in _users(find_workspace(workspace_url), cloud, images).get(name, []) if "run" in user[:4]]
     if runs and not force:
-        raise UsageError(f"`{name}` is needed by {', '.join(runs)}", hint="cancel it first, or say --force")
+        raise UsageError(f"`{name}` is needed by {', '.join(runs)}", hint="cancel it first, or use --force")
     question = f"delete {name}?"
     now = current(images, found.family) if found.family else None
     if now is not None and now.name == name:
         heir = current([i for i in images if i.name != name], found.family)
-        after = f"is `{heir.name}` then" if heir else "stands for nothing then"
-        question = f"delete {name}, the current one of its family? `{found.family}` {after}."
+        after = f"becomes `{heir.name}`" if heir else "has no image then"
+        question = f"delete {name}, the current image of its family? `{found.family}` {after}."
     if not yes and not _agreed(question):
         note("nothing was deleted")
         return 0
@@ -73,26 +73,26 @@ def delete(workspace_url: str, name: str, yes: bool, force: bool) -> int:
 
 def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody is here to answer; nothing was deleted", hint="say --yes")
+        raise UsageError(f"cannot ask without a terminal: {question}", hint="repeat the command with --yes")
     return confirm(question)
 
 
 @command(progress="deleting images", interrupt=UNCERTAIN, json="list[ImageNamed]")
-@click.option("--keep", default=3, show_default=True, metavar="N", help="So many of each family stay.")
+@click.option("--keep", default=3, show_default=True, metavar="N", help="Images to keep in each family.")
 @click.option("--family", default="", metavar="NAME", shell_complete=complete_family, help="Only this family.")
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted; delete nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @workspace_option
 def prune(workspace_url: str, keep: int, family: str, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Delete the oldest images of each family. What is current, or needed by a machine or a run, stays."""
+    """Delete the oldest images of each family, except current ones and those in use."""
     from outlast.images.family import surplus
 
     if keep < 1:
         raise UsageError(f"--keep: {keep} must be at least 1")
     workspace = find_workspace(workspace_url)
     doomed: list[tuple[InteractiveCloud, Image]] = []
-    for cloud in workshops().values():
+    for cloud in image_clouds().values():
         images = list(cloud.images())
         used = _users(workspace, cloud, images)
         doomed += [(cloud, image) for image in surplus(images, keep=keep, used=used, family=family)]

@@ -1,4 +1,4 @@
-"""`outlast image list`, `show`, `share`, `promote`, `rollback`, `delete`, `prune`: care for the images there are."""
+"""`outlast image share`, `promote` and `rollback`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlast.cli.completion import complete_family, complete_image
-from outlast.cli.image.find import find_image, workshops
+from outlast.cli.image.find import find_image, image_clouds
 from outlast.cli.shared.command import UNCERTAIN, command
 from outlast.cli.shared.terminal import note
 from outlast.errors import UsageError
 
 if TYPE_CHECKING:
     from outlast.clouds.cloud import InteractiveCloud
-
-
-# Families
 
 
 @command(progress="copying the image", interrupt=UNCERTAIN)
@@ -35,12 +32,12 @@ def share(name: str, who: tuple[str, ...]) -> int:
 @command(progress="changing the family", interrupt=UNCERTAIN)
 @click.argument("name", metavar="IMAGE", shell_complete=complete_image)
 def promote(name: str) -> int:
-    """Make an image what its family stands for; newer ones are retired."""
+    """Make an image the current one of its family; newer ones are retired."""
     from outlast.images import family
 
     cloud, found = find_image(name)
     _apply(cloud, family.promote(list(cloud.images()), found))
-    click.echo(f"{found.family} is {found.name}")
+    click.echo(f"{found.family} is now {found.name}")
     return 0
 
 
@@ -50,12 +47,12 @@ def rollback(name: str) -> int:
     """Go back to the member of a family before the current one."""
     from outlast.images import family
 
-    for cloud in workshops().values():
+    for cloud in image_clouds().values():
         images = list(cloud.images())
         if family.members(images, name):
             older, changes = family.rollback(images, name)
             _apply(cloud, changes)
-            click.echo(f"{name} is {older.name}")
+            click.echo(f"{name} is now {older.name}")
             return 0
     raise UsageError(f"there is no family `{name}`", hint="see `outlast image list`")
 
@@ -63,4 +60,4 @@ def rollback(name: str) -> int:
 def _apply(cloud: InteractiveCloud, changes: Sequence[Any]) -> None:
     for change in changes:
         cloud.retire_image(change.image, retired=change.retired)
-        note(f"{'retired' if change.retired else 'brought back'} {change.image}")
+        note(f"{'retired' if change.retired else 'restored'} {change.image}")

@@ -1,4 +1,4 @@
-"""Where images are: the clouds that make them, and which one is meant by a name."""
+"""Lookup of images by name or family, and of clouds that can create images."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ if TYPE_CHECKING:
     from outlast.clouds.cloud import Image, InteractiveCloud
 
 
-def workshops() -> dict[str, InteractiveCloud]:
-    """The clouds that make images."""
+def image_clouds() -> dict[str, InteractiveCloud]:
+    """Return the clouds that can create images."""
     known = clouds(find_workspace(""))
     return {name: cloud for name, cloud in known.items() if hasattr(cloud, "snapshot")}  # type: ignore[misc]
 
 
-def workshop(name: str) -> InteractiveCloud:
+def image_cloud(name: str) -> InteractiveCloud:
     cloud = clouds().get(name)
     if cloud is None or not hasattr(cloud, "snapshot"):
-        raise UsageError(f"`{name}` makes no images in this outlast", hint=f"known: {', '.join(workshops())}")
+        raise UsageError(f"cloud `{name}` cannot create images", hint=f"known: {', '.join(image_clouds())}")
     return cast("InteractiveCloud", cloud)
 
 
 def find_image(name: str) -> tuple[InteractiveCloud, Image]:
-    """The image of that name or the newest of that family, on whichever cloud has it."""
-    told: CloudError | None = None
-    for cloud in workshops().values():
+    """Find an image by name, or the newest of a family, on all clouds. Raises UsageError."""
+    missing: CloudError | None = None
+    for cloud in image_clouds().values():
         try:
             return cloud, cloud.image(name)
         except NotFound as problem:
-            told = problem
+            missing = problem
     raise UsageError(
-        told.message if told else f"there is no image `{name}`", hint=(told and told.hint) or "see `outlast image list`"
+        missing.message if missing else f"there is no image `{name}`",
+        hint=(missing and missing.hint) or "see `outlast image list`",
     )

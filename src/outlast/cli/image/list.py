@@ -1,4 +1,4 @@
-"""`outlast image list`, `show`, `share`, `promote`, `rollback`, `delete`, `prune`: care for the images there are."""
+"""`outlast image list` and `show`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outlast.cli.completion import complete_family, complete_image
-from outlast.cli.image.find import find_image, workshops
+from outlast.cli.image.find import find_image, image_clouds
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, workspace_option
 from outlast.cli.shared.terminal import find_workspace, money, note, table
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from outlast.clouds.cloud import Image, InteractiveCloud
 
 
-def _everything(family: str = "") -> list[tuple[InteractiveCloud, Image]]:
+def _images(family: str = "") -> list[tuple[InteractiveCloud, Image]]:
     from outlast.images.family import members
 
     found: list[tuple[InteractiveCloud, Image]] = []
-    for cloud in workshops().values():
+    for cloud in image_clouds().values():
         images = list(cloud.images())
         families = sorted({image.family for image in images})
         for name in families:
@@ -58,15 +58,15 @@ def _row(cloud: InteractiveCloud, image: Image, images: Sequence[Image]) -> dict
 )
 @json_option
 def list_command(family: str, as_json: bool) -> int:
-    """List the images of all clouds: the newest of each family first."""
-    found = _everything(family)
+    """List the images of all clouds, the newest of each family first."""
+    found = _images(family)
     rows = [_row(cloud, image, [i for c, i in found if c is cloud]) for cloud, image in found]
     if as_json:
         import json
 
         click.echo(json.dumps(rows, indent=2))
     elif not rows:
-        note(f"there is no family `{family}`" if family else "there are no images")
+        note(f"there is no family `{family}`" if family else "no images")
     else:
         click.echo(table([_cells(row) for row in rows], header=["IMAGE", "FAMILY", "", "SIZE", "AGE", "CLOUD", "NOTE"]))
     return 0
@@ -80,11 +80,11 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 @command(progress="querying the cloud", interrupt=READ_ONLY, json="ImageShown")
 @click.argument("name", metavar="IMAGE", shell_complete=complete_image)
-@click.option("--log", "with_log", is_flag=True, help="The output of the build, and nothing else.")
+@click.option("--log", "with_log", is_flag=True, help="Print only the output of the build.")
 @json_option
 @workspace_option
 def show(workspace_url: str, name: str, with_log: bool, as_json: bool) -> int:
-    """Show an image, or the newest of a family: recipe, digest, size, who, when, what was scrubbed."""
+    """Show an image, or the newest of a family: recipe, digest, size, builder, date, scrubbed paths."""
     import msgspec
 
     from outlast.images.builder import LABEL_RECIPE
@@ -96,7 +96,9 @@ def show(workspace_url: str, name: str, with_log: bool, as_json: bool) -> int:
     if with_log:
         text = records.log(digest) if digest else ""
         if not text:
-            raise UsageError(f"this workspace has no log of `{found.name}`", hint="was it built in another workspace?")
+            raise UsageError(
+                f"this workspace has no log of `{found.name}`", hint="it may have been built in another workspace"
+            )
         click.echo(text, nl=False)
         return 0
     recipe = records.recipe(digest) if digest else None
@@ -109,22 +111,22 @@ def show(workspace_url: str, name: str, with_log: bool, as_json: bool) -> int:
 
         click.echo(json.dumps(row, indent=2))
         return 0
-    click.echo("\n".join(_told(row, recipe, result)))
+    click.echo("\n".join(_lines(row, recipe, result)))
     return 0
 
 
-def _told(row: dict[str, Any], recipe: Any, result: Any) -> Iterator[str]:
+def _lines(row: dict[str, Any], recipe: Any, result: Any) -> Iterator[str]:
     state = "retired" if row["retired"] else "current" if row["current"] else "older"
     yield f"{row['image']}  {state + ' of ' + row['family'] if row['family'] else ''}".rstrip()
     if row["created_at"]:
-        yield f"  made {time.strftime('%Y-%m-%d %H:%M', time.localtime(row['created_at']))}, {size(row['bytes'])}"
+        yield f"  created {time.strftime('%Y-%m-%d %H:%M', time.localtime(row['created_at']))}, {size(row['bytes'])}"
     if row["description"]:
         yield f"  {row['description']}"
     if result is not None:
         took, cost = describe_s(result.seconds), money(result.cost_usd)
         yield f"  built by {result.who} in {took}, for {cost}; {len(result.scrubbed)} paths scrubbed"
     if recipe is None:
-        yield "  made by hand, or in another workspace: there is no recipe here"
+        yield "  created manually or in another workspace: no recipe"
         return
     spec = recipe.spec
     yield f"  digest {recipe.digest}, recipe {recipe.source}"

@@ -1,4 +1,4 @@
-"""`outlast local`: the cloud inside this computer, its weather and its machines. Nothing here knows of runs."""
+"""`outlast local machines`, `serial` and `delete`: machines of the local cloud, in every workspace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from outlast.cli.local.zones import _cloud
+from outlast.cli.local.zones import local_cloud
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.options import json_option
 from outlast.cli.shared.progress import confirm
@@ -32,7 +32,7 @@ def _complete_machine(_ctx: click.Context, _param: click.Parameter, beginning: s
 @json_option
 def machines(as_json: bool) -> int:
     """List all machines of the local cloud, of every workspace and in every status."""
-    with _cloud() as cloud:
+    with local_cloud() as cloud:
         found = cloud.machines()
     now = time.time()
     if as_json:
@@ -81,18 +81,18 @@ def _machine_row(machine: Machine, now: float) -> list[str]:
 @command(interrupt=READ_ONLY)
 @click.argument("name", shell_complete=_complete_machine)
 def serial(name: str) -> int:
-    """Print what the machine NAME has printed since it was made."""
-    with _cloud() as cloud:
+    """Print the serial console of the machine NAME."""
+    with local_cloud() as cloud:
         click.echo(cloud.serial(name), nl=False)
     return 0
 
 
 @command(progress="deleting the machine", interrupt=UNCERTAIN)
 @click.argument("name", shell_complete=_complete_machine)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def delete(name: str, yes: bool) -> int:
-    """Delete the machine NAME with its disk, whatever it is doing. A live run is given another one."""
-    with _cloud() as cloud:
+    """Delete the machine NAME with its disk. A live run gets another one."""
+    with local_cloud() as cloud:
         machine = cloud.machine(name)
         if not yes and not _agreed(machine):
             click.echo("nothing was deleted", err=True)
@@ -108,4 +108,4 @@ def _agreed(machine: Machine) -> bool:
     try:
         return confirm(f"delete {machine.name}, a machine{whose} that is {machine.status}?")
     except click.Abort as problem:
-        raise UsageError("nobody answered; nothing was deleted", hint="say --yes to delete without asking") from problem
+        raise UsageError("no answer; nothing was deleted", hint="use --yes to delete without confirmation") from problem

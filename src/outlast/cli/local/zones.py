@@ -1,4 +1,4 @@
-"""`outlast local`: the cloud inside this computer, its weather and its machines. Nothing here knows of runs."""
+"""`outlast local zones` and `set`: zones of the local cloud and their conditions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 @contextmanager
-def _cloud() -> Iterator[LocalCloud]:
-    """The cloud; what the operating system has against it is told as a sentence."""
+def local_cloud() -> Iterator[LocalCloud]:
+    """Yield the local cloud; turn errors of the operating system into CloudError."""
     cloud = LocalCloud()
     try:
         yield cloud
@@ -45,8 +45,8 @@ def _complete_zone(_ctx: click.Context, _param: click.Parameter, beginning: str)
 @command(interrupt=READ_ONLY, json="list[ZoneRow]")
 @json_option
 def zones(as_json: bool) -> int:
-    """List the zones: capacity, what runs, how long spot machines live, and what they cost an hour."""
-    with _cloud() as cloud:
+    """List the zones: capacity, running machines, mean life of spot machines, prices."""
+    with local_cloud() as cloud:
         found = [_zone(zone, settings, cloud.machines()) for zone, settings in cloud.zone_settings().items()]
     if as_json:
         import json
@@ -59,7 +59,7 @@ def zones(as_json: bool) -> int:
 
 
 def _zone(zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
-    weather = ZoneConditions(settings)
+    conditions = ZoneConditions(settings)
     trace = settings.get("trace")
     return {
         "zone": zone,
@@ -67,34 +67,34 @@ def _zone(zone: str, settings: dict[str, Any], machines: Any) -> dict[str, Any]:
         "quota": settings.get("quota"),
         "rate": settings.get("rate"),
         "running": sum(m.zone == zone and m.status in ("pending", "running", "stopping") for m in machines),
-        "mean_life_s": weather.mean_life_s,
-        "grace_s": weather.grace_s,
+        "mean_life_s": conditions.mean_life_s,
+        "grace_s": conditions.grace_s,
         "trace": {name: value for name, value in trace.items() if name != "ticks"} if trace else None,
-        "outage": weather.is_out(time.time()),
+        "outage": conditions.is_out(time.time()),
         "spot_usd_per_hour": _prices(zone, spot=True),
         "on_demand_usd_per_hour": _prices(zone, spot=False),
     }
 
 
 def _prices(zone: str, *, spot: bool) -> list[float]:
-    """The cheapest and the dearest machine of a zone."""
+    """Return the prices of the cheapest and the most expensive machine."""
     prices = [catalog.offer(kind, zone, spot=spot).price_usd_per_hour for kind in catalog.TYPES]
     return [min(prices), max(prices)]
 
 
 def _zone_row(zone: dict[str, Any]) -> list[str]:
     trace = zone["trace"]
-    told = "-"
+    replay = "-"
     if trace:
-        told = f"{os.path.basename(trace['path'])} window {trace['window']}, x{trace['speed_up']:g}"
-        told += ", no capacity now" if zone["outage"] else ""
+        replay = f"{os.path.basename(trace['path'])} window {trace['window']}, x{trace['speed_up']:g}"
+        replay += ", no capacity now" if zone["outage"] else ""
     return [
         zone["zone"],
-        "endless" if zone["capacity"] is None else str(zone["capacity"]),
+        "unlimited" if zone["capacity"] is None else str(zone["capacity"]),
         str(zone["running"]),
-        "endless" if zone["mean_life_s"] is None else describe_s(zone["mean_life_s"]),
+        "unlimited" if zone["mean_life_s"] is None else describe_s(zone["mean_life_s"]),
         describe_s(zone["grace_s"]),
-        told,
+        replay,
         "{:.4f} to {:.2f}".format(*zone["spot_usd_per_hour"]),
         "{:.4f} to {:.2f}".format(*zone["on_demand_usd_per_hour"]),
     ]
@@ -102,14 +102,14 @@ def _zone_row(zone: dict[str, Any]) -> list[str]:
 
 @command("set", interrupt=UNCERTAIN)
 @click.argument("zone", shell_complete=_complete_zone)
-@click.option("--capacity", metavar="N|none", help="So many machines may run at a time.")
-@click.option("--quota", metavar="N|none", help="So many may run before the quota is used up.")
-@click.option("--rate", metavar="N|none", help="So many requests a second `local serve` answers for it.")
-@click.option("--mean-life", metavar="TIME|none", help="Preempt spot machines after a random life: 10m.")
-@click.option("--grace", metavar="TIME|none", help="From the notice to the end: 30s.")
+@click.option("--capacity", metavar="N|none", help="Maximum machines at a time.")
+@click.option("--quota", metavar="N|none", help="Quota of machines.")
+@click.option("--rate", metavar="N|none", help="Requests per second that `local serve` answers.")
+@click.option("--mean-life", metavar="TIME|none", help="Mean random life of spot machines: 10m.")
+@click.option("--grace", metavar="TIME|none", help="Time from the notice to the end: 30s.")
 @click.option("--trace", metavar="FILE|none", help="Replay a recorded spot trace from now on.")
-@click.option("--window", metavar="ID", help="Which window of the trace (0).")
-@click.option("--speed-up", type=float, metavar="X", help="So many times as fast as it was recorded (1).")
+@click.option("--window", metavar="ID", help="Window of the trace (0).")
+@click.option("--speed-up", type=float, metavar="X", help="Replay speed, relative to the recording (1).")
 @ones_option
 def set_command(
     zone: str,
@@ -123,7 +123,10 @@ def set_command(
     speed_up: float | None,
     ones: str | None,
 ) -> int:
-    """Change the weather of ZONE, or of `all`. `none` takes a setting back; what is not named stays."""
+    """Change the conditions of ZONE, or of `all`.
+
+    `none` removes a setting; other settings stay.
+    """
     changes: dict[str, Any] = {}
     _read(changes, "--capacity", "capacity", capacity, _count)
     _read(changes, "--quota", "quota", quota, _count)
@@ -133,9 +136,9 @@ def set_command(
     _read(changes, "--trace", "trace", trace, os.path.abspath)
     changes |= _replay(trace, window, speed_up, ones)
     if not changes:
-        raise UsageError("there is nothing to set", hint="see `outlast local set --help`")
+        raise UsageError("no setting given", hint="see `outlast local set --help`")
     zones_meant = list(catalog.ZONES) if zone == "all" else [zone]
-    with _cloud() as cloud:
+    with local_cloud() as cloud:
         for each in zones_meant:
             try:
                 cloud.set_zone(each, **changes)
@@ -156,7 +159,7 @@ def _read(changes: dict[str, Any], option: str, name: str, text: str | None, rea
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise ValueError(f"{text!r} is no number of machines; write it like `0`, `3` or `none`")
+        raise ValueError(f"{text!r} is not a number of machines: expected `0`, `3` or `none`")
     return int(text)
 
 
@@ -166,12 +169,12 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = -1.0
     if not 0 <= rate < float("inf"):
-        raise ValueError(f"{text!r} is no number of requests a second; write it like `5`, `0.5` or `none`")
+        raise ValueError(f"{text!r} is not a number of requests per second: expected `5`, `0.5` or `none`")
     return rate
 
 
 def _replay(trace: str | None, window: str | None, speed_up: float | None, ones: str | None) -> dict[str, Any]:
-    """How a trace is replayed; means nothing without one."""
+    """Return the options of a replay. Raises UsageError without a trace."""
     for option, value in (("--window", window), ("--speed-up", speed_up), ("--ones", ones)):
         if value is not None and (trace is None or trace == "none"):
             raise UsageError(f"{option}: needs --trace FILE")

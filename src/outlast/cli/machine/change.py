@@ -1,9 +1,8 @@
-"""`outlast machine create`, `list`, `show`, `snapshot`, `delete`: how machines come, what they are, how they go."""
+"""`outlast machine resize`, `set` and `snapshot`."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +10,7 @@ from outlast.cli.completion import complete_family
 from outlast.cli.machine.find import (
     cloud_option,
     find,
-    hands_of,
+    machine_records_in,
     name_argument,
 )
 from outlast.cli.shared.command import UNCERTAIN, command
@@ -20,48 +19,42 @@ from outlast.cli.shared.project import parse_assignment
 from outlast.cli.shared.terminal import note
 from outlast.errors import UsageError
 
-if TYPE_CHECKING:
-    pass
-
-
-# How they go
-
 
 @command(
     progress="creating the image",
     interrupt="the image may still be created: `outlast image list`; the machine may be stopped",
 )
 @name_argument
-@click.option("--family", required=True, metavar="NAME", shell_complete=complete_family, help="Of which family.")
-@click.option("--image-name", default="", metavar="NAME", help="The name of the image (FAMILY and the time).")
-@click.option("--stop", "may_stop", is_flag=True, help="Stop the machine for it, and start it again.")
+@click.option("--family", required=True, metavar="NAME", shell_complete=complete_family, help="Image family.")
+@click.option("--image-name", default="", metavar="NAME", help="Name of the image (FAMILY-TIME).")
+@click.option("--stop", "may_stop", is_flag=True, help="Stop the machine first, and start it again.")
 @cloud_option
 @workspace_option
 def snapshot(name: str, workspace_url: str, cloud_name: str, family: str, image_name: str, may_stop: bool) -> int:
-    """Make an image of the disk of the machine NAME, as the newest of a family."""
+    """Create an image from the disk of the machine NAME, as the newest of a family."""
     from outlast.machines import lifecycle
     from outlast.machines.create import check_name
 
-    machine_records = hands_of(workspace_url)
+    machine_records = machine_records_in(workspace_url)
     image = image_name or f"{family}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     for text in (family, image):
         check_name(text)
     cloud, _ = find(machine_records, name, cloud_name=cloud_name)
     made = lifecycle.snapshot(cloud, name, image=image, family=family, may_stop=may_stop, note=f"from {name}")
-    note(f"the newest of `{family}` now: `outlast machine create NAME --image {family}` boots from it")
+    note(f"now the newest of `{family}`; boot from it with `outlast machine create NAME --image {family}`")
     click.echo(made.name)
     return 0
 
 
 @command(progress="resizing", interrupt=f"{UNCERTAIN}; the machine may be stopped: `outlast machine start NAME`")
 @name_argument
-@click.option("--type", "type_name", default="", metavar="NAME", help="Another machine type.")
-@click.option("--disk", metavar="SIZE", help="A larger disk: 100GB.")
+@click.option("--type", "type_name", default="", metavar="NAME", help="New machine type.")
+@click.option("--disk", metavar="SIZE", help="New, larger disk size: 100GB.")
 @click.option("--restart", is_flag=True, help="Stop a running machine to change its type, and start it again.")
 @cloud_option
 @workspace_option
 def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk: str | None, restart: bool) -> int:
-    """Change the type of the machine NAME, or let its disk grow."""
+    """Change the type of the machine NAME, or grow its disk."""
     from outlast.machines import lifecycle
     from outlast.spec.quantity import size_gb
 
@@ -69,7 +62,7 @@ def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk:
         disk_gb = size_gb(disk) if disk else 0.0
     except ValueError as problem:
         raise UsageError(f"--disk: {problem}") from problem
-    machine_records = hands_of(workspace_url)
+    machine_records = machine_records_in(workspace_url)
     cloud, _ = find(machine_records, name, cloud_name=cloud_name)
     lifecycle.resize(cloud, machine_records, name, type=type_name, disk_gb=disk_gb, restart=restart)
     now = cloud.machine(name)
@@ -83,9 +76,9 @@ def resize(name: str, workspace_url: str, cloud_name: str, type_name: str, disk:
 @cloud_option
 @workspace_option
 def set_command(name: str, items: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
-    """Set metadata of the machine NAME, which programs on it can read and wait for."""
+    """Set metadata of the machine NAME, which programs on it can read and watch."""
     pairs = dict(parse_assignment(item, option="KEY=VALUE") for item in items)
-    cloud, _ = find(hands_of(workspace_url), name, cloud_name=cloud_name)
+    cloud, _ = find(machine_records_in(workspace_url), name, cloud_name=cloud_name)
     cloud.set_metadata(name, pairs)
     click.echo(f"set {', '.join(pairs)} of {name}")
     return 0

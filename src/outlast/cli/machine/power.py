@@ -1,20 +1,16 @@
-"""`outlast machine ssh`, `cp`, `start`, `stop`, `resize`, `serial`, `set`, `ssh-config`: work with a machine."""
+"""`outlast machine start`, `stop` and `serial`."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
-from outlast.cli.machine.find import cloud_option, find, hands_of, name_argument
+from outlast.cli.machine.find import cloud_option, find, machine_records_in, name_argument
 from outlast.cli.shared.command import READ_ONLY, UNCERTAIN, command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import note
 from outlast.errors import NotFound
-
-if TYPE_CHECKING:
-    pass
 
 
 @command(
@@ -25,15 +21,15 @@ if TYPE_CHECKING:
 @cloud_option
 @workspace_option
 def start(name: str, workspace_url: str, cloud_name: str) -> int:
-    """Boot the stopped machine NAME from its disk, and wait until one can log in."""
+    """Start the stopped machine NAME from its disk, and wait until it accepts a login."""
     from outlast.machines import lifecycle
     from outlast.machines.ssh import Link
 
-    machine_records = hands_of(workspace_url)
+    machine_records = machine_records_in(workspace_url)
     cloud, machine = find(machine_records, name, cloud_name=cloud_name)
     if machine.status == "broken":
-        # As after this computer was switched off: the machine is dead, its disk is not.
-        note(f"{name} is broken: {machine.why}; switching it off first")
+        # For example after this computer was switched off: the disk still exists.
+        note(f"{name} is broken: {machine.why}; stopping it first")
         lifecycle.stop(cloud, machine_records, name)
     lifecycle.start(cloud, machine_records, name)
     click.echo(f"started {name}")
@@ -46,27 +42,27 @@ def start(name: str, workspace_url: str, cloud_name: str) -> int:
 @cloud_option
 @workspace_option
 def stop(name: str, workspace_url: str, cloud_name: str) -> int:
-    """Power the machine NAME off. Its disk is kept, and billed."""
+    """Stop the machine NAME. Its disk is kept, and billed."""
     from outlast.cli.shared.terminal import money
     from outlast.machines import lifecycle
 
-    machine_records = hands_of(workspace_url)
+    machine_records = machine_records_in(workspace_url)
     cloud, _ = find(machine_records, name, cloud_name=cloud_name)
     lifecycle.stop(cloud, machine_records, name)
     click.echo(f"stopped {name}")
     if (rest := cloud.machine(name).disk_usd_per_hour) > 0:
-        note(f"its disk goes on billing {money(rest)} an hour until `outlast machine delete {name}`")
+        note(f"its disk costs {money(rest)} an hour until `outlast machine delete {name}`")
     return 0
 
 
 @command(interrupt=READ_ONLY)
 @name_argument
-@click.option("--follow", "-f", is_flag=True, help="Go on printing until the machine is gone or you leave.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the machine is deleted.")
 @cloud_option
 @workspace_option
 def serial(name: str, workspace_url: str, cloud_name: str, follow: bool) -> int:
-    """Print what the machine NAME has printed since it was made: its boots, its startup script, its end."""
-    cloud, _ = find(hands_of(workspace_url), name, cloud_name=cloud_name)
+    """Print the serial console of the machine NAME: boots, startup script, shutdown."""
+    cloud, _ = find(machine_records_in(workspace_url), name, cloud_name=cloud_name)
     seen = cloud.serial(name)
     click.echo(seen, nl=False)
     while follow:
@@ -76,13 +72,13 @@ def serial(name: str, workspace_url: str, cloud_name: str, follow: bool) -> int:
         except NotFound:
             note(f"{name} was deleted")
             return 0
-        # Clouds keep the last part of it only: print what follows the end that was printed.
-        click.echo(_news(seen, now), nl=False)
+        # Clouds keep only the last part: print the text after the part that was already printed.
+        click.echo(_new_text(seen, now), nl=False)
         seen = now
     return 0
 
 
-def _news(before: str, now: str) -> str:
+def _new_text(before: str, now: str) -> str:
     if now.startswith(before):
         return now[len(before) :]
     tail = before[-1000:]

@@ -1,4 +1,4 @@
-"""`outlast machine ssh`, `cp`, `start`, `stop`, `resize`, `serial`, `set`, `ssh-config`: work with a machine."""
+"""`outlast machine ssh`, `cp` and `ssh-config`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outlast.cli.completion import complete_path_on_machine
-from outlast.cli.machine.find import cloud_option, find, hands_of, interactive_clouds, name_argument
+from outlast.cli.machine.find import cloud_option, find, interactive_clouds, machine_records_in, name_argument
 from outlast.cli.shared.command import RESUMABLE, UNCERTAIN, command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import note
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from outlast.records.machines import MachineRecords
 
 
-def _reach(machine_records: MachineRecords, name: str, cloud_name: str) -> Link:
-    """A link to a machine that runs; a stopped one is told with the next step."""
+def _connect(machine_records: MachineRecords, name: str, cloud_name: str) -> Link:
+    """Return a link to a running machine. Raises BadRequest for a stopped one."""
     from outlast.machines.ssh import Link
 
     cloud, machine = find(machine_records, name, cloud_name=cloud_name)
@@ -37,23 +37,23 @@ def _reach(machine_records: MachineRecords, name: str, cloud_name: str) -> Link:
     interrupt="left the machine; it continues to run and to cost: `outlast machine list`",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option("--tty", "-t", is_flag=True, help="A terminal also for a command.")
+@click.option("--tty", "-t", is_flag=True, help="Allocate a terminal for COMMAND.")
 @cloud_option
 @workspace_option
 @name_argument
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def ssh(name: str, command: tuple[str, ...], workspace_url: str, cloud_name: str, tty: bool) -> int:
     """Log in to the machine NAME, or run COMMAND there and exit with its code."""
-    link = _reach(hands_of(workspace_url), name, cloud_name)
+    link = _connect(machine_records_in(workspace_url), name, cloud_name)
     argv = link.argv(tty=tty)
     if command and command[0] == "--":
         command = command[1:]
     if command:
-        # One word is a line for the shell there; several arrive as they are, whatever is in them.
+        # One argument is a line for the remote shell; several arrive unchanged.
         argv += ["--", command[0] if len(command) == 1 else shlex.join(command)]
     sys.stdout.flush()
     sys.stderr.flush()
-    # In our place: signals, the terminal and the exit code are then ssh's own.
+    # Replace this process: signals, the terminal and the exit code are those of ssh.
     os.execv(argv[0], argv)
 
 
@@ -62,48 +62,48 @@ def ssh(name: str, command: tuple[str, ...], workspace_url: str, cloud_name: str
 @workspace_option
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCE... DEST", shell_complete=complete_path_on_machine)
 def cp(paths: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
-    """Copy files and folders: `cp NAME:results .`, `cp data.csv NAME:`. Folders are copied with all that is in them."""
+    """Copy files and folders recursively: `cp NAME:results .`, `cp data.csv NAME:`."""
     import subprocess
 
     from outlast.machines import sshfiles
 
     if len(paths) < 2:
-        raise UsageError("say what to copy, and where to", hint="`outlast machine cp NAME:results .`")
-    machine_records = hands_of(workspace_url)
+        raise UsageError("expected SOURCE and DEST", hint="`outlast machine cp NAME:results .`")
+    machine_records = machine_records_in(workspace_url)
     machines = {name for path in paths if (name := _machine_in(path))}
     if not machines:
-        raise UsageError("none of these is on a machine", hint="write `NAME:path`; a file with a colon as `./a:b`")
+        raise UsageError("no path is on a machine", hint="write `NAME:path`; a local file with a colon as `./a:b`")
     for path in paths[:-1]:
         if not _machine_in(path) and not os.path.exists(path):
             raise UsageError(f"there is no file `{path}`")
     for name in sorted(machines):
-        _reach(machine_records, name, cloud_name).argv()
+        _connect(machine_records, name, cloud_name).argv()
     argv = [sshfiles.need("scp"), "-F", sshfiles.config_path(), "-r", "-p", "-3" if len(machines) > 1 else "-q"]
     argv += ["--", *[f"outlast-{path}" if _machine_in(path) else path for path in paths]]
     answer = subprocess.run(argv, check=False)
     if answer.returncode != 0:
-        raise CloudError(f"scp ended with {answer.returncode}; what it said is above")
+        raise CloudError(f"scp failed with exit code {answer.returncode}; see its output above")
     return 0
 
 
 def _machine_in(path: str) -> str:
-    """The name before the colon, as scp reads it: a slash before it makes it a file of this computer."""
+    """Return the machine in a path, as scp reads it: with a slash before the colon it is a local file."""
     name, colon, _ = path.partition(":")
     return name if colon and name and "/" not in name else ""
 
 
 @command("ssh-config", interrupt=UNCERTAIN)
-@click.option("--print", "only_print", is_flag=True, help="Print the blocks; change nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the settings; change nothing.")
 @workspace_option
 def ssh_config(workspace_url: str, only_print: bool) -> int:
-    """Let `ssh`, `scp`, `rsync` and editors know your machines as `outlast-NAME`: one line in ~/.ssh/config."""
+    """Add your machines to ~/.ssh/config as `outlast-NAME`, for `ssh`, `scp`, `rsync` and editors."""
     from outlast.machines import sshfiles
 
     if not only_print:
-        _write_blocks(hands_of(workspace_url))
+        _write_blocks(machine_records_in(workspace_url))
         if sshfiles.include_in_users_config():
-            note(f"one line was added at the top of ~/.ssh/config: {sshfiles.include_line()}")
-        click.echo("\n".join(f"ssh outlast-{name}" for name in sshfiles.machines_written()) or "no machine runs")
+            note(f"added a line at the top of ~/.ssh/config: {sshfiles.include_line()}")
+        click.echo("\n".join(f"ssh outlast-{name}" for name in sshfiles.machines_written()) or "no running machines")
         return 0
     if os.path.exists(sshfiles.config_path()):
         with open(sshfiles.config_path(), encoding="utf-8") as file:
@@ -112,19 +112,19 @@ def ssh_config(workspace_url: str, only_print: bool) -> int:
 
 
 def _write_blocks(machine_records: MachineRecords) -> None:
-    """A block for every machine by hand that runs; none for those that are gone."""
+    """Write ssh settings for all running manual machines, and remove those of deleted ones."""
     from outlast.machines import sshfiles
     from outlast.machines.status import collect_status
 
     found = interactive_clouds(machine_records.workspace)
-    sights, unreachable = collect_status(found, machine_records, with_drift=False)
-    there = {sight.name for sight in sights if sight.machine is not None}
+    entries, unreachable = collect_status(found, machine_records, with_drift=False)
+    there = {entry.name for entry in entries if entry.machine is not None}
     for name in sshfiles.machines_written():
         if name not in there and not unreachable:
             sshfiles.forget_machine(name)
-    for sight in sights:
-        if sight.machine_record is not None and sight.status == "running":
-            _write_block(found[sight.cloud], sight.name)
+    for entry in entries:
+        if entry.machine_record is not None and entry.status == "running":
+            _write_block(found[entry.cloud], entry.name)
 
 
 def _write_block(cloud: InteractiveCloud, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`outlast burst`: one big machine for minutes; model and outputs back in a place of their own, machine gone."""
+"""`outlast burst`: a command on one large machine, with outputs and checkpoint fetched into a new folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from outlast.cli.run.embedded_supervisor import looked_after
-from outlast.cli.run.foreground import see_through
+from outlast.cli.run.embedded_supervisor import ensure_supervised
+from outlast.cli.run.foreground import follow_to_end
 from outlast.cli.run.options import overrides_from, spec_options
 from outlast.cli.shared.command import RUN_CONTINUES, command
 from outlast.cli.shared.options import clouds, workspace_option
@@ -32,7 +32,6 @@ from outlast.workspace import RunRequest, Workspace
 
 _USD_PER_HOUR_MAX = 5.0
 
-
 # A machine whose cores cost more than this times the cheapest is large in something that a burst does not use.
 _PRICE_PER_CORE_RATIO_MAX = 1.5
 
@@ -44,17 +43,17 @@ _PRICE_PER_CORE_RATIO_MAX = 1.5
     type=click.FloatRange(min=0, min_open=True),
     default=_USD_PER_HOUR_MAX,
     metavar="USD",
-    help="The most that the machine may cost an hour (5).",
+    help="Maximum price of the machine per hour (5).",
 )
-@click.option("--pull", "destination", default="", metavar="FOLDER", help="Where results go (bursts/RUN-TIME).")
-@click.option("--evaluate", is_flag=True, help="Afterwards score the stored model here: `--mode evaluate`.")
-@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@click.option("--pull", "destination", default="", metavar="FOLDER", help="Folder for the results (bursts/RUN-TIME).")
+@click.option("--evaluate", is_flag=True, help="Then evaluate the stored model here: `--mode evaluate`.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the output of the command.")
 @workspace_option
 def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
     """Run a command on one large machine, then fetch the results and delete it.
 
-    Brings code and data there, fetches outputs and the newest checkpoint into a folder with the time in its name, and
-    deletes the machine. `{cpus}` in the command is the number of its cores.
+    The machine is the one with the most cores for the price. Outputs and the newest checkpoint go to a folder with the
+    time in its name. `{cpus}` in the command is replaced by the number of cores.
     """
     most, destination = options.pop("most"), options.pop("destination")
     evaluate, quiet = options.pop("evaluate"), options.pop("quiet")
@@ -69,16 +68,16 @@ def burst(workspace_url: str, path: str, command: tuple[str, ...], **options: An
         from outlast.cli.image.build import with_image
 
         spec = with_image(workspace, spec, project)
-    spec, offer = _enlarged(spec, available, most, project.source)
-    request = _ask(workspace, available, spec, project.source)
+    spec, offer = _with_largest_machine(spec, available, most, project.source)
+    request = _submit(workspace, available, spec, project.source)
     kind = "spot" if offer.spot else "on demand"
     if not quiet:
         note(f"outlast: burst: {offer.type}, {offer.cpus:g} cores, {kind}, ${offer.price_usd_per_hour:.4f}/h")
     place = destination or os.path.join("bursts", f"{request.run}-{time.strftime('%Y%m%d-%H%M%S')}")
-    code = see_through(workspace, request, destination=place, quiet=quiet)
+    code = follow_to_end(workspace, request, destination=place, quiet=quiet)
     if code == 130:
         return code
-    _bring(workspace, request, place, offer, quiet=quiet)
+    _fetch_results(workspace, request, place, offer, quiet=quiet)
     if code == 0 and evaluate:
         return _evaluate(request.spec, place)
     return code
@@ -97,8 +96,8 @@ def largest_offer(offers: Sequence[Offer], *, usd_per_hour_max: float, gpu: bool
     return max(sensible, key=lambda o: (o.cpus, -o.price_usd_per_hour))
 
 
-def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: str) -> tuple[Spec, Offer]:
-    """The spec with the machine that was chosen, and what it costs."""
+def _with_largest_machine(spec: Spec, available: Mapping[str, Cloud], most: float, source: str) -> tuple[Spec, Offer]:
+    """Choose the machine; return the spec with its type, and the offer."""
     machine = spec.machine
     cloud = available.get(machine.cloud)
     if cloud is None:
@@ -107,26 +106,28 @@ def _enlarged(spec: Spec, available: Mapping[str, Cloud], most: float, source: s
     chosen = largest_offer(offers, usd_per_hour_max=most, gpu=bool(machine.gpus))
     if chosen is None:
         if not offers:
-            raise SpecError([f"[machine]: no machine of `{machine.cloud}` fits; ask for less"], source=source)
+            raise SpecError(
+                [f"[machine]: no machine of `{machine.cloud}` matches; reduce the requirements"], source=source
+            )
         least = min(offer.price_usd_per_hour for offer in offers)
         raise OutlastError(
-            f"every machine that fits costs more than ${most:g} an hour; the cheapest ${least:.2f}",
-            hint="allow more with --most, or ask for less with --cpus",
+            f"every matching machine costs more than ${most:g}/h; the cheapest costs ${least:.2f}/h",
+            hint="raise --most, or reduce --cpus",
         )
     params = {**spec.params, **({"cpus": int(chosen.cpus)} if fills(spec.command, "cpus") else {})}
     machine = msgspec.structs.replace(machine, type=chosen.type)
     return msgspec.structs.replace(spec, machine=machine, params=params), chosen
 
 
-def _ask(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> RunRequest:
+def _submit(workspace: Workspace, available: Mapping[str, Cloud], spec: Spec, source: str) -> RunRequest:
     from outlast.submit.run import submit
 
-    with looked_after(workspace), working("sending the code"):
+    with ensure_supervised(workspace), working("sending the code"):
         return submit(workspace, available, spec, environment=os.environ, source=source, report=note)
 
 
-def _bring(workspace: Workspace, request: RunRequest, place: str, offer: Offer, *, quiet: bool) -> None:
-    """The newest checkpoint, and what there is to say of the run, beside the outputs."""
+def _fetch_results(workspace: Workspace, request: RunRequest, place: str, offer: Offer, *, quiet: bool) -> None:
+    """Write the newest checkpoint and a summary of the run beside the outputs."""
     state = workspace.story(request.run).refresh()
     if state.checkpoints:
         newest_first = tuple(reversed(state.checkpoints))
@@ -134,7 +135,7 @@ def _bring(workspace: Workspace, request: RunRequest, place: str, offer: Offer, 
         for problem in problems:
             note(f"outlast: {problem}")
     total = summarize(state, time.time())
-    told = {
+    summary = {
         "run": request.run,
         "ending": state.ending,
         "command": request.spec.command,
@@ -146,13 +147,13 @@ def _bring(workspace: Workspace, request: RunRequest, place: str, offer: Offer, 
     }
     os.makedirs(place, exist_ok=True)
     with open(os.path.join(place, "burst.json"), "w", encoding="utf-8") as file:
-        json.dump(told, file, indent=2)
+        json.dump(summary, file, indent=2)
     if not quiet:
         note(f"outlast: burst: {describe_s(total.wall_s)}, {money(total.cost_usd)}; results in {place}")
 
 
 def _evaluate(spec: Spec, place: str) -> int:
-    """The program once more, here, on the checkpoint that was brought."""
+    """Run the program here, on the fetched checkpoint."""
     argv = argv_of(spec.command, spec.params)
     more = ["--mode", "evaluate", "--job-dir", os.path.abspath(os.path.join(place, "checkpoint"))]
     if isinstance(spec.command, str):

@@ -1,4 +1,4 @@
-"""`outlast compare`: runs side by side: parameters, metrics, cost, code, curves."""
+"""`outlast compare`: parameters, metrics, cost, code and curves of several runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import click
 import msgspec
 
-from outlast.cli.run.rerun import described
+from outlast.cli.run.rerun import code_text
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.curves import not_there, thinned
+from outlast.cli.shared.curves import missing_package, thinned, write_picture
 from outlast.cli.shared.options import complete_run, json_option, workspace_option
-from outlast.cli.shared.terminal import find_workspace, money, note, table
+from outlast.cli.shared.terminal import find_workspace, money, table
 from outlast.code.diff import CodeDiff, code_diff
 from outlast.errors import OutlastError, UsageError
 from outlast.formatting.run_row import status_text
@@ -55,7 +55,7 @@ def _compared(workspace: Workspace, run: str) -> Compared:
         state=status_text(state),
         params=dict(request.spec.params),
         metrics={name: points[-1].value for name, points in curves.items()},
-        code=described(request.code),
+        code=code_text(request.code),
         image=request.spec.machine.image,
         machine=f"{last.type} {last.zone}" if last else "",
         attempts=len(state.attempts),
@@ -73,10 +73,10 @@ def _compared(workspace: Workspace, run: str) -> Compared:
     json_text="`runs` with `run`, `params`, `metrics`, `cost_usd` …; `code`: run → `files` that differ, `note`",
 )
 @click.argument("run_names", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
-@click.option("--diff", "whole", is_flag=True, help="The whole difference of the code, not just its files.")
-@click.option("--curves", "draw", is_flag=True, help="Draw the metrics of all of them.")
-@click.option("--metric", "-m", "wanted", multiple=True, metavar="NAME", help="Only draw this one; may be repeated.")
-@click.option("--png", "picture", default="", metavar="FILE", help="Draw the curves into a picture.")
+@click.option("--diff", "whole", is_flag=True, help="Print the full diff of the code, not only the files.")
+@click.option("--curves", "draw", is_flag=True, help="Draw the metrics of all runs.")
+@click.option("--metric", "-m", "wanted", multiple=True, metavar="NAME", help="Draw only this metric; may be repeated.")
+@click.option("--png", "picture", default="", metavar="FILE", help="Write the curves to a PNG.")
 @json_option
 @workspace_option
 def compare(
@@ -90,29 +90,29 @@ def compare(
 ) -> int:
     """Compare runs: parameters, metrics, cost, code, curves.
 
-    Rows in which they differ are marked. The code is compared with that of the first.
+    Rows that differ are marked. The code of each run is compared with that of the first.
     """
     workspace = find_workspace(workspace_url)
     names = list(dict.fromkeys(workspace.find(name) for name in run_names))
     if len(names) < 2:
-        raise UsageError("compare needs two runs at least", hint="`outlast ps --all` lists them")
+        raise UsageError("compare needs at least two runs", hint="`outlast ps --all` lists them")
     found = [_compared(workspace, name) for name in names]
     first = workspace.request(names[0]).code
     changes = {name: code_diff(workspace.bucket, first, workspace.request(name).code) for name in names[1:]}
     if as_json:
-        told = [msgspec.to_builtins(one) for one in found]
-        click.echo(json.dumps({"runs": told, "code": msgspec.to_builtins(changes)}, indent=2))
+        runs = [msgspec.to_builtins(one) for one in found]
+        click.echo(json.dumps({"runs": runs, "code": msgspec.to_builtins(changes)}, indent=2))
         return 0
     click.echo(table(_rows(found), header=["", "", *names]))
     for name, change in changes.items():
-        click.echo(_told(names[0], name, change, whole=whole))
+        click.echo(_diff_text(names[0], name, change, whole=whole))
     if draw or picture or wanted:
         _draw(found, wanted, picture)
     return 0
 
 
 def _rows(found: list[Compared]) -> list[list[str]]:
-    """A line a fact; `≠` where they are not all the same."""
+    """Return one line per property; `≠` marks those that differ."""
     lines: list[tuple[str, list[str]]] = [("state", [one.state for one in found])]
     for name in dict.fromkeys(name for one in found for name in one.params):
         lines.append((name, [str(one.params.get(name, "")) for one in found]))
@@ -129,9 +129,9 @@ def _rows(found: list[Compared]) -> list[list[str]]:
     return [["≠" if len(set(cells)) > 1 else "", name, *cells] for name, cells in lines if any(cells)]
 
 
-def _told(first: str, name: str, change: CodeDiff, *, whole: bool) -> str:
+def _diff_text(first: str, name: str, change: CodeDiff, *, whole: bool) -> str:
     if change.same:
-        return f"code: {name} has that of {first}"
+        return f"code: {name} and {first} are the same"
     if change.note:
         return f"code: {name} and {first}: {change.note}"
     lines = [f"code: from {first} to {name}"]
@@ -146,20 +146,14 @@ def _draw(found: list[Compared], wanted: tuple[str, ...], picture: str) -> None:
     known = list(dict.fromkeys(name for one in found for name in one.curves))
     for name in wanted:
         if name not in known:
-            told = f"there are: {', '.join(known)}" if known else "none was logged"
-            raise UsageError(f"--metric: no run has a metric `{name}`; {told}")
+            hint = f"known: {', '.join(known)}" if known else "none was logged"
+            raise UsageError(f"--metric: no run has a metric `{name}`; {hint}")
     names = list(wanted) or known
     if not names:
-        raise OutlastError("none of them has logged a metric", hint="log them with `run.log(step, loss=…)`")
+        raise OutlastError("no run has logged a metric", hint="log them with `run.log(step, loss=…)`")
     curves = {name: {one.run: one.curves[name] for one in found if name in one.curves} for name in names}
     if picture:
-        body = as_png(curves)
-        try:
-            with open(picture, "wb") as file:
-                file.write(body)
-        except OSError as problem:
-            raise OutlastError(f"--png: `{picture}` cannot be written: {problem.strerror}") from problem
-        note(f"wrote {picture}")
+        write_picture(picture, as_png(curves))
         return
     columns = max(40, min(120, shutil.get_terminal_size().columns))
     click.echo(in_terminal(curves, width=columns, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
@@ -173,11 +167,11 @@ _COLOURS = ("blue", "orange", "green", "magenta", "cyan", "red")
 
 
 def in_terminal(lines: Lines, *, width: int, colour: bool) -> str:
-    """Each run has a sign of its own: colour never carries meaning alone."""
+    """Draw one panel per metric. Each run has a different character: colour never carries meaning alone."""
     try:
         import plotext
     except ImportError as problem:
-        raise not_there("`plotext`, which draws in the terminal,", problem) from problem
+        raise missing_package("plotext", problem) from problem
     panels = []
     for metric, runs in lines.items():
         plotext.clear_figure()
@@ -198,7 +192,7 @@ def as_png(lines: Lines) -> bytes:
     try:
         from matplotlib.figure import Figure
     except ImportError as problem:
-        raise not_there("`matplotlib`, which draws pictures,", problem) from problem
+        raise missing_package("matplotlib", problem) from problem
     figure = Figure(figsize=(_PNG_WIDTH / _DPI, _PNG_HEIGHT * len(lines) / _DPI), dpi=_DPI, layout="constrained")
     panels = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
     for panel, (metric, runs) in zip(panels, lines.items(), strict=True):

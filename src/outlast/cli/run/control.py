@@ -1,4 +1,4 @@
-"""`outlast cancel`."""
+"""`outlast cancel`, `outlast handover` and `outlast preempt`: changes to a live run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from outlast.workspace import Workspace
 @run_argument
 @workspace_option
 def cancel(run_name: str, workspace_url: str) -> int:
-    """End a run and delete its machine."""
+    """End a run and delete its machine.
+
+    Checkpoints, logs and outputs stay. RUN may be a group.
+    """
     from outlast.app.background import start_supervisor
 
     workspace = find_workspace(workspace_url)
@@ -37,12 +40,12 @@ def cancel(run_name: str, workspace_url: str) -> int:
 
         runs = cancel_group(workspace, run_name)
         start_supervisor(workspace)
-        click.echo(f"cancelled {', '.join(runs)}" if runs else f"{run_name} is over already")
+        click.echo(f"cancelled {', '.join(runs)}" if runs else f"{run_name} has already ended")
         return 0
     run = workspace.find(run_name)
     if not cancel_run(workspace, run):
         state = workspace.story(run).refresh()
-        note(f"{run} is over already: {state.ending}")
+        note(f"{run} has already ended: {state.ending}")
         return 0
     start_supervisor(workspace)
     click.echo(f"cancelled {run}")
@@ -54,29 +57,32 @@ def cancel(run_name: str, workspace_url: str) -> int:
 @click.argument("user", metavar="USER")
 @workspace_option
 def handover(run_name: str, user: str, workspace_url: str) -> int:
-    """Give a run to another user, with its costs and limits."""
+    """Give a run to another user, with its costs and limits.
+
+    The run must be live. It counts for USER from now on, and its story records the change.
+    """
     from outlast.user import current_user
 
     if not user.strip() or not user.isprintable() or len(user) > 100:
-        raise UsageError(f"USER: {user!r} is no name of a user")
+        raise UsageError(f"USER: {user!r} is not a user name")
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
     story = workspace.story(run)
     if story.refresh().who == user:
-        click.echo(f"{run} is {user}'s already")
+        click.echo(f"{run} already belongs to {user}")
         return 0
     event = OwnerChanged(who=user, at=time.time(), by=current_user())
     if not story.append(event, nonce=secrets.token_hex(8)):
-        raise UsageError(f"{run} is over: {story.state.ending}; whose it was stays as it is")
-    # Whoever supervises counts it for another from now on.
+        raise UsageError(f"{run} has ended ({story.state.ending}); its owner cannot change")
+    # The supervisor must count it for the new user.
     workspace.wake(run)
-    click.echo(f"{run} is {user}'s now")
+    click.echo(f"{run} now belongs to {user}")
     return 0
 
 
-# A machine that was asked for boots within this long, on every cloud.
+# The time within which a machine boots, on every cloud.
 _WAIT_S = 90.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 @command(
@@ -85,10 +91,13 @@ _LOOK_S = 0.2
     interrupt="the machine may already be going away; its run continues on another one: `outlast show last`",
 )
 @run_argument
-@click.option("--no-notice", is_flag=True, help="Take the machine away at once, without a warning.")
+@click.option("--no-notice", is_flag=True, help="Cut the power at once, without a notice.")
 @workspace_option
 def preempt(run_name: str, no_notice: bool, workspace_url: str) -> int:
-    """Preempt the machine of a run, as a cloud would."""
+    """Preempt the machine of a run, as a cloud would.
+
+    The machine gets a notice, then a grace period, then loses power.
+    """
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
     attempt = _preempt(workspace, run, notice=not no_notice)
@@ -98,7 +107,7 @@ def preempt(run_name: str, no_notice: bool, workspace_url: str) -> int:
 
 
 def _preempt(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
-    """The machine that the run has, or gets next: one that is just going away cannot be taken away once more."""
+    """Preempt the machine that the run has or gets next: one that is going away cannot be preempted again."""
     until = time.monotonic() + _WAIT_S
     while True:
         _await_machine(workspace, run, until)
@@ -107,14 +116,14 @@ def _preempt(workspace: Workspace, run: str, *, notice: bool) -> Attempt:
         except OutlastError:
             if time.monotonic() > until or not _is_going(workspace, run):
                 raise
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 def _is_going(workspace: Workspace, run: str) -> bool:
-    """Whether the run is between two machines: that of its attempt runs no more, or the attempt is over by now."""
+    """Return whether the run is between two machines."""
     state = workspace.story(run).refresh()
     if state.current is None:
-        return state.alive and not state.held
+        return state.alive and not state.waiting
     try:
         return clouds()[state.current.cloud].machine(state.current.machine).status != "running"
     except NotFound:
@@ -122,13 +131,13 @@ def _is_going(workspace: Workspace, run: str) -> bool:
 
 
 def _await_machine(workspace: Workspace, run: str, until: float) -> None:
-    """Who types this right after `submit` means the machine that is about to come. One that is held gets none soon."""
-    story, told = workspace.story(run), False
+    """Wait for the first machine, right after `submit`; return at once if the run is held or over."""
+    story, reported = workspace.story(run), False
     while time.monotonic() < until:
         state = story.refresh()
-        if not state.alive or state.held or state.current is not None:
+        if not state.alive or state.waiting or state.current is not None:
             return
-        if not told:
-            note(f"{run} has no machine yet that runs its command: waiting for it; Ctrl-C leaves it as it is")
-            told = True
-        time.sleep(_LOOK_S)
+        if not reported:
+            note(f"{run} has no running machine yet: waiting for one; Ctrl-C changes nothing")
+            reported = True
+        time.sleep(_POLL_S)

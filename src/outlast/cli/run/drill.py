@@ -58,9 +58,9 @@ _COLOURS = {"pass": "green", "note": "cyan", "warn": "yellow", "fail": "red", "s
 def drill(workspace_url: str, path: str, command: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Preempt your own training on purpose and report what survives.
 
-    Preempts before the first checkpoint, in the middle, during a save and right before the end, with notice and without.
-    Reports whether the training resumed from the right step, the lost work, and what to change. Exits with 0 if it would
-    survive, with 8 if not.
+    Preempts on the local cloud: before the first checkpoint, in the middle, during a save and right before the end,
+    with notice and without. Reports whether the training resumed from the right step, the lost work, and what to
+    change. Exits with 0 if it would survive, with 8 if not.
     """
     drill_options = _DrillOptions(options)
     project = load_project(path)

@@ -1,4 +1,4 @@
-"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+"""A supervisor inside a command, and the background supervisor that replaces it when the command ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.workspace import Workspace
 
 
 def on_signals(handler: Any, *numbers: signal.Signals) -> dict[signal.Signals, Any]:
-    """Set the handler, but for signals that `nohup` has us ignore; what was there before."""
+    """Set the handler, except for signals that `nohup` ignores, and return the previous handlers."""
     changed = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in changed}
 
@@ -29,9 +29,12 @@ class Detached(Exception):
 
 
 @contextlib.contextmanager
-def supervised_here(workspace: Workspace, *, then: Callable[[], None]) -> Iterator[threading.Event]:
-    """Supervise meanwhile; the event is set when that ends. `then` is done last, however we leave, and also if we are
-    interrupted before the supervisor is up: what was submitted must not be left to nobody."""
+def embedded_supervisor(workspace: Workspace, *, then: Callable[[], None]) -> Iterator[threading.Event]:
+    """Supervise in a thread while the block runs; the event is set when supervision ends.
+
+    `then` runs last on every way out, also if an interrupt comes before the supervisor has started: a submitted run
+    must not be left without a supervisor.
+    """
     stop = threading.Event()
     previous: dict[signal.Signals, Any] = {}
     thread: threading.Thread | None = None
@@ -39,12 +42,12 @@ def supervised_here(workspace: Workspace, *, then: Callable[[], None]) -> Iterat
         previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
         from outlast.supervisor.loop import Supervisor
 
-        supervisor = Supervisor(workspace, clouds(workspace), report=_loud_bugs)
+        supervisor = Supervisor(workspace, clouds(workspace), report=_report_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         yield stop
     finally:
-        # Not to be interrupted: a second Ctrl-C would leave the runs without a supervisor.
+        # Ignore signals: a second Ctrl-C would leave the runs without a supervisor.
         previous = {**on_signals(signal.SIG_IGN, signal.SIGTERM, signal.SIGHUP, signal.SIGINT), **previous}
         stop.set()
         if thread is not None and thread.is_alive():
@@ -54,24 +57,24 @@ def supervised_here(workspace: Workspace, *, then: Callable[[], None]) -> Iterat
             signal.signal(number, handler)
 
 
-def _loud_bugs(text: str) -> None:
+def _report_bugs(text: str) -> None:
     if text.startswith("bug:"):
         note(text)
 
 
 @contextlib.contextmanager
-def looked_after(workspace: Workspace) -> Iterator[None]:
-    """Ask for runs in here: Ctrl-C says that what was submitted goes on, so somebody has to see to it."""
+def ensure_supervised(workspace: Workspace) -> Iterator[None]:
+    """Start a background supervisor if Ctrl-C interrupts the submission in the block: a submitted run continues."""
     try:
         yield
     except KeyboardInterrupt:
         with contextlib.suppress(OutlastError):
-            _hand_over(workspace)
+            start_background_supervisor(workspace)
         raise
 
 
-def _hand_over(workspace: Workspace) -> None:
-    """This run, or others of this workspace, may need a supervisor when this one leaves."""
+def start_background_supervisor(workspace: Workspace) -> None:
+    """Start a supervisor for the live runs of the workspace, if there are any."""
     from outlast.app.background import start_supervisor
 
     if workspace.heartbeats() or workspace.wakeups():

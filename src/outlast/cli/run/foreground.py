@@ -1,4 +1,4 @@
-"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+"""A run in the foreground: supervised and followed to its end, or detached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from outlast.cli.run.embedded_supervisor import Detached, _hand_over, supervised_here
+from outlast.cli.run.embedded_supervisor import Detached, embedded_supervisor, start_background_supervisor
 from outlast.cli.run.follow import Follower
 from outlast.cli.run.group import GroupFollower
 from outlast.cli.shared.options import clouds
@@ -17,16 +17,16 @@ from outlast.errors import OutlastError
 from outlast.workspace import RunRequest, Workspace
 
 
-def see_through(
+def follow_to_end(
     workspace: Workspace, request: RunRequest, *, destination: str = "", pull: bool = True, quiet: bool = False
 ) -> int:
-    """Supervise and follow a run to its end, and fetch its outputs; the exit code."""
+    """Supervise and follow a run to its end, fetch its outputs, and return the exit code."""
     follower = Follower(workspace, request.run, quiet=quiet)
     if request.spec.interactive and sys.stdin.isatty() and sys.stdout.isatty():
         follower.before = lambda: _enter_terminal(workspace, request.run)
-    if not _stay(workspace, request.run, follower):
-        with contextlib.suppress(OSError):  # the terminal may be gone, and with it whoever could read this
-            note(f"detached; `{request.run}` goes on. Back to it: `outlast logs -f {request.run}`")
+    if not _follow_supervised(workspace, request.run, follower):
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            note(f"detached; `{request.run}` continues. Follow it with `outlast logs -f {request.run}`")
         return 130
     if pull and follower.story.state.ending == "finished":
         from outlast.cli.run.pull import pull_outputs
@@ -35,13 +35,13 @@ def see_through(
     return follower.exit_code()
 
 
-def _stay(workspace: Workspace, run: str, follower: Follower | GroupFollower) -> bool:
-    """Supervise and follow until the run is over; False if we detach before.
+def _follow_supervised(workspace: Workspace, run: str, follower: Follower | GroupFollower) -> bool:
+    """Supervise and follow until the run is over; return False if the user detaches.
 
-    However we leave (a closed terminal, a reader of our output that is gone, a bug), the run is handed over.
+    On every way out (closed terminal, closed pipe, bug) a background supervisor takes over.
     """
     try:
-        with supervised_here(workspace, then=lambda: _hand_over(workspace)):
+        with embedded_supervisor(workspace, then=lambda: start_background_supervisor(workspace)):
             _follow(run, follower)
             follower.wait_until_closed()
     except (Detached, KeyboardInterrupt):
@@ -50,7 +50,7 @@ def _stay(workspace: Workspace, run: str, follower: Follower | GroupFollower) ->
 
 
 def _follow(run: str, follower: Follower | GroupFollower) -> None:
-    """Follow to the end; Ctrl-C asks what to do, and only the answer does anything."""
+    """Follow to the end; Ctrl-C asks whether to detach or to cancel."""
     while True:
         try:
             enter, follower.before = follower.before, None
@@ -61,7 +61,7 @@ def _follow(run: str, follower: Follower | GroupFollower) -> None:
         except BrokenPipeError:
             raise
         except OSError as problem:
-            # Our output has nowhere to go: the terminal was closed, or a disk is full.
+            # Output fails when the terminal was closed or a disk is full.
             with contextlib.suppress(OSError):
                 note(f"the output cannot be written: {problem.strerror}")
             raise Detached from None
@@ -74,7 +74,7 @@ def _follow(run: str, follower: Follower | GroupFollower) -> None:
 
 
 def _enter_terminal(workspace: Workspace, run: str) -> None:
-    """Into the terminal of the command as soon as it has one. Whoever leaves it follows the output from then on."""
+    """Attach to the terminal of the command as soon as it has one; after detaching, the output is followed."""
     from outlast.sync.attach import attach
     from outlast.sync.target import RunTarget
 
@@ -89,7 +89,7 @@ def _ask(run: str) -> str:
         note("")
         return str(
             click.prompt(
-                f"`{run}` is running. [d]etach and let it go on, or [c]ancel it?",
+                f"`{run}` is running. [d]etach and let it continue, or [c]ancel it?",
                 type=click.Choice(["d", "c"]),
                 default="d",
                 show_choices=False,
@@ -98,4 +98,4 @@ def _ask(run: str) -> str:
         )
     except (click.Abort, KeyboardInterrupt):
         note("")
-        return "d"  # a second Ctrl-C: out of here, and nothing is lost by it
+        return "d"  # a second Ctrl-C: detach, which loses nothing

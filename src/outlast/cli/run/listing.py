@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from outlast.cli.shared.terminal import dim, find_workspace, money, note, table, report_damaged
+from outlast.cli.shared.terminal import dim, find_workspace, money, note, report_damaged, table
 from outlast.errors import WorkspaceError
 from outlast.formatting.run_row import DAMAGED, UNREADABLE, ended_row, run_row, unread
 from outlast.records.machines import MachineRecords, supervisor_name
@@ -70,7 +70,7 @@ def _limits(workspace: Workspace) -> str:
         found = read_limits(workspace.bucket)
     except WorkspaceError as problem:
         return dim(f"limits: {problem.message}") + "\n"
-    return "".join(dim(f"limit of {limits.whose}: {limits.told}") + "\n" for limits in found)
+    return "".join(dim(f"limit of {limits.whose}: {limits.text}") + "\n" for limits in found)
 
 
 def _nothing(everything: bool, who: str) -> str:

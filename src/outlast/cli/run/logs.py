@@ -1,4 +1,4 @@
-"""`outlast logs`."""
+"""`outlast logs`: the output of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.runs.logs import LogReader, attempts_with_logs
 
 @command(section="runs", interrupt=READ_ONLY)
 @run_argument
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run is over.")
 @click.option("--attempt", type=int, default=0, metavar="N", help="Only this attempt.")
 @workspace_option
 def logs(run_name: str, follow: bool, attempt: int, workspace_url: str) -> int:
@@ -26,16 +26,16 @@ def logs(run_name: str, follow: bool, attempt: int, workspace_url: str) -> int:
         try:
             Follower(workspace, run).follow()
         except KeyboardInterrupt:
-            note(f"\nyou left; `{run}` goes on")
+            note(f"\ndetached; `{run}` continues")
             return 130
         return 0
     attempts = attempts_with_logs(workspace.bucket, run)
     if attempt:
-        # One that is there and has said nothing yet is waited for.
+        # With --follow, wait for an attempt that has no output yet.
         awaited = follow and 0 < attempt <= len(workspace.story(run).refresh().attempts)
         if attempt not in attempts and not awaited:
             known = ", ".join(map(str, attempts)) or "none yet"
-            raise UsageError(f"--attempt: {run} has no output of attempt {attempt}; there is output of: {known}")
+            raise UsageError(f"--attempt: {run} has no output of attempt {attempt}; attempts with output: {known}")
         attempts = [attempt]
     for number in attempts:
         if len(attempts) > 1:

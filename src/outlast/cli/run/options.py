@@ -1,4 +1,4 @@
-"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+"""The options that describe a run, and their translation to the tables of a spec file."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _FIELDS: dict[str, tuple[str, str, str, str]] = {
     "memory": ("machine", "memory", "SIZE", "Memory: 32GB or 32GB+."),
     "gpu": ("machine", "gpu", "KIND", "GPUs: T4 or A100:8."),
     "disk": ("machine", "disk", "SIZE", "Disk: 50GB."),
-    "type": ("machine", "type", "NAME", "A machine type by its name."),
-    "image": ("machine", "image", "NAME", "An image, or a family."),
+    "type": ("machine", "type", "NAME", "Machine type by name."),
+    "image": ("machine", "image", "NAME", "Image or image family."),
     "container": ("machine", "container", "IMAGE", "Container image to run the command in."),
     "checkpoint": ("checkpoint", "path", "PATH", "Folder or file that the program writes checkpoints to."),
-    "checkpoint-every": ("checkpoint", "every", "TIME", "Least time between commits: 5m."),
+    "checkpoint-every": ("checkpoint", "every", "TIME", "Minimum time between commits: 5m."),
     "deadline": ("limits", "deadline", "TIME", "End the run after this long: 12h."),
     "cost": ("limits", "cost_usd", "USD", "End the run at this cost in USD."),
     "crashes": ("limits", "crashes", "N", "Crashes that end the run."),
-    "hang-after": ("limits", "hang_after", "TIME", "No output and no checkpoint for so long is a hang."),
+    "hang-after": ("limits", "hang_after", "TIME", "Time without output and checkpoints that counts as a hang."),
 }
 _COMPLETED = {"cloud": complete_cloud, "image": complete_image}
 
 
 def spec_options(command: F) -> F:
-    """Everything in `outlast.toml` can be said on the command line, too."""
+    """Add an option for every field of `outlast.toml`, and the command as argument."""
     decorators = [
         click.argument("command", nargs=-1, type=click.UNPROCESSED),
         click.option("--file", "-f", "path", type=click.Path(), default="", metavar="PATH",
-                     help="The file to use instead of outlast.toml."),
-        click.option("--name", default="", metavar="NAME", help="Name of the run; numbers are added to it."),
-        click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter."),
-        click.option("--env", "-e", "envs", multiple=True, metavar="NAME=VALUE", help="A variable for the command."),
-        click.option("--secret", "secrets", multiple=True, metavar="NAME", help="A variable whose value is secret."),
-        click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only these zones, in this order."),
+                     help="File to use instead of outlast.toml."),
+        click.option("--name", default="", metavar="NAME", help="Name of the run; a number is appended."),
+        click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Parameter."),
+        click.option("--env", "-e", "envs", multiple=True, metavar="NAME=VALUE", help="Variable of the command."),
+        click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Variable whose value is secret."),
+        click.option("--zone", "zones", multiple=True, metavar="ZONE", help="Only this zone; the first is preferred."),
         click.option("--exclude-zone", "excluded", multiple=True, metavar="ZONE", help="Never this zone."),
-        click.option("--spot/--on-demand", "spot", default=None, help="Cheap and preemptible, or neither."),
+        click.option("--spot/--on-demand", "spot", default=None, help="Cheap and preemptible, or on demand."),
         click.option("--keep-on-failure", default=None, is_flag=False, flag_value="1h", metavar="[TIME]",
                      help="Keep the machine of a crashed attempt for debugging (1h if no time is given)."),
         click.option("--interactive", is_flag=True, default=None,
@@ -60,12 +60,12 @@ def spec_options(command: F) -> F:
 
 
 def group_options(command: F) -> F:
-    """For files with `[tasks]`."""
+    """Add the options for files with `[tasks]`."""
     decorators = [
-        click.option("--task", default="", metavar="TASK", help="More runs of this task, for a group under way."),
-        click.option("--group", default="", metavar="GROUP", help="Which group (the newest that lives)."),
+        click.option("--task", default="", metavar="TASK", help="Add runs of this task to a running group."),
+        click.option("--group", default="", metavar="GROUP", help="Group (the newest live one)."),
         click.option(
-            "--count", default=0, metavar="N", type=click.IntRange(0, 1000), help="How many (the task's least)."
+            "--count", default=0, metavar="N", type=click.IntRange(0, 1000), help="Number of runs (the task's minimum)."
         ),
     ]
     for decorate in reversed(decorators):
@@ -74,7 +74,7 @@ def group_options(command: F) -> F:
 
 
 def overrides_from(options: dict[str, Any]) -> dict[str, Any]:
-    """The options as the tables of a spec file."""
+    """Return the options as tables of a spec file."""
     table: dict[str, Any] = {}
     if options["name"]:
         table["name"] = options["name"]
@@ -110,7 +110,7 @@ def _set(table: dict[str, Any], text: str) -> None:
     name, value = parse_assignment(text, option="--set")
     *sections, field = name.split(".")
     if len(sections) > 1:
-        raise UsageError(f"--set: `{name}` is no SECTION.FIELD")
+        raise UsageError(f"--set: invalid `{name}`: expected SECTION.FIELD")
     for section in sections:
         table = table.setdefault(section, {})
     table[field] = typed(value)

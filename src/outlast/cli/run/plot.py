@@ -106,9 +106,7 @@ def _drawable(curves: Curves, run: str, *, all_wanted: bool, logarithmic: bool) 
         series = {name: tuple(p for p in points if p.value > 0) for name, points in series.items()}
         for name, points in series.items():
             if missing := len(curves.series[name]) - len(points):
-                note(
-                    f"{name}: {missing} of {len(curves.series[name])} values are not positive and cannot be drawn with --log"
-                )
+                note(f"{name}: {missing} of {len(curves.series[name])} values are not positive: not drawn")
         series = {name: points for name, points in series.items() if points}
         if not series:
             raise OutlastError("no value is positive, so nothing can be drawn with --log", hint="draw it without --log")

@@ -1,4 +1,4 @@
-"""`outlast rerun`: a run once more, from what was recorded of it."""
+"""`outlast rerun`: a new run from the recorded spec, code and image of another."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from outlast.spec.spec import ParamValue
 
 @command(section="runs", progress="submitting", interrupt=RUN_CONTINUES, json="SubmitResult")
 @run_argument
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Another value for a parameter.")
-@click.option("--detach", "leave", is_flag=True, help="Submit it and leave; print its name.")
+@click.option(
+    "--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="New value of a parameter; may be repeated."
+)
+@click.option("--detach", "leave", is_flag=True, help="Submit and print the name; do not follow.")
 @click.option("--no-pull", is_flag=True, help="Leave the outputs in the workspace.")
-@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the output of the command.")
 @json_option
 @workspace_option
 def rerun(
@@ -30,40 +32,40 @@ def rerun(
 ) -> int:
     """Repeat a run from its recorded spec, code and image.
 
-    What it had and what can no longer be had is said, and then nothing is launched.
+    The new run starts from the beginning. If a recorded part no longer exists, it is reported and nothing is launched.
     """
     from outlast.app.background import start_supervisor
-    from outlast.cli.run.foreground import see_through
+    from outlast.cli.run.foreground import follow_to_end
     from outlast.submit.run import resubmit
 
     workspace = find_workspace(workspace_url)
     run = workspace.find(run_name)
     request = workspace.request(run)
-    spec = msgspec.structs.replace(request.spec, params={**request.spec.params, **_given(params, request.spec.params)})
-    asked = resubmit(workspace, clouds(workspace), spec, request.code, what=run, environment=os.environ)
+    spec = msgspec.structs.replace(request.spec, params={**request.spec.params, **_parsed(params, request.spec.params)})
+    submitted = resubmit(workspace, clouds(workspace), spec, request.code, what=run, environment=os.environ)
     if not quiet:
         image = f", image {spec.machine.image}" if spec.machine.image else ""
-        note(f"outlast: {asked.run} is {run} again: {described(request.code)}{image}")
+        note(f"outlast: {submitted.run} repeats {run}: {code_text(request.code)}{image}")
     if leave:
         start_supervisor(workspace)
-        click.echo(json.dumps({"run": asked.run, "workspace": workspace.url}) if as_json else asked.run)
+        click.echo(json.dumps({"run": submitted.run, "workspace": workspace.url}) if as_json else submitted.run)
         return 0
-    return see_through(workspace, asked, pull=not no_pull, quiet=quiet)
+    return follow_to_end(workspace, submitted, pull=not no_pull, quiet=quiet)
 
 
-def _given(params: tuple[str, ...], known: dict[str, ParamValue]) -> dict[str, ParamValue]:
+def _parsed(params: tuple[str, ...], known: dict[str, ParamValue]) -> dict[str, ParamValue]:
     found: dict[str, ParamValue] = {}
     for text in params:
         name, value = parse_assignment(text, option="--param")
         if name not in known:
-            told = f"it has: {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"--param: the run has no parameter `{name}`; {told}")
+            hint = f"it has: {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"--param: the run has no parameter `{name}`; {hint}")
         found[name] = typed(value)
     return found
 
 
-def described(code: CodeRecord) -> str:
-    """What code it is, in a few words."""
+def code_text(code: CodeRecord) -> str:
+    """Describe the code briefly."""
     if code.kind == "none":
         return "no code"
     if code.kind == "git":

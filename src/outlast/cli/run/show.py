@@ -1,4 +1,4 @@
-"""`outlast show`: the story of a run, told for people."""
+"""`outlast show`: the story of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import json_option, run_argument, workspace_option
 from outlast.cli.shared.terminal import dim, find_workspace
 from outlast.cli.shared.timeline import legend, sums, timeline
-from outlast.formatting.event_text import event_text, set_in
+from outlast.formatting.event_text import event_text, indented
 from outlast.formatting.run_row import status_text
 from outlast.runs.metrics import Point, stitched
 from outlast.runs.story import Story
@@ -24,7 +24,7 @@ _METRICS_MAX = 8
 
 @command(section="runs", interrupt=READ_ONLY, json="RunShown")
 @run_argument
-@click.option("--all", "-a", "everything", is_flag=True, help="Every checkpoint, not just how many.")
+@click.option("--all", "-a", "everything", is_flag=True, help="List every checkpoint.")
 @json_option
 @workspace_option
 def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> int:
@@ -34,7 +34,7 @@ def show(run_name: str, everything: bool, as_json: bool, workspace_url: str) -> 
     request = workspace.request(run)
     story = workspace.story(run)
     story.refresh()
-    # The newest pieces: a story is told at once, however much was logged.
+    # Only the newest pieces: the command is fast however much was logged.
     curves = stitched(workspace.bucket, run, story.state, newest=_PIECES)
     newest = {name: points[-1] for name, points in curves.series.items()}
     heartbeat = workspace.heartbeat(run) if story.state.alive else None
@@ -67,8 +67,8 @@ def _head(request: RunRequest, story: Story, unsaved: str) -> str:
         f"{click.style(request.run, bold=True)}  {status_text(state)}" + (f": {state.why}" if state.why else ""),
         dim(f"command  {command}"),
     ]
-    if state.held:
-        lines.append(f"waiting  {state.held}")
+    if state.waiting:
+        lines.append(f"waiting  {state.waiting}")
     if unsaved:
         lines.append(f"unsaved  no checkpoint was committed for minutes: {unsaved}")
     if state.hint:
@@ -78,18 +78,18 @@ def _head(request: RunRequest, story: Story, unsaved: str) -> str:
     if request.code.commit:
         dirty = " with uncommitted changes" if request.code.dirty else ""
         lines.append(dim(f"code     {request.code.url or 'git'} {request.code.commit[:12]}{dirty}"))
-    return "\n".join(set_in(line, 9) for line in lines)
+    return "\n".join(indented(line, 9) for line in lines)
 
 
 def _values(newest: dict[str, Point]) -> str:
-    """The last value of each metric; the step once, and where it is another."""
+    """Return the last value of each metric; a step is repeated only where it differs."""
     last = max(point.step for point in newest.values())
-    argv = [
+    parts = [
         f"{name} {point.value:.4g}" + ("" if point.step == last else f" (step {point.step})")
         for name, point in newest.items()
     ]
-    more = ", …" if len(argv) > _METRICS_MAX else ""
-    return f"step {last}: " + ", ".join(argv[:_METRICS_MAX]) + more
+    more = ", …" if len(parts) > _METRICS_MAX else ""
+    return f"step {last}: " + ", ".join(parts[:_METRICS_MAX]) + more
 
 
 def _line(since_s: float, text: str) -> str:

@@ -1,4 +1,4 @@
-"""`outlast simulate`: what a job would cost and when it would end, before anything is paid. Launches nothing."""
+"""`outlast simulate`: cost and end of a job over many simulated runs. Launches nothing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from outlast.spec.spec import Spec
 from outlast.supervisor.deadline import measured_start_s
 from outlast.workspace import Workspace
 
-# Foresight takes as long as a hundred replays: it is asked of the first runs.
+# The optimum in hindsight takes as long as a hundred replays, so it is computed for the first runs only.
 _FORESEEN = 10
-# Ticks of a job whose capacity is drawn: fine enough for starts, coarse enough for thousands of runs.
+# Ticks of a job with random capacity: fine enough for starts, coarse enough for thousands of runs.
 _TICKS, _TICK_MIN_S, _TICK_MAX_S = 500, 1.0, 600.0
-# Stories from which the time that starts take is read.
+# The number of stories from which start times are measured.
 _STORIES = 20
 
 
@@ -45,52 +45,56 @@ _STORIES = 20
     json_text="the job (`work_s`, `deadline_s` …); `policies`: name → cost, end; `foresight`: the optimum in hindsight",
 )
 @click.argument("path", metavar="[SPEC]", required=False, default="")
-@click.option("--trace", "traces", multiple=True, metavar="PATH", help="Recorded capacity: a file a zone, or a folder.")
+@click.option(
+    "--trace", "traces", multiple=True, metavar="PATH", help="Recorded capacity: one file per zone, or a folder."
+)
 @ones_option
-@click.option("--mean-life", default="", metavar="TIME", help="Random capacity: how long spot machines live (2h).")
-@click.option("--mean-outage", default="", metavar="TIME", help="Random capacity: how long there are none (30m).")
+@click.option("--mean-life", default="", metavar="TIME", help="Random capacity: mean life of spot machines (2h).")
+@click.option(
+    "--mean-outage", default="", metavar="TIME", help="Random capacity: mean time without spot machines (30m)."
+)
 @click.option(
     "--policy",
     type=click.Choice(list(POLICIES)),
     default="outlast",
     show_default=True,
-    help="Which one the pictures show.",
+    help="Policy of the histograms.",
 )
 @click.option("--deadline", default="", metavar="TIME", help="Instead of `[limits] deadline`.")
 @click.option("--work", default="", metavar="TIME", help="Instead of `[limits] work`.")
-@click.option("--start", default="", metavar="TIME", help="What a start takes; measured if there was one.")
+@click.option("--start", default="", metavar="TIME", help="Duration of a start (measured if possible).")
 @click.option(
     "--runs",
     metavar="N",
     default=1000,
     show_default=True,
     type=click.IntRange(1, 1_000_000),
-    help="How often to play it.",
+    help="Number of simulated runs.",
 )
-@click.option("--seed", metavar="N", default=0, show_default=True, help="The same seed, the same runs.")
+@click.option("--seed", metavar="N", default=0, show_default=True, help="Seed of the simulation.")
 @json_option
 @workspace_option
 def simulate(workspace_url: str, path: str, **options: Any) -> int:
     """Estimate cost, end and the risk of being late before you pay.
 
-    SPEC is the file to use instead of outlast.toml. Nothing is launched.
+    Simulates the job a thousand times. SPEC is the file to use instead of outlast.toml. Nothing is launched.
     """
     project = load_project(path)
     spec = spec_of(project, _limits(options), () if "command" in project.table else ("true",))
     question = _question(find_workspace(workspace_url, project), spec, options)
-    dice = random.Random(options["seed"])
-    draw, question = _capacity(question, options, dice)
+    rng = random.Random(options["seed"])
+    draw, question = _capacity(question, options, rng)
     names = list(dict.fromkeys([options["policy"], *POLICIES]))
     worlds = list(itertools.islice(draw, options["runs"]))
     played: dict[str, list[Outcome]] = {}
     for name in names:
-        played[name] = _played(question, worlds, name)
+        played[name] = _simulated(question, worlds, name)
     foreseen = _foreseen(question, worlds)
-    told = _summary(question, played, foreseen, seed=options["seed"])
+    summary = _summary(question, played, foreseen, seed=options["seed"])
     if options["as_json"]:
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(summary, indent=2))
     else:
-        click.echo("\n".join(_as_text(question, options["policy"], played, told)))
+        click.echo("\n".join(_as_text(question, options["policy"], played, summary)))
     return 0
 
 
@@ -103,7 +107,7 @@ def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> Ques
     limits = spec.limits
     if not limits.work_s:
         raise UsageError(
-            "how long does the command work?", hint='say it with `--work 8h`, or `work = "8h"` in `[limits]`'
+            "the duration of the work is unknown", hint='set it with `--work 8h`, or `work = "8h"` in `[limits]`'
         )
     deadline_s = limits.deadline_at - time.time() if limits.deadline_at else limits.deadline_s or None
     if deadline_s is not None and deadline_s <= 0:
@@ -112,8 +116,8 @@ def _question(workspace: Workspace, spec: Spec, options: dict[str, Any]) -> Ques
     if deadline_s is not None and limits.work_s + start_s > deadline_s:
         needs = describe_s(limits.work_s + start_s)
         raise SpecError(
-            [f"[limits] deadline: it leaves {describe_s(deadline_s)}, and `work` with one start takes {needs}"],
-            hint="no machine could be in time; give it more time",
+            [f"[limits] deadline: it leaves {describe_s(deadline_s)}, but `work` with one start takes {needs}"],
+            hint="set a later deadline",
         )
     on_demand, zones = _prices(spec, start_s)
     job = ReplayJob(work_s=limits.work_s, deadline_s=deadline_s, on_demand=OnDemand(price=on_demand, start_s=start_s))
@@ -132,7 +136,7 @@ def _duration(options: dict[str, Any], name: str, default: float) -> float:
 
 
 def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...]]:
-    """The cheapest on-demand machine, and the cheapest spot of every zone."""
+    """Return the cheapest on-demand price, and the cheapest spot machine of every zone."""
     try:
         cloud = clouds()[spec.machine.cloud]
     except KeyError as problem:
@@ -148,44 +152,44 @@ def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...]]:
         for offer in cloud.offers(spec.machine.needs_on(cloud.name, spot=False))
     ]
     if not spots or not demands:
-        raise OutlastError(f"no machine of `{spec.machine.cloud}` fits `[machine]`", hint="ask for less")
+        raise OutlastError(f"no machine of `{spec.machine.cloud}` matches `[machine]`", hint="reduce the requirements")
     return min(demands), tuple(sorted(spots.values(), key=lambda zone: zone.price))
 
 
 def _known(price: float, kind: str) -> float:
     if not 0 < price < math.inf:
-        raise OutlastError(f"the price of {kind} is not known", hint="name another `type`, or other zones")
+        raise OutlastError(f"the price of {kind} is unknown", hint="name another `type`, or other zones")
     return price
 
 
 def _measured(workspace: Workspace, cloud: str) -> float:
-    """What starts took in the last runs of this workspace."""
+    """Return the duration of starts in the last runs of this workspace."""
     states = [workspace.story(run).refresh() for run in list(workspace.runs())[-_STORIES:]]
     measured = measured_start_s([a for state in states for a in state.attempts if a.cloud == cloud])
     return measured if measured is not None else traits_of(cloud).start_s
 
 
 def _capacity(
-    question: Question, options: dict[str, Any], dice: random.Random
+    question: Question, options: dict[str, Any], rng: random.Random
 ) -> tuple[Iterator[tuple[ReplayZone, ...]], Question]:
     from dataclasses import replace
 
     if options["traces"]:
         if options["mean_life"] or options["mean_outage"]:
-            raise UsageError("capacity is either recorded or random: give `--trace` or `--mean-life`, not both")
+            raise UsageError("`--trace` cannot be combined with `--mean-life` or `--mean-outage`")
         traces = [trace for path in options["traces"] for trace in read_traces(path, ones=options["ones"] or "")]
         ticks = {trace.tick_s for trace in traces}
         if len(ticks) > 1:
             raise UsageError(
-                f"the traces have ticks of different lengths: {sorted(ticks)}", hint="give those of one kind"
+                f"the traces have ticks of different lengths: {sorted(ticks)}", hint="use traces with equal ticks"
             )
         question = replace(question, tick_s=traces[0].tick_s)
-        return from_traces(question, traces, dice), question
+        return from_traces(question, traces, rng), question
     life_s, outage_s = _duration(options, "mean-life", 7200.0), _duration(options, "mean-outage", 1800.0)
-    return from_lives(question, life_s, outage_s, dice), question
+    return from_lives(question, life_s, outage_s, rng), question
 
 
-def _played(question: Question, worlds: Sequence[tuple[ReplayZone, ...]], policy: str) -> list[Outcome]:
+def _simulated(question: Question, worlds: Sequence[tuple[ReplayZone, ...]], policy: str) -> list[Outcome]:
     outcomes = []
     for at, zones in enumerate(worlds, 1):
         outcomes.append(play(question, zones, policy))
@@ -214,7 +218,7 @@ def _summary(
     question: Question, played: dict[str, list[Outcome]], foreseen: tuple[list[float], bool], *, seed: int
 ) -> dict[str, Any]:
     chosen = next(iter(played))
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "runs": len(played[chosen]),
         "seed": seed,
         "work_s": question.job.work_s,
@@ -228,8 +232,13 @@ def _summary(
     costs, exact = foreseen
     if costs:
         ours, least = statistics.fmean(o.cost_usd for o in played[chosen][: len(costs)]), statistics.fmean(costs)
-        told["foresight"] = {"runs": len(costs), "exact": exact, "cost_usd": least, "ours_of_foresight": ours / least}
-    return told
+        summary["foresight"] = {
+            "runs": len(costs),
+            "exact": exact,
+            "cost_usd": least,
+            "ours_of_foresight": ours / least,
+        }
+    return summary
 
 
 def _one(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -248,14 +257,14 @@ def _one(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _as_text(question: Question, policy: str, played: dict[str, list[Outcome]], told: dict[str, Any]) -> list[str]:
+def _as_text(question: Question, policy: str, played: dict[str, list[Outcome]], summary: dict[str, Any]) -> list[str]:
     job = question.job
-    by = f"by {describe_s(job.deadline_s)} from now" if job.deadline_s is not None else "whenever it is done"
+    by = f"by {describe_s(job.deadline_s)} from now" if job.deadline_s is not None else "without a deadline"
     head = f"{describe_s(job.work_s)} of work, {by}; a start takes {describe_s(job.on_demand.start_s)}; "
-    head += f"played {told['runs']} times (seed {told['seed']}, ticks of {describe_s(question.tick_s)})"
-    rows = [_line(name, told["policies"][name]) for name in played]
-    if "foresight" in told:
-        least = told["foresight"]
+    head += f"simulated {summary['runs']} times (seed {summary['seed']}, ticks of {describe_s(question.tick_s)})"
+    rows = [_line(name, summary["policies"][name]) for name in played]
+    if "foresight" in summary:
+        least = summary["foresight"]
         share = f"outlast pays {least['ours_of_foresight']:.2f}x" if policy == "outlast" else ""
         rows.append(
             [
@@ -297,12 +306,12 @@ def _line(name: str, one: dict[str, Any]) -> list[str]:
 
 
 _BARS, _WIDTH, _LANE = 8, 40, 72
-# Each cell has a sign of its own: colour never carries meaning alone.
+# Each state has a different character: colour never carries meaning alone.
 _SIGNS = {"s": "█", "d": "▒", ".": "·"}
 
 
 def histogram(title: str, values: Sequence[float], report: Callable[[float], str]) -> list[str]:
-    """How often: a row a step, as long as it is frequent."""
+    """Draw a histogram, one row per interval."""
     low, high = min(values), max(values)
     if high - low < 1e-9 * max(1.0, abs(high)):
         return [title, f"  {report(low):>10}  always"]
@@ -320,7 +329,7 @@ def histogram(title: str, values: Sequence[float], report: Callable[[float], str
 
 
 def lane(outcome: Outcome, tick_s: float) -> list[str]:
-    """One run over time."""
+    """Draw one run over time."""
     path = outcome.path
     cells = [path[at * len(path) // _LANE] for at in range(min(_LANE, len(path)))] if len(path) > _LANE else list(path)
     drawn = "".join(_SIGNS[cell] for cell in cells)

@@ -1,4 +1,4 @@
-"""`outlast run` and `outlast submit`: one asks for a run and stays, the other asks and leaves."""
+"""`outlast run` submits a run and follows it; `outlast submit` submits and detaches."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 
 import click
 
-from outlast.cli.run.embedded_supervisor import looked_after
-from outlast.cli.run.foreground import _stay, see_through
-from outlast.cli.run.group import GroupFollower, Wanted, ask_for_group
+from outlast.cli.run.embedded_supervisor import ensure_supervised
+from outlast.cli.run.foreground import _follow_supervised, follow_to_end
+from outlast.cli.run.group import GroupFollower, GroupOptions, submit_group
 from outlast.cli.run.options import group_options, overrides_from, spec_options
 from outlast.cli.shared.command import RUN_CONTINUES, command
-from outlast.cli.shared.options import clouds, json_option, tell_prices, workspace_option
+from outlast.cli.shared.options import clouds, json_option, print_price_note, workspace_option
 from outlast.cli.shared.progress import working
 from outlast.cli.shared.project import Project, load_project, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.workspace import RunRequest, Workspace
 
 
-def ask_for(workspace: Workspace, project: Project, options: dict[str, Any], command: tuple[str, ...]) -> RunRequest:
-    """Check and submit; what was left out of the bundle is said."""
+def submit_spec(
+    workspace: Workspace, project: Project, options: dict[str, Any], command: tuple[str, ...]
+) -> RunRequest:
+    """Check and submit a run; report files that were left out of the bundle."""
     from outlast.submit.run import submit as submit_run
 
     spec = spec_of(project, overrides_from(options), command)
@@ -30,43 +32,43 @@ def ask_for(workspace: Workspace, project: Project, options: dict[str, Any], com
 
         spec = with_image(workspace, spec, project)
     known = clouds(workspace)
-    with looked_after(workspace):
+    with ensure_supervised(workspace):
         with working("sending the code"):
             request = submit_run(workspace, known, spec, environment=os.environ, source=project.source, report=note)
-        tell_prices(known[spec.machine.cloud])
+        print_price_note(known[spec.machine.cloud])
     return request
 
 
 @command(section="runs", interrupt=RUN_CONTINUES)
 @spec_options
 @group_options
-@click.option("--pull", "destination", default="", metavar="FOLDER", help="Where the outputs go (outputs/RUN).")
+@click.option("--pull", "destination", default="", metavar="FOLDER", help="Folder for the outputs (outputs/RUN).")
 @click.option("--no-pull", is_flag=True, help="Leave the outputs in the workspace.")
-@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the output of the command.")
 @workspace_option
 def run(workspace_url: str, path: str, command: tuple[str, ...], **options: Any) -> int:
     """Run a command on a preemptible machine and follow it to its end.
 
-    Submits, shows the output live and what happens to the machines on the way, fetches the outputs and exits with
-    the command's own code. Ctrl-C asks whether to detach or to cancel.
+    Shows output and events live, fetches the outputs and exits with the exit code of the command. Ctrl-C asks whether
+    to detach or to cancel.
     """
     destination, no_pull = options.pop("destination"), options.pop("no_pull")
     quiet = options.pop("quiet")
-    wanted, project = Wanted(options), load_project(path)
+    group_options_given, project = GroupOptions(options), load_project(path)
     workspace = find_workspace(workspace_url, project)
-    if wanted.check(project):
-        with looked_after(workspace):
-            group, _ = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+    if group_options_given.check(project):
+        with ensure_supervised(workspace):
+            group, _ = submit_group(workspace, project, overrides_from(options), command, group_options_given)
         return _run_group(workspace, group, destination="" if no_pull else destination or "outputs", quiet=quiet)
-    request = ask_for(workspace, project, options, command)
-    return see_through(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
+    request = submit_spec(workspace, project, options, command)
+    return follow_to_end(workspace, request, destination=destination, pull=not no_pull, quiet=quiet)
 
 
 def _run_group(workspace: Workspace, group: str, *, destination: str, quiet: bool) -> int:
     follower = GroupFollower(workspace, group, quiet=quiet)
-    if not _stay(workspace, group, follower):
+    if not _follow_supervised(workspace, group, follower):
         with contextlib.suppress(OSError):
-            note(f"detached; `{group}` goes on. See `outlast ps`; end it with `outlast cancel {group}`")
+            note(f"detached; `{group}` continues. See `outlast ps`; end it with `outlast cancel {group}`")
         return 130
     for run in follower.finished() if destination else ():
         from outlast.cli.run.pull import pull_outputs
@@ -87,15 +89,15 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
     """
     from outlast.app.background import start_supervisor
 
-    wanted, project = Wanted(options), load_project(path)
+    group_options_given, project = GroupOptions(options), load_project(path)
     workspace = find_workspace(workspace_url, project)
-    if wanted.check(project):
-        with looked_after(workspace):
-            group, runs = ask_for_group(workspace, project, overrides_from(options), command, wanted)
+    if group_options_given.check(project):
+        with ensure_supervised(workspace):
+            group, runs = submit_group(workspace, project, overrides_from(options), command, group_options_given)
         start_supervisor(workspace)
-        _tell_group(workspace, group, runs, as_json=as_json)
+        _print_group(workspace, group, runs, as_json=as_json)
         return 0
-    request = ask_for(workspace, project, options, command)
+    request = submit_spec(workspace, project, options, command)
     start_supervisor(workspace)
     if as_json:
         import json
@@ -107,7 +109,7 @@ def submit(workspace_url: str, path: str, command: tuple[str, ...], as_json: boo
     return 0
 
 
-def _tell_group(workspace: Workspace, group: str, runs: list[str], *, as_json: bool) -> None:
+def _print_group(workspace: Workspace, group: str, runs: list[str], *, as_json: bool) -> None:
     if as_json:
         import json
 

@@ -1,4 +1,4 @@
-"""Draws metrics over steps, in the terminal or as a picture. Loads what draws when it is needed; decides nothing."""
+"""Metrics over steps, drawn in the terminal or as a PNG. Plotting libraries are imported when needed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from outlast.cli.shared.terminal import note
 from outlast.errors import OutlastError
 from outlast.runs.metrics import CurveMark, Curves, Point
 
-# Each kind has a sign of its own: colour never carries meaning alone.
+# Each kind has a different character: colour never carries meaning alone.
 SIGNS = {"preempted": "✗", "lost": "✗", "crashed": "!", "resumed": "↻"}
 _COLOURS = ("blue", "orange", "green", "magenta", "cyan")
 _STYLES = {
@@ -23,19 +24,29 @@ _VALUE_MAX = 1e300
 _DPI = 100
 
 
-def not_there(what: str, problem: ImportError) -> OutlastError:
-    return OutlastError(f"{what} cannot be loaded here: {problem}", hint="pip install 'outlast[plot]'")
+def missing_package(name: str, problem: ImportError) -> OutlastError:
+    return OutlastError(f"cannot import {name}: {problem}", hint="pip install 'outlast[plot]'")
+
+
+def write_picture(path: str, body: bytes) -> None:
+    """Write a PNG file and report it. Raises OutlastError."""
+    try:
+        with open(path, "wb") as file:
+            file.write(body)
+    except OSError as problem:
+        raise OutlastError(f"--png: cannot write `{path}`: {problem.strerror}") from problem
+    note(f"wrote {path}")
 
 
 def lines_of(points: Sequence[Point], *, apart: bool) -> list[tuple[int, list[Point]]]:
-    """What is drawn as one line: the whole curve, or each attempt by its number."""
+    """Return the lines to draw: the whole curve, or one line per attempt with its number."""
     if not apart:
         return [(0, list(points))]
     return [(number, list(own)) for number, own in itertools.groupby(points, key=lambda point: point.attempt)]
 
 
 def thinned(points: list[Point], cells: int) -> list[Point]:
-    """No more than can be seen: of what falls together the lowest and the highest, so that no peak is lost."""
+    """Reduce points to the resolution of the plot; keep the minimum and maximum of each cell, so no peak is lost."""
     size = -(-len(points) // max(1, cells))
     if size <= 2:
         return points
@@ -48,11 +59,11 @@ def thinned(points: list[Point], cells: int) -> list[Point]:
 
 
 def in_terminal(curves: Curves, *, apart: bool, logarithmic: bool, width: int, height: int, colour: bool) -> str:
-    """A panel a metric, below each other."""
+    """Draw one panel per metric, below each other."""
     try:
         import plotext
     except ImportError as problem:
-        raise not_there("`plotext`, which draws in the terminal,", problem) from problem
+        raise missing_package("plotext", problem) from problem
     panels = []
     steps = [point.step for points in curves.series.values() for point in points]
     steps += [mark.step for mark in curves.marks]
@@ -96,7 +107,7 @@ def _fill_panel(
 
 
 def _set_steps(plotext: Any, left: int, right: int) -> None:
-    """The same steps below every panel, as whole numbers."""
+    """Give every panel the same axis of integer steps."""
     if left < right:
         ticks = sorted({left + round((right - left) * part / 4) for part in range(5)})
         plotext.xlim(left, right)
@@ -114,11 +125,11 @@ def _bounded(value: float) -> float:
 
 
 def as_png(curves: Curves, *, title: str, apart: bool, logarithmic: bool, width: int, height: int) -> bytes:
-    """The same as a picture; `height` is that of each panel."""
+    """Draw the same panels as a PNG; `height` is that of each panel."""
     try:
         from matplotlib.figure import Figure
     except ImportError as problem:
-        raise not_there("`matplotlib`, which draws pictures,", problem) from problem
+        raise missing_package("matplotlib", problem) from problem
     count = len(curves.series)
     figure = Figure(figsize=(width / _DPI, height * count / _DPI), dpi=_DPI, layout="constrained")
     panels = figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0]
@@ -133,7 +144,7 @@ def as_png(curves: Curves, *, title: str, apart: bool, logarithmic: bool, width:
                 label=f"attempt {number}" if apart else None,
             )
         _mark(panel, curves.marks)
-        # A name is a name: no formula in it is meant.
+        # Escape `$`: a metric name is not a formula.
         panel.set_ylabel(name.replace("$", r"\$"))
         if logarithmic:
             panel.set_yscale("log")
@@ -148,7 +159,7 @@ def as_png(curves: Curves, *, title: str, apart: bool, logarithmic: bool, width:
 
 
 def _mark(panel: Any, marks: Sequence[CurveMark]) -> None:
-    """A line a mark; each kind is named once."""
+    """Draw one vertical line per mark; the legend names each kind once."""
     named: set[str] = set()
     for mark in marks:
         colour, dashes = _STYLES[mark.kind]

@@ -1,4 +1,4 @@
-"""What commands share: the workspace option, run names with completion, clouds."""
+"""Options and arguments that many commands share, with completion of run names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.clouds.registry import Clouds as Clouds
-from outlast.clouds.registry import clouds as clouds  # where most commands look for them
+from outlast.clouds.registry import clouds as clouds  # re-exported for the commands
 from outlast.errors import OutlastError
 from outlast.runs.ended import EndedRuns
 from outlast.spec.trace import ONES
 from outlast.workspace import natural
 
-# Ended runs that the tab key offers.
-_COMPLETED = 100
+# The number of ended runs that completion offers.
+_ENDED_OFFERED = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def workspace_option(command: F) -> F:
         "workspace_url",
         default="",
         metavar="WHERE",
-        help="A folder, gs://… or s3://….",
+        help="Workspace: a folder, gs://… or s3://….",
     )(command)
 
 
@@ -36,7 +36,7 @@ def ones_option(command: F) -> F:
     return click.option(
         "--ones",
         type=click.Choice(ONES),
-        help="What a 1 stands for in a trace of numbers that does not say so.",
+        help="Meaning of 1 in a numeric trace that does not declare it.",
     )(command)
 
 
@@ -47,9 +47,9 @@ def json_option(command: F) -> F:
 def complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:
     try:
         workspace = find_workspace(ctx.params.get("workspace_url", ""))
-        # The newest only: a key must answer at once, however many runs there ever were.
+        # Only the newest: completion must be fast however many runs the workspace has.
         live = {*workspace.heartbeats(), *workspace.wakeups()}
-        runs = sorted({*live, *EndedRuns(workspace).submitted_last(_COMPLETED)}, key=natural)
+        runs = sorted({*live, *EndedRuns(workspace).submitted_last(_ENDED_OFFERED)}, key=natural)
     except OutlastError:
         return []
     return [run for run in [*runs, "last"] if run.startswith(beginning)]
@@ -59,7 +59,7 @@ def run_argument(command: F) -> F:
     return click.argument("run_name", metavar="RUN", shell_complete=complete_run)(command)
 
 
-def tell_prices(cloud: object) -> None:
-    """Say so where the prices that were shown are not the cloud's own of today."""
-    if said := getattr(cloud, "price_note", ""):
-        note(f"prices: {said}")
+def print_price_note(cloud: object) -> None:
+    """Print a note if the prices are not the current ones of the cloud."""
+    if text := getattr(cloud, "price_note", ""):
+        note(f"prices: {text}")

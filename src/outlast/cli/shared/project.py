@@ -32,7 +32,7 @@ class Project:
 
 
 def load_project(path: str = "") -> Project:
-    """Load the given file, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
+    """Load a file, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
     if path:
         if not os.path.isfile(path):
             why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"there is no file `{path}`"

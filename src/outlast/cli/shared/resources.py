@@ -1,4 +1,4 @@
-"""What `outlast db` and `outlast volume` share: names with completion, sizes, the question before a deletion."""
+"""Helpers that `outlast db` and `outlast volume` share: arguments with completion, sizes, listings, confirmation."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def holdings_of(workspace_url: str, kind: Kind) -> ResourceRecords:
+def resource_records(workspace_url: str, kind: Kind) -> ResourceRecords:
     from outlast.records.resources import ResourceRecords
 
     return ResourceRecords(find_workspace(workspace_url), kind)
 
 
 def names_of(ctx: click.Context, kind: Kind) -> list[str]:
-    """From the records alone: asking clouds takes too long for a press of a key."""
+    """Return the names in the records: querying clouds is too slow for completion."""
     try:
-        return [one.name for one in holdings_of(ctx.params.get("workspace_url") or "", kind).all()]
+        return [one.name for one in resource_records(ctx.params.get("workspace_url") or "", kind).all()]
     except OutlastError:
         return []
 
@@ -56,12 +56,12 @@ def cloud_option(command: F) -> F:
         default="",
         metavar="NAME",
         shell_complete=complete_cloud,
-        help="On this cloud (local).",
+        help="Cloud (local).",
     )(command)
 
 
 def size(option: str, text: str) -> float:
-    """Gigabytes."""
+    """Parse a size into gigabytes. Raises UsageError."""
     from outlast.spec.quantity import size_gb
 
     try:
@@ -71,10 +71,10 @@ def size(option: str, text: str) -> float:
 
 
 def ready(name: str, workspace_url: str, kind: Kind) -> tuple[ResourceRecords, ResourceRecord]:
-    """The thing of that name, which nobody is just making or deleting."""
+    """Return the record of a resource that is ready. Raises BadRequest while it is created or deleted."""
     from outlast.records.record import PHASE_TEXT
 
-    records = holdings_of(workspace_url, kind)
+    records = resource_records(workspace_url, kind)
     record = records.get(name)
     if record.phase != "ready":
         hint = f"`outlast {records.command} show {name}`"
@@ -82,7 +82,7 @@ def ready(name: str, workspace_url: str, kind: Kind) -> tuple[ResourceRecords, R
     return records, record
 
 
-def tell_all(
+def print_resources(
     found: Sequence[tuple[ResourceRecord, T | None, str, str]],
     cells: Callable[[ResourceRecord, T | None, str], list[str]],
     *,
@@ -90,7 +90,7 @@ def tell_all(
     empty: str,
     as_json: bool,
 ) -> None:
-    """A line each; what is to be said of one stands in the last column."""
+    """Print one line per resource, with its remark in the last column; or JSON."""
     if as_json:
         import msgspec
 
@@ -103,5 +103,5 @@ def tell_all(
 
 def agreed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody is here to answer; nothing was deleted", hint="say --yes")
+        raise UsageError(f"cannot ask without a terminal: {question}", hint="repeat the command with --yes")
     return confirm(question)

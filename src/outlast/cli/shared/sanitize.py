@@ -1,8 +1,9 @@
-"""What of other people's words reaches a terminal. Names, reasons and output come from machines, clouds and whoever
-writes to the workspace, and a terminal obeys what it is shown: it retitles, answers, copies, moves up and overwrites.
+"""Removal of control sequences from foreign text before it reaches a terminal.
 
-Only where a terminal is: what is piped or written to a file is passed on byte for byte. Loaded by every command, so it
-needs nothing but the cheapest modules.
+Names, reasons and output come from machines, clouds and everyone who can write to the workspace. A terminal executes
+control sequences: it changes its title, answers, copies, moves the cursor and overwrites lines.
+
+Output to a pipe or a file is passed on byte for byte. Every command imports this module, so its imports are cheap.
 """
 
 from __future__ import annotations
@@ -15,39 +16,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-# Colours as our own text has them: none hides words, or paints them on themselves.
+# Styles of our own output: none of them can hide text.
 _OUR_STYLE = r"\x1b\[(?:0|[1249]|2[2-9]|3[1-79]|9[1-7]|1;3[1-7]|38;5;[0-9]{1,3})?m"
-# Beyond C0 and C1: marks that turn the direction of what follows, so that it reads as something else.
+# C0, C1, and Unicode marks that reverse the direction of the text after them.
 _ODD = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 _TEXT = re.compile(f"({_OUR_STYLE})|{_ODD}")
 
-# What progress bars need, and no more: colours, parts of a line, and a few lines up and down.
+# The sequences that progress bars need: colours, erasing in a line, and moves over a few lines.
 _MOVES = rb"\x1b\[[0-9;]{0,16}[mK]|\x1b\[[0-9]{0,2}[A-G]"
 _OUTPUT = re.compile(rb"(" + _MOVES + rb")|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
 _COLOURS = re.compile(rb"(\x1b\[[0-9;]{0,16}m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
-# What may be the first half of something that goes on in the next piece.
+# The possible first half of a sequence that continues in the next piece.
 _BEGUN = re.compile(rb"(?:\x1b(?:\[[0-9;]{0,16})?|\xc2)\Z")
 
 
 def plain(text: str) -> str:
-    """The words, with nothing in them that a terminal would obey but our own colours; what is taken out can be seen."""
-    return text if text.isprintable() else _TEXT.sub(lambda found: found[1] or _seen(found[0]), text)
+    """Escape everything that a terminal would execute, except our own colours."""
+    return text if text.isprintable() else _TEXT.sub(lambda found: found[1] or _escaped(found[0]), text)
 
 
 def one_line(text: str) -> str:
-    """For a cell or a name: it cannot pretend to be a line of its own."""
+    """Escape a cell or a name, line breaks included."""
     return text if text.isprintable() else plain(text).replace("\n", "\\n").replace("\t", " ")
 
 
-def _seen(odd: str) -> str:
+def _escaped(odd: str) -> str:
     return odd.encode("unicode_escape").decode("ascii")
 
 
 class Output:
-    """Shows what programs printed, piece by piece. A sequence may come in two pieces."""
+    """Program output, shown piece by piece; a sequence may be split over two pieces."""
 
     def __init__(self, *, whole_lines: bool = False) -> None:
-        """`whole_lines`: others' lines are shown between these, and are not theirs to move to."""
+        """`whole_lines`: lines of several programs are interleaved, so no program may move the cursor."""
         self._rest = b""
         self._allowed = _COLOURS if whole_lines else _OUTPUT
 
@@ -72,7 +73,7 @@ class _Screen(io.TextIOWrapper):
 
 
 def guard() -> None:
-    """From now on nothing that is printed commands a terminal; and names that are no text are no reason to fail."""
+    """Sanitize stdout and stderr from now on; text that cannot be encoded is escaped."""
     sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
 
 
@@ -88,7 +89,7 @@ def _guarded(stream: TextIO) -> TextIO:
 
 
 def send_sequence(sequence: str, stream: TextIO) -> None:
-    """What we tell the terminal ourselves: to clear, to begin the line again. A stream that is none is told nothing."""
+    """Send a control sequence of our own if the stream is a terminal."""
     if stream.isatty():
         stream.flush()
         stream.buffer.write(sequence.encode())

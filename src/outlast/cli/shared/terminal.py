@@ -1,5 +1,7 @@
-"""What is printed and where it is looked up: tables, sums, errors, the workspace meant. Does without click, so that a
-short listing need not load it."""
+"""Output to the terminal (tables, notes, errors) and the workspace of a command.
+
+Does not import click, so that plain `ps` starts fast.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 from outlast import private
 from outlast.cli.shared.sanitize import one_line
 from outlast.errors import WorkspaceError
-from outlast.formatting.quantities import money as money  # where most commands look for it
+from outlast.formatting.quantities import money as money  # re-exported for the commands
 from outlast.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 
 _DIM, _RED, _CYAN = "2", "1;31", "36"
 
-# When something was last told about what goes on, by the clock that only goes forward.
-said_at = 0.0
+# The monotonic time of the last message on stderr.
+last_output_at = 0.0
 
 
 def find_workspace(url: str, project: Project | None = None) -> Workspace:
@@ -38,16 +40,16 @@ def find_workspace(url: str, project: Project | None = None) -> Workspace:
 
 
 def _styled(text: str, style: str, *, where: object) -> str:
-    """Colour for a terminal alone. It never carries meaning by itself."""
+    """Colour the text if `where` is a terminal. Colour never carries meaning alone."""
     isatty = getattr(where, "isatty", None)
     plain = not callable(isatty) or not isatty() or "NO_COLOR" in os.environ
     return text if plain else f"\x1b[{style}m{text}\x1b[0m"
 
 
 def note(text: str) -> None:
-    """Progress: to stderr, never in the way of results."""
-    global said_at
-    said_at = time.monotonic()
+    """Print progress to stderr; results go to stdout."""
+    global last_output_at
+    last_output_at = time.monotonic()
     print(text, file=sys.stderr, flush=True)
 
 
@@ -56,30 +58,28 @@ def dim(text: str) -> str:
 
 
 def complain(message: str, *, hint: str = "") -> None:
-    """An error, as everywhere: what, and the next step."""
+    """Print an error and the next step."""
     note(_styled("error:", _RED, where=sys.stderr) + f" {message}")
     if hint:
         note(_styled("hint:", _CYAN, where=sys.stderr) + f" {hint}")
 
 
-def tell_damaged(*damaged: Mapping[str, str], so: str = "") -> int:
-    """Name what a listing could not read, after it has shown the rest. The exit code of that listing."""
-    told = dict.fromkeys(why for one in damaged for why in one.values())
-    for why in told:
+def report_damaged(*damaged: Mapping[str, str], so: str = "") -> int:
+    """Print the records that a listing could not read, and return the exit code of the listing."""
+    reasons = dict.fromkeys(why for one in damaged for why in one.values())
+    for why in reasons:
         note(f"{why}{so}")
-    return WorkspaceError.exit_code if told else 0
+    return WorkspaceError.exit_code if reasons else 0
 
 
 def _columns() -> int:
-    """The width of the terminal. As `shutil` tells it, which takes five milliseconds to load."""
-    request = os.environ.get("COLUMNS", "")
-    return (
-        int(request) if request.isdigit() and int(request) else os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    )
+    """Return the width of the terminal, like `shutil`, which takes five milliseconds to import."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdigit() and int(given) else os.get_terminal_size(sys.stdout.fileno()).columns or 80
 
 
 def table(rows: list[list[str]], *, header: list[str]) -> str:
-    """Columns as wide as their widest cell. The last one is cut to the terminal's width, if there is a terminal."""
+    """Return an aligned table; on a terminal, lines are cut to its width."""
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     limit = _columns() if sys.stdout.isatty() else 10_000

@@ -1,4 +1,4 @@
-"""Pictures for the terminal: the attempts of a run over time, and what they cost. Draws; decides nothing."""
+"""The timeline of a run in the terminal: its attempts over time, and the figures below them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from outlast.formatting.run_summary import summarize
 from outlast.runs.state import Attempt, RunState
 from outlast.spec.quantity import describe_s
 
-# Each cell has a sign of its own: colour never carries meaning alone.
+# Each phase has a different character: colour never carries meaning alone.
 _BOOT, _WORK, _LOST, _LEAVE = "·", "█", "░", "▒"
 _END = {"finished": "✓", "preempted": "✗", "lost": "✗", "crashed": "!", "killed": "!", "hung": "!", "broken": "!"}
 _COLOURS = {_BOOT: "bright_black", _WORK: "green", _LOST: "red", _LEAVE: "yellow"}
 
 
 def timeline(state: RunState, now: float, *, width: int = 0) -> str:
-    """A line an attempt: where, when it booted, worked, lost work, and how it ended."""
+    """Draw one line per attempt: zone, boot, work, lost work, and its outcome."""
     shown = [a for a in state.attempts if a.outcome != "refused"]
     if not shown:
         return ""
@@ -52,7 +52,7 @@ def _bar(attempt: Attempt, state: RunState, start: float, scale: float, cells: i
         if not begin or finish <= begin:
             continue
         first = min(cells - 1, max(0, int((begin - start) * scale)))
-        least = 0 if sign == _LOST else 1  # a little lost work must not look like a lot
+        least = 0 if sign == _LOST else 1  # a little lost work must not fill a whole cell
         last = min(cells, max(first + least, int((finish - start) * scale)))
         row[first:last] = sign * (last - first)
     text = "".join(row)
@@ -66,7 +66,7 @@ def legend() -> str:
 
 
 def sums(state: RunState, now: float) -> str:
-    """The figures under the picture."""
+    """Return the figures below the timeline."""
     total = summarize(state, now)
     lines = [
         f"attempts        {len(state.attempts)} ({total.preemptions} preempted, {total.crashes} crashed)",

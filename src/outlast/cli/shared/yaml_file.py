@@ -1,4 +1,4 @@
-"""Reads YAML of other tools: safely, whole, and no larger than a person writes it."""
+"""YAML files of other tools, read with limits on size and aliases."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 from outlast.cli.shared.project import unreadable
 from outlast.errors import SpecError, UsageError
 
-# A file that names its parts again and again (`*alias`) may stand for more than fits into any memory.
+# Aliases (`*name`) let a small file expand to more values than fit into memory.
 _NODES_MAX = 100_000
 _BYTES_MAX = 4_000_000
 
 
 def read_yaml(path: str) -> list[Any]:
-    """The documents of the file, one after the other. Raises UsageError, SpecError."""
+    """Return the documents of the file. Raises UsageError, SpecError."""
     try:
         import yaml
     except ImportError as problem:
-        raise UsageError("there is no PyYAML here to read it with", hint="pip install 'outlast[yaml]'") from problem
+        raise UsageError(
+            "reading YAML needs the package PyYAML, which is not installed", hint="pip install 'outlast[yaml]'"
+        ) from problem
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_BYTES_MAX + 1)
@@ -30,18 +32,18 @@ def read_yaml(path: str) -> list[Any]:
     try:
         for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
             if _size(yaml, node) > _NODES_MAX:
-                why = f"stands for more than {_NODES_MAX} values, by parts that name each other"
+                why = f"expands to more than {_NODES_MAX} values through its aliases"
                 raise SpecError([why], source=path, hint="write it without `*` and `&`")
         return list(yaml.safe_load_all(text))
     except (yaml.YAMLError, ValueError) as problem:
-        why = f"this is no YAML: {' '.join(str(problem).split())}"
-        raise SpecError([why], source=path, hint="nothing was done; mend it there") from problem
+        why = f"invalid YAML: {' '.join(str(problem).split())}"
+        raise SpecError([why], source=path, hint="nothing was done; correct the file") from problem
     except RecursionError as problem:
         raise SpecError(["is nested too deeply"], source=path) from problem
 
 
 def _size(yaml: Any, root: Any) -> int:
-    """How many values a document stands for once its aliases are written out; without end for a part in itself."""
+    """Count the values of a document with its aliases expanded; stops above the limit, as aliases may be recursive."""
     count, left = 0, [root]
     while left and count <= _NODES_MAX:
         node = left.pop()

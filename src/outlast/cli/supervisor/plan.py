@@ -1,10 +1,9 @@
-"""`outlast supervise`, `outlast plan` and `outlast reap`: the supervisor, its thoughts, its broom."""
+"""`outlast plan`: the steps that the supervisor would take now, or the choice for one run with its reasons."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +18,6 @@ from outlast.spec.quantity import describe_s
 from outlast.supervisor.deadline import policy_view
 from outlast.supervisor.world import PlaceAttempt, RunView, Step, describe
 from outlast.workspace import Workspace
-
-if TYPE_CHECKING:
-    pass
 
 
 def _step_data(step: Step) -> dict[str, object]:
@@ -58,58 +54,60 @@ def _print_steps(steps: tuple[Step, ...] | list[Step], *, as_json: bool, nothing
 def plan_command(workspace_url: str, run_name: str, as_json: bool) -> int:
     """Print the steps that the supervisor would take now.
 
-    With RUN: what is chosen for it and why, with every option that there is.
+    Changes nothing. With RUN: the machine that is chosen for it, the reasons, and all other options.
     """
     workspace = find_workspace(workspace_url)
     if run_name:
-        return tell_reasons(workspace, run_name, as_json=as_json)
+        return print_explanation(workspace, run_name, as_json=as_json)
     world, steps = dry_run(workspace)
     for cloud, why in world.unreachable.items():
-        note(f"{cloud} cannot be seen: {why}")
+        note(f"{cloud} cannot be reached: {why}")
     _print_steps(steps, as_json=as_json, nothing="nothing to do", url=workspace.url)
     return 0
 
 
-def tell_reasons(workspace: Workspace, run_name: str, *, as_json: bool) -> int:
-    """Print them; the exit code."""
+def print_explanation(workspace: Workspace, run_name: str, *, as_json: bool) -> int:
+    """Print the choice for one run and its reasons; return the exit code."""
     run = workspace.find(run_name)
     state = workspace.story(run).refresh()
     if state.ending:
-        raise OutlastError(f"{run} is {state.ending}: nothing is planned for it", hint=f"see `outlast show {run}`")
+        raise OutlastError(
+            f"{run} has ended ({state.ending}), so nothing is planned for it", hint=f"see `outlast show {run}`"
+        )
     world, steps = dry_run(workspace)
     for cloud, why in world.unreachable.items():
-        note(f"{cloud} cannot be seen: {why}")
+        note(f"{cloud} cannot be reached: {why}")
     view = next((view for view in world.runs if view.run == run), None)
     if view is None:
-        raise OutlastError(f"{run} cannot be seen just now", hint="try again, or see `outlast doctor`")
+        raise OutlastError(f"{run} cannot be read now", hint="try again, or see `outlast doctor`")
     seen = policy_view(world, view)
-    told = explain(seen) if seen is not None else None
+    explanation = explain(seen) if seen is not None else None
     mine = [step for step in steps if getattr(step, "run", "") == run]
     if as_json:
-        click.echo(json.dumps(_as_data(view, mine, told), indent=2))
+        click.echo(json.dumps(_as_data(view, mine, explanation), indent=2))
     else:
-        click.echo("\n".join(_as_text(view, mine, told)))
+        click.echo("\n".join(_as_text(view, mine, explanation)))
     return 0
 
 
-def _as_text(view: RunView, steps: list[Step], told: Explanation | None) -> list[str]:
+def _as_text(view: RunView, steps: list[Step], explanation: Explanation | None) -> list[str]:
     lines: list[str] = []
-    if told is not None:
-        lines += [f"{view.run} {told.sentence}" if view.spec.uses_policy else _plainly(view), ""]
+    if explanation is not None:
+        lines += [f"{view.run} {explanation.sentence}" if view.spec.uses_policy else _default_choice(view), ""]
         header = ["", "option", "price/h", "lives", "start", "value/h", "note"]
-        lines += [table([_row(option) for option in told.options], header=header), ""]
+        lines += [table([_row(option) for option in explanation.options], header=header), ""]
     else:
-        lines += [_plainly(view), ""]
-    return [*lines, "now: " + ("; ".join(describe(step) for step in steps) or view.state.held or "nothing to do")]
+        lines += [_default_choice(view), ""]
+    return [*lines, "now: " + ("; ".join(describe(step) for step in steps) or view.state.waiting or "nothing to do")]
 
 
-def _plainly(view: RunView) -> str:
-    missing = [f"`{name}`" for name, there in _asked(view).items() if not there]
+def _default_choice(view: RunView) -> str:
+    missing = [f"`{name}`" for name, is_set in _limits_set(view).items() if not is_set]
     chosen = "takes the cheapest spot machine" if view.spec.machine.spot else "takes the cheapest on-demand machine"
-    return f"{view.run} {chosen}; to choose by deadline it needs `[limits]` {' and '.join(missing)}"
+    return f"{view.run} {chosen}; a choice by deadline needs `[limits]` {' and '.join(missing)}"
 
 
-def _asked(view: RunView) -> dict[str, bool]:
+def _limits_set(view: RunView) -> dict[str, bool]:
     limits = view.spec.limits
     return {"deadline": bool(limits.deadline_s or limits.deadline_at), "work": bool(limits.work_s or limits.steps)}
 
@@ -126,13 +124,13 @@ def _row(option: Option) -> list[str]:
     ]
 
 
-def _as_data(view: RunView, steps: list[Step], told: Explanation | None) -> dict[str, object]:
-    policy = told is not None and view.spec.uses_policy
+def _as_data(view: RunView, steps: list[Step], explanation: Explanation | None) -> dict[str, object]:
+    policy = explanation is not None and view.spec.uses_policy
     return {
         "run": view.run,
-        "choice": told.choice.kind if policy and told else None,
-        "place": told.choice.place if policy and told else None,
-        "sentence": told.sentence if policy and told else _plainly(view),
-        "options": [asdict(option) for option in told.options] if told else [],
+        "choice": explanation.choice.kind if policy and explanation else None,
+        "place": explanation.choice.place if policy and explanation else None,
+        "sentence": explanation.sentence if policy and explanation else _default_choice(view),
+        "options": [asdict(option) for option in explanation.options] if explanation else [],
         "steps": [describe(step) for step in steps],
     }

@@ -1,4 +1,4 @@
-"""`outlast supervise --on CLOUD` and `--off`: the machine that supervises, from outside and from inside."""
+"""`outlast supervise --on CLOUD` and `--off`: the supervisor machine, and the process on it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import click
 
-from outlast.cli.machine.find import workshop
-from outlast.cli.shared.options import Clouds, tell_prices
+from outlast.cli.machine.find import interactive_cloud
+from outlast.cli.shared.options import Clouds, print_price_note
 from outlast.cli.shared.terminal import note
 from outlast.errors import CloudError, NotFound, UsageError
 from outlast.machines import supervisor_vm
@@ -21,7 +21,7 @@ from outlast.supervisor.supervisor_vm import SupervisorVm, title
 from outlast.workspace import Workspace
 
 # From the launch until it supervises: booting, and installing outlast if the image has none.
-_WAIT_S, _LOOK_S = 600.0, 2.0
+_WAIT_S, _POLL_S = 600.0, 2.0
 
 
 def put_up(
@@ -34,12 +34,12 @@ def put_up(
     no_wait: bool,
     off: bool = False,
 ) -> int:
-    """Make the machine, or find it, and wait until it supervises."""
+    """Create the machine or find it, and wait until it supervises."""
     assert not off
     supervisor_vm.check(cloud, workspace.url)
     lease = supervisors(workspace.bucket, workspace.url)
     before = lease.holder()
-    made_on = workshop(cloud)
+    made_on = interactive_cloud(cloud)
     machine, fresh = supervisor_vm.ensure(
         made_on,
         MachineRecords(workspace),
@@ -49,52 +49,50 @@ def put_up(
         zones=zones,
         report=note,
     )
-    note(f"{machine.name} {'boots' if fresh else 'is there already'}: {machine.type} in {machine.zone}")
+    note(f"{machine.name} {'boots' if fresh else 'already exists'}: {machine.type} in {machine.zone}")
     if not no_wait:
-        # What an earlier boot holds is not what this one will.
+        # A lease of an earlier boot does not count.
         _wait(lease, cloud, machine.name, after=before.epoch if before and fresh else 0)
     click.echo(title(machine))
-    tell_prices(made_on)
-    ends = "until the last run's end" if until_idle else "until `outlast supervise --off`"
+    print_price_note(made_on)
+    ends = "until the last run ends" if until_idle else "until `outlast supervise --off`"
     note(f"it supervises {workspace.url} {ends}; this computer may sleep")
     return 0
 
 
 def _wait(lease: Lease, cloud: str, name: str, *, after: int) -> None:
-    """Raises CloudError when it does not come up; the machine is left as it is, so that one can look."""
+    """Wait for its lease. Raises CloudError; the machine is kept for inspection."""
     give_up_at = time.monotonic() + _WAIT_S
-    note("waiting until it supervises; Ctrl-C leaves it to itself")
+    note("waiting until it supervises; Ctrl-C stops waiting")
     while time.monotonic() < give_up_at:
         holder = lease.holder()
         if holder is not None and holder.who.startswith(name) and holder.epoch > after:
             return
         if holder is not None and not holder.who.startswith(name):
-            note(f"{holder.who} still supervises; {name} takes over when that one leaves")
+            note(f"{holder.who} still supervises; {name} takes over when it stops")
             return
         try:
-            machine = workshop(cloud).machine(name)
+            machine = interactive_cloud(cloud).machine(name)
         except NotFound as problem:
-            raise NotFound(
-                f"{name} is gone again", hint="somebody took it down, or nothing was left to do"
-            ) from problem
+            raise NotFound(f"{name} was deleted", hint="another user took it down, or no run was left") from problem
         if machine.status not in ("pending", "running"):
             break
-        time.sleep(_LOOK_S)
-    said = "".join(f"\n  {line}" for line in workshop(cloud).serial(name).splitlines()[-5:])
+        time.sleep(_POLL_S)
+    console = "".join(f"\n  {line}" for line in interactive_cloud(cloud).serial(name).splitlines()[-5:])
     hint = f"see `outlast machine show {name}`; `outlast supervise --off` takes it down"
-    raise CloudError(f"{name} is there and does not supervise; its console says last:{said or ' nothing'}", hint=hint)
+    raise CloudError(f"{name} runs but does not supervise; its console ends with:{console or ' nothing'}", hint=hint)
 
 
 def take_down(workspace: Workspace) -> int:
     machine_records = MachineRecords(workspace)
     machine_record = supervisor_vm.find(machine_records)
     if machine_record is None:
-        note(f"no machine of a cloud supervises {workspace.url}")
+        note(f"no supervisor machine for {workspace.url}")
         return 0
-    supervisor_vm.off(workshop(machine_record.cloud), machine_records)
-    note(f"{machine_record.name} on {machine_record.cloud} is deleted")
+    supervisor_vm.off(interactive_cloud(machine_record.cloud), machine_records)
+    note(f"{machine_record.name} on {machine_record.cloud} was deleted")
     if workspace.heartbeats():
-        note("the runs go on, and nobody revives them until the next `outlast supervise`")
+        note("the runs continue, and preempted ones wait for the next `outlast supervise`")
     return 0
 
 

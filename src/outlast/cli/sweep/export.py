@@ -1,4 +1,4 @@
-"""`outlast sweep list|show|best|export|plot`: what a sweep has found, for anybody who has the workspace."""
+"""`outlast sweep export`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from outlast.cli.shared.command import command
 from outlast.cli.shared.options import workspace_option
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.cli.sweep.show import _found, _study
-from outlast.cli.sweep.table import page, rows, sweep_argument
+from outlast.cli.sweep.show import find_sweep, search_of
+from outlast.cli.sweep.table import rows, sweep_argument, trials_text
 from outlast.errors import OutlastError, UsageError
 from outlast.sweep.record import Sweep
 from outlast.sweep.state import SweepState
@@ -24,18 +24,18 @@ from outlast.workspace import Workspace
 @click.argument("file")
 @workspace_option
 def export(sweep_name: str, file: str, workspace_url: str) -> int:
-    """Write a sweep to FILE: `.db` (SQLite) or `.log` (journal) for Optuna, `.csv` or `.json` for everybody."""
+    """Write a sweep to FILE: `.db` (SQLite) or `.log` (journal) for Optuna, `.csv` or `.json`."""
     workspace = find_workspace(workspace_url)
-    sweep, state = _found(workspace, sweep_name)
+    sweep, state = find_sweep(workspace, sweep_name)
     kind = os.path.splitext(file)[1]
     if kind in (".db", ".sqlite", ".sqlite3", ".log", ".journal"):
-        _study(sweep, state).export(file)
+        search_of(sweep, state).export(file)
     elif kind == ".json":
-        _write(file, page(workspace, sweep, state, as_json=True).encode() + b"\n")
+        _write(file, trials_text(workspace, sweep, state, as_json=True).encode() + b"\n")
     elif kind == ".csv":
         _write(file, _as_csv(workspace, sweep, state))
     else:
-        raise UsageError(f"`{file}`: how a file is written is told by its end: .db, .log, .csv or .json")
+        raise UsageError(f"unknown format of `{file}`: expected .db, .log, .csv or .json")
     note(f"wrote {file}")
     return 0
 
@@ -58,4 +58,4 @@ def _write(path: str, body: bytes) -> None:
         with open(path, "wb") as file:
             file.write(body)
     except OSError as problem:
-        raise OutlastError(f"`{path}` cannot be written: {problem.strerror}") from problem
+        raise OutlastError(f"cannot write `{path}`: {problem.strerror}") from problem

@@ -1,4 +1,4 @@
-"""`outlast sweep list|show|best|export|plot`: what a sweep has found, for anybody who has the workspace."""
+"""`outlast sweep plot`: history, importance and parallel coordinates, in the terminal or as a PNG."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 import click
 
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.curves import missing_package
+from outlast.cli.shared.curves import missing_package, write_picture
 from outlast.cli.shared.options import workspace_option
-from outlast.cli.shared.terminal import find_workspace, note
-from outlast.cli.sweep.export import _write
-from outlast.cli.sweep.show import _found, _study
+from outlast.cli.shared.terminal import find_workspace
+from outlast.cli.sweep.show import find_sweep, search_of
 from outlast.cli.sweep.table import short, sweep_argument
 from outlast.errors import OutlastError
 from outlast.spec.spec import Dimension
@@ -31,22 +30,21 @@ from outlast.sweep.state import SweepState, Trial, better
     "kinds",
     multiple=True,
     type=click.Choice(["history", "importance", "parallel"]),
-    help="Only this picture; may be repeated.",
+    help="Only this plot; may be repeated.",
 )
-@click.option("--png", "picture", default="", metavar="FILE", help="Write a picture instead.")
-@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="In columns; with --png in pixels.")
+@click.option("--png", "picture", default="", metavar="FILE", help="Write a PNG instead.")
+@click.option("--width", metavar="N", type=click.IntRange(20, 10_000), help="Width in columns; with --png in pixels.")
 @workspace_option
 def plot(sweep_name: str, kinds: tuple[str, ...], picture: str, width: int | None, workspace_url: str) -> int:
-    """Draw how the search went, what decides, and the trials as lines over all parameters."""
+    """Draw the history of a sweep, the importance of its parameters, and parallel coordinates."""
     workspace = find_workspace(workspace_url)
-    sweep, state = _found(workspace, sweep_name)
+    sweep, state = find_sweep(workspace, sweep_name)
     if not state.complete:
         raise OutlastError(f"{sweep.name} has no complete trial yet", hint=f"see `outlast sweep show {sweep.name}`")
     wanted = kinds or ("history", "importance", "parallel")
-    importance = _study(sweep, state).importance() if "importance" in wanted else {}
+    importance = search_of(sweep, state).importance() if "importance" in wanted else {}
     if picture:
-        _write(picture, as_png(sweep, state, wanted, importance, width=max(300, width or 1000)))
-        note(f"wrote {picture}")
+        write_picture(picture, as_png(sweep, state, wanted, importance, width=max(300, width or 1000)))
         return 0
     columns = width or max(40, min(120, shutil.get_terminal_size().columns))
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -56,13 +54,13 @@ def plot(sweep_name: str, kinds: tuple[str, ...], picture: str, width: int | Non
 
 _DPI = 100
 _HEIGHT, _PNG_HEIGHT = 16, 360
-_NO_IMPORTANCE = "importance: too few trials, or too few parameters, to tell"
-# Lines of the parallel coordinates in the terminal: more are a thicket. The best ones are drawn.
+_NO_IMPORTANCE = "importance: too few trials or parameters"
+# Maximum lines of the parallel coordinates in the terminal; the best ones are drawn.
 _LINES_MAX = 24
 
 
 def running_best(trials: Sequence[Trial], goal: str) -> list[float]:
-    """The best value so far, at each trial."""
+    """Return the best value so far, at each trial."""
     found: list[float] = []
     for trial in trials:
         value = trial.values[0]
@@ -71,12 +69,12 @@ def running_best(trials: Sequence[Trial], goal: str) -> list[float]:
 
 
 def ranked(state: SweepState, goal: str) -> list[Trial]:
-    """The complete trials, the best first."""
+    """Return the complete trials, the best first."""
     return sorted(state.complete, key=lambda trial: trial.values[0], reverse=goal.startswith("max:"))
 
 
-def place(dimension: Dimension, value: object) -> float:
-    """Where a value is on its axis, from 0 to 1."""
+def position(dimension: Dimension, value: object) -> float:
+    """Return the position of a value on its axis, from 0 to 1."""
     import math
 
     if dimension.kind == "choice":
@@ -96,11 +94,11 @@ def _ends(dimension: Dimension) -> tuple[str, str]:
 def in_terminal(
     sweep: Sweep, state: SweepState, kinds: Sequence[str], importance: dict[str, float], *, width: int, colour: bool
 ) -> str:
-    """A panel a kind, below each other."""
+    """Draw one panel per kind, below each other."""
     try:
         import plotext
     except ImportError as problem:
-        raise missing_package("`plotext`, which draws in the terminal,", problem) from problem
+        raise missing_package("plotext", problem) from problem
     panels = []
     for kind in kinds:
         if kind == "importance" and not importance:
@@ -125,7 +123,7 @@ def in_terminal(
 def _history(plotext: Any, sweep: Sweep, state: SweepState) -> None:
     goal, trials = sweep.search.goals[0], state.complete
     numbers = [trial.number for trial in trials]
-    plotext.title(f"{goal}: the trials, and the best so far")
+    plotext.title(f"{goal}: trials, and the best so far")
     plotext.scatter(numbers, [trial.values[0] for trial in trials], marker="o", label="trial")
     plotext.plot(numbers, running_best(trials, goal), marker="braille", label="best so far")
     plotext.xlabel("trial")
@@ -136,7 +134,7 @@ def _parallel(plotext: Any, sweep: Sweep, state: SweepState) -> None:
     plotext.title(f"the best {len(trials)} trials over the parameters; # is the best")
     at = list(range(len(space)))
     for trial in reversed(trials):
-        heights = [place(dimension, trial.params[name]) for name, dimension in space.items()]
+        heights = [position(dimension, trial.params[name]) for name, dimension in space.items()]
         best = trial is trials[0]
         plotext.plot(at, heights, marker="#" if best else "braille", color="red" if best else "blue")
     plotext.xticks(at, [f"{name} {'..'.join(_ends(dimension))}" for name, dimension in space.items()])
@@ -145,11 +143,11 @@ def _parallel(plotext: Any, sweep: Sweep, state: SweepState) -> None:
 
 
 def as_png(sweep: Sweep, state: SweepState, kinds: Sequence[str], importance: dict[str, float], *, width: int) -> bytes:
-    """The same as a picture."""
+    """Draw the same panels as a PNG."""
     try:
         from matplotlib.figure import Figure
     except ImportError as problem:
-        raise missing_package("`matplotlib`, which draws pictures,", problem) from problem
+        raise missing_package("matplotlib", problem) from problem
     figure = Figure(figsize=(width / _DPI, _PNG_HEIGHT * len(kinds) / _DPI), dpi=_DPI, layout="constrained")
     panels = figure.subplots(len(kinds), 1, squeeze=False)[:, 0]
     for panel, kind in zip(panels, kinds, strict=True):
@@ -183,11 +181,11 @@ def _parallel_panel(panel: Any, sweep: Sweep, state: SweepState) -> None:
     space, trials = sweep.search.params, ranked(state, sweep.search.goals[0])
     at = list(range(len(space)))
     for rank, trial in reversed(list(enumerate(trials))):
-        heights = [place(dimension, trial.params[name]) for name, dimension in space.items()]
+        heights = [position(dimension, trial.params[name]) for name, dimension in space.items()]
         shade = colormaps["viridis"](rank / max(1, len(trials) - 1))
         if rank == 0:
-            told = " ".join(f"{name}={short(value)}" for name, value in trial.params.items())
-            panel.set_title(f"the best, thick: {told}".replace("$", r"\$"))
+            params = " ".join(f"{name}={short(value)}" for name, value in trial.params.items())
+            panel.set_title(f"the best, thick: {params}".replace("$", r"\$"))
         panel.plot(at, heights, color=shade, linewidth=3 if rank == 0 else 1, alpha=1 if rank == 0 else 0.5)
     panel.set_xticks(at, [name.replace("$", r"\$") for name in space])
     panel.set_yticks([])

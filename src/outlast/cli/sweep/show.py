@@ -1,4 +1,4 @@
-"""`outlast sweep list|show|best|export|plot`: what a sweep has found, for anybody who has the workspace."""
+"""`outlast sweep list`, `show` and `best`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 
 from outlast.cli.shared.command import READ_ONLY, command
 from outlast.cli.shared.options import clouds, json_option, workspace_option
-from outlast.cli.shared.terminal import find_workspace, note, table, report_damaged
-from outlast.cli.sweep.table import outcome, page, params, rows, sweep_argument
+from outlast.cli.shared.terminal import find_workspace, note, report_damaged, table
+from outlast.cli.sweep.table import outcome, params, rows, sweep_argument, trials_text
 from outlast.errors import OutlastError, StoreUnreachable, WorkspaceError
 from outlast.formatting.run_row import unread
 from outlast.store.lease import Lease
@@ -24,7 +24,7 @@ from outlast.sweep.trial import trial_spec
 from outlast.workspace import Workspace
 
 
-def _found(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
+def find_sweep(workspace: Workspace, name: str) -> tuple[Sweep, SweepState]:
     sweep = find(workspace, name)
     return sweep, SweepStory(workspace.bucket, sweep.name).refresh()
 
@@ -62,7 +62,7 @@ def list_command(as_json: bool, workspace_url: str) -> int:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif not found:
-        note("there is no sweep yet; start one with `outlast sweep`")
+        note("no sweeps yet; start one with `outlast sweep`")
     else:
         cells = [
             [
@@ -80,28 +80,28 @@ def list_command(as_json: bool, workspace_url: str) -> int:
 
 @command(progress="reading trials", interrupt=READ_ONLY, json="SweepShown")
 @sweep_argument
-@click.option("--importance", "weigh", is_flag=True, help="Also how much each parameter decides.")
+@click.option("--importance", "with_importance", is_flag=True, help="Include the importance of each parameter.")
 @json_option
 @workspace_option
-def show(sweep_name: str, weigh: bool, as_json: bool, workspace_url: str) -> int:
+def show(sweep_name: str, with_importance: bool, as_json: bool, workspace_url: str) -> int:
     """Show the trials of a sweep, the best first."""
     workspace = find_workspace(workspace_url)
-    sweep, state = _found(workspace, sweep_name)
-    click.echo(page(workspace, sweep, state, as_json=as_json))
+    sweep, state = find_sweep(workspace, sweep_name)
+    click.echo(trials_text(workspace, sweep, state, as_json=as_json))
     if as_json:
         return 0
-    if weigh:
-        found = _study(sweep, state).importance()
+    if with_importance:
+        found = search_of(sweep, state).importance()
         cells = [[name, f"{part:.3f}", "█" * round(30 * part)] for name, part in found.items()]
         click.echo(table(cells, header=["PARAMETER", "IMPORTANCE", ""]) if found else "importance: too few trials yet")
     if not state.over:
         holder = Lease(workspace.bucket, f"sweep-{sweep.name}", who="", ttl_s=10.0).holder()
-        who = f"driven by {holder.who}" if holder else f"nobody drives it: `outlast sweep resume {sweep.name}`"
+        who = f"driven by {holder.who}" if holder else f"no process drives it: `outlast sweep resume {sweep.name}`"
         note(who)
     return 0
 
 
-def _study(sweep: Sweep, state: SweepState) -> Search:
+def search_of(sweep: Sweep, state: SweepState) -> Search:
     study = Search(sweep.name, sweep.search)
     study.follow(state)
     return study
@@ -109,13 +109,13 @@ def _study(sweep: Sweep, state: SweepState) -> Search:
 
 @command(progress="reading trials", interrupt=READ_ONLY, json="list[TrialRow]")
 @sweep_argument
-@click.option("--rerun", is_flag=True, help="Run it once more, and compare the score.")
+@click.option("--rerun", is_flag=True, help="Repeat the best trial, and compare the results.")
 @json_option
 @workspace_option
 def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int:
-    """Show the best trial; with several goals all that no other one beats."""
+    """Show the best trial; with several goals, all Pareto-optimal ones."""
     workspace = find_workspace(workspace_url)
-    sweep, state = _found(workspace, sweep_name)
+    sweep, state = find_sweep(workspace, sweep_name)
     leaders = best_of(state, sweep.search.goals)
     if not leaders:
         raise OutlastError(f"{sweep.name} has no complete trial yet", hint=f"see `outlast sweep show {sweep.name}`")
@@ -132,7 +132,7 @@ def best(sweep_name: str, rerun: bool, as_json: bool, workspace_url: str) -> int
 
 
 def _rerun(workspace: Workspace, sweep: Sweep, trial: Trial) -> int:
-    """The same parameters, code and image in a run of its own; what it scores is compared with what was told."""
+    """Repeat a trial as a new run with the same parameters, code and image, and compare the results."""
     from outlast.cli.run.foreground import follow_to_end
     from outlast.submit.run import resubmit
 

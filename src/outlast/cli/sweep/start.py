@@ -1,4 +1,4 @@
-"""`outlast sweep`: many trials of one program, driven to their end; and what is done to a sweep on the way."""
+"""`outlast sweep start`, `resume` and `stop`: a sweep driven to its end."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from outlast.cli.shared.options import clouds, json_option, workspace_option
 from outlast.cli.shared.progress import working
 from outlast.cli.shared.project import Project, load_project, parse_assignment, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
-from outlast.cli.sweep.table import Narrator, page, sweep_argument
+from outlast.cli.sweep.table import Narrator, sweep_argument, trials_text
 from outlast.errors import RunFailed, UsageError
 from outlast.sweep.create import create_sweep, extend, stop_sweep
 from outlast.sweep.record import Sweep, SweepStory, find
 from outlast.workspace import Workspace
 
-_SETTLE_S = 30.0
+_CLOSE_S = 30.0
 # Option → field of `[sweep]`.
 _FIELDS = ("trials", "parallel", "per_machine", "sampler", "pruner", "min_steps", "seed", "failures", "metrics")
 
 
 @command(interrupt="running trials continue; `outlast sweep resume` resumes the sweep", json="SubmitResult")
 @spec_options
-@click.option("--goal", "goals", multiple=True, metavar="min:METRIC", help="What is sought; may be repeated.")
-@click.option("--trials", metavar="N", type=click.IntRange(1), help="How many (20, or the whole grid).")
-@click.option("--parallel", metavar="N", type=click.IntRange(1), help="How many at a time (2).")
-@click.option("--per-machine", metavar="N", type=click.IntRange(1), help="How many at a time on one machine (1).")
-@click.option("--sampler", metavar="NAME", help="Which one: tpe, random, grid or nsga2.")
-@click.option("--pruner", metavar="NAME", help="Which one: none, asha, hyperband or median.")
+@click.option("--goal", "goals", multiple=True, metavar="min:METRIC", help="Objective; may be repeated.")
+@click.option("--trials", metavar="N", type=click.IntRange(1), help="Number of trials (20, or the whole grid).")
+@click.option("--parallel", metavar="N", type=click.IntRange(1), help="Trials at a time (2).")
+@click.option("--per-machine", metavar="N", type=click.IntRange(1), help="Trials at a time on one machine (1).")
+@click.option("--sampler", metavar="NAME", help="Sampler: tpe, random, grid or nsga2.")
+@click.option("--pruner", metavar="NAME", help="Pruner: none, asha, hyperband or median.")
 @click.option("--min-steps", metavar="N", type=click.IntRange(1), help="Steps before a trial can be pruned (1).")
-@click.option("--seed", metavar="N", type=int, help="Of the sampler's dice (0).")
+@click.option("--seed", metavar="N", type=int, help="Seed of the sampler (0).")
 @click.option("--failures", metavar="N", type=click.IntRange(1), help="Failed trials in a row that stop the sweep (3).")
-@click.option("--metrics", metavar="WHERE", help="Where the goal is: auto, log, output or file:PATH.")
-@click.option("--flags/--no-flags", default=None, help="Add what is searched to the command as flags.")
-@click.option("--detach", "leave", is_flag=True, help="Leave it to the background, and print its name.")
+@click.option("--metrics", metavar="WHERE", help="Source of the metric: auto, log, output or file:PATH.")
+@click.option("--flags/--no-flags", default=None, help="Append searched parameters to the command as flags.")
+@click.option("--detach", "leave", is_flag=True, help="Continue in the background, and print its name.")
 @json_option
 @workspace_option
 def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, as_json: bool, **options: Any) -> int:
-    """Open a sweep and drive it to its end.
+    """Start a sweep and run it to its end.
 
     A `--param` with a range or several values is searched (`lr=log(1e-4..1e-1)`, `depth=3..10`, `opt=adam,sgd`); one
-    with a single value is the same for all trials. Ctrl-C leaves it to the background.
+    with a single value is the same for all trials. Ctrl-C moves the sweep to the background.
     """
     project = load_project(path)
     workspace = find_workspace(workspace_url, project)
@@ -62,7 +62,7 @@ def start(workspace_url: str, path: str, command: tuple[str, ...], leave: bool, 
 
 
 def _open(workspace: Workspace, project: Project, command: tuple[str, ...], options: dict[str, Any]) -> Sweep:
-    searched, fixed = _divided(options["params"])
+    searched, fixed = _split_params(options["params"])
     overrides = overrides_from({**options, "params": fixed})
     section = {field: options[field] for field in _FIELDS if options[field] is not None}
     if options["goals"]:
@@ -82,8 +82,8 @@ def _open(workspace: Workspace, project: Project, command: tuple[str, ...], opti
         return create_sweep(workspace, known, spec, environment=os.environ, source=project.source, report=note)
 
 
-def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What is searched, and what is the same for all."""
+def _split_params(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Split parameters into searched and fixed ones."""
     from outlast.spec.sweep import looks_searched
 
     pairs = [parse_assignment(text, option="--param") for text in params]
@@ -92,7 +92,7 @@ def _divided(params: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _without_fixed(table: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """A value given for a parameter that the file searches: the command line wins."""
+    """Remove searched parameters that the command line sets to one value."""
     section = table.get("sweep")
     if not isinstance(section, dict) or not isinstance(section.get("params"), dict):
         return table
@@ -101,39 +101,41 @@ def _without_fixed(table: dict[str, Any], overrides: dict[str, Any]) -> dict[str
 
 
 def drive(workspace: Workspace, made: Sweep, *, quiet: bool = False, as_json: bool = False) -> int:
-    """Drive and supervise until the sweep is over; what is left when we leave before goes on in the background."""
+    """Drive and supervise a sweep until it is over; after an interrupt a background process continues it."""
     from outlast.sweep.driver import Driver
 
     narrator = Narrator(made, quiet=quiet)
     narrator.begin(SweepStory(workspace.bucket, made.name).refresh())
     driver = Driver(
-        workspace, clouds(workspace), made, environment=os.environ, report=narrator.report, watch=narrator.tell
+        workspace, clouds(workspace), made, environment=os.environ, report=narrator.report, watch=narrator.report_trials
     )
     over = False
     try:
         with embedded_supervisor(workspace, then=lambda: _leave(workspace, made, over=over)) as stop:
             state = driver.run(stop=stop)
             over = True
-            _settle(workspace, made)
+            _wait_closed(workspace, made)
     except (KeyboardInterrupt, Detached):
-        note(f"detached; `{made.name}` goes on. Look: `outlast sweep show {made.name}`; end it: `outlast sweep stop`")
+        note(
+            f"detached; `{made.name}` continues. See `outlast sweep show {made.name}`; end it with `outlast sweep stop`"
+        )
         return 130
     if not quiet:
-        click.echo(page(workspace, made, state, as_json=as_json, most=10))
+        click.echo(trials_text(workspace, made, state, as_json=as_json, most=10))
     if state.stopped and not state.complete:
         raise RunFailed(f"{made.name} was stopped: {state.why}", hint=f"see `outlast sweep show {made.name}`")
     return 0
 
 
-def _settle(workspace: Workspace, made: Sweep) -> None:
-    """Until its machines are gone, too, so that nothing is left when we say that it is over; but not for ever."""
-    deadline = time.monotonic() + _SETTLE_S
+def _wait_closed(workspace: Workspace, made: Sweep) -> None:
+    """Wait until its machines are deleted, up to a limit."""
+    deadline = time.monotonic() + _CLOSE_S
     while any(run.startswith(f"{made.name}-") for run in workspace.heartbeats()) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
-    """Somebody looks after what is left: trials, or a machine that a driver who was killed had launched last."""
+    """Start a background process for running trials, or for machines that a killed driver left."""
     from outlast.app.background import start_driver, start_supervisor
 
     if over:
@@ -144,14 +146,14 @@ def _leave(workspace: Workspace, made: Sweep, *, over: bool) -> None:
 
 @command(interrupt="running trials continue; `outlast sweep resume` resumes the sweep")
 @sweep_argument
-@click.option("--trials", default="", metavar="+N", help="So many trials more.")
-@click.option("--detach", "leave", is_flag=True, help="Leave it to the background.")
+@click.option("--trials", default="", metavar="+N", help="Additional trials.")
+@click.option("--detach", "leave", is_flag=True, help="Continue in the background.")
 @click.option("--background", is_flag=True, hidden=True)
 @workspace_option
 def resume(sweep_name: str, trials: str, leave: bool, background: bool, workspace_url: str) -> int:
-    """Go on with a sweep: one whose driver died, that was stopped, or that shall have more trials.
+    """Resume a sweep whose driver died, that was stopped, or that needs more trials.
 
-    Whoever has access to the workspace may do it, from any computer; two who drive at once do each thing once.
+    Every user of the workspace may do it, from any computer. Two drivers at once do no work twice.
     """
     workspace = find_workspace(workspace_url)
     found = find(workspace, sweep_name)
@@ -175,24 +177,24 @@ def _more(trials: str) -> int:
     if not trials:
         return 0
     if not trials.startswith("+") or not trials[1:].isdigit() or not int(trials[1:]):
-        raise UsageError(f"--trials: `{trials}` is not like `+50`: how many more?")
+        raise UsageError(f"--trials: invalid `{trials}`: expected a number of additional trials such as `+50`")
     return int(trials[1:])
 
 
 @command(progress="stopping trials", interrupt=UNCERTAIN)
 @sweep_argument
-@click.option("--now", is_flag=True, help="Give up the trials under way, too.")
+@click.option("--now", is_flag=True, help="Also cancel running trials.")
 @workspace_option
 def stop(sweep_name: str, now: bool, workspace_url: str) -> int:
-    """Ask for no more trials. Those under way end by themselves, unless --now is given."""
+    """Start no more trials. Running ones continue, unless --now is given."""
     from outlast.app.background import start_driver
 
     workspace = find_workspace(workspace_url)
     found = find(workspace, sweep_name)
     if not stop_sweep(workspace, found, now=now):
-        note(f"{found.name} is stopped already")
+        note(f"{found.name} is already stopped")
         return 0
-    # Whoever drives it does the rest; if nobody does, this one.
+    # The driver does the rest; start one if there is none.
     start_driver(workspace, found.name)
     click.echo(f"stopped {found.name}")
     return 0

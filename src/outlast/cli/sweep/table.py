@@ -1,4 +1,4 @@
-"""A sweep told for people: its progress as lines, its trials as a table or as data."""
+"""Text of a sweep: its progress as lines, its trials as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def sweep_argument(command: F) -> F:
 
 
 class Narrator:
-    """Says what is new of a sweep, a line a trial."""
+    """Progress of a sweep on stderr, one line per ended trial."""
 
     def __init__(self, sweep: Sweep, *, quiet: bool) -> None:
         self.sweep = sweep
         self.quiet = quiet
-        self.told = 0
+        self.reported = 0
 
     def report(self, text: str) -> None:
         if not self.quiet:
@@ -46,20 +46,20 @@ class Narrator:
 
     def begin(self, state: SweepState) -> None:
         search = self.sweep.search
-        self.told = len(state.ended)
+        self.reported = len(state.ended)
         self.report(
             f"{state.wanted} trials, {search.parallel} at a time, {search.sampler}, {', '.join(search.goals)}"
             + (f"; {len(state.ended)} have ended" if state.ended else "")
         )
 
-    def tell(self, state: SweepState) -> None:
+    def report_trials(self, state: SweepState) -> None:
         leaders = {trial.number for trial in best(state, self.sweep.search.goals)}
-        for place, number in enumerate(state.ended[self.told :], self.told + 1):
+        for place, number in enumerate(state.ended[self.reported :], self.reported + 1):
             trial = state.trials[number]
             mark = "  the best so far" if number in leaders else ""
             count = f"{place}/{state.wanted}"
             self.report(f"trial {number} ({count}): {outcome(trial, self.sweep)}  {params(trial)}{mark}")
-        self.told = len(state.ended)
+        self.reported = len(state.ended)
 
 
 def outcome(trial: Trial, sweep: Sweep) -> str:
@@ -77,21 +77,21 @@ def short(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _told_of(workspace: Workspace, sweep: Sweep, trial: Trial) -> RunState | None:
+def _run_state(workspace: Workspace, sweep: Sweep, trial: Trial) -> RunState | None:
     if sweep.packed:
         return None
     try:
         return workspace.story(trial.run).refresh()
     except WorkspaceError:
-        return None  # its own story is damaged; the sweep's is not
+        return None  # the story of the trial is damaged, that of the sweep is not
 
 
 def rows(workspace: Workspace, sweep: Sweep, state: SweepState) -> list[dict[str, Any]]:
-    """Every trial as data: the same for people and for `--json`."""
+    """Return every trial as a row, for the table and for `--json`."""
     leaders = {trial.number for trial in best(state, sweep.search.goals)}
     found = []
     for trial in state.trials:
-        run = _told_of(workspace, sweep, trial)
+        run = _run_state(workspace, sweep, trial)
         row: dict[str, Any] = {
             "trial": trial.number,
             "state": trial.outcome or "running",
@@ -113,13 +113,13 @@ def rows(workspace: Workspace, sweep: Sweep, state: SweepState) -> list[dict[str
     return found
 
 
-def page(workspace: Workspace, sweep: Sweep, state: SweepState, *, as_json: bool, most: int = 0) -> str:
-    """The trials, the best first; no more than so many if that is said."""
+def trials_text(workspace: Workspace, sweep: Sweep, state: SweepState, *, as_json: bool, most: int = 0) -> str:
+    """Return the trials, the best first; at most `most` if it is given."""
     found = rows(workspace, sweep, state)
     if as_json:
-        told = {"sweep": sweep.name, "goals": list(sweep.search.goals), "wanted": state.wanted, "over": state.over}
-        told |= {"stopped": state.stopped, "why": state.why, "trials": msgspec.to_builtins(found)}
-        return json.dumps(told, indent=2)
+        data = {"sweep": sweep.name, "goals": list(sweep.search.goals), "wanted": state.wanted, "over": state.over}
+        data |= {"stopped": state.stopped, "why": state.why, "trials": msgspec.to_builtins(found)}
+        return json.dumps(data, indent=2)
     names = list(sweep.search.params)
     goals = [goal.partition(":")[2] for goal in sweep.search.goals]
     sign = -1.0 if sweep.search.goals[0].startswith("max:") else 1.0
@@ -146,7 +146,7 @@ def _cells(row: dict[str, Any], goals: list[str], names: list[str]) -> list[str]
 
 def summary(sweep: Sweep, state: SweepState, found: list[dict[str, Any]], workers_usd: float) -> str:
     counts = {word: sum(row["state"] == word for row in found) for word in dict.fromkeys(row["state"] for row in found)}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none yet"
+    states = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none yet"
     cost = workers_usd + sum(row.get("cost_usd", 0.0) for row in found)
-    line = f"{sweep.name}: {len(found)} of {state.wanted} trials: {told}" + (f"; {money(cost)}" if cost else "")
+    line = f"{sweep.name}: {len(found)} of {state.wanted} trials: {states}" + (f"; {money(cost)}" if cost else "")
     return line + (f"; stopped: {state.why}" if state.stopped else "")

@@ -1,4 +1,4 @@
-"""`outlast volume populate`, `ls`, `mount`, `unmount`: what is in a volume, from here."""
+"""`outlast volume populate` and `ls`: the files of a volume, from this computer."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def _find(name: str, workspace_url: str) -> tuple[HasVolumes, ResourceRecords, R
 
 
 def _inside(record: ResourceRecord, folder: str) -> str:
-    """A path in the volume. Raises UsageError for one that leads out of it."""
+    """Return a normal path in the volume. Raises UsageError for a path that leaves it."""
     plain = os.path.normpath(f"/{folder}").lstrip("/")
     if ".." in folder.split("/"):
-        raise UsageError(f"`{folder}` leads out of the volume `{record.name}`", hint="write it without `..`")
+        raise UsageError(f"`{folder}` leaves the volume `{record.name}`", hint="write it without `..`")
     return plain
 
 
 @command(progress="copying", interrupt=RESUMABLE)
 @volume_argument
 @click.argument("source", metavar="SRC")
-@click.option("--to", "folder", default="", metavar="FOLDER", help="Into this folder of the volume.")
+@click.option("--to", "folder", default="", metavar="FOLDER", help="Folder of the volume to copy to.")
 @workspace_option
 def populate(name: str, source: str, folder: str, workspace_url: str) -> int:
-    """Copy the file SRC, or what is in the folder SRC, into the volume NAME; repeated, it goes on where it ended."""
+    """Copy the file SRC, or the files of the folder SRC, into the volume NAME. Repeating it resumes the copy."""
     from outlast.volumes import gateway, populate, upload
 
     cloud, records, record = _find(name, workspace_url)
@@ -49,7 +49,7 @@ def populate(name: str, source: str, folder: str, workspace_url: str) -> int:
         room = min(volume.size_gb * 1e9 - (volume.used_gb or 0.0) * 1e9, _free(record.source))
         target = os.path.join(record.source, _inside(record, folder))
         done = populate.populate(path, target, room_bytes=room, report=note)
-        click.echo(f"{name}: {done.files} files copied, {done.bytes / 1e6:.1f} MB; {done.same} were there already")
+        click.echo(f"{name}: {done.files} files copied, {done.bytes / 1e6:.1f} MB; {done.same} already existed")
         return 0
     if not os.path.exists(path):
         raise UsageError(f"SRC: there is no `{source}`", hint="name a file or a folder of this computer")
@@ -57,7 +57,7 @@ def populate(name: str, source: str, folder: str, workspace_url: str) -> int:
         target = os.path.join(opened.path, _inside(record, folder))
         link.run(["mkdir", "-p", target])
         files, size = upload.upload(link, path, target, report=note)
-    click.echo(f"{name}: {files} files, {size / 1e6:.1f} MB are there")
+    click.echo(f"{name}: {files} files, {size / 1e6:.1f} MB in the volume")
     return 0
 
 
@@ -73,7 +73,7 @@ def _free(folder: str) -> float:
 @json_option
 @workspace_option
 def ls(name: str, folder: str, as_json: bool, workspace_url: str) -> int:
-    """List what is in the volume NAME, or in a FOLDER of it."""
+    """List the files of the volume NAME, or of a FOLDER in it."""
     import json
 
     from outlast.volumes import gateway
@@ -92,7 +92,7 @@ def ls(name: str, folder: str, as_json: bool, workspace_url: str) -> int:
     lines = [
         [f"{entry}/" if is_folder else entry, "" if is_folder else str(size)] for entry, size, is_folder in entries
     ]
-    click.echo(table(lines, header=["NAME", "BYTES"]) if lines else "it is empty")
+    click.echo(table(lines, header=["NAME", "BYTES"]) if lines else "empty")
     return 0
 
 
@@ -100,7 +100,7 @@ def _listed(record: ResourceRecord, inner: str) -> list[tuple[str, int, bool]]:
     path = os.path.join(record.source, inner)
     if not os.path.isdir(path):
         raise NoSuchStore(
-            f"the volume `{record.name}` has no folder `{inner}`",
+            f"volume `{record.name}` has no folder `{inner}`",
             hint=f"outlast volume ls {record.name}",
         )
     with os.scandir(path) as found:

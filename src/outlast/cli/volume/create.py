@@ -1,8 +1,6 @@
-"""`outlast volume`: file systems that many machines mount at once. Filling and mounting are in `volume_use.py`."""
+"""`outlast volume create` and `resize`."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,20 +10,17 @@ from outlast.cli.shared.resources import cloud_option, resource_records, size, v
 from outlast.cli.shared.terminal import money, note
 from outlast.clouds.traits import DEFAULT_CLOUD
 
-if TYPE_CHECKING:
-    pass
-
 
 @command(
     progress="waiting for the volume", interrupt="the volume may still be created, and cost: `outlast volume list`"
 )
 @click.argument("name")
-@click.option("--size", "size_text", required=True, metavar="SIZE", help="How large: 1TB, 500GB.")
-@click.option("--zone", default="", metavar="ZONE", help="In this zone; only machines that reach it can mount it.")
+@click.option("--size", "size_text", required=True, metavar="SIZE", help="Size: 1TB, 500GB.")
+@click.option("--zone", default="", metavar="ZONE", help="Zone; only machines that reach it can mount the volume.")
 @cloud_option
 @workspace_option
 def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url: str) -> int:
-    """Make the volume NAME. A second one of the same name is refused before it costs."""
+    """Create the volume NAME. A second one of the same name is refused before it costs anything."""
     from outlast.user import current_user
     from outlast.volumes import lifecycle
 
@@ -35,16 +30,16 @@ def create(name: str, size_text: str, zone: str, cloud_name: str, workspace_url:
     record, _ = lifecycle.create(cloud, records, name, size_gb=size_gb, who=current_user(), zone=zone, report=note)
     where = record.zone or record.cloud
     click.echo(f"{name}: {record.size_gb:g} GB in {where}, {money(record.usd_per_month)} a month")
-    note(f'in a spec: [volumes] "/data" = "{name}"; fill it with `outlast volume populate {name} FOLDER`')
+    note(f'in outlast.toml: [volumes] "/data" = "{name}"; fill it with `outlast volume populate {name} FOLDER`')
     return 0
 
 
 @command(progress="resizing", interrupt=UNCERTAIN)
 @volume_argument
-@click.option("--size", "size_text", required=True, metavar="SIZE", help="The new size: 2TB.")
+@click.option("--size", "size_text", required=True, metavar="SIZE", help="New size: 2TB.")
 @workspace_option
 def resize(name: str, size_text: str, workspace_url: str) -> int:
-    """Let the volume NAME grow, or shrink where its cloud can."""
+    """Grow the volume NAME, or shrink it if its cloud can."""
     from outlast.volumes import lifecycle
 
     size_gb = size("--size", size_text)
