@@ -11,7 +11,7 @@ from outlast.cli.shared.terminal import find_workspace, note
 @command(progress="querying the cloud", interrupt=RESUMABLE)
 @click.option("--project", default="", metavar="ID", help="Project (that of your credentials).")
 @click.option("--bucket", default="", metavar="NAME", help="Bucket for workspaces (PROJECT-outlast).")
-@click.option("--location", default="us", metavar="PLACE", help="Location of the bucket: us, eu, us-central1.")
+@click.option("--location", default="us-central1", metavar="PLACE", help="Region of the bucket (us-central1).")
 @click.option("--only", default="", metavar="WHERE", help="Let machines delete only machines of this workspace.")
 @click.option("--apply", is_flag=True, help="Create everything that is missing; may be repeated.")
 def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int:
@@ -23,7 +23,7 @@ def gcp(project: str, bucket: str, location: str, only: str, apply: bool) -> int
     from outlast.clouds.gcp.setup import GcpSetup
 
     ending = f"-{find_workspace(only).id[:6]}" if only else ""
-    plan = GcpSetup(GcpClient(project), bucket=bucket, location=location, only=ending)
+    plan = GcpSetup(GcpClient(project), bucket=bucket, location=location, only=ending, report=note)
     for step in plan.steps():
         if apply:
             step.apply()

@@ -30,6 +30,10 @@ class Stale(Throttled):
     """Another client changed the resource between our read and our write."""
 
 
+class ServiceDisabled(Denied):
+    """The project has not enabled the API, or enabled it seconds ago."""
+
+
 class NotReady(Throttled):
     """Another operation on the resource is in progress."""
 
@@ -101,7 +105,7 @@ def _by_status(status: int, reasons: set[str], text: str) -> CloudError:
     if status == 401:
         return Denied(text, hint=LOGIN)
     if reasons & _DISABLED:
-        return Denied(text, hint="enable the API in your project; `outlast setup gcp --apply` does")
+        return ServiceDisabled(text, hint="enable the API in your project; `outlast setup gcp --apply` does")
     if status == 403 or "PERMISSIONS_ERROR" in reasons:
         return Denied(text, hint=_SETUP)
     if status >= 500 or reasons & _PASSING or status == 408:
