@@ -158,7 +158,7 @@ class Counting(FolderBucket):
 def saver(workspace: Workspace, run: str, root: str, folder: str) -> Checkpointer:
     attempt = AttemptWriter(workspace, run, 1, clock=time.time, ids=workspace.ids)
     place = msgspec.structs.replace(paths_for(workspace.request(run), root, cache=""), checkpoints=folder)
-    return Checkpointer(attempt, place=place, rule=CheckpointSpec(keep=2), report=print)
+    return Checkpointer(attempt, paths=place, rule=CheckpointSpec(keep=2), report=print)
 
 
 def commit_alone(url: str, run: str, root: str, folder: str) -> None:

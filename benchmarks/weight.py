@@ -175,7 +175,7 @@ def checkpoint(times: int) -> Table:
         path, copy = os.path.join(folder, "model.pt"), os.path.join(where.root, "copy.pt")
         attempt = AttemptWriter(workspace, run, 1, clock=time.time, ids=workspace.ids)
         place = msgspec.structs.replace(paths_for(workspace.request(run), where.root, cache=""), checkpoints=folder)
-        saver = Checkpointer(attempt, place=place, rule=CheckpointSpec(keep=2), report=print)
+        saver = Checkpointer(attempt, paths=place, rule=CheckpointSpec(keep=2), report=print)
 
         def committed() -> float:
             with open(path, "wb") as file:

@@ -208,7 +208,7 @@ class CostByTwoClocks(Applier):
 
 
 class NeverForgets(Applier):
-    def _forget(self, step: Finalize, watched: Watched) -> None:
+    def _finalize(self, step: Finalize, watched: Watched) -> None:
         pass
 
 
@@ -260,7 +260,7 @@ class ForgetfulAgent(SimAgent):
 
 
 class NeverCollects(Applier):
-    def _forget(self, step: Finalize, watched: Watched) -> None:
+    def _finalize(self, step: Finalize, watched: Watched) -> None:
         EndedRuns(self.workspace).add(record_of(step.run, watched.story.state, url=self.workspace.url))
         self.clouds[step.cloud].drop_secrets(self.workspace.secrets_name(step.run))
         self.workspace.bucket.delete(f"heartbeats/{step.run}")

@@ -61,6 +61,6 @@ class TrustingAgent(SimAgent):
 class IndexesLast(Applier):
     """Removes the heartbeat of a run that is over, and stores its record afterwards."""
 
-    def _forget(self, step: Finalize, watched: Watched) -> None:
+    def _finalize(self, step: Finalize, watched: Watched) -> None:
         self.workspace.bucket.delete(f"heartbeats/{step.run}")
-        super()._forget(step, watched)
+        super()._finalize(step, watched)

@@ -106,4 +106,4 @@ def checkpointer(store: Store, tmp_path: Path) -> Checkpointer:
     place.make()
     nonces = iter(range(1000))
     attempt = AttemptWriter(workspace, RUN, 1, clock=time.time, ids=lambda: f"n{next(nonces)}")
-    return Checkpointer(attempt, place=place, rule=CheckpointSpec(), report=lambda _: None)
+    return Checkpointer(attempt, paths=place, rule=CheckpointSpec(), report=lambda _: None)

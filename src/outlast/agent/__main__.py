@@ -1,4 +1,4 @@
-"""`python -m outlast.agent`: what the boot script of a machine starts."""
+"""`python -m outlast.agent`: the program that a machine's boot script starts."""
 
 import sys
 

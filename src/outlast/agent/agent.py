@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
-import secrets as dice
+import secrets
 import shutil
 import threading
 import time
@@ -16,8 +16,9 @@ from outlast.agent.attempt import AttemptWriter, Ending, Verdict, hopeless
 from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.code import fetch_code
 from outlast.agent.conductor import Conductor
-from outlast.agent.environment import machine_installer, store_environment
 from outlast.agent.effects import AgentEvent, AttemptAborted, CommandExited, OutputsReport, TurnReport, drive
+from outlast.agent.environment import machine_installer, store_environment
+from outlast.agent.gpus import GpuMissing, check_gpus
 from outlast.agent.group_member import GroupMember
 from outlast.agent.hang import watch_for_hang
 from outlast.agent.instance import Instance, Notice
@@ -25,6 +26,7 @@ from outlast.agent.lifetimes import mean_life_s
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump, Remarks, report
 from outlast.agent.paths import AttemptPaths, argv_for, environment_for, paths_for
+from outlast.agent.permanent import permanent_failure
 from outlast.agent.process import Command
 from outlast.agent.retry import retry
 from outlast.agent.watch import AgentWatch
@@ -61,9 +63,9 @@ class Agent:
         self.watch = AgentWatch(self._attempt_writer(), instance, beat_s=beat_s, unreachable_s=_UNREACHABLE_S)
         self.watch.phase = lambda: self.conductor.phase
         self.request: RunRequest
-        self.place: AttemptPaths
+        self.paths: AttemptPaths
         self.checkpointer: Checkpointer
-        self.company: GroupMember | None = None
+        self.group_member: GroupMember | None = None
         self.engine: container.Engine | None = None
         self.secrets: dict[str, str] = {}
         self.environment_path = ""
@@ -71,7 +73,7 @@ class Agent:
         self.output: OutputPump | None = None
         self.metrics: MetricsPump | None = None
         self.remarks = Remarks()
-        # What the checkpoint folder holds, and the newest checkpoint that a restore was tried with.
+        # The checkpoint in the folder, and the newest one that was tried.
         self.resumed: Checkpoint | None = None
         self.tried = ""
 
@@ -81,7 +83,7 @@ class Agent:
             self.run,
             self.number,
             clock=time.time,
-            ids=lambda: dice.token_hex(8),
+            ids=lambda: secrets.token_hex(8),
             persist=lambda act: retry(act, for_s=_UNREACHABLE_S, report=report, stubborn=True),
         )
 
@@ -98,8 +100,8 @@ class Agent:
             raise
         finally:
             self.watch.stop()
-            if self.company is not None:
-                self.company.leave()
+            if self.group_member is not None:
+                self.group_member.leave()
 
     def _report_crash(self, problem: BaseException) -> None:
         why = f"the agent failed: {type(problem).__name__}: {problem}"
@@ -123,25 +125,27 @@ class Agent:
         return TurnReport(turn=turn, why=_patiently(self.attempt.over), restarted=ran_here)
 
     def prepare(self) -> str:
-        self.place = paths_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
-        self.company = GroupMember(self._attempt_writer(), self.request, instance=self.instance, place=self.place)
-        _patiently(self.company.join)
+        self.paths = paths_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
+        self.group_member = GroupMember(self._attempt_writer(), self.request, instance=self.instance, paths=self.paths)
+        _patiently(self.group_member.join)
         record = _patiently(self._fetch)
         self._install_environment()
         try:
+            if self.request.spec.machine.gpus and traits_of(self.instance.attribute("outlast-cloud")).remote:
+                check_gpus(self.request.spec.machine.gpus)
             self.engine = container.engine_for(self.request, self._note)
-        except container.ContainerUnavailable as problem:
+        except (container.ContainerUnavailable, GpuMissing) as problem:
             raise AttemptAborted(problem.message, hopeless(problem)) from problem
         rule = self.request.spec.checkpoint
-        self.checkpointer = Checkpointer(self._attempt_writer(), place=self.place, rule=rule, report=self._log_remark)
+        self.checkpointer = Checkpointer(self._attempt_writer(), paths=self.paths, rule=rule, report=self._log_remark)
         return record.commit or record.sha256
 
     def _fetch(self) -> CodeRecord:
         """Code and data. May be repeated."""
-        shutil.rmtree(self.place.code, ignore_errors=True)
-        record = fetch_code(self.workspace.bucket, self.request.code, self.place.code)
-        self.place.make()
-        mounts.bring(self.request, self.place, self.instance, self._note)
+        shutil.rmtree(self.paths.code, ignore_errors=True)
+        record = fetch_code(self.workspace.bucket, self.request.code, self.paths.code)
+        self.paths.make()
+        mounts.bring(self.request, self.paths, self.instance, self._note)
         return record
 
     def _install_environment(self) -> None:
@@ -175,14 +179,14 @@ class Agent:
         candidates = _patiently(self.attempt.checkpoints)
         if not candidates or candidates[0].id == self.tried:
             return self.resumed
-        bucket, folder, names = self.workspace.bucket, self.place.checkpoints, self.checkpointer.scanner.names
+        bucket, folder, names = self.workspace.bucket, self.paths.checkpoints, self.checkpointer.scanner.names
         manifest, problems = _patiently(lambda: restore(bucket, self.run, candidates, folder, names=names))
-        # Of the newest, even if it is damaged: it will be damaged the next time, too.
+        # The newest, even if it is damaged: the next restore would find it damaged, too.
         self.tried = candidates[0].id
         for problem in problems:
             self._log_remark(problem)
         if manifest is not None:
-            self.place.make()  # the outputs may be inside of the folder that was replaced
+            self.paths.make()  # the outputs may be inside the folder that was replaced
             self.checkpointer.restored(manifest)
             self.resumed = next(c for c in candidates if c.id == manifest.checkpoint)
         return self.resumed
@@ -202,29 +206,29 @@ class Agent:
             return
         try:
             values = self.instance.secrets(self.instance.attribute("outlast-secrets"))
-            self.secrets = mounts.with_certificates(values, spec, os.path.dirname(self.place.notice_file))
+            self.secrets = mounts.with_certificates(values, spec, os.path.dirname(self.paths.notice_file))
         except OSError as problem:
             raise OSError(f"secrets: {problem}") from problem
 
     def try_exclusive(self) -> bool:
-        assert self.company is not None
-        return self.company.try_acquire(self.watch, self._note)
+        assert self.group_member is not None
+        return self.group_member.try_acquire(self.watch, self._note)
 
     def append_started(self, resumed: Checkpoint | None, code: str) -> str:
         if self.attempt.start(resumed=resumed, code=code):
             return ""
-        return self.attempt.over() or "this attempt is not wanted any more"
+        return self.attempt.over() or "this attempt is not needed any more"
 
     # The command
 
     def start_command(self, resumed: Checkpoint | None) -> str:
-        assert self.company is not None
-        if lost := self.company.lost:
+        assert self.group_member is not None
+        if lost := self.group_member.lost:
             raise AttemptAborted(lost, Verdict(finished=False, outcome="preempted", why=lost))
         argv = argv_for(self.request.spec)
         environment = self._environment(resumed)
         try:
-            command = container.command_for(self.engine, self.request, self.place, self.number, argv, environment)
+            command = container.command_for(self.engine, self.request, self.paths, self.number, argv, environment)
         except (OSError, ValueError) as problem:
             why = f"cannot run `{argv[0]}`: {problem.strerror if isinstance(problem, OSError) else problem}"
             self.remarks.add(why)
@@ -234,26 +238,26 @@ class Agent:
 
     def _follow(self, command: Command) -> None:
         """Start the threads that follow the command: output, checkpoints, metrics, hang, peers, exit."""
-        assert self.company is not None
+        assert self.group_member is not None
         self.command, checkpointer = command, self.checkpointer
         mask = Mask(mounts.hidden(self.secrets, self.request.spec))
         output = OutputPump(command.output, self._write_log, mask=mask, every_s=self.flush_s, remarks=self.remarks)
         checkpointer.follow(command)
-        pump = MetricsPump(self.place.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
+        pump = MetricsPump(self.paths.metrics_file, self._write_metrics, every_s=max(1.0, self.flush_s))
         self.output, self.metrics = output, pump
         self.watch.progress = lambda: checkpointer.committer.step if pump.step is None else pump.step
         self.watch.unsaved = lambda: checkpointer.unsaved.text
         watch_for_hang(
             self.watch, self.request.spec, command=command, pump=output, checkpointer=checkpointer, metrics=pump
         )
-        self.company.begin(self.watch, self.place.code, kill=lambda: checkpointer.kill(command))
+        self.group_member.begin(self.watch, self.paths.code, kill=lambda: checkpointer.kill(command))
         self.watch.spawn(lambda: self.watch.events.put(CommandExited(command.wait(), time.time())))
 
     def _environment(self, resumed: Checkpoint | None) -> dict[str, str]:
-        assert self.company is not None
+        assert self.group_member is not None
         environment = environment_for(
             self.request,
-            self.place,
+            self.paths,
             attempt=self.number,
             resumed=resumed is not None,
             machine=os.environ,
@@ -262,7 +266,7 @@ class Agent:
             local=not traits_of(self.instance.attribute("outlast-cloud")).remote,
             mean_life_s=mean_life_s(self.attempt.story.state),
         )
-        return environment | self.company.environment()
+        return environment | self.group_member.environment()
 
     def _write_log(self, number: int, body: bytes) -> None:
         if body:
@@ -276,7 +280,7 @@ class Agent:
 
     def write_notice_file(self, notice: Notice) -> None:
         try:
-            self.place.put_notice(notice.why, notice.grace_s, now=time.time())
+            self.paths.put_notice(notice.why, notice.grace_s, now=time.time())
         except OSError as problem:
             report(f"notice file: {problem}")  # a full disk; the program still gets the signal
 
@@ -287,10 +291,10 @@ class Agent:
         quick.start()
         quick.join(within_s)
 
-    def ask_to_leave(self) -> bool:
+    def send_sigterm(self) -> bool:
         assert self.command is not None
         self.checkpointer.record_open_files(self.command)
-        return self.command.ask_to_leave()
+        return self.command.terminate()
 
     def kill_command(self) -> None:
         assert self.command is not None
@@ -306,15 +310,15 @@ class Agent:
     # After the command
 
     def stop_following(self, within_s: float) -> None:
-        if self.company is not None:
-            self.company.leave()
+        if self.group_member is not None:
+            self.group_member.leave()
         if self.command is not None and self.output is not None and self.metrics is not None:
             self.metrics.stop()
             self.output.finish(within_s=within_s)
             self.checkpointer.stop()
 
     def declared_done(self) -> bool:
-        return os.path.exists(self.place.done_file)
+        return os.path.exists(self.paths.done_file)
 
     def commit_last(self, ending: Ending, died_at: float, within_s: float) -> str:
         unsaved = self.checkpointer.commit_last(ending, died_at=died_at, within_s=within_s)
@@ -322,8 +326,18 @@ class Agent:
             self._log_remark(f"the last state of the checkpoint folder was not committed: {unsaved}")
         return unsaved
 
+    def permanent_failure(self, exit_code: int, ran_s: float) -> Verdict | None:
+        # A program that started before, here or elsewhere, has shown that it can.
+        if self.attempt.started_before():
+            return None
+        output = self.output.tail() if self.output is not None else ""
+        found = permanent_failure(exit_code, ran_s=ran_s, output=output)
+        if found is None:
+            return None
+        return Verdict(finished=False, outcome="crashed", why=found.why, hopeless=True, hint=found.hint)
+
     def failure_context(self) -> str:
-        return mounts.circumstances(self.place, mounts.mounts(self.request, self.instance))
+        return mounts.failure_context(self.paths, mounts.mounts(self.request, self.instance))
 
     def send_outputs(self, within_s: float) -> OutputsReport:
         try:

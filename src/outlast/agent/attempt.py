@@ -1,6 +1,6 @@
-"""The state logic of one attempt: what the agent says to the story, and what it learns from it.
+"""The state logic of one attempt: the events that the agent appends to the story, and the facts that it reads there.
 
-Refuses threads, processes and the network of the machine, so that a simulation can run it as it is.
+Uses no threads, processes or network of the machine, so that the simulation runs the same code.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from outlast.runs.state import Checkpoint
 from outlast.workspace import Workspace
 
 Turn = Literal["mine", "wait", "over"]
-# How the command left: `orderly` by itself; `handled` by a handler of SIGTERM, with the code of a signal; `cut` short.
+# How the command ended: `orderly` by itself; `handled` by its handler of SIGTERM, with a signal's code; `cut` short.
 Ending = Literal["orderly", "handled", "cut"]
-# Exit codes of programs that left because they were asked to: SIGHUP, SIGINT and SIGTERM.
-_ASKED = (129, 130, 143)
-# Exit codes of programs that could do nothing more: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL,
+# Exit codes of programs that exited on request: SIGHUP, SIGINT and SIGTERM.
+_REQUESTED = (129, 130, 143)
+# Exit codes of programs that were killed: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL,
 # SIGSEGV, SIGPIPE, SIGXCPU, SIGXFSZ and SIGSYS.
-_STRUCK_DOWN = (131, 132, 133, 134, 135, 136, 137, 139, 141, 152, 153, 159)
+_KILLED = (131, 132, 133, 134, 135, 136, 137, 139, 141, 152, 153, 159)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +34,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
     outcome: Outcome = "stopped"
     why: str = ""
-    # It would end like this on every machine: the run is over, and this is the next step for its user.
+    # Every machine would fail in the same way: the run is over, and `hint` is the user's next step.
     hopeless: bool = False
     hint: str = ""
 
 
 def verdict(exit_code: int, *, notice: Notice | None, done: bool, hung: bool = False) -> Verdict:
-    """Exit 0 alone is not success: several frameworks exit 0 on SIGTERM.
+    """Return how the attempt ended. Exit 0 alone is not success: several frameworks exit 0 on SIGTERM.
 
-    Finished = exit 0 and no notice, or the trainer said that it is done. A notice = preempted, whatever the code, or
-    stopped if it was about a limit.
+    Finished = exit 0 without a notice, or the trainer declared the training complete. After a notice, any exit code
+    means preempted, or stopped if the notice was about a limit.
     """
     if done:
         return Verdict(finished=True)
@@ -55,39 +55,39 @@ def verdict(exit_code: int, *, notice: Notice | None, done: bool, hung: bool = F
         return Verdict(finished=True)
     if exit_code in (137, 143):
         name = "SIGKILL" if exit_code == 137 else "SIGTERM"
-        return Verdict(finished=False, outcome="killed", why=f"killed by {name}, and there was no notice")
+        return Verdict(finished=False, outcome="killed", why=f"killed by {name} without a notice")
     return Verdict(finished=False, outcome="crashed", why=f"the command exited with {exit_code}")
 
 
 def how_it_ended(exit_code: int, *, noticed: bool, handles_sigterm: bool) -> Ending:
-    """Tell whether the command can have been in the middle of writing when it ended.
+    """Return whether the command may have been in the middle of a write when it ended.
 
-    After a notice the exit code alone does not tell: 143 is the code of a program that saved and left, as well as of
-    one that died of SIGTERM at once. The difference is whether it handles the signal.
+    After a notice the exit code alone does not show it: 143 is the code of a program that saved and exited, and of one
+    that died of SIGTERM at once. The difference is whether it handles the signal.
     """
     if exit_code == 0:
         return "orderly"
-    if not noticed or exit_code in _STRUCK_DOWN:
+    if not noticed or exit_code in _KILLED:
         return "cut"
-    if exit_code in _ASKED:
+    if exit_code in _REQUESTED:
         return "handled" if handles_sigterm else "cut"
     return "orderly"
 
 
 def interrupted(notice: Notice, how: str) -> Verdict:
-    """It was asked to leave before it was done."""
+    """Return the verdict of an attempt that had to exit before it was finished."""
     if notice.limit:
         return Verdict(finished=False, outcome="stopped", why=f"{notice.why}; {how}")
     return Verdict(finished=False, outcome="preempted", why=how)
 
 
 def hopeless(problem: OutlastError) -> Verdict:
-    """It would be the same on the next machine."""
+    """Return the verdict of an attempt that would fail on every machine."""
     return Verdict(finished=False, outcome="broken", why=problem.message, hopeless=True, hint=problem.hint)
 
 
 class AttemptWriter:
-    """One attempt's pen. Safe to use from one thread at a time; others make their own for the same attempt."""
+    """Appends the events of one attempt to the story. For one thread; others create their own writer."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class AttemptWriter:
         return attempts[self.number - 1] if len(attempts) >= self.number else None
 
     def turn(self) -> Turn:
-        """May this attempt start? Not while its predecessor may still commit and is about to leave by itself."""
+        """Return whether this attempt may start. It waits while a noticed predecessor may still commit."""
         state = self.story.refresh()
         mine = self.mine
         if not state.alive or state.limit is not None or mine is None or mine.phase != "placed":
@@ -123,7 +123,7 @@ class AttemptWriter:
         return "mine"
 
     def predecessor_deadline_passed(self) -> bool:
-        """The noticed predecessor's grace is over, by the store's own clock."""
+        """Return whether the noticed predecessor's grace is over, by the store's clock."""
         waiting = [a for a in self.story.state.attempts[: self.number - 1] if a.phase != "over"]
         now = self.workspace.bucket.put(f"runs/{self.run}/clock", b"").modified_at
         for attempt in waiting:
@@ -133,29 +133,29 @@ class AttemptWriter:
         return True
 
     def over(self) -> str:
-        """Why this attempt must stop working, read anew; empty while it may go on."""
+        """Refresh the story and return why this attempt must stop; empty while it may go on."""
         state = self.story.refresh()
         mine = self.mine
         if state.ending:
             return f"the run is {state.ending}"
         if mine is None or mine.phase == "over":
-            return f"attempt {self.number} was given up: {mine.why if mine else 'it is unknown'}"
+            return f"attempt {self.number} was given up: {mine.why if mine else 'the story does not have it'}"
         return ""
 
     def limit(self) -> Notice | None:
-        """What the story, as it was last read, says of a limit that the run has reached, or of a move."""
+        """Return the notice for a reached limit or a move, from the story as it was last read."""
         limit, mine = self.story.state.limit, self.mine
         if mine is not None and mine.moved and mine.phase == "noticed":
             return Notice(why=mine.why, grace_s=mine.grace_s, moves=True)
         return Notice(why=limit.why, grace_s=limit.grace_s, limit=True) if limit is not None else None
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Committed checkpoints, newest first."""
+        """Return the committed checkpoints, newest first."""
         return list(reversed(self.story.refresh().checkpoints))
 
     def start(self, *, resumed: Checkpoint | None, code: str) -> bool:
-        """Fence all before; False if this attempt may not start any more."""
-        return self._say(
+        """Append `Started`, which fences all earlier attempts. Returns False if this attempt may not start any more."""
+        return self._append(
             ev.Started(
                 attempt=self.number,
                 resumed_from=resumed.id if resumed else "",
@@ -165,26 +165,31 @@ class AttemptWriter:
         )
 
     def notice(self, notice: Notice) -> bool:
-        if notice.told:
-            return True  # the supervisor has said it
-        said = self._say(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
-        self._ring()
-        return said
+        if notice.from_story:
+            return True  # the supervisor has appended it
+        appended = self._append(ev.Noticed(attempt=self.number, why=notice.why, grace_s=notice.grace_s))
+        self._wake()
+        return appended
 
     def warn(self, notice: Notice) -> bool:
-        return self._say(ev.Warned(attempt=self.number, why=notice.why))
+        return self._append(ev.Warned(attempt=self.number, why=notice.why))
 
     def saved(
         self, checkpoint: str, *, step: int | None, size: int, metrics: Mapping[str, float] | None = None
     ) -> bool:
-        """The last word of a commit; False if somebody fenced us, and then the checkpoint never was."""
-        told = dict(metrics or {})
-        return self._say(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size, metrics=told))
+        """Append `Saved`, which completes a commit. Returns False if a later attempt has fenced this one: no commit."""
+        values = dict(metrics or {})
+        return self._append(ev.Saved(attempt=self.number, checkpoint=checkpoint, step=step, bytes=size, metrics=values))
+
+    def started_before(self) -> bool:
+        """Return whether an earlier attempt of the run started its command."""
+        attempts = self.story.state.attempts
+        return any(one.number < self.number and one.started_at for one in attempts)
 
     def end(
         self, result: Verdict, *, exit_code: int | None, outputs: int = 0, keep_s: float = 0.0, unsaved: str = ""
     ) -> bool:
-        """Append how it ended and wake the supervisor, so that it need not wait for silence."""
+        """Append the end of the attempt and wake the supervisor, which would otherwise wait for missing heartbeats."""
         event: Event
         if result.finished:
             event = ev.Finished(attempt=self.number, exit_code=exit_code or 0, outputs=outputs)
@@ -199,17 +204,17 @@ class AttemptWriter:
                 keep_s=keep_s,
                 unsaved=unsaved,
             )
-        said = self._say(event)
-        self._ring()
-        return said
+        appended = self._append(event)
+        self._wake()
+        return appended
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         try:
             self.workspace.wake(self.run)
         except WorkspaceError:
-            pass  # what was said is in the story; a supervisor that hears no heartbeat looks there by itself
+            pass  # a supervisor that misses heartbeats reads the story by itself
 
-    def _say(self, event: Event) -> bool:
+    def _append(self, event: Event) -> bool:
         event = msgspec.structs.replace(event, at=self.clock(), by=f"attempt {self.number}")
-        nonce = self.ids()  # one for all retries: a repeated append recognises the first
+        nonce = self.ids()  # the same for all retries, so that a repeated append is recognised
         return self.persist(lambda: self.story.append(event, nonce=nonce))

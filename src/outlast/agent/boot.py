@@ -1,4 +1,4 @@
-"""What the boot script starts: finds out who this machine is, has its attempt carried out, ends the machine."""
+"""Entry point of the agent: reads the metadata, carries out the attempt, deletes the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINGER_S = 30.0
 
 
 def main() -> int:
-    """The agent of this machine: who it is, it learns from the instance metadata."""
+    """Carry out the attempt that the instance metadata names, then delete this machine."""
     instance = this_machine()
     run = patiently(instance, "outlast-run")
     number = int(instance.attribute("outlast-attempt"))
@@ -26,7 +26,7 @@ def main() -> int:
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
     home = os.environ.get("HOME", "") or os.getcwd()
     try:
-        workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), reach_of(instance)))
+        workspace = Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance)))
         Agent(workspace, run, number, instance=instance, home=home).carry_out()
     except OutlastError as problem:
         report(f"error: {problem.message}")
@@ -45,14 +45,14 @@ def this_machine() -> Instance:
     return GceInstance()
 
 
-def reach_of(instance: Instance) -> StoreAccess:
-    """The key is asked for here and kept in memory: neither the command nor any file of the machine sees it."""
+def store_access_of(instance: Instance) -> StoreAccess:
+    """Read the store's key into memory: neither the command nor a file of the machine contains it."""
     name = instance.attribute(STORE_KEY)
     return store_access(instance.attribute, instance.secrets(name) if name else {})
 
 
 def _linger(instance: Instance) -> None:
-    """The supervisor deletes this machine. If none does, it deletes itself: a stopped machine would go on billing."""
+    """Wait for the supervisor to delete this machine; else delete it here: a stopped machine is still billed."""
     time.sleep(_LINGER_S)
     try:
         instance.delete_self()

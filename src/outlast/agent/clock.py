@@ -1,4 +1,4 @@
-"""The clock that the agent's parts live by: the standard library's `time`, or a simulated one."""
+"""The clock of the agent: the standard library's `time`, or a simulated one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time of day, time that only grows, and waiting. The module `time` keeps this contract."""
+    """Time of day, monotonic time, and sleep. The module `time` implements it."""
 
     def time(self) -> float: ...
 

@@ -1,4 +1,4 @@
-"""Brings a run's code onto the machine: a bundle, or a git URL at one commit. Refuses to leave half of it behind."""
+"""Fetches a run's code to the machine: a bundle, or a git URL at one commit. Leaves all of it or nothing."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from outlast.code.git import check_remote, git_environment, is_commit, public_ur
 from outlast.errors import OutlastError, SpecError
 from outlast.store.bucket import Bucket
 
-# A server that sends nothing for a minute is as good as gone; git itself would wait for ever.
-_PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
+# Give up on a server that sends nothing for a minute; git itself would wait forever.
+_TIMEOUT = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
 _NO_SUCH_REF = ("couldn't find remote ref", "not our ref", "unadvertised object", "no such remote ref")
 _NO_ACCESS = ("not found", "does not exist", "not appear to be a git repository", "could not read username")
 
 
 class _GitFailed(Exception):
-    """What git said on its way out."""
+    """git failed; the message is its standard error."""
 
 
 def fetch_code(bucket: Bucket, record: CodeRecord, destination: str) -> CodeRecord:
-    """The code in a folder of its own, replacing whatever an earlier try has left there; what was fetched.
+    """Fetch the code to `destination`, replacing anything that is there. Returns the record with the commit.
 
     Raises WorkspaceError or Missing for a bundle; SpecError and OutlastError for a git URL.
     """
@@ -48,9 +48,9 @@ def fetch_code(bucket: Bucket, record: CodeRecord, destination: str) -> CodeReco
 
 
 def fetch_git(url: str, ref: str, commit: str, destination: str) -> str:
-    """The work tree of the commit, or else of the ref, in a folder that is not there yet; the commit it is at.
+    """Check out the commit, or else the ref, to a new folder. Returns the commit.
 
-    Raises SpecError if there is no such repository or ref, OutlastError if git is missing or the server is.
+    Raises SpecError if the repository or ref does not exist, OutlastError if git is missing or the server unreachable.
     """
     check_remote(url, ref)
     if is_commit(ref):
@@ -65,24 +65,24 @@ def fetch_git(url: str, ref: str, commit: str, destination: str) -> str:
             _git(destination, "checkout", "-q", "--force", "--detach", found)
             _fetch_submodules(destination, url)
         except _GitFailed as problem:
-            raise _told(url, str(problem)) from None
+            raise _error_of(url, str(problem)) from None
         undo.pop_all()
     return found
 
 
 def _fetch_commit(folder: str, url: str, wanted: str) -> str:
-    """Fetch a branch, tag or commit; its commit. Only that, if the server lets us, and else everything."""
+    """Fetch a branch, tag or commit, alone if the server permits it, else everything. Returns its commit."""
     try:
-        _git(folder, *_PATIENCE, "fetch", "-q", "--depth=1", "--no-tags", "--", url, wanted)
+        _git(folder, *_TIMEOUT, "fetch", "-q", "--depth=1", "--no-tags", "--", url, wanted)
         return _git(folder, "rev-parse", "--verify", "FETCH_HEAD^{commit}")
     except _GitFailed as problem:
         if not any(sign in str(problem).lower() for sign in _NO_SUCH_REF):
             raise
     if not re.fullmatch(r"[0-9a-f]{4,64}", wanted):
         raise ref_not_found(url, wanted)
-    # Some servers give a commit only as a part of a branch, and none gives one by a short id.
+    # Some servers serve a commit only as part of a branch, and none serves one by a short id.
     everything = "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"
-    _git(folder, *_PATIENCE, "fetch", "-q", "--", url, *everything)
+    _git(folder, *_TIMEOUT, "fetch", "-q", "--", url, *everything)
     try:
         return _git(folder, "rev-parse", "--verify", "-q", f"{wanted}^{{commit}}")
     except _GitFailed:
@@ -92,18 +92,18 @@ def _fetch_commit(folder: str, url: str, wanted: str) -> str:
 def _fetch_submodules(folder: str, url: str) -> None:
     if not os.path.exists(os.path.join(folder, ".gitmodules")):
         return
-    # Their URLs may be relative to this one.
+    # Submodule URLs may be relative to this one.
     _git(folder, "config", "remote.origin.url", public_url(url))
-    _git(folder, *_PATIENCE, "submodule", "update", "-q", "--init", "--recursive")
+    _git(folder, *_TIMEOUT, "submodule", "update", "-q", "--init", "--recursive")
 
 
 def _git(folder: str, *arguments: str) -> str:
     environment = git_environment()
-    # The machine is new and has seen no host before; one whose key changes later is still refused.
+    # A new machine knows no host keys: accept the first key of a host, and refuse a changed one.
     if "GIT_SSH_COMMAND" not in os.environ:
         environment["GIT_SSH_COMMAND"] += " -o StrictHostKeyChecking=accept-new"
     try:
-        answer = subprocess.run(
+        done = subprocess.run(
             ["git", "-C", folder, "-c", "advice.detachedHead=false", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -114,28 +114,28 @@ def _git(folder: str, *arguments: str) -> str:
         )
     except FileNotFoundError as problem:
         raise OutlastError(
-            "[code] git: there is no `git` on this machine",
+            "[code] git: the machine has no `git`",
             hint="use an image that has git, or send the code along with `[code] path`",
         ) from problem
-    if answer.returncode != 0:
-        raise _GitFailed(answer.stderr.strip() or f"git ended with code {answer.returncode}")
-    return answer.stdout.strip()
+    if done.returncode != 0:
+        raise _GitFailed(done.stderr.strip() or f"git exited with {done.returncode}")
+    return done.stdout.strip()
 
 
-def _told(url: str, said: str) -> OutlastError:
-    """The error for what git said. Not chained: the cause would show the URL with its credentials."""
+def _error_of(url: str, stderr: str) -> OutlastError:
+    """Return the error for a failure of git. Not chained: the cause would show the URL with its credentials."""
     shown = public_url(url)
-    said = scrub(said, url)
-    if any(sign in said.lower() for sign in _NO_ACCESS):
+    stderr = scrub(stderr, url)
+    if any(sign in stderr.lower() for sign in _NO_ACCESS):
         return SpecError(
-            [f"[code] git = {shown!r}: no such repository, or no access to it: {said.splitlines()[-1]}"],
-            hint="credentials in a URL are not kept: give the machine a key, or send the code with `[code] path`",
+            [f"[code] git = {shown!r}: no such repository, or no access to it: {stderr.splitlines()[-1]}"],
+            hint="credentials in a URL are not stored: give the machine a key, or send the code with `[code] path`",
         )
-    return OutlastError(f"could not fetch code from {shown}: {said}", hint="is the network of the machine up?")
+    return OutlastError(f"could not fetch code from {shown}: {stderr}", hint="check the network of the machine")
 
 
 def _replace_folder(staged: str, destination: str) -> None:
-    """Put the new folder where the old one may be. A power cut in between leaves none; the next try starts clean."""
+    """Replace the old folder by the new one. A power cut in between leaves neither, and the next try starts clean."""
     old = destination + ".old"
     shutil.rmtree(old, ignore_errors=True)
     if os.path.lexists(destination):

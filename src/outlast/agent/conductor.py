@@ -32,8 +32,8 @@ from outlast.workspace import RunRequest
 
 # Before the power goes: enough to append `Stopped`, so that the successor need not wait for the deadline.
 _RESERVE_S = 2.0
-# A command that has to leave because it hung, or because the run is over, has this long before it is killed.
-_LEAVE_S = 10.0
+# A command that must exit because it hung, or because the run is over, is killed after this time.
+_EXIT_S = 10.0
 # A lock that another run holds is polled less often than the story.
 _EXCLUSIVE_POLLS = 5
 # Limits for the work after the command's end, where no grace is running out.
@@ -60,7 +60,7 @@ class Conductor:
         self.started_at = 0.0
         # Whether the program handles SIGTERM itself; known once it was sent.
         self.handles_sigterm = False
-        # When the command is killed unless it has left by then.
+        # When the command is killed unless it has exited by then.
         self.kill_at: float | None = None
         # Why the command had to exit, where there was no notice.
         self.hung = self.over = self.exclusive_lost = ""
@@ -187,11 +187,11 @@ class Conductor:
             yield from do(Performer.log, event.why)
         elif isinstance(event, CommandHung):
             self.hung = event.why
-            yield from self._make_leave()
+            yield from self._request_exit()
         elif isinstance(event, RunOver):
             self.over = event.why
             yield from do(Performer.log, event.why)
-            yield from self._make_leave()
+            yield from self._request_exit()
 
     def _take_notice(self, notice: Notice) -> Script[None]:
         """Pass the notice on. The command receives it first: it needs the grace most."""
@@ -200,14 +200,14 @@ class Conductor:
         yield from do(Performer.write_notice_file, notice)
         # Many programs die of SIGTERM: commit their newest checkpoint first if that is quick.
         yield from do(Performer.commit_quickly, reserve_s)
-        self.handles_sigterm = yield from do(Performer.ask_to_leave)
+        self.handles_sigterm = yield from do(Performer.send_sigterm)
         yield from do(Performer.append_noticed, notice)
         yield from do(Performer.log, f"notice: {notice.why}, {notice.grace_s:.0f} s")
         self.kill_at = self.noticed_at + notice.grace_s - reserve_s
 
-    def _make_leave(self) -> Script[None]:
-        self.handles_sigterm = yield from do(Performer.ask_to_leave)
-        kill_at = self.now() + _LEAVE_S
+    def _request_exit(self) -> Script[None]:
+        self.handles_sigterm = yield from do(Performer.send_sigterm)
+        kill_at = self.now() + _EXIT_S
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
     # After the command
@@ -217,7 +217,7 @@ class Conductor:
         self.phase = "leaving"
         yield from do(Performer.stop_following, self._time_left(_FLUSH_S))
         if self.over:
-            yield from do(Performer.flush_logs, _LEAVE_S)
+            yield from do(Performer.flush_logs, _EXIT_S)
             return  # the story accepts nothing more of this attempt
         result = yield from self._verdict(exited)
         ending = how_it_ended(exited.code, noticed=self.notice is not None, handles_sigterm=self.handles_sigterm)

@@ -1,7 +1,7 @@
-"""The command in a container: finds an engine and the image before the attempt starts, and builds its command line.
+"""The command in a container: finds an engine, fetches the image before the attempt starts, builds the command line.
 
-Everything that the command needs is mounted under the path that it has on the machine, so that OUTLAST_ variables mean
-the same inside. How it is watched, told to leave and ended is `process.py`'s, as for every command.
+Folders are mounted under the path that they have on the machine, so that OUTLAST_ variables are valid inside.
+`process.py` watches, signals and kills the command, as without a container.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from outlast.workspace import RunRequest
 
 Kind = Literal["docker", "podman", "runc"]
 OCI = "oci:"
-# The machine's own places and programs: inside, the image's are meant.
+# Paths and programs of the machine, which do not exist in the image.
 _LEFT_OUTSIDE = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 _GPU_DEVICE = "/dev/nvidiactl"
-# A daemon that does not answer at all; pulls are not bounded, for images have many gigabytes.
-_ASK_S = 60.0
+# For a daemon that does not respond. Pulls have no limit: images have many gigabytes.
+_TIMEOUT_S = 60.0
 
 
 class ContainerUnavailable(OutlastError):
-    """The container cannot be had on this machine, nor on the next one of its kind: trying again is no use."""
+    """The container cannot run on this machine, nor on another one of its kind: a retry is useless."""
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """The program that runs containers here."""
+    """The program that runs containers on this machine."""
 
     kind: Kind
     program: str
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a container is started with."""
+    """The options that a container is started with."""
 
     image: str
     name: str
-    place: AttemptPaths
+    paths: AttemptPaths
     user: int
     group: int
     gpus: bool = False
-    # Variables that the submitter asked for; they are given whatever they are called.
+    # Variables of the spec; they are passed even if they are in `_LEFT_OUTSIDE`.
     wanted: tuple[str, ...] = ()
 
 
 class StartedContainer(msgspec.Struct, frozen=True, kw_only=True):
-    """What to execute, with which environment, how to find the container's first process, what to do in the end."""
+    """The command line and environment, how to find the container's first process, and how to clean up."""
 
     argv: list[str]
     environment: dict[str, str]
     anchor: Callable[[], int]
-    forget: Callable[[], None] = lambda: None
+    cleanup: Callable[[], None] = lambda: None
 
 
-def folders(place: AttemptPaths) -> list[str]:
-    """What is mounted, each folder once: those inside of another come along with it."""
-    signals = os.path.dirname(place.notice_file)
-    return outermost([place.code, place.checkpoints, place.outputs, place.cache, signals])
+def folders(paths: AttemptPaths) -> list[str]:
+    """Return the folders to mount, without those inside another one."""
+    signals = os.path.dirname(paths.notice_file)
+    return outermost([paths.code, paths.checkpoints, paths.outputs, paths.cache, signals])
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Each once, and none that is below another."""
+    """Return the paths without duplicates and without those below another one."""
     chosen: list[str] = []
     for path in sorted(set(paths)):
         if not any(path == above or path.startswith(above.rstrip("/") + "/") for above in chosen):
@@ -80,23 +80,23 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def inner_environment(container: Container, environment: Mapping[str, str]) -> dict[str, str]:
-    """The command's variables inside: without those that name places and programs of the machine."""
+    """Return the variables inside the container: without those that name paths and programs of the machine."""
     kept = {name: value for name, value in environment.items() if name in container.wanted or name not in _LEFT_OUTSIDE}
     if "HOME" not in kept and container.user != 0:
-        # The image knows no home of this user, and `/`, which engines say then, cannot be written.
-        kept["HOME"] = home_inside(container.place)
+        # The image has no home folder for this user, and `/`, the engines' default, is not writable.
+        kept["HOME"] = home_inside(container.paths)
     return kept
 
 
-def home_inside(place: AttemptPaths) -> str:
-    return os.path.join(os.path.dirname(place.notice_file), "home")
+def home_inside(paths: AttemptPaths) -> str:
+    return os.path.join(os.path.dirname(paths.notice_file), "home")
 
 
 def command_line(engine: Engine, container: Container, argv: Sequence[str], names: Iterable[str]) -> list[str]:
-    """`docker run …` or `podman run …`. Of variables only the names: values would be seen by everybody in `ps`."""
+    """Return `docker run …` or `podman run …`, with the names of variables only: `ps` shows values to every user."""
     line = [engine.program, "run", "--rm", "--name", container.name]
-    # Of the machine: its network, for the metadata server; its shared memory, for data loaders; its process space, for
-    # as process 1 of another one a program that does not handle SIGTERM would never hear it.
+    # The machine's network, for the metadata server; its shared memory, for data loaders; its process namespace,
+    # because process 1 of another namespace ignores SIGTERM unless it handles it.
     line += ["--network", "host", "--ipc", "host", "--pid", "host"]
     line += ["--user", f"{container.user}:{container.group}"]
     if engine.kind == "podman":
@@ -105,14 +105,14 @@ def command_line(engine: Engine, container: Container, argv: Sequence[str], name
             line += ["--userns", "keep-id"]
     if container.gpus:
         line += ["--device", "nvidia.com/gpu=all"] if engine.kind == "podman" else ["--gpus", "all"]
-    for folder in folders(container.place):
-        # Not `--volume`, in which a colon ends the path. The fields are those of a CSV file.
+    for folder in folders(container.paths):
+        # Not `--volume`, where a colon ends the path. The fields are quoted as in CSV.
         fields = ("type=bind", f"source={folder}", f"target={folder}")
         line += ["--mount", ",".join(map(_quoted, fields))]
-    line += ["--workdir", container.place.code]
+    line += ["--workdir", container.paths.code]
     for name in sorted(names):
         line += ["--env", name]
-    # The image's own entry point would swallow the command, or put a shell before it.
+    # The image's entry point would replace the command, or run it in a shell.
     return [*line, "--entrypoint", argv[0], container.image, *argv[1:]]
 
 
@@ -121,19 +121,19 @@ def _quoted(field: str) -> str:
 
 
 def find_engine(image: str, which: Callable[[str], str | None] = shutil.which) -> Engine:
-    """The engine for this image. Raises ContainerUnavailable with the way to get one."""
+    """Return the engine for this image. Raises ContainerUnavailable."""
     kinds: tuple[Kind, ...] = ("runc",) if image.startswith(OCI) else ("docker", "podman")
     for kind in kinds:
         if program := which(kind) or which(f"/usr/sbin/{kind}"):
             return Engine(kind=kind, program=program)
     if image.startswith(OCI):
         raise ContainerUnavailable(
-            "[machine] container: there is no `runc` on this machine",
-            hint='let the image have it: `[image] packages = ["runc"]`',
+            "[machine] container: the machine has no `runc`",
+            hint='add it to the image: `[image] packages = ["runc"]`',
         )
     raise ContainerUnavailable(
-        "[machine] container: there is neither `docker` nor `podman` on this machine",
-        hint='let the image have one: `[image] packages = ["podman"]`; or use `oci:FOLDER`, which needs only `runc`',
+        "[machine] container: the machine has neither `docker` nor `podman`",
+        hint='add one to the image: `[image] packages = ["podman"]`; or use `oci:FOLDER`, which needs only `runc`',
     )
 
 
@@ -143,13 +143,13 @@ def engine_for(request: RunRequest, report: Callable[[str], None]) -> Engine | N
     return prepare(image, report) if image else None
 
 
-def of(request: RunRequest, place: AttemptPaths, attempt: int) -> Container:
-    """The container of one attempt."""
+def of(request: RunRequest, paths: AttemptPaths, attempt: int) -> Container:
+    """Return the container of one attempt."""
     spec = request.spec
     return Container(
         image=spec.machine.container,
         name=f"outlast-{request.run}-a{attempt}",
-        place=place,
+        paths=paths,
         user=os.getuid(),
         group=os.getgid(),
         gpus=gpus_here(spec.machine.gpus),
@@ -158,40 +158,40 @@ def of(request: RunRequest, place: AttemptPaths, attempt: int) -> Container:
 
 
 def prepare(image: str, report: Callable[[str], None], *, engine: Engine | None = None, pull: bool = False) -> Engine:
-    """The engine, with the image at hand: fetched if it is not there, or anew. Raises ContainerUnavailable."""
+    """Return the engine, and fetch the image if it is missing, or with `pull`. Raises ContainerUnavailable."""
     engine = engine or find_engine(image)
     if engine.kind == "runc":
         oci.root_of(oci_path(image), ContainerUnavailable)
         if not _has_cgroups():
             raise ContainerUnavailable(
-                "[machine] container: `runc` needs the kernel's control groups, and this machine has none mounted",
+                "[machine] container: `runc` needs control groups, and this machine has none mounted",
                 hint="on the local cloud use mode `root` or `pidns`: OUTLAST_LOCAL_MODE=pidns",
             )
         return engine
-    is_here = _ask(engine, "image", "inspect", image).returncode == 0
+    is_here = _run_engine(engine, "image", "inspect", image).returncode == 0
     if is_here and not pull:
         return engine
-    answer = _ask(engine, "version")
-    if answer.returncode != 0:
+    done = _run_engine(engine, "version")
+    if done.returncode != 0:
         raise ContainerUnavailable(
-            f"[machine] container: {engine.kind} does not work on this machine: {_last_line(answer)}",
-            hint=f"see that its service runs and that this user may use it: `{engine.kind} info`",
+            f"[machine] container: {engine.kind} does not work on this machine: {_last_line(done)}",
+            hint=f"check that its service runs and that this user may use it: `{engine.kind} info`",
         )
     report(f"fetching the container image {image}")
-    answer = subprocess.run(
+    done = subprocess.run(
         [engine.program, "pull", image], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    if answer.returncode != 0 and is_here:
-        report(f"{engine.kind} cannot get `{image}`, and the one that is there is taken: {_last_line(answer)}")
-    elif answer.returncode != 0:
+    if done.returncode != 0 and is_here:
+        report(f"{engine.kind} cannot pull `{image}`, so the local copy is used: {_last_line(done)}")
+    elif done.returncode != 0:
         raise ContainerUnavailable(
-            f"[machine] container: {engine.kind} cannot get `{image}`: {_last_line(answer)}",
+            f"[machine] container: {engine.kind} cannot pull `{image}`: {_last_line(done)}",
             hint="check its name and tag, and whether this machine may read from that registry",
         )
     return engine
 
 
-def _ask(engine: Engine, *argv: str) -> subprocess.CompletedProcess[str]:
+def _run_engine(engine: Engine, *argv: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             [engine.program, *argv],
@@ -199,18 +199,18 @@ def _ask(engine: Engine, *argv: str) -> subprocess.CompletedProcess[str]:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_ASK_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as problem:
         raise ContainerUnavailable(
-            f"[machine] container: {engine.kind} did not answer within {_ASK_S:g} s"
+            f"[machine] container: {engine.kind} did not respond within {_TIMEOUT_S:g} s"
         ) from problem
 
 
-def _last_line(answer: subprocess.CompletedProcess[str]) -> str:
-    lines = (answer.stderr or answer.stdout).strip().splitlines()
-    return lines[-1] if lines else f"it ended with {answer.returncode} and said nothing"
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1] if lines else f"it exited with {done.returncode} and printed nothing"
 
 
 def oci_path(image: str) -> str:
@@ -218,39 +218,39 @@ def oci_path(image: str) -> str:
 
 
 def gpus_here(wanted: int) -> bool:
-    """Whether GPUs are to be passed on: asked for, and there. The local cloud only pretends to have some."""
+    """Return whether to pass GPUs on: requested, and present. The local cloud only pretends to have some."""
     return wanted > 0 and os.path.exists(_GPU_DEVICE)
 
 
 def command_for(
     engine: Engine | None,
     request: RunRequest,
-    place: AttemptPaths,
+    paths: AttemptPaths,
     attempt: int,
     argv: list[str],
     environment: dict[str, str],
 ) -> Command:
-    """The command, started: inside of a container where the run has an engine. Raises OSError, ValueError."""
+    """Start the command, in a container if there is an engine. Raises OSError, ValueError."""
     if engine is None and request.spec.interactive:
-        return TerminalCommand(argv, folder=place.code, environment=environment, home=place.home)
+        return TerminalCommand(argv, folder=paths.code, environment=environment, home=paths.home)
     if engine is None:
-        return Command(argv, folder=place.code, environment=environment)
-    started = start(engine, of(request, place, attempt), argv, environment)
+        return Command(argv, folder=paths.code, environment=environment)
+    started = start(engine, of(request, paths, attempt), argv, environment)
     return Command(
         started.argv,
-        folder=place.code,
+        folder=paths.code,
         environment=started.environment,
         anchor=started.anchor,
-        forget=started.forget,
+        cleanup=started.cleanup,
     )
 
 
 def start(
     engine: Engine, container: Container, argv: Sequence[str], environment: Mapping[str, str]
 ) -> StartedContainer:
-    """What to execute for the command to run inside. For `runc` a bundle is written."""
+    """Return the command line that runs the command inside; for `runc`, write its bundle."""
     inside = inner_environment(container, environment)
-    os.makedirs(home_inside(container.place), exist_ok=True)
+    os.makedirs(home_inside(container.paths), exist_ok=True)
     outside = {name: value for name, value in environment.items() if name not in inside}
     if engine.kind == "runc":
         return _start_runc(engine, container, argv, inside, outside)
@@ -262,8 +262,8 @@ def start(
 
 
 def _first_process(engine: Engine, name: str) -> int:
-    answer = _ask(engine, "inspect", "--format", "{{.State.Pid}}", name)
-    return int(answer.stdout) if answer.returncode == 0 and answer.stdout.strip().isdigit() else 0
+    done = _run_engine(engine, "inspect", "--format", "{{.State.Pid}}", name)
+    return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 
 def _start_runc(
@@ -273,19 +273,19 @@ def _start_runc(
     inside: Mapping[str, str],
     outside: Mapping[str, str],
 ) -> StartedContainer:
-    # On the machine's own disk, which goes with the machine, and not mounted: the variables are in it, secrets too.
-    bundle = os.path.join(container.place.home, "container")
+    # Not in a mounted folder: the bundle contains the variables, secrets included.
+    bundle = os.path.join(container.paths.home, "container")
     shutil.rmtree(bundle, ignore_errors=True)
     os.makedirs(bundle, mode=0o700)
     config = oci.config(
         oci_path(container.image),
         argv,
-        mounts=folders(container.place),
-        folder=container.place.code,
+        mounts=folders(container.paths),
+        folder=container.paths.code,
         environment=inside,
         user=container.user,
         group=container.group,
-        refuse=ContainerUnavailable,
+        error=ContainerUnavailable,
     )
     path = os.path.join(bundle, "config.json")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -297,7 +297,7 @@ def _start_runc(
         argv=line,
         environment=dict(outside),
         anchor=lambda: _read_pid(pid_file),
-        forget=lambda: shutil.rmtree(bundle, ignore_errors=True),
+        cleanup=lambda: shutil.rmtree(bundle, ignore_errors=True),
     )
 
 

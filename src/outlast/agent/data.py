@@ -1,10 +1,9 @@
-"""Brings `[data]` onto the machine, through a cache that outlives the attempt. Refuses to write outside of the code.
+"""Fetches `[data]` to the machine through a cache that outlives the attempt. Writes below the code folder only.
 
-Placed files share their bytes with the cache (a clone where the file system can, else a hard link): a copy would
-double the disk and the time to start. They are read-only. A trainer that writes into one all the same changes its
-modification time, and a cached file whose size or time is not the source's is fetched again: it can spoil its own
-attempt, never the next. There is no index that could go out of step: the name of a cached file is made of the
-source's key, size and time, and the file carries the source's time itself.
+Placed files share their bytes with the cache (a clone if the file system supports it, else a hard link): a copy would
+double the disk and the time to start. They are read-only. A trainer that writes to one anyway changes its modification
+time, and a cached file whose size or time differs from the source's is fetched again: the next attempt is not
+affected. The cache has no index: the name of a cached file is derived from the source's key, size and time.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ def fetch_data(
     progress: Callable[[str], None],
     opened: Callable[[str], Bucket] = open_bucket,
 ) -> None:
-    """Make every source appear at its place below the destination. May be repeated; what is cached stays cached.
+    """Place every source at its path below the destination. May be repeated; cached files are not fetched again.
 
-    Raises SpecError for places that escape and sources that are not there, WorkspaceError for what cannot be fetched.
+    Raises SpecError for paths that lead outside and sources that do not exist, WorkspaceError if a fetch fails.
     """
     problems = check_places(sources)
     if problems:
         raise SpecError(problems)
     for place, address in sources.items():
 
-        def tell(said: str, name: str = place) -> None:
-            progress(f"{field(name)}: {said}")
+        def report(text: str, name: str = place) -> None:
+            progress(f"{field(name)}: {text}")
 
         try:
             source = open_source(address, opened)
@@ -55,7 +54,7 @@ def fetch_data(
                 raise SpecError([f"{field(place)}: `{address}` does not exist, or is empty"])
             kept = os.path.join(cache, hashlib.sha256(address.encode()).hexdigest()[:32])
             with _locked(kept):
-                _fetch(source, parts, kept, tell)
+                _fetch(source, parts, kept, report)
                 _place(parts, kept, destination, place)
                 _prune(parts, kept)
         except WorkspaceError as problem:
@@ -67,7 +66,7 @@ def fetch_data(
 
 @contextmanager
 def _locked(kept: str) -> Iterator[None]:
-    """Two attempts on one machine must not clear away each other's files; the second finds the first one's work."""
+    """Lock the cache of one source: two attempts on one machine must not prune each other's files."""
     os.makedirs(kept, mode=0o700, exist_ok=True)
     with open(kept + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -88,19 +87,19 @@ def _holds(path: str, part: SourcePart) -> bool:
 
 
 def _whole_second(part: SourcePart) -> int:
-    """The time that a cached file carries: of the source, in the resolution that every file system keeps."""
+    """Return the modification time of a cached file: the source's, in seconds, which every file system supports."""
     return part.modified_ns // 10**9 * 10**9
 
 
 def _fetch(source: DataSource, parts: list[SourcePart], kept: str, progress: Callable[[str], None]) -> None:
-    """Fetch what the cache does not hold, many at a time. The first error ends it; what came so far stays."""
+    """Fetch the files that are not cached, in parallel. The first error ends it; fetched files stay cached."""
     wanted = [part for part in parts if not _holds(_cached_path(kept, part), part)]
     total = sum(part.bytes for part in wanted)
     if not wanted:
         progress(f"{len(parts)} files, all cached")
         return
     progress(f"fetching {len(wanted)} of {len(parts)} files, {_size(total)}")
-    done, told = 0, 0
+    done = reported = 0
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="data")
     try:
         pending = {pool.submit(_fetch_one, source, part, _cached_path(kept, part)): part for part in wanted}
@@ -108,8 +107,8 @@ def _fetch(source: DataSource, parts: list[SourcePart], kept: str, progress: Cal
             future.result()
             done += pending[future].bytes
             tenth = 10 * done // total if total else 10
-            if tenth > told or count == len(wanted):
-                told = tenth
+            if tenth > reported or count == len(wanted):
+                reported = tenth
                 progress(f"{count} of {len(wanted)} files, {_size(done)} of {_size(total)}")
     finally:
         pool.shutdown(cancel_futures=True)
@@ -120,23 +119,23 @@ def _fetch_one(source: DataSource, part: SourcePart, path: str) -> None:
         forget(path)
         source.fetch(part, path)
         size = os.stat(path).st_size
-        # A file that was replaced under way is another version, and must not be kept under the name of this one.
+        # A file that was replaced meanwhile is another version, and must not be cached under this name.
         if size == part.bytes and source.unchanged(part):
             os.chmod(path, 0o555 if part.executable else 0o444)
             os.utime(path, ns=(_whole_second(part), _whole_second(part)))
             return
     forget(path)
-    raise WorkspaceError(f"`{part.key}` changes while it is fetched: {part.bytes} bytes were listed, {size} came")
+    raise WorkspaceError(f"`{part.key}` changed while it was fetched: {part.bytes} bytes were listed, {size} were read")
 
 
 def _place(parts: list[SourcePart], kept: str, destination: str, place: str) -> None:
     root = os.path.realpath(destination)
     target = os.path.join(root, place.removesuffix("/"))
     if os.path.islink(target):
-        os.unlink(target)  # the code may hold a link to where the data are elsewhere
+        os.unlink(target)  # the code may contain a link to another copy of the data
     for folder in sorted({os.path.dirname(_target(target, part)) for part in parts}):
         if not (os.path.realpath(folder) + "/").startswith(root + "/"):
-            raise SpecError([f"{field(place)}: a link in the code leads it out of the code folder"])
+            raise SpecError([f"{field(place)}: a link in the code leads outside the code folder"])
         os.makedirs(folder, exist_ok=True)
     for part in parts:
         _share(_cached_path(kept, part), _target(target, part))
@@ -147,18 +146,18 @@ def _target(target: str, part: SourcePart) -> str:
 
 
 def _share(cached: str, target: str) -> None:
-    """The cached file under another name. See the head of this module for why it is no copy."""
+    """Place the cached file without a copy, if possible; the module docstring gives the reason."""
     forget(target)
     if _clone(cached, target):
         return
     try:
         os.link(cached, target)
     except OSError:
-        shutil.copy2(cached, target)  # another disk, or a file system without links
+        shutil.copy2(cached, target)  # another file system, or one without hard links
 
 
 def _clone(cached: str, target: str) -> bool:
-    """Share the bytes, copy on write; False where the system cannot."""
+    """Share the bytes, copy on write. Returns False if the file system cannot."""
     try:
         with open(cached, "rb") as source, open(target, "wb") as copy:
             fcntl.ioctl(copy.fileno(), _FICLONE, source.fileno())
@@ -170,7 +169,7 @@ def _clone(cached: str, target: str) -> bool:
 
 
 def _prune(parts: list[SourcePart], kept: str) -> None:
-    """Forget older versions, and what a killed attempt left half."""
+    """Delete older versions, and incomplete files of a killed attempt."""
     current = {os.path.basename(_cached_path(kept, part)) for part in parts}
     for name in os.listdir(kept):
         if name not in current:

@@ -1,4 +1,4 @@
-"""Where data come from: a folder, a file, or a place in a store; each as a list of parts. Refuses to write to any."""
+"""Sources of data: a folder, a file, or a prefix of a store, each as a list of files. Read-only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlast.store.bucket import Bucket, Entry, check_key
 
 
 class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a source. `below`: the source is a folder, and `key` the path in it; else it is the file itself."""
+    """One file of a source. `below`: the source is a folder and `key` a path in it; else the source is the file."""
 
     key: str
     bytes: int
@@ -26,16 +26,16 @@ class SourcePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataSource(Protocol):
-    """Every call may be made from many threads."""
+    """A readable source. Safe for use by several threads."""
 
     def parts(self) -> list[SourcePart]:
-        """All files, sorted; none if the source is not there."""
+        """List all files, sorted; none if the source does not exist."""
 
     def fetch(self, part: SourcePart, path: str) -> None:
-        """The file as it is now. Raises WorkspaceError or OSError."""
+        """Copy the file to `path`. Raises WorkspaceError or OSError."""
 
     def unchanged(self, part: SourcePart) -> bool:
-        """Whether the file is still the one that was listed."""
+        """Return whether the file is still the one that was listed."""
 
 
 def open_source(address: str, opened: Callable[[str], Bucket]) -> DataSource:
@@ -44,7 +44,7 @@ def open_source(address: str, opened: Callable[[str], Bucket]) -> DataSource:
 
 
 class LocalSource:
-    """A folder or file of this computer. Links are followed: data often live on another disk."""
+    """A folder or file of this machine. Links are followed: data are often on another disk."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class LocalSource:
     def _walk(self, folder: str, prefix: str, above: frozenset[str]) -> Iterator[SourcePart]:
         real = os.path.realpath(folder)
         if real in above:
-            return  # a link back to a folder that we are in
+            return  # a link to a parent folder
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir():
@@ -92,12 +92,12 @@ class StoreSource:
     def parts(self) -> list[SourcePart]:
         found = list(self._bucket.list(""))
         folders = {folder for entry in found for folder in _folders(entry.key)}
-        # Consoles make empty objects that stand for folders.
+        # Web consoles create empty objects for folders.
         parts = [_part(entry, below=True) for entry in found if entry.key not in folders]
         return parts or self._single()
 
     def _single(self) -> list[SourcePart]:
-        """The address may be that of one object: then its bucket is one step up."""
+        """Treat the address as that of one object, whose bucket or prefix is one level up."""
         above, _, name = self._address.rpartition("/")
         if above.endswith("/") or not name:
             return []

@@ -1,4 +1,4 @@
-"""The machine as seen from inside, on EC2: metadata of version 2, the notice of two minutes, the warning before it."""
+"""The machine's own view of itself on EC2: metadata (IMDSv2), two-minute notice, rebalance warning before it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from outlast.agent.instance import Notice
 from outlast.code.bootstrap import Ec2
 
-# Amazon asks to look every five seconds; what a look costs is nothing, and each second is the program's.
-_LOOK_S = 1.0
+# Amazon recommends five seconds. A request is free, and each second is the program's.
+_POLL_S = 1.0
 _GRACE_S = 120.0
 _ACTION = "meta-data/spot/instance-action"
 _REBALANCE = "meta-data/events/recommendations/rebalance"
 
 
 class Ec2Instance:
-    """A machine of EC2. It needs no right to end itself: machines of runs are terminated when they switch off."""
+    """A machine of EC2. It needs no permission to delete itself: machines of runs terminate on shutdown."""
 
     def __init__(self) -> None:
         self.machine = Ec2()
@@ -30,20 +30,22 @@ class Ec2Instance:
     def wait_for_notice(self, timeout_s: float) -> Notice | None:
         until = time.monotonic() + timeout_s
         while True:
-            if notice := self._look():
+            if notice := self._poll():
                 return notice
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return None
-            time.sleep(min(_LOOK_S, left_s))
+            time.sleep(min(_POLL_S, left_s))
 
-    def _look(self) -> Notice | None:
-        said = self.machine.get(_ACTION)
-        if said is not None:
-            return Notice(why="preempted", grace_s=_left_s(said, time.time()))
+    def _poll(self) -> Notice | None:
+        action = self.machine.get(_ACTION)
+        if action is not None:
+            return Notice(why="preempted", grace_s=_left_s(action, time.time()))
         if not self._warned and self.machine.get(_REBALANCE) is not None:
             self._warned = True
-            return Notice(why="Amazon may want this machine back soon", grace_s=0.0, early=True)
+            return Notice(
+                why="EC2 recommends to move off this machine: it may be preempted soon", grace_s=0.0, early=True
+            )
         return None
 
     def address(self) -> str:
@@ -53,7 +55,7 @@ class Ec2Instance:
         try:
             return self.machine.secrets(name)
         except (ValueError, KeyError) as problem:
-            raise OSError(f"Systems Manager gave no secrets: {problem!r}") from problem
+            raise OSError(f"cannot read the secrets from Systems Manager: {problem!r}") from problem
 
     def delete_self(self) -> None:
         done = subprocess.run(["shutdown", "-h", "now"], capture_output=True, text=True, check=False)
@@ -61,10 +63,10 @@ class Ec2Instance:
             raise OSError(f"shutdown: {done.stderr.strip()}")
 
 
-def _left_s(said: bytes, now: float) -> float:
-    """Until the moment that the notice names; a notice that cannot be read is one of two minutes, begun unseen."""
+def _left_s(action: bytes, now: float) -> float:
+    """Return the time left until the moment in the notice; half of the usual time if it cannot be parsed."""
     try:
-        when = datetime.datetime.fromisoformat(json.loads(said)["time"].replace("Z", "+00:00")).timestamp()
+        when = datetime.datetime.fromisoformat(json.loads(action)["time"].replace("Z", "+00:00")).timestamp()
     except (ValueError, KeyError, TypeError, AttributeError):
         return _GRACE_S / 2
     return min(_GRACE_S, max(0.0, when - now))

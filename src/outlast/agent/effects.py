@@ -127,7 +127,7 @@ class Performer(Protocol):
     def commit_quickly(self, within_s: float) -> None:
         """Commit the checkpoint folder if it is small; wait at most `within_s`."""
 
-    def ask_to_leave(self) -> bool:
+    def send_sigterm(self) -> bool:
         """Send SIGTERM to the command's leader. Returns whether the leader handles that signal itself."""
 
     def kill_command(self) -> None:

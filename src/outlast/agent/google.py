@@ -1,4 +1,4 @@
-"""What a machine asks of Google's APIs about itself, with the token of its own account. No cloud SDK."""
+"""Requests of a machine to Google's APIs about itself, with its service account's token and without a cloud SDK."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ _TIMEOUT_S = 30.0
 
 
 def address(service: str, path: str) -> str:
-    """Where a service is; gcloud's own variables say where else."""
+    """Return the URL of a service; gcloud's variables override it."""
     given = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
     return given.rstrip("/") or f"https://{service}.googleapis.com{path}"
 
 
 def delete_instance(token: str, *, project: str, zone: str, name: str) -> None:
-    """The machine and its disks; a machine that is gone already is fine. Raises OSError."""
+    """Delete the machine and its disks, if it still exists. Raises OSError."""
     base = address("compute", "/compute/v1")
-    status, body = ask("DELETE", f"{base}/projects/{project}/zones/{zone}/instances/{name}", token)
+    status, body = _request("DELETE", f"{base}/projects/{project}/zones/{zone}/instances/{name}", token)
     if status >= 300 and status != 404:
-        raise OSError(f"Compute Engine answers {status}: {_message(body)}")
+        raise OSError(f"Compute Engine returned {status}: {_message(body)}")
 
 
 def read_secret(token: str, *, project: str, name: str) -> dict[str, str]:
-    """The newest version of a secret. Raises OSError."""
+    """Return the newest version of a secret. Raises OSError."""
     base = address("secretmanager", "")
-    status, body = ask("GET", f"{base}/v1/projects/{project}/secrets/{name}/versions/latest:access", token)
+    status, body = _request("GET", f"{base}/v1/projects/{project}/secrets/{name}/versions/latest:access", token)
     if status != 200:
-        raise OSError(f"Secret Manager answers {status}: {_message(body)}")
+        raise OSError(f"Secret Manager returned {status}: {_message(body)}")
     data = base64.b64decode(msgspec.json.decode(body)["payload"]["data"])
     return msgspec.json.decode(data, type=dict[str, str])
 
 
-def ask(method: str, url: str, token: str) -> tuple[int, bytes]:
+def _request(method: str, url: str, token: str) -> tuple[int, bytes]:
     split = urlsplit(url)
     kind = http.client.HTTPSConnection if split.scheme == "https" else http.client.HTTPConnection
     connection = kind(split.netloc, timeout=_TIMEOUT_S)
     try:
         connection.request(method, split.path, headers={"Authorization": f"Bearer {token}"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        response = connection.getresponse()
+        return response.status, response.read()
     except http.client.HTTPException as problem:
         raise OSError(f"{split.netloc}: {problem!r}") from problem
     finally:

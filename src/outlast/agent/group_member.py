@@ -1,7 +1,7 @@
-"""A run among others, on its machine: its seat in the group, where its peers are, and what it alone may have.
+"""An attempt's relations to other runs: its seat in the group, the addresses of its peers, its exclusive lock.
 
-Whoever has something exclusive proves it by heartbeat. If the proof fails, whatever the reason, the command is killed
-before anybody else may have it: a machine that slept, or cannot reach the workspace, must not go on as if nothing were.
+The holder of the lock renews its lease by heartbeat. If a renewal fails, for any reason, the command is killed before
+another run can take the lock: a machine that slept, or that cannot reach the workspace, must not continue.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from outlast.spec.spec import Member
 from outlast.store.lease import Lease
 from outlast.workspace import RunRequest, Workspace
 
-# A lease lives for two heartbeats; whoever could not renew it stops before it has run out for others.
+# A lease lives for two heartbeats; a holder that could not renew it stops before it expires.
 _HEARTBEATS = 2
 _BEAT_FACTOR = 5.0
 _STOP_AT = 0.7
-# A holder that lives is seen to beat within so many of its beats, also by whoever's clock has just jumped.
+# An observer sees a renewal of a living holder within this many heartbeats, even if its own clock has just jumped.
 _SURE_BEATS = 2.0
 
 
 def now_s() -> float:
-    """Time that also passes while the computer sleeps."""
+    """Return a monotonic time that also passes while the machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def exclusive_lease(workspace: Workspace, name: str, *, who: str, beat_s: float) -> Lease:
-    """The lease on something that only one run may have."""
+    """Return the lease behind an exclusive lock."""
     ttl_s = _HEARTBEATS * _BEAT_FACTOR * beat_s
     name = f"exclusive/{quote(name, safe='')}"
     return Lease(workspace.bucket, name, who=who, ttl_s=ttl_s, sure_s=_SURE_BEATS * beat_s)
 
 
 class GroupMember:
-    """What one attempt has to do with other runs. For a run alone it does nothing."""
+    """The seat and the exclusive lock of one attempt. Does nothing for a run that has neither."""
 
-    def __init__(self, attempt: AttemptWriter, request: RunRequest, *, instance: Instance, place: AttemptPaths) -> None:
+    def __init__(self, attempt: AttemptWriter, request: RunRequest, *, instance: Instance, paths: AttemptPaths) -> None:
         self.workspace = attempt.workspace
         self.request = request
         self.attempt = attempt.number
         self.instance = instance
         self.beat_s = self.workspace.store.heartbeat_s
-        self.peers_file = os.path.join(os.path.dirname(place.notice_file), "peers.json")
+        self.peers_file = os.path.join(os.path.dirname(paths.notice_file), "peers.json")
         self.groups = Groups(self.workspace)
         self.exclusive = request.spec.exclusive
         who = f"{request.run} attempt {attempt.number}"
         self.lease = exclusive_lease(self.workspace, self.exclusive, who=who, beat_s=self.beat_s)
-        self.proven_at = 0.0
-        # Why what was ours is not any more.
+        self.renewed_at = 0.0
+        # Why the lock was lost.
         self.lost = ""
         self._trouble = ""
         self._losing = threading.Lock()
-        self._proving = threading.Lock()
+        self._renewing = threading.Lock()
         self._kill: Callable[[], None] = lambda: None
         self.seat = Seat(run=request.run, task="")
         self._left = False
@@ -79,7 +79,7 @@ class GroupMember:
         return self.request.spec.member
 
     def join(self) -> None:
-        """Take the seat: here I am, and not ready yet."""
+        """Publish the seat of this attempt: its address, not ready yet."""
         if self.member is None:
             return
         self.seat = Seat(
@@ -88,21 +88,23 @@ class GroupMember:
         self.groups.sit(self.member.group, self.seat)
 
     def try_acquire(self, watch: AgentWatch, note: Callable[[str], None]) -> bool:
-        """Try once to take the exclusive lock; from then on keep proving it, because to fetch a checkpoint may take
-        longer than a lease lives. Returns True if it is held, or if the run needs none."""
+        """Try once to take the exclusive lock, and renew it from then on: a restore may take longer than the lease.
+
+        Returns True if it is held, or if the run needs none.
+        """
         if not self.exclusive or self._held:
             return True
-        if not self._prove():
+        if not self._renew():
             holder = self.lease.holder()
-            text = f"waits for `{self.exclusive}`, which {holder.who} holds" if holder else self._noted
+            text = f"waiting for `{self.exclusive}`, held by {holder.who}" if holder else self._noted
             if text != self._noted:
                 note(text)
                 self._noted = text
             return False
         self._held = True
         watch.holds = self.exclusive
-        watch.spawn(lambda: self._keep(watch))
-        watch.spawn(lambda: self._mind(watch))
+        watch.spawn(lambda: self._keep_renewing(watch))
+        watch.spawn(lambda: self._watch_expiry(watch))
         return True
 
     def environment(self) -> dict[str, str]:
@@ -119,62 +121,62 @@ class GroupMember:
         return found
 
     def begin(self, watch: AgentWatch, code: str, *, kill: Callable[[], None]) -> None:
-        """The command runs: say when it is ready, and tell it where the others are. `kill` ends it, from any thread."""
+        """Publish when the started command is ready, and write its peers file. `kill` ends it, from any thread."""
         with self._losing:
             self._kill = kill
             lost = self.lost
         if lost:
             kill()
         if self.member is not None:
-            watch.spawn(lambda: self._sit(watch, code))
+            watch.spawn(lambda: self._update_seat(watch, code))
 
     def leave(self) -> None:
-        """The command is gone: somebody else may have it, and need not wait until it runs out."""
+        """Release the lock and clear the seat, so that the next run need not wait for the lease to expire."""
         if self._left:
             return
         self._left = True
         try:
-            # A proof under way would be a beat after the release, or take it anew; the next one would wait for its end.
-            with self._proving:
+            # A renewal in progress could follow the release and take the lock again.
+            with self._renewing:
                 self.lease.release()
             if self.member is not None and self.seat.task:
                 self.groups.sit(self.member.group, msgspec.structs.replace(self.seat, address=""))
         except OutlastError:
-            pass  # it runs out by itself
+            pass  # the lease expires by itself
 
-    # What is exclusive
+    # The exclusive lock
 
-    def _prove(self) -> bool:
-        with self._proving:
-            asked_at = now_s()
+    def _renew(self) -> bool:
+        with self._renewing:
+            began_at = now_s()
             if self._left or not self.lease.hold():
                 return False
-        self.proven_at, self._trouble = asked_at, ""
+        self.renewed_at, self._trouble = began_at, ""
         return True
 
-    def _keep(self, watch: AgentWatch) -> None:
+    def _keep_renewing(self, watch: AgentWatch) -> None:
         while not self._left:
             try:
-                if not self._prove():
+                if not self._renew():
                     holder = self.lease.holder()
-                    self._lose(watch, f"was taken over by {holder.who if holder else 'somebody else'}")
+                    self._lose_lock(watch, f"was taken over by {holder.who if holder else 'another run'}")
                     return
             except OutlastError as problem:
                 self._trouble = problem.message
             if watch.pause(self.beat_s):
                 return
 
-    def _mind(self, watch: AgentWatch) -> None:
-        """Stop in time. By a thread of its own: a store that neither answers nor fails keeps `_keep` waiting."""
+    def _watch_expiry(self, watch: AgentWatch) -> None:
+        """Stop before the lease expires. In a separate thread: an unresponsive store blocks `_keep_renewing`."""
         while not self._left:
-            if now_s() - self.proven_at > _STOP_AT * self.lease.ttl_s:
-                self._lose(watch, f"could not be held: {self._trouble or 'the workspace does not answer'}")
+            if now_s() - self.renewed_at > _STOP_AT * self.lease.ttl_s:
+                self._lose_lock(watch, f"could not be renewed: {self._trouble or 'the workspace does not respond'}")
                 return
             if watch.pause(self.beat_s / 2):
                 return
 
-    def _lose(self, watch: AgentWatch, why: str) -> None:
-        """Killed from here: whoever carries out the attempt may be waiting for the same store."""
+    def _lose_lock(self, watch: AgentWatch, why: str) -> None:
+        """Kill the command from this thread: the agent's main thread may be waiting for the same store."""
         with self._losing:
             if self.lost or self._left:
                 return
@@ -184,9 +186,9 @@ class GroupMember:
 
     # The group
 
-    def _sit(self, watch: AgentWatch, code: str) -> None:
-        """Ready once is ready for good; where the others are changes all the time."""
-        looked_at = 0.0
+    def _update_seat(self, watch: AgentWatch, code: str) -> None:
+        """Publish once that the command is ready; update the peers file all the time."""
+        read_at = 0.0
         while not self._left:
             try:
                 if not self.seat.ready and self._is_ready(code):
@@ -194,11 +196,11 @@ class GroupMember:
                     assert self.member is not None
                     self.groups.sit(self.member.group, self.seat)
                     self.workspace.wake(self.request.run)
-                if now_s() - looked_at >= self.beat_s or not looked_at:
-                    looked_at = now_s()
+                if now_s() - read_at >= self.beat_s or not read_at:
+                    read_at = now_s()
                     self._write_peers(self._peers())
             except OutlastError:
-                pass  # the heartbeat says it if the workspace stays away
+                pass  # the heartbeat thread handles an unreachable workspace
             if watch.pause(min(1.0, self.beat_s)):
                 return
 
@@ -212,7 +214,7 @@ class GroupMember:
         return kind == "started"
 
     def _peers(self) -> dict[str, list[str]]:
-        """Task → addresses of those who are there."""
+        """Return the addresses of the present peers by task."""
         assert self.member is not None
         peers: dict[str, list[str]] = {}
         for seat in self.groups.seats(self.member.group):
@@ -227,7 +229,7 @@ class GroupMember:
                 json.dump(peers, file)
             os.replace(draft, self.peers_file)
         except OSError:
-            pass  # a full disk; the next time
+            pass  # a full disk; the next round tries again
 
 
 def _listens(address: str, port: int) -> bool:

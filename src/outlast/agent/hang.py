@@ -1,4 +1,4 @@
-"""What counts as a sign of life of the command, and for how long there may be none."""
+"""Detection of a hung command: the signs of progress, and how long none may come."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def watch_for_hang(
     checkpointer: Checkpointer,
     metrics: MetricsPump,
 ) -> None:
-    """Output, files and metrics are signs; where nobody said how long silence is normal, processor time is, too."""
+    """Watch output, files and metrics; without `limits.hang_after`, also processor time, with a long timeout."""
     signs: Callable[[], tuple[object, ...]] = lambda: (pump.last_output_at, checkpointer.last_change_at, metrics.sign())  # noqa: E731
     if spec.limits.hang_after_s:
         watch.watch_for_hang(signs, after_s=spec.limits.hang_after_s)
     elif sys.platform == "linux" and not spec.interactive:
-        # A program that still computes is not taken for a hung one, and neither is one that may wait for what
-        # somebody types.
+        # A program that still computes is not hung, and an interactive one may wait for its user.
         watch.watch_for_hang(lambda: (*signs(), round(command.processor_s())), after_s=_IDLE_S)

@@ -1,4 +1,4 @@
-"""The machine as seen from inside: its metadata, its notice, its own end. Speaks GCE's protocol; no cloud SDK."""
+"""The machine's own view of itself: metadata, notice, secrets, deletion. Uses GCE's protocol without a cloud SDK."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 
 from outlast.agent import google
 
-# Google's own name; the local cloud and tests say where else it is.
+# Google's name for it; the local cloud and tests override it by a variable.
 _HOST = "metadata.google.internal"
 _FLAVOR = {"Metadata-Flavor": "Google"}
-# How long a spot machine has after the notice, unless the cloud says otherwise in `outlast-grace-s`.
+# How long a spot machine has after the notice, unless the attribute `outlast-grace-s` is set.
 _GRACE_S = 30.0
-# With this attribute the local cloud opens its own doors to a machine. Google's machines have none, and ask its APIs.
-_OWN_TOKEN = "outlast-self-token"
+# Token for the local cloud's own API. Google's machines have none and use Google's APIs.
+_LOCAL_TOKEN = "outlast-self-token"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,41 +25,43 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     why: str
     grace_s: float
-    # The cloud only thinks so: nothing ends yet, and perhaps nothing will.
+    # A warning that a notice may follow: nothing ends yet.
     early: bool = False
-    # The run has reached a limit: the story says so already, and nobody takes the machine away.
+    # The run has reached a limit: the story has the event, and the cloud keeps the machine.
     limit: bool = False
-    # The supervisor takes the run to another machine: the story says so already.
+    # The supervisor moves the run to another machine: the story has the event.
     moves: bool = False
 
     @property
-    def told(self) -> bool:
+    def from_story(self) -> bool:
         """Whether it came from the story, and not from the cloud."""
         return self.limit or self.moves
 
 
 class Instance(Protocol):
-    """What the agent needs of the machine it is on."""
+    """The machine that the agent runs on."""
 
     def attribute(self, name: str, default: str = "") -> str:
-        """Instance metadata. Raises OSError when the metadata server cannot be reached."""
+        """Return an attribute of the instance metadata. Raises OSError if the metadata server is unreachable."""
 
     def wait_for_notice(self, timeout_s: float) -> Notice | None:
-        """Block until the notice comes, or until the timeout. May raise OSError; ask again then. One that is `early`
-        comes once, and does not keep the notice itself from coming."""
+        """Block until the notice comes, or until the timeout. Raises OSError; the caller retries.
+
+        An `early` one is returned once, and the notice itself may follow.
+        """
 
     def address(self) -> str:
-        """Where other machines of this cloud find it. Raises OSError."""
+        """Return its address for other machines of this cloud. Raises OSError."""
 
     def secrets(self, name: str) -> dict[str, str]:
-        """The values kept under that name, for this machine alone."""
+        """Return the values of that secret. Raises OSError."""
 
     def delete_self(self) -> None:
-        """End this machine and its disks through the cloud's API. A shutdown alone would go on billing."""
+        """Delete this machine and its disks through the cloud's API: a stopped machine would still be billed."""
 
 
 class GceInstance:
-    """A machine of Google's protocol: Compute Engine itself, or the local cloud."""
+    """A machine with Google's metadata protocol: Compute Engine, or the local cloud."""
 
     def __init__(self, host: str = "") -> None:
         self.host = host or os.environ.get("GCE_METADATA_HOST", _HOST)
@@ -71,7 +73,7 @@ class GceInstance:
 
     def wait_for_notice(self, timeout_s: float) -> Notice | None:
         path = f"/computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec={max(1, int(timeout_s))}"
-        if not self._etag:  # the first look must not wait: the notice may have come before we asked
+        if not self._etag:  # the first request must not wait: the notice may have come before it
             path = "/computeMetadata/v1/instance/preempted"
         else:
             path += f"&last_etag={self._etag}"
@@ -86,15 +88,15 @@ class GceInstance:
         return self.value("instance/network-interfaces/0/ip")
 
     def secrets(self, name: str) -> dict[str, str]:
-        if not (token := self.attribute(_OWN_TOKEN)):
+        if not (token := self.attribute(_LOCAL_TOKEN)):
             return google.read_secret(self._token(), project=self.value("project/project-id"), name=name)
         status, body, _ = self._private("GET", f"/outlast/v1/secrets/{name}", token)
         if status != 200:
-            raise OSError(f"the cloud has no secrets for this run ({status})")
+            raise OSError(f"the cloud returned {status} for the secrets of this run")
         return msgspec.json.decode(body, type=dict[str, str])
 
     def delete_self(self) -> None:
-        if token := self.attribute(_OWN_TOKEN):
+        if token := self.attribute(_LOCAL_TOKEN):
             self._private("POST", "/outlast/v1/self/delete", token)
             return
         project, name = self.value("project/project-id"), self.value("instance/name")
@@ -102,14 +104,14 @@ class GceInstance:
         google.delete_instance(self._token(), project=project, zone=zone, name=name)
 
     def value(self, path: str) -> str:
-        """Anything else that the metadata server tells of this machine and its project. Raises OSError."""
+        """Return another value of the metadata server. Raises OSError."""
         status, body, _ = self._ask("GET", f"/computeMetadata/v1/{path}", timeout_s=5.0)
         if status != 200:
-            raise OSError(f"metadata server: {path}: the answer is {status}")
+            raise OSError(f"metadata server: GET {path} returned {status}")
         return body.decode().strip()
 
     def _token(self) -> str:
-        """Of the account that this machine is, from the metadata server, which only the machine itself reaches."""
+        """Return an access token of this machine's service account."""
         answer = msgspec.json.decode(self.value("instance/service-accounts/default/token"))
         return str(answer["access_token"])
 
@@ -131,7 +133,7 @@ class GceInstance:
 
 
 def patiently(instance: Instance, name: str, *, timeout_s: float = 30.0) -> str:
-    """An attribute at boot, when the network may not be up yet."""
+    """Read an attribute at boot, with retries: the network may not be up yet."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

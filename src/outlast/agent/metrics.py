@@ -1,6 +1,6 @@
-"""What the trainer logged on its way to the workspace: whole lines of a file, in pieces, in order.
+"""Copies the metrics that the trainer logs from its file to the workspace, in pieces of complete lines.
 
-The file belongs to the trainer. It is only read, so that a store that is slow or away never blocks the training.
+The file is only read, so that a slow or unreachable store never blocks the training.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Callable
 from outlast.errors import OutlastError
 from outlast.runs.metrics import PIECE_BYTES, line_of, parsed
 
-_LOOK_S = 0.1
-# A line longer than this is no row of metrics.
+_POLL_S = 0.1
+# Longer lines are not metrics.
 _LINE_BYTES_MAX = PIECE_BYTES
-# Pieces of a long attempt come more seldom: a hundredth of its age, so that they are not too many to read.
-_SHARE = 0.01
+# The pause between pieces is this share of the attempt's age, so that a long attempt has not too many of them.
+_PAUSE_SHARE = 0.01
 _PAUSE_MAX_S = 10.0
 
 
 class MetricsPump:
-    """Follows a file in a thread and hands pieces of about 64 KiB to `write(number, body)`.
+    """Follows a file in a thread and passes pieces of about 64 KiB to `write(number, body)`.
 
-    The file may come late, be truncated, or be replaced; lines that are no rows are left out. Memory is bounded: what
-    cannot be written yet stays in the file. One that is truncated and has grown past the old place before the next
-    look is not recognised, and what it held up to there is missed.
+    The file may be created late, truncated or replaced; invalid lines are skipped. Memory is bounded: lines that
+    cannot be written yet stay in the file. If a truncated file grows past the old offset before the next read, the
+    truncation is not noticed, and the lines before that offset are lost.
     """
 
     def __init__(self, path: str, write: Callable[[int, bytes], None], *, every_s: float) -> None:
@@ -46,7 +46,7 @@ class MetricsPump:
         self._thread.start()
 
     def sign(self) -> object:
-        """A value that changes when something is logged, even while the store does not answer."""
+        """Return a value that changes when something is logged, even while the store is unreachable."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -54,7 +54,7 @@ class MetricsPump:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def stop(self) -> None:
-        """The command has ended: take what it left, and no more of what others may still write."""
+        """Read the rest of the file as it is now, and no later lines: the command has ended."""
         self._stop.set()
 
     def finish(self, *, within_s: float) -> None:
@@ -68,28 +68,28 @@ class MetricsPump:
         while True:
             if self._stop.is_set() and left is None:
                 left = self._file.unread()
-            # What the store does not take stays in the file.
+            # Lines that the store does not accept yet stay in the file.
             body = self._file.read() if len(self._buffer) < 2 * PIECE_BYTES else b""
             self._feed(body)
             if left is not None:
                 left -= len(body)
             over = left is not None and (left <= 0 or not body)
             if over:
-                self._feed(b"\n")  # a last line that was not ended may be whole
+                self._feed(b"\n")  # a last line without a line end may be complete
             now = time.monotonic()
-            pause_s = max(self._every_s, min(_PAUSE_MAX_S, (now - began) * _SHARE))
+            pause_s = max(self._every_s, min(_PAUSE_MAX_S, (now - began) * _PAUSE_SHARE))
             if self._buffer and (over or len(self._buffer) >= PIECE_BYTES or now >= flushed_at + pause_s):
                 self._flush()
                 flushed_at = time.monotonic()
             if over:
                 return
             if not body:
-                self._stop.wait(_LOOK_S)
+                self._stop.wait(_POLL_S)
 
     def _feed(self, body: bytes) -> None:
-        if self._file.anew:
-            # Another file: what was left of the one before has no end any more.
-            self._file.anew, self._rest, self._skipping = False, b"", False
+        if self._file.restarted:
+            # Another file: the unfinished line of the last one will never be completed.
+            self._file.restarted, self._rest, self._skipping = False, b"", False
         if self._skipping:
             _, ended, body = body.partition(b"\n")
             self._skipping = not ended
@@ -104,7 +104,7 @@ class MetricsPump:
                 self._buffer += line_of(row)
 
     def _flush(self) -> None:
-        """In pieces of whole lines. What the store refuses for good stays for the next time."""
+        """Write pieces of complete lines. A piece that the store refuses stays for the next time."""
         while self._buffer:
             end = len(self._buffer)
             if end > PIECE_BYTES:
@@ -112,23 +112,23 @@ class MetricsPump:
             try:
                 self._write(self._number, bytes(self._buffer[:end]))
             except OutlastError:
-                return  # whoever writes is patient, and has said what is wrong
+                return  # `write` has retried and reported the error
             self._number += 1
             del self._buffer[:end]
 
 
 class _Followed:
-    """A file by its name, whatever becomes of it. Reads on from where it stopped; an error is nothing to read."""
+    """A file that is followed by its name. Each read continues after the last one; an error reads nothing."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # Whether what was read last is of another file than what was read before, or of one that was emptied.
-        self.anew = False
+        # The last read began another file, or the same one after a truncation.
+        self.restarted = False
         self._handle = -1
         self._offset = 0
 
     def unread(self) -> int:
-        """How much waits now."""
+        """Return the number of bytes that are not read yet."""
         here = max(0, os.fstat(self._handle).st_size - self._offset) if self._handle >= 0 else 0
         try:
             return here + (os.stat(self.path).st_size if self._is_replaced() else 0)
@@ -149,25 +149,25 @@ class _Followed:
         if self._handle < 0:
             return b""
         if os.fstat(self._handle).st_size < self._offset:
-            self._offset, self.anew = 0, True
+            self._offset, self.restarted = 0, True
         body = os.pread(self._handle, PIECE_BYTES, self._offset)
         self._offset += len(body)
         return body
 
     def _is_replaced(self) -> bool:
-        """Whether the name means another file than the one that is open. Its number is not given away while it is."""
+        """Return whether the name refers to another file than the open one, whose inode cannot be reused meanwhile."""
         there = os.stat(self.path)
         if self._handle < 0:
             return True
-        own = os.fstat(self._handle)
-        return (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino)
+        opened = os.fstat(self._handle)
+        return (opened.st_dev, opened.st_ino) != (there.st_dev, there.st_ino)
 
     def _open(self) -> None:
-        # Not blocking: a pipe of that name has nobody at its other end.
+        # Do not block: the path may be a pipe without a writer.
         handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise OSError(f"{self.path} is no file")
+            raise OSError(f"{self.path} is not a regular file")
         if self._handle >= 0:
             os.close(self._handle)
-        self._handle, self._offset, self.anew = handle, 0, True
+        self._handle, self._offset, self.restarted = handle, 0, True

@@ -1,6 +1,6 @@
-"""What `runc` is told: the configuration of a container whose root is a folder. Pure but for looks at that folder.
+"""The configuration of a `runc` container whose root is a folder. Pure, except that it reads that folder.
 
-Where only `runc` is there, a folder with a root file system, or an OCI bundle, does for an image.
+With `runc` alone, the image is a folder with a root file system, or an OCI bundle.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 from outlast.errors import OutlastError
 
-Refuse = Callable[..., OutlastError]
+ErrorType = Callable[..., OutlastError]
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of the machine: the container has its network and process space, and what shows them must fit.
+# Of the machine, because the container shares its network and process namespaces.
 _HOST = (("/proc", "rw"), ("/dev", "rw"), ("/sys", "ro"))
 _HOST_FILES = ("/etc/resolv.conf", "/etc/hosts")
-# Enough for root in a container that only computes; nothing that reaches the machine.
+# Enough for root in a container that only computes; none that affects the machine.
 _CAPABILITIES = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SYS_NICE"]
 
 
-def root_of(path: str, refuse: Refuse) -> tuple[str, dict[str, Any]]:
-    """The root file system and the bundle's own configuration, empty for a bare one. Raises what `refuse` makes."""
+def root_of(path: str, error: ErrorType) -> tuple[str, dict[str, Any]]:
+    """Return the root file system and the bundle's configuration, empty without a bundle. Raises `error`."""
     bundle: dict[str, Any] = {}
     root = path
     try:
@@ -32,16 +32,16 @@ def root_of(path: str, refuse: Refuse) -> tuple[str, dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError, AttributeError) as problem:
-        raise refuse(f"[machine] container: {path}/config.json cannot be read: {problem}") from problem
+        raise error(f"[machine] container: {path}/config.json cannot be read: {problem}") from problem
     if not os.path.isdir(root):
-        raise refuse(
-            f"[machine] container: there is no folder `{root}` on this machine",
+        raise error(
+            f"[machine] container: the machine has no folder `{root}`",
             hint="`oci:` takes a root file system, or an OCI bundle: a folder with `config.json` and `rootfs`",
         )
     if not any(os.path.isdir(os.path.join(root, name)) for name in ("bin", "usr/bin")):
-        raise refuse(
-            f"[machine] container: `{root}` is no root file system: it has no `bin` and no `usr/bin`",
-            hint="`docker export CONTAINER | tar -x -C FOLDER` makes one",
+        raise error(
+            f"[machine] container: `{root}` is not a root file system: it has neither `bin` nor `usr/bin`",
+            hint="`docker export CONTAINER | tar -x -C FOLDER` creates one",
         )
     return root, bundle
 
@@ -55,20 +55,20 @@ def config(
     environment: Mapping[str, str],
     user: int,
     group: int,
-    refuse: Refuse,
+    error: ErrorType,
 ) -> dict[str, Any]:
-    """`config.json` for one command. Raises what `refuse` makes if there is no root file system."""
-    root, bundle = root_of(path, refuse)
+    """Return `config.json` for one command. Raises `error` without a root file system."""
+    root, bundle = root_of(path, error)
     theirs = bundle.get("process", {})
     defaults = dict(line.partition("=")[::2] for line in theirs.get("env", []))
     variables = {"PATH": _PATH, **defaults, **environment}
     rootless = user != 0
     capabilities = dict.fromkeys(("bounding", "effective", "permitted"), _CAPABILITIES)
-    # Every device of the machine, its GPUs among them: there is nobody else on it.
+    # Every device of the machine, GPUs included: the machine has no other users.
     devices = {"devices": [{"allow": True, "access": "rwm"}]}
     linux: dict[str, Any] = {"namespaces": [{"type": "mount"}], "resources": {} if rootless else devices}
     if rootless:
-        # An ordinary user is root in there, which is the same user to everybody outside.
+        # Root inside is the ordinary user outside.
         linux["namespaces"].append({"type": "user"})
         linux["uidMappings"] = [{"containerID": 0, "hostID": user, "size": 1}]
         linux["gidMappings"] = [{"containerID": 0, "hostID": group, "size": 1}]
@@ -85,7 +85,7 @@ def config(
         },
         "root": {"path": root, "readonly": bool(bundle.get("root", {}).get("readonly", True))},
         "mounts": _mounts(root, mounts),
-        # No process space of its own: as process 1 of one, a program that does not handle SIGTERM never hears it.
+        # No separate process namespace: its process 1 would ignore SIGTERM unless it handles it.
         "linux": linux,
     }
 
@@ -94,7 +94,7 @@ def _mounts(root: str, binds: Sequence[str]) -> list[dict[str, Any]]:
     found = [_bind(path, mode) for path, mode in _HOST]
     found += [_bind(file, "ro") for file in _HOST_FILES if os.path.exists(file) and os.path.exists(root + file)]
     places = ["/tmp", "/run", "/var/tmp"]
-    # The root is read-only and may be others' as well: mount points are made in memory where nothing is hidden by it.
+    # The root is read-only and may be shared: mount points are made in memory, above empty folders only.
     places += [place for bind in binds if (place := _empty_above(root, bind)) not in ("", "/")]
     memory = [place for place in dict.fromkeys(places) if os.path.isdir(root + place)]
     found += [
@@ -109,7 +109,7 @@ def _bind(path: str, mode: str) -> dict[str, Any]:
 
 
 def _empty_above(root: str, path: str) -> str:
-    """The nearest folder above a mount that the root has, if it is empty there."""
+    """Return the nearest folder above a mount that exists in the root, if it is empty; else nothing."""
     while path != "/":
         path = os.path.dirname(path)
         if os.path.isdir(root + path):

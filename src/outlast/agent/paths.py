@@ -1,4 +1,4 @@
-"""Where an attempt lives on its machine: folders, and the environment that the command is given."""
+"""The folders of an attempt on its machine, and the environment and arguments of its command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlast.spec.command import render_param
 from outlast.spec.spec import Spec
 from outlast.workspace import RunRequest
 
-# Of the machine's own environment only this much reaches the command; the agent's settings are none of its business.
+# Variables of the machine that the command inherits; the agent's own settings are not among them.
 _INHERITED = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SHELL", "LD_LIBRARY_PATH"),
     *("CUDA_VISIBLE_DEVICES", "SSL_CERT_FILE", "OUTLAST_MACHINE"),
@@ -48,7 +48,7 @@ class AttemptPaths(msgspec.Struct, frozen=True, kw_only=True):
                 os.unlink(file)
 
     def put_notice(self, why: str, grace_s: float, *, now: float) -> None:
-        """For programs that would rather look into a file than take a signal. Raises OSError."""
+        """Write the notice for programs that poll a file instead of handling a signal. Raises OSError."""
         body = msgspec.json.encode({"why": why, "grace_s": grace_s, "deadline": now + grace_s})
         with open(self.notice_file, "wb") as file:
             file.write(body)
@@ -57,7 +57,7 @@ class AttemptPaths(msgspec.Struct, frozen=True, kw_only=True):
 def paths_for(request: RunRequest, home: str, *, cache: str) -> AttemptPaths:
     code = os.path.join(home, "work")
     checkpoint = request.spec.checkpoint.path
-    # A container sees these files by their folder, which must not be the machine's whole home.
+    # A container mounts the folder of these files, which must not be the machine's home.
     signals = os.path.join(home, "signals") if request.spec.machine.container else home
     return AttemptPaths(
         home=home,
@@ -73,7 +73,7 @@ def paths_for(request: RunRequest, home: str, *, cache: str) -> AttemptPaths:
 
 def environment_for(
     request: RunRequest,
-    place: AttemptPaths,
+    paths: AttemptPaths,
     *,
     attempt: int,
     resumed: bool,
@@ -83,27 +83,27 @@ def environment_for(
     mean_life_s: float,
     packages: str = "",
 ) -> dict[str, str]:
-    """What the command sees: the machine's basics, the user's `[env]`, the secrets, and outlast's own few variables."""
+    """Return the command's variables: the machine's basics, `[env]`, the secrets, and OUTLAST_ variables."""
     environment = {name: machine[name] for name in _INHERITED if name in machine}
     environment["PATH"] = _path(environment.get("PATH", ""), machine.get("HOME", ""), request.path if local else "")
     if packages:
         environment["PATH"] = os.path.join(packages, "bin") + os.pathsep + environment["PATH"]
         environment["VIRTUAL_ENV"] = packages
-    environment["PYTHONUNBUFFERED"] = "1"  # or a preempted program takes its last words with it
+    environment["PYTHONUNBUFFERED"] = "1"  # else a preempted program loses its last lines
     environment.update(request.spec.env)
     environment.update(secrets)
     environment.update(
         OUTLAST_RUN=request.run,
         OUTLAST_ATTEMPT=str(attempt),
-        OUTLAST_CHECKPOINT_DIR=place.checkpoints,
-        OUTLAST_OUTPUT_DIR=place.outputs,
+        OUTLAST_CHECKPOINT_DIR=paths.checkpoints,
+        OUTLAST_OUTPUT_DIR=paths.outputs,
         OUTLAST_RESUME="1" if resumed else "0",
-        OUTLAST_NOTICE_FILE=place.notice_file,
-        OUTLAST_DONE_FILE=place.done_file,
-        OUTLAST_METRICS_FILE=place.metrics_file,
+        OUTLAST_NOTICE_FILE=paths.notice_file,
+        OUTLAST_DONE_FILE=paths.done_file,
+        OUTLAST_METRICS_FILE=paths.metrics_file,
         OUTLAST_MEAN_LIFE_S=f"{mean_life_s:.0f}",
         OUTLAST_PARAMS=msgspec.json.encode(request.spec.params).decode(),
-        # For commands that are outlast's own: a worker of a sweep finds the agent's outlast by these two.
+        # For outlast's own commands: a worker of a sweep finds the agent's outlast by these two.
         OUTLAST_AGENT_PYTHON=sys.executable,
         OUTLAST_AGENT_PATH=os.path.dirname(os.path.dirname(outlast.__file__)),
     )
@@ -114,25 +114,25 @@ def environment_for(
 
 
 def _path(path: str, home: str, submitters: str) -> str:
-    """Where programs are found. The local cloud's base image is the submitter's own computer: there they are found as
-    the submitter finds them, but for the machine's own, which come first (`shutdown` must mean the machine)."""
+    """Return PATH. On the local cloud, whose base image is the user's computer, the user's PATH follows the machine's
+    own programs (`shutdown` must shut down the machine)."""
     own, _, rest = path.partition(os.pathsep) if submitters else ("", "", path)
     if own == os.path.dirname(sys.executable) and any(map(_is_environments, submitters.split(os.pathsep))):
-        own, rest = "", path  # whoever has activated an environment means that, and not the Python that we run with
-    places = (folder.replace("~", home, 1) for folder in ENVIRONMENTS)
-    found = [folder for folder in places if os.path.isdir(folder)]
+        own, rest = "", path  # the user's activated environment precedes the Python of outlast
+    folders = (folder.replace("~", home, 1) for folder in ENVIRONMENTS)
+    found = [folder for folder in folders if os.path.isdir(folder)]
     return os.pathsep.join(filter(None, (own, *found, submitters, rest)))
 
 
 def _is_environments(folder: str) -> bool:
-    """Is it where the programs of a virtual environment are, and not of our own?"""
+    """Return whether the folder holds the programs of a virtual environment other than outlast's own."""
     above = os.path.dirname(folder.rstrip("/"))
     marks = (os.path.join(above, "pyvenv.cfg"), os.path.join(above, "conda-meta"))
     return folder.rstrip("/") != os.path.dirname(sys.executable) and any(map(os.path.exists, marks))
 
 
 def argv_for(spec: Spec) -> list[str]:
-    """What to execute: the command, after the set-up if there is one."""
+    """Return the command line: the command, after the set-up if there is one."""
     argv = command.argv_of(spec.command, spec.params)
     if not spec.setup:
         return argv
@@ -140,10 +140,10 @@ def argv_for(spec: Spec) -> list[str]:
     return ["/bin/bash", "-c", '/bin/bash -c "$0" || exit $?\nexec "$@"', "set -e\n" + spec.setup, *argv]
 
 
-def circumstances(place: AttemptPaths) -> str:
-    """What about the machine may have ended the command, so that the reason given is the honest one."""
+def full_disk(paths: AttemptPaths) -> str:
+    """Return a remark if the machine's disk is full, which may have ended the command; else empty."""
     try:
-        usage = shutil.disk_usage(place.code)
+        usage = shutil.disk_usage(paths.code)
     except OSError:
         return ""
     full = usage.free < max(16 << 20, usage.total // 1000)

@@ -1,4 +1,4 @@
-"""The command as a process: started in a group of its own, watched, told to leave, ended for good."""
+"""The command as a process: starts it in a new session, finds its members, signals and kills them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Command:
         folder: str,
         environment: Mapping[str, str],
         anchor: Callable[[], int] = lambda: 0,
-        forget: Callable[[], None] = lambda: None,
+        cleanup: Callable[[], None] = lambda: None,
     ) -> None:
-        """`anchor` tells the first process of a container that is no child of the program which started it; `forget`
-        is called when the command has ended."""
+        """`anchor` returns the first process of a container, which is not a child of the program that started it;
+        `cleanup` is called when the command has ended."""
         self._anchor = anchor
-        self._forget = forget
+        self._cleanup = cleanup
         self._anchored = 0
         self.process = subprocess.Popen(
             argv,
@@ -43,14 +43,13 @@ class Command:
 
     def wait(self) -> int:
         code = self.process.wait()
-        self._forget()
+        self._cleanup()
         return 128 - code if code < 0 else code
 
-    def ask_to_leave(self) -> bool:
-        """Send SIGTERM to the leader alone: a signal to the group would kill data-loader workers, and the save with
-        them.
+    def terminate(self) -> bool:
+        """Send SIGTERM to the leaders. Returns whether all of them handle it: others die of it at once.
 
-        Returns whether every leader handles the signal: one that does not dies of it at once.
+        A signal to the group would kill data-loader workers, and the save with them.
         """
         leaders = self._leaders()
         handled = [_handles(pid, signal.SIGTERM) for pid in leaders]
@@ -59,31 +58,31 @@ class Command:
         return bool(handled) and all(handled)
 
     def _leaders(self) -> list[int]:
-        """Who leads: the command itself; or, below shells that do not handle the signal, what they wait for.
+        """Return the command's own process, or the programs that a shell waits for if it does not handle SIGTERM.
 
-        A shell that dies of the signal would leave its program running, unasked.
+        Such a shell would die of the signal and leave its program running.
         """
         if self.process.poll() is not None:
             return []
         parents = _parents()
-        leaders, seen = [self._inside() or self.process.pid], 0
-        while seen < len(leaders):
-            pid = leaders[seen]
+        leaders, checked = [self._inside() or self.process.pid], 0
+        while checked < len(leaders):
+            pid = leaders[checked]
             children = [child for child, parent in parents.items() if parent == pid]
             if children and _name(pid) in _SHELLS and not _catches(pid, signal.SIGTERM):
-                leaders[seen : seen + 1] = children
+                leaders[checked : checked + 1] = children
             else:
-                seen += 1
+                checked += 1
         return leaders
 
     def _inside(self) -> int:
-        """The container's first process; 0 if there is no container, or none yet."""
+        """Return the container's first process; 0 without a container, or before it has started."""
         if not self._anchored and self.process.poll() is None:
             self._anchored = self._anchor()
         return self._anchored
 
     def kill(self) -> None:
-        """Everything of its session and whatever descends from it, at once."""
+        """Kill every process of its session and all descendants."""
         for _ in range(20):
             alive = self.members()
             if self.process.poll() is None:
@@ -95,7 +94,7 @@ class Command:
             time.sleep(0.01)
 
     def members(self) -> list[int]:
-        """The processes of the command: its session, and what descends from it. Linux only; else the leader."""
+        """Return the processes of its session and all descendants; without /proc, the leader only."""
         parents = _parents()
         if not parents:
             return [self.process.pid] if self.process.poll() is None else []
@@ -112,11 +111,11 @@ class Command:
         return [pid for pid in found if _alive(pid)]
 
     def is_alive(self) -> bool:
-        """Tell whether the leader runs; one that has ended and was not waited for yet does not."""
+        """Return whether the leader runs; a zombie process does not."""
         return self.process.poll() is None and (_alive(self.process.pid) or not _parents())
 
     def processor_s(self) -> float:
-        """Processor time used so far by what is alive now."""
+        """Return the processor time that its living processes have used."""
         ticks = os.sysconf("SC_CLK_TCK")
         total = 0.0
         for pid in self.members():
@@ -141,7 +140,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name: state, parent, group, session, …"""
+    """Return the fields of /proc/PID/stat after the name: state, parent, group, session, …"""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rsplit(")", 1)[1].split()
@@ -150,7 +149,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _parents() -> dict[int, int]:
-    """Parent of every process that can be seen; empty where there is no /proc."""
+    """Return the parent of every visible process; empty without /proc."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -177,12 +176,12 @@ def _name(pid: int) -> str:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Tell whether the process has a handler for the signal."""
+    """Return whether the process has a handler for the signal."""
     return _in_mask(pid, number, ("SigCgt",))
 
 
 def _handles(pid: int, number: int) -> bool:
-    """Tell whether the process survives the signal: by a handler, by waiting for it, or by ignoring it."""
+    """Return whether the process survives the signal: it handles, blocks or ignores it."""
     return _in_mask(pid, number, ("SigCgt", "SigBlk", "SigIgn"))
 
 

@@ -1,7 +1,7 @@
-"""Between a terminal and the command's own: what is typed goes there, what it prints comes here.
+"""Connects a user's terminal with the command's: forwards keys and window sizes, and prints its output.
 
-`python relay.py SOCKET [direct]` runs in a tmux pane, or by itself where there is no tmux. The standard library alone:
-it is also sent to machines as text. Refuses to know what the command is.
+`python relay.py SOCKET [direct]` runs in a tmux pane, or by itself without tmux. Uses the standard library only,
+because it is also sent to machines as text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 import termios
 import tty
 
-# Ctrl-], as telnet has it: leaves the terminal where no tmux does.
-_LEAVE = b"\x1d"
+# Ctrl-], as in telnet: detaches without tmux.
+_DETACH = b"\x1d"
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -30,9 +30,9 @@ def _size(handle: int) -> bytes:
 
 
 def main(argv: list[str]) -> int:
-    door = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        door.connect(argv[0])
+        connection.connect(argv[0])
     except OSError:
         print("outlast: the command has ended")
         return 0
@@ -43,30 +43,30 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGWINCH, lambda *_: os.write(wake, b"w") and None)
     try:
         tty.setraw(0)
-        door.sendall(frame(b"w", _size(0)))
-        return _carry(door, resized, direct=direct)
+        connection.sendall(frame(b"w", _size(0)))
+        return _relay(connection, resized, direct=direct)
     finally:
         termios.tcsetattr(0, termios.TCSAFLUSH, before)
 
 
-def _carry(door: socket.socket, resized: int, *, direct: bool) -> int:
-    watched: list[int] = [0, door.fileno(), resized]
+def _relay(connection: socket.socket, resized: int, *, direct: bool) -> int:
+    watched: list[int] = [0, connection.fileno(), resized]
     while True:
         ready = select.select(watched, [], [])[0]
         if resized in ready:
             os.read(resized, 4096)
-            door.sendall(frame(b"w", _size(0)))
-        if door.fileno() in ready:
-            body = door.recv(65536)
+            connection.sendall(frame(b"w", _size(0)))
+        if connection.fileno() in ready:
+            body = connection.recv(65536)
             if not body:
                 return 0
             while body:
                 body = body[os.write(1, body) :]
         if 0 in ready:
             typed = os.read(0, 4096)
-            if not typed or (direct and _LEAVE in typed):
+            if not typed or (direct and _DETACH in typed):
                 return 10
-            door.sendall(frame(b"i", typed))
+            connection.sendall(frame(b"i", typed))
 
 
 if __name__ == "__main__":

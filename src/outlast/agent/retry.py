@@ -1,4 +1,4 @@
-"""Retries of the agent's words to the workspace: the one layer that retries, and that knows when to give up."""
+"""Retries of the agent's requests to the workspace. No other layer of the agent retries them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from outlast.errors import Damaged, Exists, Missing, StoreUnreachable, Workspace
 
 T = TypeVar("T")
 
-# Answers, and no refusals to answer.
-_ANSWERS = (Missing, Exists, Damaged)
+# Results, not failures of the store.
+_RESULTS = (Missing, Exists, Damaged)
 
 
 def retry(
     act: Callable[[], T], *, for_s: float, report: Callable[[str], None], stubborn: bool = False, clock: Clock = time
 ) -> T:
-    """Do it, again and again while the store cannot be reached, for so long. Raises the last problem.
+    """Retry `act` while the store is unreachable, for up to `for_s`. Re-raises the last error.
 
-    `stubborn` does not take a refusal for an answer either: rights are lost and given back, keys expire and are
-    renewed, and a program that has run for a day is worth the wait.
+    `stubborn` also retries when the store refuses: permissions are restored and keys are renewed, and a program that
+    has run for a day is worth the wait.
     """
     deadline = clock.monotonic() + for_s
     wait_s = 0.05
@@ -29,9 +29,9 @@ def retry(
         try:
             return act()
         except WorkspaceError as problem:
-            passing = isinstance(problem, StoreUnreachable) or (stubborn and not isinstance(problem, _ANSWERS))
+            passing = isinstance(problem, StoreUnreachable) or (stubborn and not isinstance(problem, _RESULTS))
             if not passing or clock.monotonic() + wait_s > deadline:
                 raise
-            report(f"{problem.message}; trying again")
+            report(f"{problem.message}; retrying")
         clock.sleep(wait_s)
         wait_s = min(5.0, wait_s * 2)

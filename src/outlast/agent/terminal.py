@@ -1,7 +1,7 @@
-"""The command with a terminal of its own, which people can enter and leave; its output still goes to the log.
+"""The command in a pseudo-terminal that users can attach to and detach from; its output still goes to the log.
 
-The command stays the agent's own child, so its exit code, its leader and its end are what they are without. Only
-what it reads and writes is a terminal, and a tmux on this machine shows it. Refuses to need the tmux.
+The command is a child of the agent as without a terminal, with the same exit code, leader and end. Only its standard
+streams are a terminal, and a tmux on this machine shows it. Works without tmux.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from outlast.agent.process import Command
 from outlast.agent.relay import __file__ as relay_file
 
 SESSION = "outlast"
-# In the home folder of whom we log in as: a link to the folder with both sockets.
+# In the home folder of the login user: a link to the folder with both sockets.
 POINTER = ".outlast/terminal"
 _ROWS, _COLUMNS = 40, 120
 _REPLAY = 64 << 10
-# A socket's path must be short; ssh and tmux have no way around it either.
+# Paths of sockets must be short, also for ssh and tmux.
 _PATH_MAX = 80
-# The first program opens the terminal as the leader of its session, which makes it the one that Ctrl-C comes from.
+# A session leader that opens a terminal makes it the controlling terminal, which delivers Ctrl-C.
 _OPEN = 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1'
 
 
 class TerminalCommand(Command):
-    """As `Command`, in a terminal."""
+    """A `Command` in a terminal."""
 
     def __init__(self, argv: Sequence[str], *, folder: str, environment: Mapping[str, str], home: str) -> None:
-        self._anchor, self._forget, self._anchored = (lambda: 0), (lambda: None), 0
+        self._anchor, self._cleanup, self._anchored = (lambda: 0), (lambda: None), 0
         self._master, slave = os.openpty()
         self._resize(_ROWS, _COLUMNS)
-        self._copy = os.dup(slave)  # held until the command ends: without a holder there is nothing to read from
+        self._copy = os.dup(slave)  # held until the command ends: without it, reads would fail
         path = os.ttyname(slave)
         os.close(slave)
         self.process = subprocess.Popen(
@@ -54,27 +54,27 @@ class TerminalCommand(Command):
             start_new_session=True,
         )
         reading, writing = os.pipe()
-        self.output = open(reading, "rb", 0)  # noqa: SIM115 - the pump's to read, for as long as it lives
+        self.output = open(reading, "rb", 0)  # noqa: SIM115 - the pump reads it to the end
         self._viewers: list[socket.socket] = []
         self._lock = threading.Lock()
         self._recent = b""
-        self._place = _make_place(home)
-        self._door = socket.socket(socket.AF_UNIX)
-        self._door.bind(os.path.join(self._place, "relay"))
-        self._door.listen(8)
-        for work, name in ((lambda: self._show(writing), "terminal"), (self._admit, "viewers")):
+        self._folder = _make_folder(home)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(os.path.join(self._folder, "relay"))
+        self._listener.listen(8)
+        for work, name in ((lambda: self._forward_output(writing), "terminal"), (self._accept_viewers, "viewers")):
             threading.Thread(target=work, name=name, daemon=True).start()
-        start_tmux(self._place)
+        start_tmux(self._folder)
 
     def wait(self) -> int:
         code = super().wait()
-        # Now the terminal may end: when its last holder is gone, the reader is told.
+        # Without its last holder, the reader of the terminal sees the end.
         with contextlib.suppress(OSError):
             os.close(self._copy)
         return code
 
-    def _show(self, writing: int) -> None:
-        """What the command prints: to whoever watches as it is, to the log with plain line ends."""
+    def _forward_output(self, writing: int) -> None:
+        """Send output to the viewers unchanged, and to the log with plain line ends."""
         held = b""
         while True:
             try:
@@ -101,24 +101,24 @@ class TerminalCommand(Command):
                 try:
                     viewer.sendall(body)
                 except OSError:
-                    self._viewers.remove(viewer)  # it left, or did not read for too long
+                    self._viewers.remove(viewer)  # it disconnected, or did not read for too long
 
-    def _admit(self) -> None:
+    def _accept_viewers(self) -> None:
         while True:
             try:
-                viewer, _ = self._door.accept()
+                viewer, _ = self._listener.accept()
             except OSError:
                 return
             viewer.settimeout(5.0)
             with self._lock, contextlib.suppress(OSError):
                 viewer.sendall(self._recent)
                 self._viewers.append(viewer)
-            threading.Thread(target=self._obey, args=(viewer,), daemon=True).start()
+            threading.Thread(target=self._read_input, args=(viewer,), daemon=True).start()
 
-    def _obey(self, viewer: socket.socket) -> None:
-        with contextlib.suppress(OSError), viewer.dup() as mine:
-            mine.settimeout(None)
-            with mine.makefile("rb") as stream:
+    def _read_input(self, viewer: socket.socket) -> None:
+        with contextlib.suppress(OSError), viewer.dup() as copy:
+            copy.settimeout(None)
+            with copy.makefile("rb") as stream:
                 while head := stream.read(5):
                     body = stream.read(struct.unpack(">I", head[1:])[0])
                     if head[:1] == b"w":
@@ -131,41 +131,41 @@ class TerminalCommand(Command):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _close(self) -> None:
-        """Whoever watches sees the end, and nothing stays in the file system."""
+        """Disconnect all viewers and remove the folder of the sockets."""
         with contextlib.suppress(OSError):
-            self._door.shutdown(socket.SHUT_RDWR)
-        self._door.close()
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
         with self._lock:
             for viewer in self._viewers:
-                # Also what the thread that listens to it holds.
+                # Also the copy that its reader thread holds.
                 with contextlib.suppress(OSError):
                     viewer.shutdown(socket.SHUT_RDWR)
                 viewer.close()
             self._viewers = []
-        shutil.rmtree(self._place, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _make_place(home: str) -> str:
+def _make_folder(home: str) -> str:
     pointer = os.path.join(home, POINTER)
     os.makedirs(os.path.dirname(pointer), mode=0o700, exist_ok=True)
     near = os.path.dirname(pointer)
-    place = tempfile.mkdtemp(prefix="t", dir=near if len(near) < _PATH_MAX else "/tmp")
+    folder = tempfile.mkdtemp(prefix="t", dir=near if len(near) < _PATH_MAX else "/tmp")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(pointer)
-    os.symlink(place, pointer)
-    return place
+    os.symlink(folder, pointer)
+    return folder
 
 
-def start_tmux(place: str) -> bool:
-    """A session that shows the terminal and can be entered from anywhere; False where there is no tmux."""
+def start_tmux(folder: str) -> bool:
+    """Start a session that shows the terminal. Returns False without tmux."""
     tmux = shutil.which("tmux")
     if tmux is None:
         return False
-    argv = [tmux, "-u", "-f", "/dev/null", "-S", f"{place}/tmux", "set-option", "-g", "history-limit", "50000"]
+    argv = [tmux, "-u", "-f", "/dev/null", "-S", f"{folder}/tmux", "set-option", "-g", "history-limit", "50000"]
     argv += [";", "set-option", "-g", "mouse", "on", ";", "new-session", "-d", "-s", SESSION]
-    argv += ["-x", str(_COLUMNS), "-y", str(_ROWS), "--", sys.executable, "-IS", relay_file, f"{place}/relay"]
-    answer = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return answer.returncode == 0
+    argv += ["-x", str(_COLUMNS), "-y", str(_ROWS), "--", sys.executable, "-IS", relay_file, f"{folder}/relay"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def _write_all(handle: int, body: bytes) -> None:

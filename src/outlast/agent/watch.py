@@ -32,7 +32,7 @@ class AgentWatch:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for work in (self._beat, self._listen):
+        for work in (self._write_heartbeats, self._wait_for_notices):
             self.spawn(work)
 
     def spawn(self, work: Callable[[], None]) -> None:
@@ -44,25 +44,25 @@ class AgentWatch:
         self._stop.set()
 
     def pause(self, seconds: float) -> bool:
-        """Rest for a while; True if it is over."""
+        """Wait. Returns True if the watch was stopped meanwhile."""
         return self._stop.wait(seconds)
 
-    def _beat(self) -> None:
-        """The heartbeat, and with it the question whether this attempt is still wanted: the dead man's switch."""
-        heard_at, limited = time.monotonic(), False
+    def _write_heartbeats(self) -> None:
+        """Write heartbeats, and read with each whether this attempt is still needed; else end it."""
+        reached_at, limited = time.monotonic(), False
         while True:
             try:
                 why = self.attempt.over()
                 if not limited and not why and (limit := self.attempt.limit()) is not None:
                     limited = True
                     self.events.put(NoticeReceived(limit))
-                if not why:  # a heartbeat would bring a run that is over back among the live ones
+                if not why:  # a heartbeat would list a run that is over among the live ones again
                     self.attempt.workspace.write_heartbeat(self.attempt.run, self._heartbeat())
-                heard_at = time.monotonic()
+                reached_at = time.monotonic()
             except OutlastError as problem:
                 why = ""
-                if time.monotonic() - heard_at > self.unreachable_s:
-                    why = f"the workspace was out of reach for {self.unreachable_s:.0f} s: {problem.message}"
+                if time.monotonic() - reached_at > self.unreachable_s:
+                    why = f"the workspace was unreachable for {self.unreachable_s:.0f} s: {problem.message}"
             if why and not self._stop.is_set():
                 self.events.put(RunOver(why))
                 return
@@ -80,7 +80,7 @@ class AgentWatch:
             unsaved=self.unsaved(),
         )
 
-    def _listen(self) -> None:
+    def _wait_for_notices(self) -> None:
         while not self._stop.is_set():
             try:
                 notice = self.instance.wait_for_notice(60.0)
@@ -94,7 +94,7 @@ class AgentWatch:
                 return
 
     def watch_for_hang(self, signs: Callable[[], object], *, after_s: float) -> None:
-        """`signs` is a value that changes while the command makes progress."""
+        """Report a hang when the value of `signs` has not changed for `after_s`."""
 
         def watch() -> None:
             seen, changed_at = signs(), time.monotonic()

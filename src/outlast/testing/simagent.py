@@ -183,7 +183,7 @@ class SimAgent:
         return True
 
     def append_started(self, resumed: Checkpoint | None, code: str) -> str:
-        return "" if self.attempt.start(resumed=resumed, code=code) else "this attempt is not wanted any more"
+        return "" if self.attempt.start(resumed=resumed, code=code) else "this attempt is not needed any more"
 
     def start_command(self, resumed: Checkpoint | None) -> str:
         params = self.request.spec.params
@@ -230,9 +230,9 @@ class SimAgent:
         assert self.command is not None
         self.checkpointer.commit_quickly(self.command)
 
-    def ask_to_leave(self) -> bool:
+    def send_sigterm(self) -> bool:
         assert self.command is not None
-        return self.command.ask_to_leave()
+        return self.command.terminate()
 
     def kill_command(self) -> None:
         assert self.command is not None

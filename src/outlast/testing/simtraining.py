@@ -95,7 +95,7 @@ class SimCommand:
     def is_alive(self) -> bool:
         return not self.over
 
-    def ask_to_leave(self) -> bool:
+    def terminate(self) -> bool:
         self.asked = True
         return True
 

@@ -44,7 +44,7 @@ def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     eventually(lambda: saved(home.workspace, 1), within_s=90, what="a checkpoint of the first machine")
     (machine,) = cloud.machines()
     assert (machine.spot, machine.status, machine.type) == (True, "running", "c6i.large")
-    doc = cloud.fleet.find(machine.name)
+    doc = cloud.instances.find(machine.name)
     assert doc["MetadataOptions"]["HttpTokens"] == "required"
     assert SECRET not in json.dumps([doc, dict(cloud.metadata(machine.name))], default=str)
     bridge.tell("rebalance", {"instance": doc["InstanceId"]})
@@ -63,7 +63,7 @@ def test_a_run_survives_an_interruption_and_leaves_nothing_behind(
     resumed = [int(line.split()[-1]) for line in home.log().splitlines() if line.startswith("resumed at")]
     assert resumed[0] == 0
     assert resumed[-1] > 0
-    assert "warning: Amazon may want this machine back soon" in output
+    assert "warning: EC2 recommends to move off this machine: it may be preempted soon" in output
     assert "count 20" in output
     assert SECRET not in output
     assert SECRET.encode() not in everywhere(home)

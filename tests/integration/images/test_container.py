@@ -143,7 +143,7 @@ def test_an_image_that_no_registry_has_is_reported(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("made", "complaint"),
     [
-        ((), "there is no folder"),
+        ((), "has no folder"),
         (("root",), "is not a root file system"),
         (("root", "root/config.json"), "cannot be read"),
     ],
@@ -169,7 +169,7 @@ def test_a_bundle_gives_its_root_and_its_variables(tmp_path: Path) -> None:
         environment={"B": "2"},
         user=0,
         group=0,
-        refuse=ContainerUnavailable,
+        error=ContainerUnavailable,
     )
     assert made["root"] == {"path": str(tmp_path / "rootfs"), "readonly": False}
     assert {"A=1", "B=2"} <= set(made["process"]["env"])
@@ -180,7 +180,7 @@ def test_a_bundle_gives_its_root_and_its_variables(tmp_path: Path) -> None:
 def test_an_ordinary_user_stays_the_same_user_outside(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     made = oci.config(
-        str(tmp_path), ["x"], mounts=[], folder="/", environment={}, user=7, group=8, refuse=ContainerUnavailable
+        str(tmp_path), ["x"], mounts=[], folder="/", environment={}, user=7, group=8, error=ContainerUnavailable
     )
     assert made["linux"]["uidMappings"] == [{"containerID": 0, "hostID": 7, "size": 1}]
     assert made["process"]["user"] == {"uid": 0, "gid": 0}

@@ -42,7 +42,7 @@ USUAL: Mapping[str, object] = {
     "try_exclusive": True,
     "append_started": "",
     "start_command": "",
-    "ask_to_leave": True,
+    "send_sigterm": True,
     "declared_done": False,
     "commit_last": "",
     "permanent_failure": None,
@@ -130,13 +130,13 @@ def test_a_successor_does_not_wait_longer_than_its_predecessors_grace() -> None:
 def test_a_notice_reaches_the_command_before_the_story() -> None:
     play = Play(NOTICE, CommandExited(143, 5.0))
     first = play.names.index("write_notice_file")
-    assert play.names[first : first + 4] == ["write_notice_file", "commit_quickly", "ask_to_leave", "append_noticed"]
+    assert play.names[first : first + 4] == ["write_notice_file", "commit_quickly", "send_sigterm", "append_noticed"]
     assert play.arguments("commit_last")[0] == "handled"
     assert (play.end[0].outcome, play.end[1]) == ("preempted", 143)
 
 
 def test_a_command_that_does_not_leave_within_its_grace_is_killed() -> None:
-    play = Play(NOTICE, None, CommandExited(137, 5.0), ask_to_leave=False)
+    play = Play(NOTICE, None, CommandExited(137, 5.0), send_sigterm=False)
     deadlines = [effect.arguments[0] for effect in play.effects if effect.name == "next_event"][-3:]
     assert deadlines == [None, 128.0, None], "two seconds before the power goes"
     assert "kill_command" in play.names
@@ -168,7 +168,7 @@ def test_an_attempt_that_was_fenced_before_started_runs_no_command() -> None:
 
 def test_a_run_that_is_over_kills_its_command_and_writes_no_end() -> None:
     play = Play(RunOver("the run is cancelled"), None, CommandExited(137, 5.0))
-    assert play.names[-4:] == ["ask_to_leave", "kill_command", "stop_following", "flush_logs"]
+    assert play.names[-4:] == ["send_sigterm", "kill_command", "stop_following", "flush_logs"]
 
 
 def test_outputs_that_could_not_be_copied_are_no_success() -> None:

@@ -40,7 +40,7 @@ class Cuttable(FolderBucket):
     def put(self, key: str, body: bytes, *, durable: bool = False) -> Entry:
         self.answers.wait()
         if self.cut:
-            raise StoreUnreachable("the cable is pulled")
+            raise StoreUnreachable("the store is unreachable")
         return super().put(key, body, durable=durable)
 
 
@@ -86,7 +86,7 @@ def test_the_second_waits_and_gets_it_at_once_when_the_first_leaves(tmp_path: Pa
     assert second.member.environment()["OUTLAST_FENCE"] == "2"
 
 
-def test_a_holder_that_keeps_proving_it_keeps_it(tmp_path: Path) -> None:
+def test_a_holder_that_keeps_renewing_it_keeps_it(tmp_path: Path) -> None:
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_it()
     until = time.monotonic() + 3 * TTL_S
@@ -110,7 +110,7 @@ def test_a_holder_that_cannot_prove_it_stops_before_anybody_else_may_have_it(tmp
     first, second = Run(tmp_path, "first"), Run(tmp_path, "second")
     assert first.has_it()
     first.bucket.cut = True
-    assert "could not be held: the cable is pulled" in first.fenced()
+    assert "could not be renewed: the store is unreachable" in first.fenced()
     assert first.member.lease.epoch == 1
     eventually(second.has_it, within_s=10, what="and then the second has it")
 
@@ -125,7 +125,7 @@ def test_a_holder_whose_store_neither_answers_nor_fails_is_killed_before_anybody
     first.bucket.answers.clear()
     eventually(second.has_it, within_s=10, what="the second has it")
     assert killed.is_set()
-    assert "does not answer" in first.fenced()
+    assert "does not respond" in first.fenced()
     first.bucket.answers.set()
 
 
@@ -135,7 +135,7 @@ def test_a_proof_that_is_under_way_when_it_leaves_does_not_take_it_anew(tmp_path
         run.member.lease.ttl_s = 600.0
     assert first.has_it()
     first.bucket.answers.clear()
-    eventually(first.member._proving.locked, what="it proves it")
+    eventually(first.member._renewing.locked, what="it proves it")
     leaving = threading.Thread(target=first.member.leave)
     leaving.start()
     eventually(lambda: first.member._left, what="it leaves")

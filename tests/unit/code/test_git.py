@@ -181,7 +181,7 @@ def test_a_repository_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_machine_without_git_says_so(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OutlastError, match="no `git` on this machine"):
+    with pytest.raises(OutlastError, match="the machine has no `git`"):
         fetch_git(str(remote), "main", "", str(tmp_path / "target"))
     assert resolve(str(remote), "main") == ""
     assert pack(str(remote)).files == 1

@@ -51,7 +51,7 @@ class Checkpointer:
         self,
         attempt: AttemptWriter,
         *,
-        place: AttemptPaths,
+        paths: AttemptPaths,
         rule: CheckpointSpec,
         report: Callable[[str], None],
         each: ParallelMap = in_parallel,
@@ -62,12 +62,12 @@ class Checkpointer:
         self.clock = clock
         self.report = report
         self.scanner = Scanner(
-            place.checkpoints, names=with_sidecars(rule.names), home=place.home, report=report, clock=clock
+            paths.checkpoints, names=with_sidecars(rule.names), home=paths.home, report=report, clock=clock
         )
         self.outputs = OutputSender(
-            attempt.workspace.bucket, attempt.run, attempt.number, folder=place.outputs, report=report
+            attempt.workspace.bucket, attempt.run, attempt.number, folder=paths.outputs, report=report
         )
-        self.committer = committer_type(attempt, place=place, rule=rule, outputs=self.outputs, report=report, each=each)
+        self.committer = committer_type(attempt, paths=paths, rule=rule, outputs=self.outputs, report=report, each=each)
         self.unsaved = Unsaved(report, clock=clock.monotonic)
         self.last_change_at = clock.monotonic()
         # Why the last commit failed, and whether the store was the cause.

@@ -28,15 +28,15 @@ class Committer:
         self,
         attempt: AttemptWriter,
         *,
-        place: AttemptPaths,
+        paths: AttemptPaths,
         rule: CheckpointSpec,
         outputs: OutputSender,
         report: Callable[[str], None],
         each: ParallelMap = in_parallel,
     ) -> None:
         self.attempt = attempt
-        self.folder = place.checkpoints
-        self.metrics_file = place.metrics_file
+        self.folder = paths.checkpoints
+        self.metrics_file = paths.metrics_file
         self.rule = rule
         self.outputs = outputs
         self.report = report
@@ -46,7 +46,7 @@ class Committer:
         self.step: int | None = None
         # The folder changed before the store had all of it: the next commit stores a copy.
         self.outrun = False
-        self._copy = os.path.join(place.home, "checkpoint-copy")
+        self._copy = os.path.join(paths.home, "checkpoint-copy")
         self._count = 0
         self._reported_metric = False
 
@@ -90,13 +90,13 @@ class Committer:
         return None if files is None else files + self._upload_databases(snapshot)
 
     def _upload_databases(self, snapshot: FolderSnapshot) -> tuple[StoredFile, ...]:
-        place = f"{self._copy}-databases"
+        folder = f"{self._copy}-databases"
         try:
             for path in snapshot.databases:
-                copy_database(os.path.join(self.folder, path), os.path.join(place, path))
-            return upload_files(self.parts, place, list(snapshot.databases), each=self.each)
+                copy_database(os.path.join(self.folder, path), os.path.join(folder, path))
+            return upload_files(self.parts, folder, list(snapshot.databases), each=self.each)
         finally:
-            discard(place)
+            discard(folder)
 
     def _upload_copy(self, snapshot: FolderSnapshot) -> tuple[StoredFile, ...] | None:
         try:
@@ -136,7 +136,7 @@ class Committer:
     def _prune(self, committed: str) -> None:
         state = self.attempt.story.state
         if not state.checkpoints or state.checkpoints[-1].id != committed:
-            return  # a later attempt has taken over, and decides what is kept
+            return  # a later attempt has taken over, and prunes from now on
         try:
             prune(
                 self.attempt.workspace.bucket,

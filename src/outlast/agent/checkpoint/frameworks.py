@@ -1,7 +1,7 @@
 """Rules of frameworks: whether a folder is a complete checkpoint, by the names of the files in it. A table, and pure.
 
 Programs of users share the folder names of Hugging Face (`checkpoint-500`) and, with `save_pretrained`, its files, but
-never write its last file. The table tells them apart.
+never write its last file. The table distinguishes them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ RULES = (
 
 
 def is_complete(facts: FolderFacts) -> bool:
-    """Return what the first rule that applies decides; a folder that no framework claims is complete."""
+    """Return the result of the first rule that applies; a folder that no framework claims is complete."""
     return next((rule.complete for rule in RULES if rule.applies(facts)), True)
 
 
