@@ -18,9 +18,9 @@ ENGINES: list[Engine] = ["mysql", "postgres"]
 
 def needs_engine(engine: Engine) -> None:
     if missing := SERVERS[engine].missing():
-        pytest.skip(f"there is no `{missing}` on this computer: apt install {SERVERS[engine].package}")
+        pytest.skip(f"`{missing}` is not installed: apt install {SERVERS[engine].package}")
     if not shutil.which("openssl"):
-        pytest.skip("there is no `openssl` on this computer")
+        pytest.skip("`openssl` is not installed")
 
 
 class Team(Home):

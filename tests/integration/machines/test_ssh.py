@@ -40,7 +40,7 @@ def test_calls_share_one_connection_also_those_of_another_process(door: Door) ->
 
 def test_a_failed_command_is_reported_with_machine_command_and_output(door: Door) -> None:
     link = Link(door.as_cloud(), "box")
-    with pytest.raises(CloudError, match=r"`sh -c .*` on box ended with 3: no such luck"):
+    with pytest.raises(CloudError, match=r"`sh -c .*` on box exited with 3: no such luck"):
         link.run(["sh", "-c", "echo no such luck >&2; exit 3"])
     assert link.run("exit 3", check=False).returncode == 3
 
@@ -89,7 +89,7 @@ def test_a_host_key_that_the_cloud_does_not_report_is_never_accepted(door: Door)
 def test_a_server_that_never_answers_is_reported_with_the_next_step(door: Door) -> None:
     door.power_off()
     door.running = True
-    with pytest.raises(CloudUnreachable, match=r"ssh to box .* did not work for 0.5 s: .*refused") as raised:
+    with pytest.raises(CloudUnreachable, match=r"ssh to box .* failed for 0.5 s: .*refused") as raised:
         Link(door.as_cloud(), "box", patience_s=0.5).run("true")
     assert "serial box" in raised.value.hint
     door.running = False

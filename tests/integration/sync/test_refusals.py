@@ -96,7 +96,7 @@ def test_a_computer_without_rsync_or_ssh_gets_an_install_hint(home: Home, far: F
     (tools / "ssh").unlink()
     answer = home.outlast("sync", "dev:project", PATH=str(tools))
     assert answer.returncode == 1
-    assert "no `ssh` on this computer" in answer.stderr
+    assert "`ssh` is not installed on this computer" in answer.stderr
 
 
 def _places(name: str) -> list[str]:
