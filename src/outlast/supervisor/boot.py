@@ -81,7 +81,7 @@ def _host_access(workspace: Workspace, spec: Spec, volumes: list[mounts.Mount], 
         writable=_writable(workspace, volumes),
         readable=_readable(spec),
         software=environments(path),
-        ports=_ports(workspace.url),
+        ports=access.emulator_ports(workspace.url, os.environ),
         databases=_databases(workspace, spec),
     )
 
@@ -147,14 +147,6 @@ def _base(settings: str) -> str:
         return ""
     home = next((value.strip() for name, _, value in lines if name.strip() == "home"), "")
     return os.path.dirname(home) if os.path.isabs(home) else ""
-
-
-def _ports(url: str) -> tuple[int, ...]:
-    """Return the loopback ports of storage emulators on this computer."""
-    own = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
-    names = ("STORAGE_EMULATOR_HOST", *((own,) if url.startswith("s3://") else ()))
-    found = (access.loopback_port(os.environ.get(name, "")) for name in names)
-    return tuple(dict.fromkeys(port for port in found if port))
 
 
 def _databases(workspace: Workspace, spec: Spec) -> tuple[str, ...]:
