@@ -1,7 +1,6 @@
-"""The user's own folder, `~/.outlast`: logs, keys, caches, local machines. Only its owner may read it.
+"""The user's folder `~/.outlast`, for logs, keys, caches and local machines. Only its owner may read it.
 
-Whatever creates something below it asks here first, so that the folder is private from its first moment, and one that
-an older version made with other permissions is closed at its next use.
+All code that creates files below it goes through this module, which also corrects wrong permissions.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _GROUP = 0o070
 
 
 def folder(*parts: str) -> str:
-    """The path of a folder below `~/.outlast`, created or closed to others. Raises OSError."""
+    """Return a folder below `~/.outlast`, created or made private. Raises OSError."""
     path = _home()
     make(path)
     for part in parts:
@@ -26,22 +25,22 @@ def folder(*parts: str) -> str:
 
 
 def prepare(path: str) -> str:
-    """Close `~/.outlast` if the path is below it, before anything is created there. Raises OSError. The path."""
+    """Make `~/.outlast` private if the path is below it; return the path. Raises OSError."""
     if os.path.abspath(os.path.expanduser(path)).startswith(_home() + os.sep):
         folder()
     return path
 
 
 def close_home() -> None:
-    """Close `~/.outlast` if it is there and open to others."""
+    """Make `~/.outlast` private if it exists."""
     try:
         _close(_home())
     except OSError:
-        pass  # not there, or not ours to change: nothing is lost by going on
+        pass  # it does not exist, or belongs to another user
 
 
 def make(path: str) -> None:
-    """Create a folder for its owner alone, or take what others may do from one that is there. Raises OSError."""
+    """Create a private folder, or make an existing one private. Raises OSError."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(path, _OWNER)
@@ -50,9 +49,9 @@ def make(path: str) -> None:
 
 
 def open_log(path: str) -> IO[bytes]:
-    """A file to append to, which its owner alone may read; also if it was made with other permissions. Raises OSError.
+    """Open a private file for appending; correct its permissions if needed. Raises OSError.
 
-    Appending is what lets several processes write to it, and another one shorten it meanwhile.
+    In append mode several processes may write to it while another one truncates it.
     """
     return open(path, "ab", opener=_open_private)
 
@@ -79,8 +78,7 @@ def _close(path: str) -> None:
 
 
 def _kept_for_a_group(home: str) -> int:
-    """The group's permissions, if the default workspace is in there and its owner shares it with a group: by set-gid,
-    which no default of any system sets."""
+    """Return the group's permissions if the owner shares the default workspace with a group (set-gid); else 0."""
     try:
         return _GROUP if os.stat(os.path.join(home, "workspace")).st_mode & stat.S_ISGID else 0
     except OSError:

@@ -1,4 +1,4 @@
-"""A workspace: the only memory. Names of things in it, runs and how they are found; refuses to decide anything."""
+"""The workspace: the store of everything that outlast remembers, with its runs, heartbeats and wakeups."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from outlast.store.parallel import ParallelMap, suited_to
 from outlast.store.traits import StoreTraits, traits_of_store
 
 DEFAULT = "~/.outlast/workspace"
-# With the attempt and the workspace it is the name of a machine, which clouds let have 63 characters.
+# Machine names add the attempt and the workspace, and clouds allow 63 characters.
 _RUN = re.compile(r"[a-z][a-z0-9-]{0,59}")
-_BEGINNING = re.compile(r"[a-z0-9-]*")
-# How many runs a message names.
+_PREFIX = re.compile(r"[a-z0-9-]*")
+# The number of runs in a message.
 _SHOWN = 8
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`spec.json`: what was asked, with the code it was asked with. Written once."""
+    """`spec.json`: the spec and the code of a run. Written once."""
 
     run: str
     spec: Spec
@@ -38,21 +38,21 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     submitted_at: float = 0.0
     version: str = ""
-    # Where the submitter's programs are; used on the local cloud alone, whose base image is the submitter's computer.
+    # The submitter's PATH; used on the local cloud, whose base image is the submitter's computer.
     path: str = ""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """Heartbeat of a run. A hint, never truth."""
+    """Heartbeat of a run. Only a hint: the story is authoritative."""
 
     attempt: int = 0
     phase: str = ""
     step: int | None = None
     length: int = 0
     note: str = ""
-    # What it alone has, if it was asked for as exclusive.
+    # The exclusive lock that it holds.
     holds: str = ""
-    # Why no checkpoint was committed for minutes although the folder changes; empty if that is not so.
+    # Why no checkpoint was committed for minutes although the folder changes; empty otherwise.
     unsaved: str = ""
 
 
@@ -62,7 +62,7 @@ class _Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workspace:
-    """The objects of one workspace, by name. Holds no state but its own identity."""
+    """The objects of one workspace, by name. Its only state is its cached identity."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Workspace:
         snapshot_gap: int = GAP,
     ) -> None:
         self.bucket = bucket
-        # How many objects are read: in parallel, unless a simulation owns the time.
+        # How several objects are read: in parallel or serially.
         self.each = each or suited_to(bucket.url)
         self.snapshot_gap = snapshot_gap
         self.clock = clock
@@ -91,28 +91,28 @@ class Workspace:
 
     @property
     def id(self) -> str:
-        """Who this workspace is, whatever address it is reached by; machines carry it as a label."""
+        """The identity of the workspace, independent of its address; a label of its machines."""
         if not self._id:
             try:
                 body = self.bucket.get("workspace.json")
             except Missing:
-                body = self._introduce()
+                body = self._create_identity()
             self._id = decoded(body, _Identity, "workspace.json").id
         return self._id
 
-    def _introduce(self) -> bytes:
+    def _create_identity(self) -> bytes:
         try:
             self.bucket.create("workspace.json", msgspec.json.encode(_Identity(id=self.ids()[:8])))
         except Exists:
-            pass  # a teammate was first, and it is the same workspace
+            pass  # another process was first
         return self.bucket.get("workspace.json")
 
     def machine_name(self, run: str, attempt: int) -> str:
-        """Derived, never drawn: a repeated launch collides with the first and never doubles it."""
+        """Return the name of an attempt's machine. It is derived, so a repeated launch finds the first machine."""
         return f"{run}-a{attempt}-{self.id[:6]}"
 
     def remember_cloud(self, cloud: str) -> None:
-        """From now on whoever supervises looks for machines there, too."""
+        """Make supervisors list the machines of this cloud, too. May be repeated."""
         if cloud == DEFAULT_CLOUD:
             return  # it is always enabled
         try:
@@ -121,7 +121,7 @@ class Workspace:
             pass
 
     def clouds(self) -> list[str]:
-        """The clouds besides this computer's own that runs or machines of this workspace were ever asked of."""
+        """Return the remote clouds that this workspace has ever used."""
         return [entry.key.rpartition("/")[2] for entry in self.bucket.list("clouds/")]
 
     def secrets_name(self, run: str) -> str:
@@ -132,8 +132,10 @@ class Workspace:
     def reserve(
         self, spec: Spec, code: CodeRecord, *, who: str, version: str, path: str = "", run: str = ""
     ) -> RunRequest:
-        """Write the request under the next free number of its name: `census-7`. Under a name that is given (`run`) it
-        is written once, and what was there before is what counts."""
+        """Write the request under the next free number of its name, such as `census-7`.
+
+        Under a given name (`run`) it is written once; a repeated call returns the stored request.
+        """
         draft = RunRequest(
             run=run, spec=spec, code=code, who=who, submitted_at=self.clock(), version=version, path=path
         )
@@ -151,59 +153,59 @@ class Workspace:
             return request
 
     def write_request(self, request: RunRequest) -> RunRequest:
-        """Write a request under its own name. Raises Exists."""
+        """Write a request under its run's name. Raises Exists."""
         self.bucket.create(f"runs/{request.run}/spec.json", msgspec.json.encode(request))
         return request
 
     def next_number(self, name: str) -> int:
-        """The first number after all that runs and groups of that name have; a group is a name among the runs, too."""
+        """Return the first number after those of all runs and groups of that name."""
         return next_number(self.bucket, name)
 
     def request(self, run: str) -> RunRequest:
-        """What was asked. Raises NoSuchRun, and Damaged for what no machine could be named after."""
+        """Return the request of a run. Raises NoSuchRun, and Damaged if its name is invalid or another run's."""
         try:
             body = self.bucket.get(f"runs/{run}/spec.json")
         except Missing as problem:
             raise NoSuchRun(f"no run `{run}` in {self.url}", hint="see `outlast ps --all`") from problem
         request = decoded(body, RunRequest, f"runs/{run}/spec.json")
         if request.run != run or not _RUN.fullmatch(run):
-            raise Damaged(f"runs/{run}/spec.json is not the request of a run of that name", hint=HINT)
+            raise Damaged(f"runs/{run}/spec.json is not the request of run `{run}`", hint=HINT)
         return request
 
     def story(self, run: str) -> Story:
         return Story(self.bucket, run, each=self.each, gap=self.snapshot_gap)
 
     def runs(self) -> Sequence[str]:
-        """Every run there ever was, oldest number first within a name. Lists all of them: see `EndedRuns`."""
+        """Return all runs ever submitted, sorted by name and number. It lists all of them; `EndedRuns` is faster."""
         return sorted(self.bucket.children("runs/"), key=natural)
 
     def find(self, text: str) -> str:
-        """The run that is meant by a name, an unambiguous prefix, or `last`."""
+        """Return the run with this name or unambiguous prefix, or the `last` one. Raises NoSuchRun."""
         if text == "last":
             return self._newest()
         if _RUN.fullmatch(text) and self._has_story(text):
             return text
-        fits = self._beginning_with(text, _SHOWN + 1)
-        if text in fits or len(fits) == 1:
-            return self._submitted(text if text in fits else fits[0])
-        if not fits:
+        matches = self._with_prefix(text, _SHOWN + 1)
+        if text in matches or len(matches) == 1:
+            return self._submitted(text if text in matches else matches[0])
+        if not matches:
             raise NoSuchRun(f"no run `{text}` in {self.url}", hint="see `outlast ps --all`")
-        count = f"more than {_SHOWN}" if len(fits) > _SHOWN else str(len(fits))
-        raise NoSuchRun(f"`{text}` fits {count} runs: {', '.join(fits[:_SHOWN])}", hint="write more of the name")
+        count = f"more than {_SHOWN}" if len(matches) > _SHOWN else str(len(matches))
+        raise NoSuchRun(f"`{text}` matches {count} runs: {', '.join(matches[:_SHOWN])}", hint="type more of the name")
 
-    def _beginning_with(self, text: str, limit: int) -> list[str]:
-        """The first runs whose names begin like this; a call for each, and not one for every thousand runs."""
+    def _with_prefix(self, text: str, limit: int) -> list[str]:
+        """Return the first runs with this prefix. In a bucket: one request per result, not one per thousand runs."""
         if not self.store.remote:
             return [run for run in self.runs() if run.startswith(text)][:limit]
         found: list[str] = []
         after = f"runs/{text}"
-        while _BEGINNING.fullmatch(text) and len(found) < limit:
+        while _PREFIX.fullmatch(text) and len(found) < limit:
             key = next((entry.key for entry in self.bucket.list("runs/", after=after, limit=1)), "")
             run = key.removeprefix("runs/").partition("/")[0]
             if not key or not run.startswith(text):
                 break
             found.append(run)
-            after = f"runs/{run}0"  # `0` is the character after `/`: after all objects of this run
+            after = f"runs/{run}0"  # `0` follows `/`, so this skips all objects of the run
         return sorted(found, key=natural)
 
     def _has_story(self, run: str) -> bool:
@@ -214,16 +216,16 @@ class Workspace:
         return True
 
     def _submitted(self, run: str) -> str:
-        """The run, if it came to be: one whose submit was cut short has a request and no story."""
+        """Return the run if it has a story. Raises NoSuchRun if its submission was interrupted."""
         if self._has_story(run):
             return run
         if any(True for _ in self.bucket.list(f"groups/{run}/", limit=1)):
             hint = f"name one of its runs: `{run}-TASK`; `outlast ps --all` lists them"
             raise NoSuchRun(f"`{run}` is a group", hint=hint)
-        raise NoSuchRun(f"`{run}` was never submitted: whoever asked for it was cut short")
+        raise NoSuchRun(f"`{run}` was never submitted: its submission was interrupted")
 
     def _newest(self) -> str:
-        """The run that was submitted last, by the store's clock, of the live ones and the newest of the others."""
+        """Return the run that was submitted last, by the store's clock."""
         from outlast.runs.ended import EndedRuns
 
         def first_event(run: str) -> Entry | None:
@@ -236,44 +238,49 @@ class Workspace:
         runs = {*live, *EndedRuns(self, each=self.each).submitted_last(_SHOWN)}
         heads = [entry for entry in self.each(first_event, sorted(runs)) if entry is not None]
         if not heads:
-            raise NoSuchRun(f"there is no run in {self.url} yet", hint="start one with `outlast run`")
+            raise NoSuchRun(f"no runs in {self.url} yet", hint="start one with `outlast run`")
         return max(heads, key=lambda e: (e.modified_at, natural(e.key))).key.split("/")[1]
 
     # Heartbeats and wakeups
 
     def write_heartbeat(self, run: str, heartbeat: Heartbeat, *, durable: bool = False) -> Entry:
-        """Overwrite the heartbeat of a run; the answer carries the store's time. The first one must be durable: a power cut
-        that took it would take the run off the list of live runs."""
+        """Write the heartbeat of a run; return its entry, with the store's time.
+
+        The first one must be durable: without it, a power cut would remove the run from the live runs.
+        """
         return self.bucket.put(f"heartbeats/{run}", msgspec.json.encode(heartbeat), durable=durable)
 
     def heartbeat(self, run: str) -> Heartbeat | None:
         try:
             return decoded(self.bucket.get(f"heartbeats/{run}"), Heartbeat, f"heartbeats/{run}")
         except (Missing, Damaged):
-            return None  # a hint that cannot be read is no hint
+            return None  # ignore an unreadable hint
 
     def heartbeats(self) -> dict[str, Entry]:
-        """One listing: when each live run was last heard of, by the store's clock."""
+        """Return the heartbeat of each live run, with its time by the store's clock. One listing."""
         return {entry.key.removeprefix("heartbeats/"): entry for entry in self.bucket.list("heartbeats/")}
 
     def wake(self, run: str, *, durable: bool = False) -> None:
-        """Ask whoever supervises to look at this run now. Each ring is an object of its own: none can be lost to the
-        removal of an earlier one. A run that no supervisor has seen needs a durable one: nothing else leads to it."""
+        """Make supervisors read this run's story now.
+
+        Each wakeup is a new object, so that deleting an earlier one loses none. It must be durable for a run that no
+        supervisor has seen: nothing else leads to it.
+        """
         self.bucket.put(f"wakeups/{run}/{self.ids()}", b"", durable=durable)
 
     def wakeups(self) -> dict[str, list[Entry]]:
-        """One listing: the rings that nobody has answered yet, by run."""
-        rung: dict[str, list[Entry]] = {}
+        """Return the pending wakeups by run. One listing."""
+        pending: dict[str, list[Entry]] = {}
         for entry in self.bucket.list("wakeups/"):
-            rung.setdefault(entry.key.split("/")[1], []).append(entry)
-        return rung
+            pending.setdefault(entry.key.split("/")[1], []).append(entry)
+        return pending
 
 
 def natural(text: str) -> list[tuple[int, int | str]]:
-    """A key by which `run-2` sorts before `run-10`."""
+    """Return a sort key by which `run-2` precedes `run-10`."""
     return [(0, int(p)) if p.isdigit() else (1, p) for p in re.split(r"(\d+)", text) if p]
 
 
 def open_workspace(url: str = "") -> Workspace:
-    """The workspace at a URL, else what OUTLAST_WORKSPACE says, else the default below the home directory."""
+    """Open the workspace at a URL, else at OUTLAST_WORKSPACE, else the default below the home directory."""
     return Workspace(open_bucket(url or os.environ.get("OUTLAST_WORKSPACE", "") or DEFAULT))

@@ -91,7 +91,7 @@ def test_a_bundle_that_unfolds_to_more_than_was_packed_fills_no_disk(tmp_path: P
     packed.write(compressor.flush())
     bucket.put(code_key("0" * 64), packed.getvalue())
     assert len(packed.getvalue()) < 100_000
-    with pytest.raises(WorkspaceError, match="larger than what was packed"):
+    with pytest.raises(WorkspaceError, match="larger than recorded"):
         unpack(bucket, CodeRecord(kind="bundle", sha256="0" * 64, bytes=1000, files=1), str(tmp_path / "code"))
     assert list(tmp_path.iterdir()) == []
 

@@ -190,5 +190,5 @@ def test_limits_are_set_changed_and_taken_back(tmp_path: Path) -> None:
     assert [limits.whose for limits in read_limits(bucket)] == ["the workspace", "user `ann`"]
     write_limits(bucket, Limits(cost_usd=0))
     assert [limits.who for limits in read_limits(bucket)] == ["ann"]
-    with pytest.raises(UsageError, match="not a user name"):
+    with pytest.raises(UsageError, match="invalid user name"):
         key_of("../../etc")

@@ -64,7 +64,7 @@ def test_local_machines_use_the_key_file_of_a_service_account_and_no_other_crede
     person.write_text('{"type": "authorized_user", "refresh_token": "r"}')
     variable = "GOOGLE_APPLICATION_CREDENTIALS"
     assert key_given("gs://b/w", "local", {variable: str(account)}) == {"gs_key": ACCOUNT}
-    with pytest.raises(UsageError, match=f"{variable}: .* is no key of a service account"):
+    with pytest.raises(UsageError, match=f"{variable}: .* is not the key of a service account"):
         key_given("gs://b/w", "local", {variable: str(person)})
     with pytest.raises(UsageError, match="need a key"):
         key_given("gs://b/w", "aws", {variable: str(account)})

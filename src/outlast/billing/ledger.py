@@ -1,7 +1,6 @@
-"""What was paid, for which machine, and for what: lines from stories, and their sums. Pure; reads nothing, asks nobody.
+"""Ledger lines from stories, and their sums. Pure.
 
-A line is one machine of one run, one made by hand, or a volume or database; what else will cost money one day is a line
-of another kind.
+A line is the cost of one machine of a run, one machine that no run owns, or one volume or database.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import msgspec
 
 from outlast.runs.state import Attempt, RunState
 
-# What the money was paid for. `work`: time that became progress. `boot`: from the wish to the command. `lost`: work
-# after the last checkpoint. `idle`: after the command. `manual`: a machine that no run owns, running. `disk`: while it
-# runs; `stopped`: the disk of a machine that is switched off. `store`: a volume or a database.
+# `work`: time that became progress. `boot`: from the request to the command. `lost`: work after the last checkpoint.
+# `idle`: after the command. `manual`: a running machine that no run owns. `disk`: its disk meanwhile; `stopped`: the
+# disk of a stopped machine. `store`: a volume or a database.
 Cause = Literal["work", "boot", "lost", "idle", "manual", "disk", "store", "stopped"]
 CAUSES: tuple[Cause, ...] = ("work", "manual", "disk", "store", "boot", "lost", "idle", "stopped")
 WASTE: tuple[Cause, ...] = ("boot", "lost", "idle", "stopped")
@@ -26,10 +25,10 @@ _DAYS_MAX = 36_500
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one machine cost, from when to when. The causes add up to the cost."""
+    """The cost of one resource over a period. The causes add up to the cost."""
 
     kind: Kind
-    # The run, or the machine that was made by hand.
+    # The run, or the machine that no run owns.
     name: str
     cloud: str
     zone: str
@@ -44,12 +43,12 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     who: str = ""
     seconds: float = 0.0
-    # It still runs, or nobody has told what it cost: reckoned from its price and the time since it was asked for.
+    # Estimated from price and time since the request, because the final cost is not yet known.
     estimated: bool = False
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines, added up."""
+    """The sum of ledger lines."""
 
     cost_usd: float
     on_demand_usd: float
@@ -64,7 +63,7 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def goodput(self) -> float | None:
-        """The part of what runs paid for machines that became progress; None where no run paid for one."""
+        """The fraction of the machine cost of runs that became progress; None without such cost."""
         paid = sum(self.causes.get(cause, 0.0) for cause in ("work", "boot", "lost", "idle"))
         return self.causes.get("work", 0.0) / paid if paid else None
 
@@ -74,14 +73,14 @@ def end_of(attempt: Attempt, state: RunState, now: float) -> float:
 
 
 def kept_until(attempt: Attempt, state: RunState, now: float) -> float:
-    """Until when an attempt's work counts: its last commit, unless it finished or still runs."""
+    """Return until when an attempt's work counts: its last commit, unless it finished or still runs."""
     if attempt.outcome in ("finished", "") or not attempt.started_at:
         return end_of(attempt, state, now)
     return max(attempt.saved_at, attempt.started_at)
 
 
 def lines_of(run: str, state: RunState, now: float) -> list[LedgerLine]:
-    """A line for every machine that a run had, or has: what it cost by its story, else an estimate."""
+    """Return a line for every machine of a run: the recorded cost, else an estimate."""
     return [
         _line(run, state, attempt, now)
         for attempt in state.attempts
@@ -92,7 +91,7 @@ def lines_of(run: str, state: RunState, now: float) -> list[LedgerLine]:
 def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine:
     seconds = attempt.seconds if attempt.released else max(0.0, now - attempt.placed_at)
     cost = attempt.cost_usd if attempt.released else seconds * attempt.price_usd_per_hour / 3600.0
-    # Before a price on demand was written down, the price itself is the best that is known.
+    # Without a recorded on-demand price, use the price itself.
     on_demand = attempt.on_demand_usd_per_hour or attempt.price_usd_per_hour
     return LedgerLine(
         kind="run",
@@ -115,8 +114,10 @@ def _line(run: str, state: RunState, attempt: Attempt, now: float) -> LedgerLine
 
 
 def _causes(attempt: Attempt, state: RunState, now: float, *, seconds: float, cost: float) -> dict[str, float]:
-    """The cost by its causes. What the command did is told by one clock, its agent's; the rest of what the cloud has
-    billed was before it, as far as that can be, or after it."""
+    """Split the cost by cause.
+
+    The agent's clock measures the command; the rest of the billed time is boot, then idle.
+    """
     over, kept = end_of(attempt, state, now), kept_until(attempt, state, now)
     begun = attempt.started_at or over
     spans: list[tuple[Cause, float]] = [("boot", begun - attempt.placed_at)]
@@ -134,7 +135,7 @@ def _causes(attempt: Attempt, state: RunState, now: float, *, seconds: float, co
 
 
 class Billed(Protocol):
-    """What must be known of a machine to tell what it has cost; the clouds' own `Machine` is one."""
+    """The fields of a machine that determine its cost; `clouds.cloud.Machine` has them."""
 
     @property
     def name(self) -> str: ...
@@ -163,12 +164,12 @@ class Billed(Protocol):
 def machine_line(
     machine: Billed, *, who: str, extra_usd: float = 0.0, on_demand_usd_per_hour: float = 0.0, over: bool = False
 ) -> LedgerLine:
-    """A machine that no run owns. `over`: it is being deleted, and this is the whole of it."""
+    """Return the line of a machine that no run owns. `over`: it is being deleted, so the cost is final."""
     ran_usd = machine.ran_s * machine.price_usd_per_hour / 3600.0 + extra_usd
     age_s = max(0.0, machine.seen_at - machine.created_at)
     stopped_usd = max(0.0, age_s - machine.ran_s) * machine.disk_usd_per_hour / 3600.0
     causes = {"manual": ran_usd, "disk": machine.disk_usd - stopped_usd, "stopped": stopped_usd}
-    dearer = max(0.0, on_demand_usd_per_hour - machine.price_usd_per_hour)
+    difference = max(0.0, on_demand_usd_per_hour - machine.price_usd_per_hour)
     cost = ran_usd + machine.disk_usd
     return LedgerLine(
         kind="manual",
@@ -183,21 +184,21 @@ def machine_line(
         end=machine.seen_at,
         seconds=machine.ran_s,
         cost_usd=cost,
-        on_demand_usd=cost + machine.ran_s * dearer / 3600.0,
+        on_demand_usd=cost + machine.ran_s * difference / 3600.0,
         causes={cause: usd for cause, usd in causes.items() if usd > 0},
         estimated=not over,
     )
 
 
 def part_in(begin: float, end: float, first: float, last: float = float("inf")) -> float:
-    """The part of a span of time that lies in another."""
+    """Return the fraction of one time span that lies in another."""
     if end <= begin:
         return float(first <= begin < last)
     return max(0.0, min(end, last) - max(begin, first)) / (end - begin)
 
 
 def after(line: LedgerLine, begin: float, end: float = float("inf")) -> LedgerLine | None:
-    """The part of a line that lies in a span of time; None if there is none. Money is spent evenly."""
+    """Return the part of a line within a time span, with evenly spread cost; None if it lies outside."""
     part = part_in(line.begin, line.end, begin, end)
     if part in (0.0, 1.0):
         return line if part else None
@@ -213,7 +214,7 @@ def after(line: LedgerLine, begin: float, end: float = float("inf")) -> LedgerLi
 
 
 def by_day(line: LedgerLine) -> Iterator[tuple[str, LedgerLine]]:
-    """A line, cut at every midnight of UTC; not one that claims to have lasted for a lifetime."""
+    """Yield a line cut at every midnight UTC. A line of more than a century stays whole."""
     midnight = line.begin - line.begin % DAY_S
     if line.end - line.begin > _DAYS_MAX * DAY_S:
         yield day_of(midnight), line
@@ -261,7 +262,7 @@ _KEYS: dict[By, Callable[[LedgerLine], str]] = {
 
 
 def grouped(lines: Iterable[LedgerLine], by: By) -> dict[str, Sum]:
-    """Sums by what was asked; days in their order, everything else the dearest first."""
+    """Return sums by a key: days in order, everything else by decreasing cost."""
     groups: dict[str, list[LedgerLine]] = {}
     for line in lines:
         for key, piece in by_day(line) if by == "day" else [(_KEYS[by](line), line)]:

@@ -1,7 +1,6 @@
-"""The ledger: what runs and machines have cost, from the index of ended runs, live stories and machines' pages.
+"""The ledger of a workspace: costs from the index of ended runs, live stories and the pages of machines.
 
-A machine's page is written once, before the machine is deleted. What an ended run has cost is in its record in the
-index, a hundred of which are one object.
+A machine's page is written once, before the machine is deleted. The cost of an ended run is in its record of the index.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MACHINES = "ledger/machines/"
 
 
 class LedgerPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one run or machine has cost, for good."""
+    """The cost of one run or machine."""
 
     name: str
     who: str = ""
@@ -32,7 +31,7 @@ class LedgerPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LedgerStore:
-    """The books of one workspace. Pages never change, so each is read once."""
+    """The ledger pages of one workspace. Closed pages never change, so each is read once."""
 
     def __init__(self, workspace: Workspace, *, each: ParallelMap = in_parallel) -> None:
         self.workspace = workspace
@@ -41,15 +40,20 @@ class LedgerStore:
         self.index = EndedRuns(workspace, each=workspace.each)
         self._pages: dict[str, LedgerPage] = {}
         self._closed: dict[str, LedgerPage] = {}
-        # Runs whose story cannot be read, and why: what they cost is not known.
+        # Runs whose story cannot be read → the reason. Their cost is unknown.
         self.damaged: dict[str, str] = {}
 
     def close_machine(
         self, machine_record: MachineRecord, machine: Billed, *, on_demand_usd_per_hour: float = 0.0
     ) -> None:
-        """Write the page of a machine made by hand, before it is deleted: afterwards nobody knows what it cost."""
-        dear, extra = on_demand_usd_per_hour, machine_record.extra_usd
-        line = machine_line(machine, who=machine_record.who, extra_usd=extra, on_demand_usd_per_hour=dear, over=True)
+        """Write the page of a machine that no run owns, before it is deleted and its cost is lost."""
+        line = machine_line(
+            machine,
+            who=machine_record.who,
+            extra_usd=machine_record.extra_usd,
+            on_demand_usd_per_hour=on_demand_usd_per_hour,
+            over=True,
+        )
         page = LedgerPage(name=machine_record.name, who=machine_record.who, lines=(line,))
         self._write(_MACHINES + f"{machine_record.name}-{machine_record.id}.json", page, durable=True)
 
@@ -57,18 +61,18 @@ class LedgerStore:
         try:
             self.bucket.create(key, msgspec.json.encode(page), durable=durable)
         except Exists:
-            pass  # it was closed before, with the same sums
+            pass  # written before, with the same cost
 
     def closed(self) -> list[LedgerPage]:
-        """Every page of what is over: runs from the index of ended ones, of which only the new ones are read."""
+        """Return the pages of all ended runs and deleted machines; only new ones are read."""
         return [*self._ended(()), *self.machines()]
 
     def run(self, run: str, now: float) -> LedgerPage:
-        """One run's page, closed or not."""
+        """Return the page of one run, ended or not."""
         return self._open(run, now)
 
     def runs(self, now: float) -> list[LedgerPage]:
-        """A page for every run there ever was."""
+        """Return a page for every run of the workspace."""
         live = sorted({*self.workspace.heartbeats(), *self.workspace.wakeups()})
         open_pages = self.each(lambda run: self._open(run, now), live)
         return [*self._ended(live), *open_pages]
@@ -85,7 +89,7 @@ class LedgerStore:
         return self._closed[run]
 
     def machines(self) -> list[LedgerPage]:
-        """The pages of machines by hand that are gone."""
+        """Return the pages of deleted machines that no run owned."""
         keys = self._keys(_MACHINES)
         self._read([key for key in keys if key not in self._pages])
         return [self._pages[key] for key in keys if key in self._pages]
@@ -98,7 +102,7 @@ class LedgerStore:
             try:
                 return decoded(self.bucket.get(key), LedgerPage, key)
             except StoreUnreachable:
-                raise  # passing: a sum without this page would be too low
+                raise  # temporary: a sum without this page would be too low
             except WorkspaceError as problem:
                 self.damaged[key] = problem.message
                 return None

@@ -1,4 +1,4 @@
-"""How much of each limit is used, and whether what is asked for can still be paid. Reads books; launches nothing."""
+"""The usage of spending limits, and the check of a new request against them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outlast.workspace import Workspace
 
 
 class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit, and what is used of it."""
+    """One limit and its usage."""
 
     limits: Limits
     used_usd: float
@@ -22,8 +22,10 @@ class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit_usages(workspace: Workspace, now: float, found: Sequence[Limits] | None = None) -> list[LimitUsage]:
-    """Of all limits that are set, by all runs, and by machines made by hand that are gone. What a machine by hand has
-    cost that is still there only its cloud can tell, and the supervisor counts it."""
+    """Return the usage of all limits by runs and deleted machines.
+
+    Live machines that no run owns are not included: only their cloud knows their cost. Supervisors count them.
+    """
     found = read_limits(workspace.bucket) if found is None else found
     ledger = LedgerStore(workspace)
     pages = [*ledger.runs(now), *ledger.machines()] if found else []
@@ -31,7 +33,7 @@ def limit_usages(workspace: Workspace, now: float, found: Sequence[Limits] | Non
 
 
 def measured(found: Sequence[Limits], pages: Sequence[LedgerPage], now: float) -> list[LimitUsage]:
-    """How much of these limits is used, by pages that were read before."""
+    """Return the usage of these limits by the given pages."""
     rows = []
     for limits in found:
         since = begin_of(limits.per, now)
@@ -41,24 +43,24 @@ def measured(found: Sequence[Limits], pages: Sequence[LedgerPage], now: float) -
     return rows
 
 
-def refuse_if_spent(workspace: Workspace, *, who: str, hour_usd: float, now: float) -> None:
-    """Raises OverLimit if a budget of the user or of the workspace does not pay for an hour of what is wanted."""
+def check_budget(workspace: Workspace, *, who: str, hour_usd: float, now: float) -> None:
+    """Raise OverLimit if a budget of the user or the workspace does not pay for one hour."""
     found = [limits for limits in read_limits(workspace.bucket) if limits.who in ("", who)]
-    for standing in limit_usages(workspace, now, found):
-        limits = standing.limits
-        left = limits.cost_usd - standing.used_usd
-        hint = "see `outlast cost` and `outlast limits`; whoever set the limit can raise it"
+    for usage in limit_usages(workspace, now, found):
+        limits = usage.limits
+        left = limits.cost_usd - usage.used_usd
+        hint = "see `outlast cost` and `outlast limits`; the user who set the limit can raise it"
         if limits.cost_usd and left <= hour_usd:
             raise OverLimit(
-                f"of the budget of {limits.whose} of ${limits.cost_usd:g}{_span(limits)} ${max(0.0, left):.4g} are "
-                f"left, and an hour of the cheapest machine that fits costs ${hour_usd:.4g}",
+                f"{limits.whose} has ${max(0.0, left):.4g} left of ${limits.cost_usd:g}{_span(limits)}; "
+                f"the cheapest matching machine costs ${hour_usd:.4g}/h",
                 hint=hint,
             )
-        if limits.max_hours and standing.used_hours >= limits.max_hours:
+        if limits.max_hours and usage.used_hours >= limits.max_hours:
             raise OverLimit(
-                f"the {limits.max_hours:g} machine hours{_span(limits)} of {limits.whose} are used", hint=hint
+                f"{limits.whose} has used all of {limits.max_hours:g} machine hours{_span(limits)}", hint=hint
             )
 
 
 def _span(limits: Limits) -> str:
-    return "" if limits.per == "total" else f" a {limits.per}"
+    return "" if limits.per == "total" else f"/{limits.per}"

@@ -1,4 +1,4 @@
-"""Limits of a user and of the whole workspace, as they were set. Says what is allowed; enforces nothing."""
+"""Spending limits of users and of the whole workspace, as they were set."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _USER = re.compile(r"[A-Za-z0-9._@+-]{1,128}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a user, or everybody together, may spend. 0: as much as they like."""
+    """The limits of one user, or of the whole workspace. 0: unlimited."""
 
-    # Empty: everybody together.
+    # Empty: the whole workspace.
     who: str = ""
     cost_usd: float = 0.0
     max_hours: float = 0.0
-    # What the two above are counted over: a day or a month of UTC, or for ever.
+    # The period of the two limits above: a day or a month in UTC, or all time.
     per: Period = "month"
     max_machines: int = 0
     by: str = ""
@@ -40,13 +40,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "user" if self.who else "workspace"
 
     @property
-    def told(self) -> str:
-        """`$50 a month, 4 machines at a time`."""
+    def text(self) -> str:
+        """For display: `$50 a month, 4 machines at a time`."""
         span = "" if self.per == "total" else f" a {self.per}"
-        argv = [f"${self.cost_usd:g}{span}"] if self.cost_usd else []
-        argv += [f"{self.max_hours:g} machine hours{span}"] if self.max_hours else []
-        argv += [f"{self.max_machines} machines at a time"] if self.max_machines else []
-        return ", ".join(argv)
+        items = [f"${self.cost_usd:g}{span}"] if self.cost_usd else []
+        items += [f"{self.max_hours:g} machine hours{span}"] if self.max_hours else []
+        items += [f"{self.max_machines} machines at a time"] if self.max_machines else []
+        return ", ".join(items)
 
     @property
     def empty(self) -> bool:
@@ -54,7 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def begin_of(per: Period, now: float) -> float:
-    """When the period that `now` is in began."""
+    """Return the begin of the period that contains `now`."""
     if per == "total":
         return 0.0
     day = time.gmtime(now)
@@ -62,14 +62,14 @@ def begin_of(per: Period, now: float) -> float:
 
 
 def read_limits(bucket: Bucket) -> list[Limits]:
-    """All that are set; the workspace's own first. Raises Damaged: a limit that cannot be read is not none."""
+    """Return all limits, the workspace's own first. Raises Damaged: an unreadable limit must not count as none."""
     entries = sorted(bucket.list("limits/"), key=lambda entry: (entry.key != _ALL, entry.key))
     found = [decoded(bucket.get(entry.key), Limits, entry.key) for entry in entries]
     return [limits for limits in found if not limits.empty]
 
 
 def write_limits(bucket: Bucket, limits: Limits) -> None:
-    """Set them, or take them back if they are empty."""
+    """Set the limits, or remove them if they are empty."""
     key = key_of(limits.who)
     if limits.empty:
         bucket.delete(key)
@@ -81,5 +81,5 @@ def key_of(who: str) -> str:
     if not who:
         return _ALL
     if not _USER.fullmatch(who):
-        raise UsageError(f"`{who}` is no name of a user", hint="letters, digits and . _ @ + -")
+        raise UsageError(f"invalid user name `{who}`", hint="use letters, digits and . _ @ + -")
     return f"{_USERS}{who}.json"

@@ -1,7 +1,7 @@
-"""What a machine does before it has outlast: fetches its wheel from the workspace, with rights of its own.
+"""The program with which a machine fetches the outlast wheel from the workspace, using the machine's identity.
 
-The boot script carries this file as text, so it is the standard library alone, of any Python 3.7. The agent speaks to
-Amazon with the same words. Knows Google's metadata and Amazon's (version 2 only), and objects in GCS and in S3.
+The boot script contains this file as text, so it uses only the standard library of Python 3.7. The agent imports it,
+too. It supports the metadata servers of Google and Amazon (version 2), and objects in GCS and S3.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOKEN_S = 21600
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def ask(
+def send(
     method: str,
     url: str,
     headers: dict[str, str],
@@ -42,9 +42,9 @@ def ask(
     near: bool = False,
     timeout_s: float = 60.0,
 ) -> tuple[int, bytes]:
-    """Status and body of an answer. What passes is tried again; raises OSError when nobody answers.
+    """Send a request; return status and body. Retries temporary errors; raises OSError without a response.
 
-    `near` is for metadata servers: they are on the machine, and no proxy is between.
+    `near` bypasses proxies, for metadata servers.
     """
     opener = _NO_PROXY if near else urllib.request.build_opener()
     for left in range(tries - 1, -1, -1):
@@ -62,16 +62,18 @@ def ask(
     raise OSError(url)
 
 
-def demand(method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, near: bool = False) -> bytes:
-    """The body of a good answer. Raises OSError for any other."""
-    status, said = ask(method, url, headers, body, near=near)
+def send_ok(method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, near: bool = False) -> bytes:
+    """Send a request; return the body. Raises OSError unless the status is 200."""
+    status, answer = send(method, url, headers, body, near=near)
     if status != 200:
-        raise OSError("{} answers {}: {}".format(url.partition("?")[0], status, said[:300].decode("utf-8", "replace")))
-    return said
+        raise OSError(
+            "{} returned {}: {}".format(url.partition("?")[0], status, answer[:300].decode("utf-8", "replace"))
+        )
+    return answer
 
 
 class Ec2:
-    """The machine as Amazon's metadata tells it. Every question carries a token; version 1 is never asked."""
+    """Amazon's metadata of this machine, through version 2 of the service with its tokens."""
 
     def __init__(self) -> None:
         host = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or "http://169.254.169.254"
@@ -80,18 +82,18 @@ class Ec2:
         self._launched: dict[str, str] | None = None
 
     def get(self, path: str) -> bytes | None:
-        """What is under that path; None if there is nothing. Raises OSError."""
+        """Return the value at a path; None if it does not exist. Raises OSError."""
         for again in (True, False):
             headers = {"X-aws-ec2-metadata-token": self._fresh_token()}
-            status, body = ask("GET", self._base + path, headers, tries=2, near=True, timeout_s=5.0)
+            status, body = send("GET", self._base + path, headers, tries=2, near=True, timeout_s=5.0)
             if status == 200:
                 return body
             if status == 404:
                 return None
             if status == 401 and again:
-                self._token = ""  # the machine was stopped and started, and its tokens are void
+                self._token = ""  # a restart of the machine invalidates its tokens
                 continue
-            raise OSError(f"metadata server: {path}: the answer is {status}")
+            raise OSError(f"metadata server returned {status} for {path}")
         raise AssertionError
 
     def text(self, path: str) -> str:
@@ -101,11 +103,11 @@ class Ec2:
         if not self._token or time.monotonic() > self._until:
             headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
             self._until = time.monotonic() + _TOKEN_S / 2
-            self._token = demand("PUT", self._base + "api/token", headers, near=True).decode()
+            self._token = send_ok("PUT", self._base + "api/token", headers, near=True).decode()
         return self._token
 
     def attribute(self, name: str) -> str:
-        """What the machine was launched with, unless a tag has changed it since."""
+        """Return an attribute from the launch, unless a tag has changed it since."""
         changed = self.get("meta-data/tags/instance/outlast-set-" + name)
         if changed is not None:
             return changed.decode("utf-8", "replace")
@@ -117,16 +119,16 @@ class Ec2:
         return self.text("meta-data/placement/region")
 
     def keys(self) -> dict[str, str]:
-        """The credentials of the machine's role, which only the machine itself is told."""
+        """Return the credentials of the machine's role."""
         folder = "meta-data/iam/security-credentials/"
         role = self.text(folder).split("\n")[0].strip()
         found = json.loads(self.get(folder + role) or b"{}") if role else {}
         if not found.get("AccessKeyId"):
-            raise OSError("this machine has no role: its instance profile is missing")
+            raise OSError("this machine has no role: launch it with an instance profile")
         return {"id": found["AccessKeyId"], "secret": found["SecretAccessKey"], "token": found.get("Token", "")}
 
     def secrets(self, name: str) -> dict[str, str]:
-        """The values kept under that name as a parameter of Systems Manager. Raises OSError."""
+        """Return the values of a Systems Manager parameter. Raises OSError."""
         region = self.region()
         end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
         given = os.environ.get("AWS_ENDPOINT_URL_SSM") or os.environ.get("AWS_ENDPOINT_URL")
@@ -134,21 +136,21 @@ class Ec2:
         body = json.dumps({"Name": SECRETS_PATH + name, "WithDecryption": True}).encode()
         headers = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AmazonSSM.GetParameter"}
         signed = sign("POST", url, headers, body, service="ssm", region=region, keys=self.keys())
-        answer = json.loads(demand("POST", url, signed, body))
+        answer = json.loads(send_ok("POST", url, signed, body))
         return {str(key): str(value) for key, value in json.loads(answer["Parameter"]["Value"]).items()}
 
 
 class Gce:
-    """The machine as Google's metadata tells it."""
+    """Google's metadata of this machine."""
 
     def __init__(self) -> None:
         host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
         self._base = f"http://{host}/computeMetadata/v1/"
 
     def get(self, path: str) -> bytes | None:
-        status, body = ask("GET", self._base + path, {"Metadata-Flavor": "Google"}, near=True)
+        status, body = send("GET", self._base + path, {"Metadata-Flavor": "Google"}, near=True)
         if status not in (200, 404):
-            raise OSError(f"metadata server: {path}: the answer is {status}")
+            raise OSError(f"metadata server returned {status} for {path}")
         return body if status == 200 else None
 
     def attribute(self, name: str) -> str:
@@ -162,13 +164,13 @@ class Gce:
         given = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", "").rstrip("/")
         base = given or "https://secretmanager.googleapis.com"
         url = f"{base}/v1/projects/{project}/secrets/{name}/versions/latest:access"
-        answer = json.loads(demand("GET", url, {"Authorization": "Bearer " + self.token()}))
+        answer = json.loads(send_ok("GET", url, {"Authorization": "Bearer " + self.token()}))
         values = json.loads(base64.b64decode(answer["payload"]["data"]))
         return {str(key): str(value) for key, value in values.items()}
 
 
 def launched_with(user_data: bytes) -> dict[str, str]:
-    """The metadata that is packed into the user data of a machine of ours."""
+    """Return the metadata in the user data of a machine."""
     raw = gzip.decompress(user_data) if user_data[:2] == b"\x1f\x8b" else user_data
     for part in BytesParser().parsebytes(raw).walk():
         if part.get_content_type() == "text/x-shellscript":
@@ -192,7 +194,7 @@ def sign(
     keys: dict[str, str],
     now: float | None = None,
 ) -> dict[str, str]:
-    """The headers of a request to Amazon, with its signature (version 4). The path of the URL is quoted already."""
+    """Return the headers of a request to Amazon with its signature (version 4). The URL's path is already quoted."""
     split = urllib.parse.urlsplit(url)
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     digest = hashlib.sha256(body).hexdigest()
@@ -204,38 +206,38 @@ def sign(
     lines = [method, split.path or "/", split.query, *(f"{name}:{lower[name]}" for name in sorted(lower))]
     request = "\n".join([*lines, "", names, digest])
     scope = "/".join([moment[:8], region, service, "aws4_request"])
-    argv = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(request.encode()).hexdigest()])
+    to_sign = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = ("AWS4" + keys["secret"]).encode()
-    for word in scope.split("/"):
-        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
-    signature = hmac.new(key, argv.encode(), hashlib.sha256).hexdigest()
+    for part in scope.split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
     credential = "{}/{}".format(keys["id"], scope)
     value = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={signature}"
     return {**every, "Authorization": value}
 
 
 def token_of_key(key: dict[str, str]) -> str:
-    """A token for an account of Google whose key this machine was given. The signature is made by `openssl`."""
+    """Return a token for a Google service account by its key. `openssl` creates the signature."""
     now = int(time.time())
     scope = "https://www.googleapis.com/auth/devstorage.read_write"
     claims = {"iss": key["client_email"], "scope": scope, "aud": key["token_uri"], "iat": now, "exp": now + 3600}
     parts = [json.dumps(part).encode() for part in ({"alg": "RS256", "typ": "JWT"}, claims)]
-    argv = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
-    with tempfile.NamedTemporaryFile() as file:  # which only its owner reads
+    to_sign = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    with tempfile.NamedTemporaryFile() as file:  # readable by its owner only
         file.write(key["private_key"].encode())
         file.flush()
-        made = subprocess.run(
-            ["openssl", "dgst", "-sha256", "-sign", file.name], input=argv, stdout=subprocess.PIPE, check=True
+        signed = subprocess.run(
+            ["openssl", "dgst", "-sha256", "-sign", file.name], input=to_sign, stdout=subprocess.PIPE, check=True
         )
-    assertion = (argv + b"." + base64.urlsafe_b64encode(made.stdout).rstrip(b"=")).decode()
+    assertion = (to_sign + b"." + base64.urlsafe_b64encode(signed.stdout).rstrip(b"=")).decode()
     grant = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = demand("POST", key["token_uri"], headers, urllib.parse.urlencode(grant).encode())
+    answer = send_ok("POST", key["token_uri"], headers, urllib.parse.urlencode(grant).encode())
     return str(json.loads(answer)["access_token"])
 
 
 def read_object(machine: Ec2 | Gce, url: str) -> bytes:
-    """A body out of the workspace: with the machine's own rights, or with the key that the workspace gave it."""
+    """Return an object of the workspace, with the key for the store if there is one, else the machine's identity."""
     name = machine.attribute("outlast-store-key")
     given = machine.secrets(name) if name else {}
     scheme, _, rest = url.partition("://")
@@ -249,8 +251,8 @@ def read_object(machine: Ec2 | Gce, url: str) -> bytes:
         elif isinstance(machine, Gce):
             token = machine.token()
         else:
-            raise OSError("this machine is Amazon's, and was given no key for " + url)
-        return demand(
+            raise OSError("this machine is on AWS and has no key for " + url)
+        return send_ok(
             "GET",
             (base if base.startswith(("http://", "https://")) else "http://" + base) + path,
             {"Authorization": "Bearer " + token},
@@ -263,12 +265,12 @@ def read_object(machine: Ec2 | Gce, url: str) -> bytes:
     elif isinstance(machine, Ec2):
         keys = machine.keys()
     else:
-        raise OSError("this machine is Google's, and was given no key for " + url)
-    return demand("GET", base + path, sign("GET", base + path, {}, service="s3", region=region, keys=keys))
+        raise OSError("this machine is on Google Cloud and has no key for " + url)
+    return send_ok("GET", base + path, sign("GET", base + path, {}, service="s3", region=region, keys=keys))
 
 
 def fetch(attribute: str, place: str) -> str:
-    """Return the path of the object that a metadata attribute names, fetched once and compared with its name."""
+    """Fetch the object that a metadata attribute names, once; verify its hash and return its path."""
     machine = this_machine()
     url = machine.attribute(attribute)
     digest, name = url.split("/")[-2:]
@@ -276,7 +278,7 @@ def fetch(attribute: str, place: str) -> str:
     if not os.path.exists(path):
         body = read_object(machine, url)
         if hashlib.sha256(body).hexdigest() != digest:
-            raise OSError(f"{url} is damaged: its content is not what its name says")
+            raise OSError(f"{url} is damaged: its content does not match its name")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path + ".draft", "wb") as file:
             file.write(body)

@@ -1,7 +1,7 @@
-"""Code bundles: a folder as one object, the same bytes for the same content on any machine. Refuses secrets.
+"""Code bundles: a folder as one reproducible object, without secrets.
 
-A bundle is named by the sha256 of its tar, not of what zstd made of it: two versions of zstd write different bytes
-for the same content. Owners, times and modes beyond `executable` are left out for the same reason.
+A bundle is named by the sha256 of its uncompressed tar, since versions of zstd differ in their output. Owners, times,
+and modes other than `executable` are omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from outlast.code.git import public_url, resolve, work_tree
 from outlast.code.record import CodeRecord as CodeRecord
-from outlast.code.source_files import OUTLASTIGNORE, SkippedFile, SourceFiles, SourceTree, link_escapes, unreadable
+from outlast.code.source_files import OUTLASTIGNORE, SkippedFile, SourceFile, SourceTree, link_escapes, unreadable
 from outlast.errors import Exists, SpecError, WorkspaceError
 from outlast.store.blobs import forget, put_blob
 from outlast.store.bucket import Bucket
@@ -26,17 +26,18 @@ from outlast.store.bucket import Bucket
 BYTES_MAX = 100_000_000
 _TRIES = 3
 _BLOCK, _RECORD = 512, 10240
-# Where nothing says how many there are.
+# Assumed where the number of files is unknown.
 _FILES_MAX = 100_000
-# Around a file in the tar: its header, those of a name and a link as long as Linux has them, and what fills the block.
-_AROUND = 10 * 1024
+# The overhead of a file in the tar: headers, a name and a link of maximum length, and padding.
+_OVERHEAD = 10 * 1024
 _PRIVATE_KEY = re.compile(rb"\s*(-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File-)")
 
 
-# Plain files and symbolic links: what `pack` writes. No sparse files either, whose holes a tar need not hold.
-_TAKEN = (b"0", b"\0", b"2")
+# The member types that `pack` writes: plain files and symbolic links. Sparse files are rejected: they can expand
+# hugely.
+_MEMBER_TYPES = (b"0", b"\0", b"2")
 
-# Beside a field called `bytes` the type needs another name.
+# An alias, because the field `bytes` hides the type.
 Body = bytes
 
 
@@ -58,9 +59,9 @@ def code_key(sha256: str) -> str:
 
 
 def pack(folder: str, *, exclude: Sequence[str] = (), bytes_max: int = BYTES_MAX) -> Bundle:
-    """Pack what git does not ignore, nor `.outlastignore`, nor `exclude` (same syntax), nor is a secret.
+    """Pack a folder without secrets and without files that git, `.outlastignore` or `exclude` (same syntax) ignores.
 
-    Raises SpecError if the folder is not there, holds what cannot be read, or is larger than `bytes_max`.
+    Raises SpecError if the folder does not exist, has unreadable files, or is larger than `bytes_max`.
     """
     tree = SourceTree(folder, exclude=exclude)
     _check_size(tree.files, bytes_max)
@@ -69,7 +70,7 @@ def pack(folder: str, *, exclude: Sequence[str] = (), bytes_max: int = BYTES_MAX
     names = {found.path for found in packed}
 
     def shown(path: str) -> bool:
-        return path in names or not (os.path.lexists(os.path.join(tree.root, path)) or tree.lacks(path))
+        return path in names or not (os.path.lexists(os.path.join(tree.root, path)) or tree.excludes(path))
 
     state = work_tree(tree.root, shown=shown)
     return Bundle(
@@ -85,11 +86,11 @@ def pack(folder: str, *, exclude: Sequence[str] = (), bytes_max: int = BYTES_MAX
 
 
 def store(bucket: Bucket, bundle: Bundle) -> CodeRecord:
-    """Upload the bundle, and its diff as a blob, unless they are there. May be repeated."""
+    """Upload the bundle, and its diff as a blob, unless they exist. May be repeated."""
     try:
         bucket.create(code_key(bundle.sha256), bundle.body)
     except Exists:
-        pass  # the same content, by its name
+        pass  # the same content
     return CodeRecord(
         kind="bundle",
         sha256=bundle.sha256,
@@ -102,22 +103,22 @@ def store(bucket: Bucket, bundle: Bundle) -> CodeRecord:
 
 
 def git_record(url: str, ref: str) -> CodeRecord:
-    """The record of code that the machine fetches by itself, at the commit that the ref stands for now.
+    """Return the record of code that the machine fetches from git, at the current commit of the ref.
 
-    Credentials in the URL help to look it up, and are not kept. Raises SpecError if there is no such ref.
+    Credentials in the URL are used for the lookup and not stored. Raises SpecError if the ref does not exist.
     """
     return CodeRecord(kind="git", url=public_url(url), ref=ref, commit=resolve(url, ref))
 
 
 def unpack(bucket: Bucket, code: CodeRecord | str, destination: str) -> None:
-    """Unpack a bundle, by its record or sha256, into a folder that is not there or empty: whole, or not at all.
+    """Unpack a bundle, by record or sha256, into a missing or empty folder: completely or not at all.
 
-    Raises Missing, and WorkspaceError if the bundle is corrupt, holds what could escape, or the folder is not empty.
+    Raises Missing, and WorkspaceError if the bundle is corrupt or unsafe, or the folder is not empty.
     """
     sha256 = code if isinstance(code, str) else code.sha256
     tar_max = _tar_bytes(BYTES_MAX, _FILES_MAX) if isinstance(code, str) else _tar_bytes(code.bytes, code.files)
     if os.path.isdir(destination) and os.listdir(destination):
-        raise WorkspaceError(f"`{destination}` is not empty: code is unpacked into a folder of its own")
+        raise WorkspaceError(f"`{destination}` is not empty: code is unpacked into an empty folder")
     destination = os.path.abspath(destination)
     staged = destination + ".part"
     archive = destination + ".tar.zst"
@@ -133,7 +134,7 @@ def unpack(bucket: Bucket, code: CodeRecord | str, destination: str) -> None:
 
 
 def zstd_module() -> Any:
-    """The zstd of the standard library, or its backport before Python 3.14."""
+    """Return the zstd module of the standard library, or its backport before Python 3.14."""
     import sys
 
     if sys.version_info >= (3, 14):
@@ -144,7 +145,7 @@ def zstd_module() -> Any:
 
 
 class _Sink:
-    """Takes the tar piece by piece: hashes it as it is, keeps it compressed."""
+    """Hashes the pieces of a tar and collects them compressed."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -162,8 +163,8 @@ class _Sink:
         return self._kept.getvalue()
 
 
-def _write_tar(tree: SourceTree, sink: _Sink, bytes_max: int) -> tuple[list[SourceFiles], list[SkippedFile]]:
-    packed: list[SourceFiles] = []
+def _write_tar(tree: SourceTree, sink: _Sink, bytes_max: int) -> tuple[list[SourceFile], list[SkippedFile]]:
+    packed: list[SourceFile] = []
     left_out: list[SkippedFile] = []
     room = bytes_max
     for found in tree.files:
@@ -174,18 +175,18 @@ def _write_tar(tree: SourceTree, sink: _Sink, bytes_max: int) -> tuple[list[Sour
             why = "vanished while it was packed" if body is None else "is a private key"
             left_out.append(SkippedFile(found.path, why))
             continue
-        packed.append(SourceFiles(found.path, len(body), found.executable, found.link))
+        packed.append(SourceFile(found.path, len(body), found.executable, found.link))
         room -= len(body)
         if room < 0:
             _check_size([*packed, *tree.files[len(packed) + len(left_out) :]], bytes_max)
         sink.write(_header(packed[-1]) + body + bytes(-len(body) % _BLOCK))
-    # The end of a tar: two empty blocks, and then up to a whole record.
+    # A tar ends with two empty blocks, padded to a whole record.
     sink.write(bytes(2 * _BLOCK))
     sink.write(bytes(-sink.size % _RECORD))
     return packed, left_out
 
 
-def _header(found: SourceFiles) -> bytes:
+def _header(found: SourceFile) -> bytes:
     import tarfile
 
     header = tarfile.TarInfo(found.path)
@@ -197,13 +198,13 @@ def _header(found: SourceFiles) -> bytes:
 
 
 def _read(root: str, path: str, room: int) -> bytes | None:
-    """The content of a file; None if it is gone. Read again while it changes, so that it is not half old, half new."""
+    """Return the content of a file; None if it is gone. Reads again if it changes meanwhile."""
     body = b""
     try:
         for _ in range(_TRIES):
             with open(os.path.join(root, path), "rb") as file:
                 before = os.fstat(file.fileno())
-                # One byte more than there should be shows a file that has grown.
+                # One more byte detects a file that has grown.
                 body = file.read(min(before.st_size, room) + 1)
                 after = os.fstat(file.fileno())
             if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
@@ -215,7 +216,7 @@ def _read(root: str, path: str, room: int) -> bytes | None:
     return body
 
 
-def _check_size(files: Sequence[SourceFiles], bytes_max: int) -> None:
+def _check_size(files: Sequence[SourceFile], bytes_max: int) -> None:
     total = sum(found.bytes for found in files)
     if total <= bytes_max:
         return
@@ -223,7 +224,7 @@ def _check_size(files: Sequence[SourceFiles], bytes_max: int) -> None:
     listing = "".join(f"\n      {_megabytes(found.bytes):>12}  {found.path}" for found in largest)
     raise SpecError(
         [f"[code] path: {_megabytes(total)} of code, at most {_megabytes(bytes_max)}; the largest files:{listing}"],
-        hint=f"leave files out with `{OUTLASTIGNORE}`, or bring them to the machine with `[data]`",
+        hint=f"exclude files with `{OUTLASTIGNORE}`, or provide them with `[data]`",
     )
 
 
@@ -232,8 +233,7 @@ def _megabytes(size: int) -> str:
 
 
 class _Source:
-    """Gives the tar out of the compressed file, and hashes what it gives; no more than there should be: a few bytes may
-    be compressed from more than any disk holds."""
+    """Reads and hashes a compressed tar, up to its expected size: a small file can expand beyond any disk."""
 
     def __init__(self, file: IO[bytes], bytes_max: int) -> None:
         self.digest = hashlib.sha256()
@@ -244,17 +244,17 @@ class _Source:
         piece = self._file.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
         self._left -= len(piece)
         if self._left < 0:
-            raise EOFError("it is larger than what was packed")
+            raise EOFError("it is larger than recorded")
         self.digest.update(piece)
         return piece
 
 
 def _tar_bytes(size: int, files: int) -> int:
-    return size + _AROUND * (files + 2)
+    return size + _OVERHEAD * (files + 2)
 
 
 def _extract(archive: str, staged: str, sha256: str, tar_max: int) -> None:
-    """Unpack and compare at once. What was unpacked from a corrupt file is thrown away by the caller."""
+    """Unpack and verify in one pass. The caller deletes the files of a corrupt bundle."""
     import tarfile
 
     zstd = zstd_module()
@@ -274,7 +274,7 @@ def _extract(archive: str, staged: str, sha256: str, tar_max: int) -> None:
         raise WorkspaceError(f"code {sha256} is corrupt: {problem}") from problem
     if source.digest.hexdigest() != sha256:
         raise WorkspaceError(f"code {sha256} is corrupt: its content has the sha256 {source.digest.hexdigest()}")
-    # Links come last, when nothing is written any more that could go through them.
+    # Create links last, so that no write follows one.
     _make_links(links, staged)
 
 
@@ -284,20 +284,20 @@ def _make_links(links: list[tuple[str, str]], staged: str) -> None:
             os.makedirs(os.path.dirname(os.path.join(staged, path)), exist_ok=True)
             os.symlink(link, os.path.join(staged, path))
         except (FileExistsError, NotADirectoryError) as problem:
-            raise WorkspaceError(f"code is refused: it holds `{path}` twice") from problem
-    # Asked when all of them are there: where a link leads depends on the others on its way.
+            raise WorkspaceError(f"the code bundle is invalid: it contains `{path}` twice") from problem
+    # Check after all are created: the target of a link may depend on other links.
     for path, link in links:
         if link_escapes(staged, path, link):
-            raise WorkspaceError(f"code is refused: `{path}` leads out of its folder")
+            raise WorkspaceError(f"the code bundle is invalid: link `{path}` points outside its folder")
 
 
 def _extract_files(tar: Any, staged: str) -> list[tuple[str, str]]:
-    """Write the files; the links, which are not yet made. Only what `pack` writes is taken."""
+    """Write the files; return the links, not yet created. Only members that `pack` writes are accepted."""
     links, made = [], {""}
     for member in tar:
         path: str = member.name
-        if any(part in ("", ".", "..") for part in path.split("/")) or member.type not in _TAKEN:
-            raise WorkspaceError(f"code is refused: it holds `{path}`, which is no file of a bundle")
+        if any(part in ("", ".", "..") for part in path.split("/")) or member.type not in _MEMBER_TYPES:
+            raise WorkspaceError(f"the code bundle is invalid: unexpected member `{path}`")
         if member.issym():
             links.append((path, member.linkname))
             continue

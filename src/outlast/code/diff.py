@@ -1,4 +1,4 @@
-"""What differs between the code of two runs, file by file. Only reads; says what can no longer be had."""
+"""The difference between the code of two runs, file by file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from outlast.code.record import CodeRecord
 from outlast.errors import Missing
 from outlast.store.bucket import Bucket
 
-# A file above this is compared, and not shown line by line.
+# Larger files are compared, but not shown line by line.
 _SHOWN_BYTES_MAX = 512 * 1024
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One file that is not the same in both."""
+    """One file that differs."""
 
     path: str
     kind: str  # added, removed, changed
     added: int = 0
     removed: int = 0
-    # A unified diff; empty for what is no text.
+    # A unified diff; empty for binary files.
     diff: str = ""
 
 
 class CodeDiff(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileChange, ...] = ()
-    # In words, where there are no files to compare.
+    # A description, if there are no files to compare.
     note: str = ""
 
     @property
@@ -39,20 +39,20 @@ class CodeDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def code_diff(bucket: Bucket, one: CodeRecord, other: CodeRecord) -> CodeDiff:
-    """From one to the other."""
+    """Return the changes from one to the other."""
     if one == other or (one.sha256 and one.sha256 == other.sha256):
         return CodeDiff()
     if one.kind != "bundle" or other.kind != "bundle":
-        told = [
+        names = [
             f"{code.kind} {code.url} {(code.commit or code.ref or code.sha256)[:12]}".strip() for code in (one, other)
         ]
-        return CodeDiff(note="" if told[0] == told[1] else f"{told[0]} against {told[1]}")
+        return CodeDiff(note="" if names[0] == names[1] else f"{names[0]} and {names[1]}")
     with tempfile.TemporaryDirectory(prefix="outlast-compare-") as folder:
         try:
             for name, code in (("one", one), ("other", other)):
                 unpack(bucket, code, os.path.join(folder, name))
         except Missing as problem:
-            return CodeDiff(note=f"its code can no longer be had: {problem.message}")
+            return CodeDiff(note=f"its code no longer exists: {problem.message}")
         return CodeDiff(files=tuple(_changes(os.path.join(folder, "one"), os.path.join(folder, "other"))))
 
 
@@ -78,7 +78,7 @@ def _change(path: str, kind: str, old: bytes, new: bytes) -> FileChange:
 
 
 def _files(root: str) -> dict[str, bytes]:
-    """Path → body. A link is compared by where it leads, and never followed."""
+    """Return path → body. A link is represented by its target."""
     found = {}
     for folder, _, names in os.walk(root):
         for name in names:

@@ -1,7 +1,7 @@
-"""Asking the real git: what a work tree holds, in what state it is, what a remote ref stands for.
+"""Queries to git: the files and the state of a work tree, and the commit of a remote ref.
 
-Refuses to prompt, to change the repository it asks, and to let the credentials of a URL into any message. No git and
-no repository are answers, not errors.
+git never prompts and never changes the repository, and credentials of a URL never appear in a message. A missing git or
+repository is not an error.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from outlast.errors import SpecError
 from outlast.store.traits import is_url
 
 DIFF_BYTES_MAX = 1 << 20
-_ASK_SECONDS = 120
+_QUERY_SECONDS = 120
 _REMOTE_SECONDS = 30
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
-# A hook of git runs us with these set to a repository that nobody asked about.
+# A git hook that runs outlast sets these to its own repository.
 _LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
 
 
 class WorkTree(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a folder in git; all empty where there is none."""
+    """The state of a folder in git; empty outside a repository."""
 
     commit: str = ""
     dirty: bool = False
@@ -35,15 +35,15 @@ class WorkTree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def git_environment() -> dict[str, str]:
-    """For every git we start: it asks nobody for a password, takes no locks, and speaks the language we parse."""
+    """Return the environment of git: no password prompts, no locks, untranslated output."""
     environment = {name: value for name, value in os.environ.items() if name not in _LOCAL}
     environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15")
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "SSH_ASKPASS": ""}
     return environment
 
 
-def ask(folder: str, *arguments: str) -> bytes | None:
-    """What git says about the folder; None if git is not there or says no."""
+def run_git(folder: str, *arguments: str) -> bytes | None:
+    """Return the output of a git command in a folder; None if git is missing or fails."""
     try:
         answer = subprocess.run(
             ["git", "-C", folder, *arguments],
@@ -51,7 +51,7 @@ def ask(folder: str, *arguments: str) -> bytes | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=_ASK_SECONDS,
+            timeout=_QUERY_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -59,40 +59,40 @@ def ask(folder: str, *arguments: str) -> bytes | None:
 
 
 def listed(folder: str) -> frozenset[str] | None:
-    """Files of the work tree below the folder, tracked or not ignored; None if git cannot tell.
+    """Return the files below the folder that are tracked or not ignored; None without git or a repository.
 
-    A repository within the repository is listed as one name, with or without a `/`.
+    A nested repository is listed as one name, with or without a `/`.
     """
-    answer = ask(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if answer is None or ask(folder, "check-ignore", "-q", "--", ".") is not None:
-        return None  # a folder that is ignored as a whole, and is asked for all the same, is judged by its own rules
+    answer = run_git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if answer is None or run_git(folder, "check-ignore", "-q", "--", ".") is not None:
+        return None  # the folder itself is ignored: use only the rules inside it
     return frozenset(os.fsdecode(name).rstrip("/") for name in answer.split(b"\0") if name)
 
 
 def work_tree(folder: str, *, shown: Callable[[str], bool]) -> WorkTree:
-    """Commit, dirtiness and diff of the folder. The diff holds only files that `shown` allows, by relative path."""
-    if ask(folder, "rev-parse", "--is-inside-work-tree") != b"true\n":
+    """Return commit, dirty flag and diff of the folder. The diff is limited to files for which `shown` is true."""
+    if run_git(folder, "rev-parse", "--is-inside-work-tree") != b"true\n":
         return WorkTree()
-    commit = (ask(folder, "rev-parse", "--verify", "-q", "HEAD^{commit}") or b"").decode().strip()
-    status = ask(folder, "status", "--porcelain", "-z", "--untracked-files=normal", "--", ".")
+    commit = (run_git(folder, "rev-parse", "--verify", "-q", "HEAD^{commit}") or b"").decode().strip()
+    status = run_git(folder, "status", "--porcelain", "-z", "--untracked-files=normal", "--", ".")
     if not commit:
         return WorkTree(dirty=bool(status))
-    names = ask(folder, "diff", "HEAD", "--name-only", "-z", "--no-renames", "--relative", "--", ".") or b""
+    names = run_git(folder, "diff", "HEAD", "--name-only", "-z", "--no-renames", "--relative", "--", ".") or b""
     changed = [os.fsdecode(name) for name in names.split(b"\0") if name]
     return WorkTree(commit=commit, dirty=bool(status), diff=_diff(folder, [name for name in changed if shown(name)]))
 
 
 _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
-# The user's own settings must not change what is recorded, nor put the insides of a submodule into it.
+# The user's git settings must not change the diff, nor include the content of submodules.
 _DIFF_PLAIN = ("--submodule=short", "--src-prefix=a/", "--dst-prefix=b/")
 
 
 def _diff(folder: str, names: Sequence[str]) -> str:
-    """The diff of just these files. Each is named to git, so that nothing else can slip in."""
+    """Return the diff of exactly these files."""
     pieces, size = [], 0
     for first in range(0, len(names), 500):
         wanted = [f":(literal){name}" for name in names[first : first + 500]]
-        answer = _without_keys(ask(folder, *_DIFF, *_DIFF_PLAIN, "--", *wanted) or b"")
+        answer = _without_keys(run_git(folder, *_DIFF, *_DIFF_PLAIN, "--", *wanted) or b"")
         pieces.append(answer)
         size += len(answer)
         if size > DIFF_BYTES_MAX:
@@ -101,17 +101,17 @@ def _diff(folder: str, names: Sequence[str]) -> str:
     if len(whole) <= DIFF_BYTES_MAX:
         return whole.decode(errors="replace")
     kept = whole[: whole.rfind(b"\n", 0, DIFF_BYTES_MAX) + 1].decode(errors="replace")
-    return kept + f"... cut at {DIFF_BYTES_MAX} bytes\n"
+    return kept + f"... truncated at {DIFF_BYTES_MAX} bytes\n"
 
 
 def _without_keys(diff: bytes) -> bytes:
-    """Without the files in which a private key stands or stood, whatever they are called."""
+    """Remove the files that contain or contained a private key."""
     sections = re.split(rb"^(?=diff --git )", diff, flags=re.MULTILINE)
     return b"".join(section for section in sections if not _PRIVATE_KEY.search(section))
 
 
 def public_url(url: str) -> str:
-    """The URL without what may be a secret: passwords; for http also the user (often a token) and the query."""
+    """Return the URL without passwords; for http also without the user (often a token) and the query."""
     if not is_url(url):
         return url
     parts = urlsplit(url)
@@ -122,7 +122,7 @@ def public_url(url: str) -> str:
 
 
 def scrub(text: str, url: str) -> str:
-    """The text, in which no credentials of the URL stand any more, however git has written them."""
+    """Replace all credentials of the URL in a text, in every form that git may print."""
     text = text.replace(url, public_url(url))
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -142,9 +142,9 @@ def _secrets(url: str) -> Iterable[str]:
 
 
 def check_remote(url: str, ref: str) -> None:
-    """Raises SpecError for what git would take for an option."""
+    """Raise SpecError if git would parse URL or ref as an option."""
     problems = [
-        f"[code] {field} = {value!r}: may not begin with `-`"
+        f"[code] {field} = {value!r}: must not begin with `-`"
         for field, value in (("git", public_url(url)), ("ref", ref))
         if value.startswith("-")
     ]
@@ -159,10 +159,10 @@ def is_commit(ref: str) -> bool:
 
 
 def resolve(url: str, ref: str) -> str:
-    """The commit that the ref (branch, tag, commit; empty: the default branch) stands for at this moment.
+    """Return the current commit of a ref (branch, tag, commit; empty: the default branch).
 
-    Empty if it cannot be told from here: no git, no network, no access, or a short commit id. Then the machine, which
-    may have other credentials, decides. Raises SpecError if the repository answers and has no such ref.
+    Empty without git, network or access, or for a short commit id; the machine, which may have other credentials, then
+    resolves it. Raises SpecError if the repository has no such ref.
     """
     check_remote(url, ref)
     if is_commit(ref):
@@ -182,7 +182,7 @@ def resolve(url: str, ref: str) -> str:
         return ""
     lines = answer.stdout.decode(errors="replace").splitlines()
     commits = {name: commit for commit, _, name in (line.partition("\t") for line in lines)}
-    for name in _meanings(ref):
+    for name in _full_names(ref):
         if name in commits:
             return commits[name]
     if re.fullmatch(r"[0-9a-f]{4,63}", ref):
@@ -190,16 +190,16 @@ def resolve(url: str, ref: str) -> str:
     raise ref_not_found(url, ref)
 
 
-def _meanings(ref: str) -> list[str]:
-    """What a ref may mean, in the order of git. An annotated tag means the commit behind it (`^{}`)."""
+def _full_names(ref: str) -> list[str]:
+    """Return the full names that a ref may have, in git's order. An annotated tag means its commit (`^{}`)."""
     if not ref:
         return ["HEAD"]
     names = [ref, f"refs/{ref}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
-    return [meaning for name in names for meaning in (name + "^{}", name)]
+    return [full for name in names for full in (name + "^{}", name)]
 
 
 def ref_not_found(url: str, ref: str) -> SpecError:
     return SpecError(
         [f"[code] ref = {ref!r}: {public_url(url)} has no such branch, tag or commit"],
-        hint="was it pushed? `git ls-remote` lists what is there",
+        hint="was it pushed? `git ls-remote` lists the refs",
     )

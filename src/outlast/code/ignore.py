@@ -1,8 +1,7 @@
-"""Ignore rules as git reads them: patterns, and which file's patterns decide. Refuses to touch what it judges.
+"""Ignore rules with the semantics of git: patterns, and the precedence of files of patterns.
 
-Written out after git's `dir.c` and `wildmatch.c`, byte by byte, and held against the real git by a property test. The
-`pathspec` library differs in corners that people do use: `!keep/` there brings back `keep/a.log` although `*.log`
-still covers it, `[[:digit:]]` is no class, and one bad line is an error.
+It follows git's `dir.c` and `wildmatch.c`; a property test compares it with git. The `pathspec` library differs: there
+`!keep/` includes `keep/a.log` although `*.log` covers it, `[[:digit:]]` is not supported, and one bad line is an error.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _SPECIAL = re.compile(rb"[*?\[\\]")
 
 
 class _NeverMatches(Exception):
-    """The pattern is malformed; git matches nothing with it and says nothing."""
+    """The pattern is malformed; git silently matches nothing with it."""
 
 
 class _Pattern:
-    """One line."""
+    """One line of a file of patterns."""
 
     __slots__ = ("folders_only", "negated", "regex", "source")
 
@@ -45,14 +44,14 @@ class _Pattern:
             glob = glob[:-1]
         if not glob:
             raise _NeverMatches
-        # Without a slash it is about names at any depth; with one, about paths from the folder of the file of rules.
+        # Without a slash it matches names at any depth; with one, paths relative to the folder of the file of patterns.
         anywhere = b"/" not in glob
         self.source = (b"(?:.*/)?" if anywhere else b"") + _translate(glob.removeprefix(b"/") if not anywhere else glob)
         self.regex = re.compile(self.source, re.DOTALL)
 
 
 class Patterns:
-    """One file of rules. The last line that matches decides."""
+    """One file of patterns. The last matching line decides."""
 
     def __init__(self, text: bytes) -> None:
         self._patterns: list[_Pattern] = []
@@ -65,11 +64,11 @@ class Patterns:
                     self._patterns.append(_Pattern(line))
             except _NeverMatches:
                 continue
-        # Most paths match no line at all: one look at all lines together is enough for them.
+        # Most paths match no line: one combined expression rejects them fast.
         self._any = re.compile(b"|".join(p.source for p in self._patterns) or b"(?!)", re.DOTALL)
 
     def verdict(self, path: bytes, *, folder: bool) -> bool | None:
-        """Ignored, brought back, or not spoken of. The path is relative to the folder of the file of rules."""
+        """Return True (ignored), False (included) or None (no match) for a path relative to this file's folder."""
         if not self._any.fullmatch(path):
             return None
         for pattern in reversed(self._patterns):
@@ -79,13 +78,13 @@ class Patterns:
 
 
 class Rules:
-    """The files of rules of a tree, each speaking for its folder, the deepest first.
+    """The files of patterns of a tree; the deepest file has precedence.
 
-    Asked from the top down: whoever walks must not enter what is ignored, for nothing below it can be brought back.
+    The caller walks from the top down and must not enter ignored folders: nothing below them can be included again.
     """
 
     def __init__(self, root: str, name: str, *, weaker: Sequence[Patterns] = ()) -> None:
-        """`weaker` speak for the whole tree where no file of rules does; the weakest first."""
+        """`weaker` patterns apply to the whole tree with the lowest precedence; the weakest first."""
         self._root = root
         self._name = name
         self._weaker = tuple((0, patterns) for patterns in weaker)
@@ -100,12 +99,12 @@ class Rules:
         return False
 
     def covers(self, path: str, *, folder: bool) -> bool:
-        """Whether it or any folder above it is ignored."""
+        """Return whether a path or any folder above it is ignored."""
         above = os.path.dirname(path)
         return (bool(above) and self.covers(above, folder=True)) or self.ignored(path, folder=folder)
 
     def _chain(self, folder: str) -> tuple[tuple[int, Patterns], ...]:
-        """The patterns that speak in a folder, the strongest last, and how much of a path is above each."""
+        """Return the patterns for a folder, the strongest last, each with the length of the path above it."""
         if folder not in self._chains:
             chain = self._chain(os.path.dirname(folder)) if folder else self._weaker
             text = read_rules(os.path.join(self._root, folder, self._name))
@@ -116,7 +115,7 @@ class Rules:
 
 
 def read_rules(path: str) -> bytes:
-    """The text of a file of rules; empty if there is none. Links are not followed, as git does not follow them."""
+    """Return the text of a file of patterns; empty if missing. Like git, it does not follow links."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
@@ -129,7 +128,7 @@ def read_rules(path: str) -> bytes:
 
 
 def _trim(line: bytes) -> bytes:
-    """Without the spaces at the end, of which one after a backslash is no end."""
+    """Remove trailing spaces, except one after a backslash."""
     at, end = 0, len(line)
     while at < len(line):
         if line[at : at + 1] == b"\\":
@@ -144,10 +143,9 @@ def _trim(line: bytes) -> bytes:
 
 
 def _translate(glob: bytes) -> bytes:
-    """The glob as a regular expression, to be matched in full."""
+    """Translate a glob to a regular expression for a full match."""
     special = _SPECIAL.search(glob)
-    # Git compares what goes before the first special byte and hands on only the rest, so that `**` right there
-    # counts as being at the start.
+    # git compares the literal prefix first and passes only the rest on, so that `**` there counts as at the start.
     start = special.start() if special else len(glob)
     out, at = [re.escape(glob[:start])], start
     while at < len(glob):
@@ -177,12 +175,12 @@ def _translate_stars(glob: bytes, at: int, start: int) -> tuple[bytes, int]:
     if end == len(glob):
         return b".*", end
     if glob[end : end + 1] == b"/":
-        return b"(?:.*/)?", end + 1  # `**/` also stands for nothing at all
+        return b"(?:.*/)?", end + 1  # `**/` also matches nothing
     return (b".*", end) if glob[end : end + 2] == b"\\/" else (b"[^/]*", end)
 
 
 def _translate_set(glob: bytes, at: int) -> tuple[bytes, int]:
-    """What stands between `[` and `]`, read as git reads it, as the set of bytes that it stands for."""
+    """Translate a set in brackets to the bytes that it contains for git."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
     chosen: set[int] = set()
@@ -198,7 +196,7 @@ def _translate_set(glob: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_member(glob: bytes, at: int, before: int) -> tuple[set[int], int, int]:
-    """One byte, range or class of a set: what it stands for, the byte that a range may go on from, what is next."""
+    """Read one byte, range or class of a set; return its bytes, the begin of a range, and the position after it."""
     if at >= len(glob):
         raise _NeverMatches
     if glob[at : at + 1] == b"-" and before >= 0 and glob[at + 1 : at + 2] not in (b"", b"]"):

@@ -1,7 +1,7 @@
-"""Which files of a folder are its code. Refuses secrets, whatever the ignore rules say, and says which it left out.
+"""The files of a code folder, without ignored files and secrets.
 
-Git's rules come from git itself where it can be asked, and else from our own reading of `.gitignore`; the files are
-the same either way, but for files that are tracked although they are ignored: only git knows those.
+The ignore rules come from git, or without git from our own reading of `.gitignore`. Both agree, except for files that
+are tracked although ignored: only git knows those.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class SkippedFile(msgspec.Struct, frozen=True, order=True):
     why: str
 
 
-class SourceFiles(msgspec.Struct, frozen=True):
-    """A file of the tree, or a link if `link` says where to."""
+class SourceFile(msgspec.Struct, frozen=True):
+    """A file of the tree, or a link if `link` is its target."""
 
     path: str
     bytes: int = 0
@@ -48,8 +48,8 @@ class Ignoring(Protocol):
     def ignored(self, path: str, *, folder: bool) -> bool: ...
 
 
-class _Listed:
-    """What git told: whatever it did not list is ignored."""
+class _GitListing:
+    """The listing of git: all other files are ignored."""
 
     def __init__(self, files: frozenset[str], prefix: str) -> None:
         self._files = {prefix + name for name in files}
@@ -63,7 +63,7 @@ class _Listed:
 
 
 class _Within:
-    """Rules of a whole repository, asked about a part of it. The tree's paths begin with `skipped` instead."""
+    """Rules of a whole repository, applied to the part of it below `part`. The tree's paths begin with `skipped`."""
 
     def __init__(self, rules: Rules, *, skipped: str, part: str) -> None:
         self._rules = rules
@@ -75,37 +75,37 @@ class _Within:
 
 
 class SourceTree:
-    """One look at a folder: `files` and `left_out`, both sorted."""
+    """A listing of a folder: `files` and `left_out`, both sorted."""
 
-    def __init__(self, folder: str, *, exclude: Sequence[str] = (), ask_git: bool = True) -> None:
+    def __init__(self, folder: str, *, exclude: Sequence[str] = (), use_git: bool = True) -> None:
         self.root = _existing(folder)
-        self._ask_git = ask_git
-        self._asked = Patterns("\n".join(exclude).encode())
+        self._use_git = use_git
+        self._exclude = Patterns("\n".join(exclude).encode())
         self._mine = Rules(self.root, OUTLASTIGNORE)
-        self.files: list[SourceFiles] = []
+        self.files: list[SourceFile] = []
         self.left_out: list[SkippedFile] = []
         self._visit("", self._rules_of(""))
         self.files.sort(key=lambda found: os.fsencode(found.path))
         self.left_out.sort()
 
-    def lacks(self, path: str) -> bool:
-        """Whether a file of this name would be left out: for files that are not there any more."""
+    def excludes(self, path: str) -> bool:
+        """Return whether a path would be left out; for files that do not exist any more."""
         folders, name = path.split("/")[:-1], os.path.basename(path)
         if (
             secret_name(name)
-            or never_taken(name)
-            or any(part in SECRET_FOLDERS or never_taken(part) for part in folders)
+            or always_excluded(name)
+            or any(part in SECRET_FOLDERS or always_excluded(part) for part in folders)
         ):
             return True
         above = ["/".join(folders[: count + 1]) for count in range(len(folders))]
         return any(self._excludes(step, folder=True) for step in above) or self._excludes(path, folder=False)
 
     def _rules_of(self, relative: str) -> Ignoring:
-        """The rules of the repository whose top, or a part of which, is this folder."""
+        """Return the rules of the repository that contains this folder."""
         folder = os.path.join(self.root, relative) if relative else self.root
         skipped = relative + "/" if relative else ""
-        files = git.listed(folder) if self._ask_git else None
-        return _Listed(files, skipped) if files is not None else rules_without_git(folder, skipped)
+        files = git.listed(folder) if self._use_git else None
+        return _GitListing(files, skipped) if files is not None else rules_without_git(folder, skipped)
 
     def _visit(self, relative: str, rules: Ignoring) -> None:
         try:
@@ -122,24 +122,24 @@ class SourceTree:
         for entry in found:
             path = f"{relative}/{entry.name}" if relative else entry.name
             folder = entry.is_dir(follow_symlinks=False)
-            # Git says nothing of pipes and the like, so its rules are not asked about them.
+            # git does not list pipes and other special files, so its rules do not apply to them.
             known = folder or entry.is_symlink() or entry.is_file(follow_symlinks=False)
             if (
-                never_taken(entry.name)
+                always_excluded(entry.name)
                 or (known and rules.ignored(path, folder=folder))
                 or self._excludes(path, folder=folder)
             ):
                 continue
             if entry.name in SECRET_FOLDERS if folder else secret_name(entry.name):
-                self.left_out.append(SkippedFile(path + "/" * folder, "may hold secrets"))
+                self.left_out.append(SkippedFile(path + "/" * folder, "may contain secrets"))
             elif folder:
                 self._visit(path, rules)
             else:
                 self._take(path, entry)
 
     def _excludes(self, path: str, *, folder: bool) -> bool:
-        # What was asked for this one time speaks before any file of rules.
-        verdict = self._asked.verdict(os.fsencode(path), folder=folder)
+        # `exclude` takes precedence over files of patterns.
+        verdict = self._exclude.verdict(os.fsencode(path), folder=folder)
         return self._mine.ignored(path, folder=folder) if verdict is None else verdict
 
     def _take(self, path: str, entry: os.DirEntry[str]) -> None:
@@ -150,13 +150,13 @@ class SourceTree:
             self.left_out.append(SkippedFile(path, "vanished while it was packed"))
             return
         if stat.S_ISREG(info.st_mode):
-            self.files.append(SourceFiles(path, info.st_size, bool(info.st_mode & 0o100)))
+            self.files.append(SourceFile(path, info.st_size, bool(info.st_mode & 0o100)))
         elif not link:
             self.left_out.append(SkippedFile(path, "neither a file nor a folder"))
         elif link_escapes(self.root, path, link):
-            self.left_out.append(SkippedFile(path, "link that leads out of the folder"))
+            self.left_out.append(SkippedFile(path, "link to a target outside the folder"))
         else:
-            self.files.append(SourceFiles(path, link=link))
+            self.files.append(SourceFile(path, link=link))
 
 
 def secret_name(name: str) -> bool:
@@ -164,7 +164,7 @@ def secret_name(name: str) -> bool:
 
 
 def link_escapes(root: str, path: str, link: str) -> bool:
-    """Whether the link leads out of the folder: as it is written, or through other links on its way."""
+    """Return whether a link points outside the folder, directly or through other links."""
     if os.path.isabs(link):
         return True
     written = os.path.normpath(os.path.join(os.path.dirname(path), link))
@@ -174,12 +174,12 @@ def link_escapes(root: str, path: str, link: str) -> bool:
 
 def unreadable(path: str, problem: OSError) -> SpecError:
     return SpecError(
-        [f"[code] path: `{path or '.'}` cannot be read: {problem.strerror}"],
-        hint=f"make it readable, or leave it out with a line in `{OUTLASTIGNORE}`",
+        [f"[code] path: could not read `{path or '.'}`: {problem.strerror}"],
+        hint=f"make it readable, or exclude it in `{OUTLASTIGNORE}`",
     )
 
 
-def never_taken(name: str) -> bool:
+def always_excluded(name: str) -> bool:
     return name in (".git", "__pycache__") or (name.startswith(".outlast") and name != OUTLASTIGNORE)
 
 
@@ -191,7 +191,7 @@ def _existing(folder: str) -> str:
 
 
 def rules_without_git(folder: str, skipped: str) -> Ignoring:
-    """The rules of git for the folder, read without git."""
+    """Return git's rules for the folder, read without git."""
     top = folder
     while not os.path.lexists(os.path.join(top, ".git")):
         if os.path.dirname(top) == top:
@@ -204,6 +204,6 @@ def rules_without_git(folder: str, skipped: str) -> Ignoring:
     if part == ".":
         return _Within(rules, skipped=skipped, part="")
     if rules.covers(part, folder=True):
-        # Ignored as a whole, and asked for all the same: it is judged by its own rules.
+        # The folder itself is ignored: use only the rules inside it.
         return _Within(Rules(folder, ".gitignore"), skipped=skipped, part="")
     return _Within(rules, skipped=skipped, part=part + "/")

@@ -1,4 +1,4 @@
-"""This very outlast as a wheel in the workspace, for machines that have none: content-addressed, uploaded once."""
+"""The wheel of this outlast in the workspace, from which machines install it; uploaded once per content."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import outlast
 from outlast.errors import Exists, Missing, OutlastError
 from outlast.store.bucket import Bucket
 
-# A zip holds times; the same files must make the same wheel.
+# A fixed time: the same files must produce the same wheel.
 _DAY = (1980, 1, 1, 0, 0, 0)
 _WHEEL = "Wheel-Version: 1.0\nGenerator: outlast\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _known: dict[str, str] = {}
 
 
 def store_wheel(bucket: Bucket) -> str:
-    """Where the wheel is in the workspace. Looked for once a process and workspace."""
+    """Store the wheel and return its key. Checked once per process and workspace."""
     if bucket.url not in _known:
         body = wheel()
         key = f"wheels/{hashlib.sha256(body).hexdigest()}/{wheel_name()}"
@@ -31,7 +31,7 @@ def store_wheel(bucket: Bucket) -> str:
             try:
                 bucket.create(key, body)
             except Exists:
-                pass  # somebody else stored the same
+                pass  # another process stored the same
         _known[bucket.url] = key
     return _known[bucket.url]
 
@@ -41,7 +41,7 @@ def wheel_name() -> str:
 
 
 def wheel() -> bytes:
-    """The package as it is installed or checked out here, with what it requires."""
+    """Return this package, as installed or checked out, as a wheel."""
     about = f"outlast-{outlast.__version__}.dist-info"
     files = [*_sources(), (f"{about}/METADATA", _metadata()), (f"{about}/WHEEL", _WHEEL.encode())]
     record = io.StringIO()
@@ -80,8 +80,8 @@ def _metadata() -> bytes:
         text = None
     if not text:
         raise OutlastError(
-            "this outlast does not know what it requires, so no machine can install it",
+            "the metadata of this outlast is missing, so no machine can install it",
             hint="install it with pip, or build an image that has it: `outlast image build`",
         )
-    # What it requires, and not the page about it.
+    # The header with the requirements, without the description.
     return text.partition("\n\n")[0].encode() + b"\n"

@@ -10,8 +10,7 @@ from typing import Literal
 import msgspec
 
 from outlast.errors import Exists, Missing, UsageError
-from outlast.records.record import OWNER_TIMEOUT_S, Phase, Record, Records, owner_silent_s
-from outlast.store.codec import decoded
+from outlast.records.record import OWNER_TIMEOUT_S, Phase, Record, Records
 from outlast.workspace import Workspace
 
 _CLUSTER = "cluster:"
@@ -106,6 +105,7 @@ class MachineRecords(Records[MachineRecord]):
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace, "machines", MachineRecord)
+        self.clusters = Records(workspace, "clusters", ClusterView)
 
     def create(self, record: MachineRecord) -> MachineRecord:
         """Write the intent; may be repeated. Raises Exists when the name is taken.
@@ -154,22 +154,10 @@ class MachineRecords(Records[MachineRecord]):
             id=record.id, phase=record.phase, owner_silent_s=self.owner_silent_s(record), who=record.who
         )
 
-    def cluster(self, name: str) -> ClusterView | None:
-        """Return the cluster's record. Raises Damaged."""
-        key = f"clusters/{name}.json"
-        try:
-            return decoded(self.bucket.get(key), ClusterView, key)
-        except Missing:
-            return None
-
     def without_cluster(self, name: str) -> bool:
         """Return whether the cluster is gone, or the process that brought it up or down has died. Raises Damaged."""
-        cluster = self.cluster(name)
-        if cluster is None:
-            return True
-        return (
-            cluster.phase != "ready" and owner_silent_s(self.bucket, f"clusters/{name}.json", cluster) > OWNER_TIMEOUT_S
-        )
+        cluster = self.clusters.find(name)
+        return cluster is None or self.clusters.abandoned(cluster)
 
     def head_silent_s(self, cluster: str, head: str) -> float:
         """Return the seconds since the head last wrote its state; infinite if it never did, or has signed off."""

@@ -1,6 +1,6 @@
-"""How a machine mounts a volume: the words that travel in its metadata, and the script for NFS. Mounts nothing itself.
+"""Mounts of volumes on machines: their form in the metadata, and the script for NFS.
 
-Nothing is ever written to /etc/fstab: whoever boots mounts, and what is mounted already is left alone.
+Nothing is written to /etc/fstab: every boot mounts what is not mounted yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUN_PLACE = "{run}"
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume at one path. With a folder, the path is a link to that folder in it."""
+    """One volume at one path. With `folder`, the path is a link to that folder of the volume."""
 
     path: str
     volume: str
@@ -30,25 +30,25 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     size_gb: float = 0.0
 
 
-def mounts_for(wanted: Mapping[str, str], found: Mapping[str, ResourceRecord]) -> list[Mount]:
-    """The mounts of a run: path → volume, or a folder in it; by the records of the volumes."""
-    made = []
-    for path, place in wanted.items():
+def mounts_for(volumes: Mapping[str, str], records: Mapping[str, ResourceRecord]) -> list[Mount]:
+    """Return the mounts of a run. `volumes` maps a path to a volume or a folder of one."""
+    mounts = []
+    for path, place in volumes.items():
         name, _, folder = place.partition("/")
-        held = found[name]
-        kind: Literal["nfs", "folder"] = "folder" if held.mount_kind == "folder" else "nfs"
-        made.append(
+        record = records[name]
+        kind: Literal["nfs", "folder"] = "folder" if record.mount_kind == "folder" else "nfs"
+        mounts.append(
             Mount(
                 path=path,
                 volume=name,
-                source=held.source,
+                source=record.source,
                 kind=kind,
-                options=held.options,
+                options=record.options,
                 folder=folder,
-                size_gb=held.size_gb,
+                size_gb=record.size_gb,
             )
         )
-    return made
+    return mounts
 
 
 def encode(mounts: Sequence[Mount]) -> str:
@@ -60,15 +60,15 @@ def decode(text: str) -> list[Mount]:
 
 
 def run_folder(folder: str, *, run: str, submitted_at: float) -> str:
-    """The folder with the run's date and name in it: the same for every attempt."""
+    """Fill in the run's date and name; the result is the same for every attempt."""
     date = time.strftime("%Y-%m-%d", time.gmtime(submitted_at))
     return folder.replace(RUN_PLACE, f"{date}-{run}")
 
 
 def nfs_script(source: str, target: str, options: str) -> str:
-    """Mounts it, patiently. May be repeated. For root; brings the client where the image has none."""
-    said = f"options={shlex.quote(options or 'hard,timeo=600,retrans=2')}"
-    return f"""source={shlex.quote(source)} target={shlex.quote(target)} {said}
+    """Return a script, for root, that mounts with retries and installs the NFS client if missing. May be repeated."""
+    options = options or "hard,timeo=600,retrans=2"
+    return f"""source={shlex.quote(source)} target={shlex.quote(target)} options={shlex.quote(options)}
 mkdir -p "$target" || exit 1
 for pause in 1 2 4 8 15 30 30 0; do
     if grep -qF " $target nfs" /proc/mounts; then exit 0; fi
@@ -83,6 +83,6 @@ for pause in 1 2 4 8 15 30 30 0; do
     mount -t nfs -o "$options" "$source" "$target" && exit 0
     sleep "$pause"
 done
-echo "$source cannot be mounted" >&2
+echo "could not mount $source" >&2
 exit 1
 """

@@ -12,8 +12,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from outlast.errors import Damaged, Missing
-from outlast.store.bucket import Bucket
-from outlast.store.codec import decoded, read_all
+from outlast.store.codec import read_all, read_object
 from outlast.store.lease import Holder, process_identity
 from outlast.workspace import Workspace
 
@@ -71,10 +70,7 @@ class Records(Generic[R]):
 
     def find(self, name: str) -> R | None:
         """Return the record of that name. Raises Damaged."""
-        try:
-            return decoded(self.bucket.get(self.key(name)), self._type, self.key(name))
-        except Missing:
-            return None
+        return read_object(self.bucket, self.key(name), self._type)
 
     def find_readable(self, name: str) -> R | None:
         """Return the record, or None if it is damaged: a resource can be deleted without its record."""
@@ -102,29 +98,20 @@ class Records(Generic[R]):
 
     def owner_silent_s(self, record: Record) -> float:
         """Return the seconds since the owner last wrote the record; infinite if it has died or the record is gone."""
-        return owner_silent_s(self.bucket, self.key(record.name), record)
+        if Holder(who=record.by, epoch=0).plainly_dead():
+            return float("inf")
+        try:
+            written_at = self.bucket.head(self.key(record.name)).modified_at
+        except Missing:
+            return float("inf")
+        return max(0.0, self.now() - written_at)
 
     def now(self) -> float:
-        return store_now(self.bucket)
+        """Return the time by the store's clock: the one that it gives to a write of ours."""
+        return self.bucket.put("clock", b"").modified_at
 
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}.json"
-
-
-def owner_silent_s(bucket: Bucket, key: str, record: Record) -> float:
-    """Return the seconds since the owner last wrote the record; infinite if it has died or the record is gone."""
-    if Holder(who=record.by, epoch=0).plainly_dead():
-        return float("inf")
-    try:
-        written_at = bucket.head(key).modified_at
-    except Missing:
-        return float("inf")
-    return max(0.0, store_now(bucket) - written_at)
-
-
-def store_now(bucket: Bucket) -> float:
-    """Return the time by the store's clock: the one that it gives to a write of ours."""
-    return bucket.put("clock", b"").modified_at
 
 
 def _owned(record: R) -> R:

@@ -1,7 +1,4 @@
-"""Blobs: bodies named by their own sha256, stored once and shared by all. Refuses to keep a body under a wrong name.
-
-A blob that lies would be worse than one that is missing: everyone who has the same content skips the upload.
-"""
+"""Blobs: objects named by the sha256 of their body, stored once and shared by all runs."""
 
 from __future__ import annotations
 
@@ -17,20 +14,20 @@ def blob_key(sha256: str) -> str:
 
 
 def put_blob(bucket: Bucket, body: bytes) -> str:
-    """Store the body unless it is there; its sha256. May be repeated."""
+    """Store the body unless it exists; return its sha256. May be repeated."""
     sha256 = hashlib.sha256(body).hexdigest()
     if not _stored(bucket, sha256, len(body)):
         try:
             bucket.create(blob_key(sha256), body)
         except Exists:
-            # There, and of the wrong size: it is damaged, and we can mend it.
+            # It exists with the wrong size: replace the damaged body.
             if not _stored(bucket, sha256, len(body)):
                 bucket.put(blob_key(sha256), body, durable=True)
     return sha256
 
 
 def forget(path: str) -> None:
-    """Remove a file that may be gone already."""
+    """Remove a file; it may be missing."""
     try:
         os.unlink(path)
     except FileNotFoundError:

@@ -85,12 +85,15 @@ def check_key(key: str) -> str:
     return key
 
 
-def open_bucket(url: str, reach: StoreAccess | None = None) -> Bucket:
-    """Open the bucket at a folder, `gs://…`, `s3://…` or `memory://` URL. `reach` adds to the environment variables."""
+def open_bucket(url: str, access: StoreAccess | None = None) -> Bucket:
+    """Open the bucket at a folder, `gs://…`, `s3://…` or `memory://` URL.
+
+    `access` adds to the environment variables.
+    """
     if url.startswith(("gs://", "s3://", "memory://")):
         from outlast.store.object_store import ObjectBucket
 
-        return ObjectBucket(url, reach)
+        return ObjectBucket(url, access)
     if "://" in url:
         raise UsageError(
             f"workspace `{url}`: unknown URL scheme `{url.split('://')[0]}://`",

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from outlast.errors import Damaged
+from outlast.errors import Damaged, Missing
+from outlast.store.bucket import Bucket
 
 T = TypeVar("T")
 
@@ -38,6 +39,14 @@ def decoded(body: bytes, kind: type[T], key: str) -> T:
         return _decoder(kind).decode(body)
     except UNREADABLE as problem:
         raise Damaged(f"{key} cannot be read: {problem}", hint=HINT) from problem
+
+
+def read_object(bucket: Bucket, key: str, kind: type[T]) -> T | None:
+    """Return the value of an object; None if it does not exist. Raises Damaged."""
+    try:
+        return decoded(bucket.get(key), kind, key)
+    except Missing:
+        return None
 
 
 _SEAL = b'{"sha256":"'

@@ -1,7 +1,7 @@
-"""Large bodies between memory and disk past the page cache, where the file system has it. Refuses to depend on it.
+"""Direct reads and writes of large bodies past the page cache, where the file system supports it.
 
-It saves one copy of two, leaves a sync nothing to wait for, and pushes nobody else's files out of memory. Standard
-library only: the trainer's process uses it, too.
+This saves a copy, makes fsync fast, and does not evict other files from the cache. Standard library only: the trainer
+uses it, too.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import io
 import mmap
 import os
 
-# Smaller ones are not worth it. What is written and read begins and ends at a block.
+# Smaller bodies use the page cache. Direct transfers begin and end at a block.
 _DIRECT_BYTES = 1 << 20
 _BLOCK = 4096
 
 
 def room(size: int) -> memoryview:
-    """Memory that begins at a page, as disks want it. Private: a child of this process gets a copy, as of all else."""
+    """Return page-aligned memory; a forked child gets a copy."""
     return memoryview(mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
 
 
 def write_large(file: io.FileIO, body: bytes | memoryview) -> None:
-    """All of it, from where the file stands, which is a multiple of a block."""
+    """Write the whole body at the file's position, which must be a multiple of a block."""
     view = memoryview(body)
     blocks = len(view) - len(view) % _BLOCK if len(view) >= _DIRECT_BYTES else 0
     if blocks and _set_direct(file.fileno(), on=True):
@@ -31,14 +31,14 @@ def write_large(file: io.FileIO, body: bytes | memoryview) -> None:
         except OSError as problem:
             if problem.errno != errno.EINVAL:
                 raise
-            # Not from this memory, or not on this file system.
+            # The memory is not aligned, or the file system does not support it.
         _set_direct(file.fileno(), on=False)
     while view:
         view = view[file.write(view) :]
 
 
 def read_large(file: io.FileIO, into: memoryview) -> int:
-    """As much as there is or has room, from where the file stands, which is a multiple of a block; how much it was."""
+    """Fill `into` from the file's position, a multiple of a block; return the number of bytes."""
     size = 0
     if len(into) >= _DIRECT_BYTES and _set_direct(file.fileno(), on=True):
         try:
@@ -53,7 +53,7 @@ def read_large(file: io.FileIO, into: memoryview) -> int:
 
 
 def _set_direct(handle: int, *, on: bool) -> bool:
-    """Whether the file system has such a thing."""
+    """Switch direct I/O on or off; return whether the file system supports it."""
     flag = getattr(os, "O_DIRECT", 0)
     if not flag:
         return False

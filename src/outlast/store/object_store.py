@@ -19,7 +19,7 @@ from outlast.store.access import StoreAccess
 from outlast.store.bucket import Entry, check_key
 
 # A refused create-only write means that the object exists (412), or that another write to it was under way (409), which
-# may have failed. The library reports both alike, so the object is looked for, and the write repeated after a pause.
+# may have failed. The library reports both alike, so check for the object, and repeat the write after a pause.
 _CONFLICT_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _CONFLICT = "try again in a moment"
 _REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
@@ -52,13 +52,13 @@ def _short(problem: BaseException) -> str:
     return str(problem).strip().splitlines()[0][:300]
 
 
-def _open(url: str, reach: StoreAccess) -> Any:
+def _open(url: str, access: StoreAccess) -> Any:
     if url.startswith("s3://"):
-        return _open_s3(url, reach)
-    host = reach.gs_host or os.environ.get("STORAGE_EMULATOR_HOST", "")
+        return _open_s3(url, access)
+    host = access.gs_host or os.environ.get("STORAGE_EMULATOR_HOST", "")
     if not host or not url.startswith("gs://"):
-        if reach.gs_key:
-            return from_url(url, service_account_key=reach.gs_key)
+        if access.gs_key:
+            return from_url(url, service_account_key=access.gs_key)
         provider = credentials.gs_provider(os.environ) if url.startswith("gs://") else None
         return from_url(url, credential_provider=provider) if provider else from_url(url)
     # The variable of Google's own clients. Without a token, obstore would search for credentials before it writes.
@@ -66,19 +66,19 @@ def _open(url: str, reach: StoreAccess) -> Any:
     return from_url(url, base_url=address, bearer_token="emulator", client_options={"allow_http": True})
 
 
-def _open_s3(url: str, reach: StoreAccess) -> Any:
+def _open_s3(url: str, access: StoreAccess) -> Any:
     # The variables of Amazon's own clients, which also select other S3-compatible servers.
-    endpoint = reach.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    endpoint = access.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     metadata = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
-    region = reach.s3_region or credentials.store_region(url, os.environ, endpoint=endpoint)
+    region = access.s3_region or credentials.store_region(url, os.environ, endpoint=endpoint)
     given = {
         "endpoint": endpoint,
         "region": region,
         "metadata_endpoint": metadata,
-        "access_key_id": reach.s3_id,
-        "secret_access_key": reach.s3_secret,
+        "access_key_id": access.s3_id,
+        "secret_access_key": access.s3_secret,
         # Machines get the region in their metadata, and the credentials from their role or as a key.
-        "credential_provider": None if reach.s3_region or reach.s3_id else credentials.s3_provider(os.environ),
+        "credential_provider": None if access.s3_region or access.s3_id else credentials.s3_provider(os.environ),
     }
     plain = endpoint.startswith("http://") or metadata.startswith("http://")
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
@@ -88,10 +88,12 @@ def _open_s3(url: str, reach: StoreAccess) -> Any:
 class ObjectBucket:
     """See `Bucket` for the contract. All three stores acknowledge only durable writes."""
 
-    def __init__(self, url: str, reach: StoreAccess | None = None) -> None:
+    def __init__(self, url: str, access: StoreAccess | None = None) -> None:
         self.url = url.rstrip("/") if not url.startswith("memory://") else url
         try:
-            self._store: Any = MemoryStore() if url.startswith("memory://") else _open(self.url, reach or StoreAccess())
+            self._store: Any = (
+                MemoryStore() if url.startswith("memory://") else _open(self.url, access or StoreAccess())
+            )
         except (exceptions.BaseError, ValueError) as problem:
             raise WorkspaceError(f"workspace {url}: {_short(problem)}") from problem
 

@@ -1,4 +1,4 @@
-"""The same, done to many things: in threads, or one after the other where a simulation owns the time."""
+"""Map a function over items: in a thread pool, or serially where that is faster or a simulation owns the time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outlast.store.traits import traits_of_store
 A = TypeVar("A")
 B = TypeVar("B")
 _THREADS = 16
-# In a thread of a pool already: its siblings do the same.
+# Within a thread of a pool, whose other threads do the same.
 _THREADS_NESTED = 4
 
 
 class ParallelMap(Protocol):
-    """The results in the order of the items. The first failure is raised."""
+    """A map that returns the results in the order of the items and raises the first error."""
 
     def __call__(self, work: Callable[[A], B], items: Sequence[A], /) -> list[B]: ...
 
@@ -49,6 +49,5 @@ def one_by_one(work: Callable[[A], B], items: Sequence[A], /) -> list[B]:
 
 
 def suited_to(url: str) -> ParallelMap:
-    """In parallel where every call waits for a network; a folder answers faster than a thread starts, and a simulation
-    owns the time."""
+    """Return the map for a store: parallel over a network, serial for a folder, which is faster than a thread."""
     return in_parallel if traits_of_store(url).network else one_by_one

@@ -1,8 +1,8 @@
-"""Parts: the bodies of checkpoints, named by their own sha256, uploaded once. Refuses to name a body it did not hash.
+"""Parts: the bodies of checkpoints, named by their sha256 and uploaded once.
 
-A file is cut at fixed offsets, so that what changes in place changes few of its parts. Each part is read once, and the
-bytes that were hashed are the bytes that are stored: a file that changes meanwhile spoils the commit, never a part.
-Small files share parts, which are called packs (`packs.py`).
+A file is cut at fixed offsets, so that a change in place affects few parts. Each part is read once, and the hashed
+bytes are the stored bytes: a file that changes meanwhile invalidates the commit, never a part. Small files share parts,
+which are called packs (`packs.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import msgspec
 
 from outlast.store.bucket import Bucket
 
-# Smaller ones find more that is unchanged, and cost more calls: ARCHITECTURE.md has the figures. Times the threads of
-# `each`: the memory.
+# Smaller parts deduplicate better and cost more requests. The memory is this size times the threads of `each`.
 PART_BYTES = 4 << 20
 
 
-# No garbage collection of cycles: there are none, and with 100,000 of these it took a tenth of a commit.
+# Without garbage collection of cycles, which took 10 % of a commit with 100,000 parts.
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a file: where its body is, and what it must be."""
+    """A piece of a file: the key of its body, and its hash and size."""
 
     key: str
     sha256: str
@@ -30,14 +29,14 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One file of a checkpoint: where it goes, and its parts in order; an empty file has none."""
+    """One file of a checkpoint: its path, and its parts in order; an empty file has none."""
 
     path: str
     parts: tuple[Part, ...] = ()
     executable: bool = False
     # The target of a symbolic link, which has no parts.
     link: str = ""
-    # A small file: `size` bytes from offset `at` of its only part, a pack that holds other files as well.
+    # A small file: `size` bytes from offset `at` of its only part, a pack with other files.
     at: int = 0
     size: int | None = None
 
@@ -51,28 +50,28 @@ def parts_prefix(run: str) -> str:
 
 
 class Parts:
-    """The parts that one attempt may name without uploading them again: its own, and those of what it restored.
+    """The parts that one attempt may reuse without an upload: its own, and those of the restored checkpoint.
 
-    Not those of the whole bucket: another attempt may be about to delete them.
+    Other parts in the bucket cannot be reused: another attempt may be about to delete them.
     """
 
     def __init__(self, bucket: Bucket, run: str, attempt: int) -> None:
         self.bucket = bucket
         self.run = run
         self.attempt = attempt
-        # Every key that this attempt wrote, or tried to, and that was not deleted since.
+        # Keys that this attempt wrote or tried to write, and has not deleted.
         self.own: set[str] = set()
-        # What kept checkpoints name, by their ids: see `prune`.
+        # Checkpoint id → keys of its parts, for kept checkpoints; see `prune`.
         self.named: dict[str, frozenset[str]] = {}
         self._known: dict[str, str] = {}
         # Small files in packs: see `places`.
         self._places: dict[bytes, tuple[Part, int]] = {}
-        # In the bucket, and not yet settled.
+        # Written, but not yet durable.
         self._fresh: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def learn(self, files: Iterable[StoredFile], digests: Mapping[str, bytes] | None = None) -> None:
-        """What was just restored. Forgets what was restored before it, which may be old enough to be deleted by now.
+        """Add the parts of the restored checkpoint; drop those of an earlier restore, which may be deleted by now.
 
         `digests` maps the paths of small files to their sha256; without it, packs are known as a whole only.
         """
@@ -87,9 +86,9 @@ class Parts:
             self._places |= whole | small
 
     def places(self) -> dict[bytes, tuple[Part, int]]:
-        """The small files that the bucket holds: sha256 → pack and offset. Packs that are stored are added to it.
+        """Return the stored small files: sha256 → pack and offset. `store_pack` adds to this dictionary.
 
-        Ask again for each upload: entries of parts that were deleted or not settled since are dropped.
+        Call it again for each upload: entries of parts that were deleted, or are not durable, are dropped.
         """
         with self._lock:
             keys = {*self._known.values(), *self._fresh.values()}
@@ -103,7 +102,7 @@ class Parts:
             self._places.update({digest: (part, at) for digest, at in offsets.items()})
 
     def forget(self, key: str) -> None:
-        """It was deleted: upload this body again when it is needed next."""
+        """Forget a deleted part: its body must be uploaded again when needed."""
         digest = key.rsplit("/", 1)[-1]
         with self._lock:
             self.own.discard(key)
@@ -112,8 +111,7 @@ class Parts:
                     del names[digest]
 
     def store(self, body: bytes | memoryview) -> Part:
-        """One body into the bucket, once; to be settled. Two threads with the same body at the same time both write it:
-        no harm."""
+        """Store one body unless it is known; it is durable after `make_durable`. Concurrent duplicates are harmless."""
         digest = hashlib.sha256(body).hexdigest()
         key = self._known.get(digest) or self._fresh.get(digest)
         if key is None:
@@ -121,14 +119,13 @@ class Parts:
             with self._lock:
                 self.own.add(key)
             self.bucket.write(key, body)
-            # Only now: an upload that failed is to be made again.
+            # Only after the write: a failed upload must be repeated.
             with self._lock:
                 self._fresh[digest] = key
         return Part(key, digest, len(body))
 
     def make_durable(self) -> None:
-        """What was stored survives a power cut from now on. If that fails nobody knows what is there: it is all to be
-        uploaded again."""
+        """Make all stored parts survive a power cut. After a failure they count as not stored."""
         with self._lock:
             fresh, self._fresh = self._fresh, {}
         if fresh:

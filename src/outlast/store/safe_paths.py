@@ -1,8 +1,8 @@
 """Files and folders below a root, opened one component at a time so that no symbolic link is followed.
 
-The root itself may be a link, or be below one: the user chose that path. Links below it are other people's choice, and
-lead to files that are not part of the workspace. Each component is opened relative to the folder above it, so that a
-folder that another process replaces by a link meanwhile is not followed either.
+The root itself may be a link, or be below one: the user chose that path. A link below it may have been placed by
+another user, and leads to files that are not part of the workspace. Each component is opened relative to the folder
+above it, so that a folder that another process replaces by a link meanwhile is not followed either.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from collections.abc import Sequence
 
 from outlast.errors import Missing, WorkspaceError
 
-# On Linux a folder on the way is only passed through: no permission to list it is needed, and network file systems
-# need not ask their server whether it has changed.
+# On Linux, opening an intermediate folder needs no permission to list it, and network file systems need no request.
 PASS = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
-# A folder that is listed or synced.
+# For a folder that is listed or synced.
 LIST = os.O_DIRECTORY | os.O_RDONLY
 # Without O_NONBLOCK a pipe would make its reader wait for a writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
-_HINT = "replace it by the files that it leads to; the workspace folder itself may be a link"
-# Links that listings left out and that were reported; a folder full of links must not flood a log.
+_HINT = "replace it by its target; the workspace folder itself may be a link"
+# Links that were reported; a folder full of links must not flood a log.
 _reported: set[str] = set()
 _REPORTS_MAX = 20
 
@@ -46,7 +45,7 @@ def open_folder(root: str, parts: Sequence[str], *, how: int = PASS) -> int:
 
 
 def open_chain(root: str, parts: Sequence[str]) -> list[int]:
-    """Open every folder on the way to `parts`, the root first. Raises NotADirectoryError for a link, and OSError."""
+    """Open every folder on the path `parts`, the root first. Raises NotADirectoryError for a link, and OSError."""
     handles = [os.open(root, PASS)]
     try:
         for part in parts:
@@ -69,7 +68,7 @@ def enter(handle: int, name: str, *, how: int = PASS) -> int:
 
 
 def make_folder(root: str, parts: Sequence[str], *, durable: bool) -> int:
-    """Open the folder at `parts` below a root that exists, and create what is missing of it.
+    """Open the folder at `parts` below an existing root, and create missing folders.
 
     Raises WorkspaceError if a link or a file is in the way. `durable`: new names survive a power cut, and the folder
     can be synced.
@@ -106,7 +105,7 @@ def _in_the_way(handle: int, name: str, key: str) -> Exception:
     try:
         mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode
     except FileNotFoundError as problem:
-        return problem  # a deleter has removed it since: the caller may try again
+        return problem  # deleted since: the caller may try again
     if stat.S_ISLNK(mode):
         return WorkspaceError(describe(key), hint=_HINT)
     if stat.S_ISDIR(mode):
@@ -158,18 +157,18 @@ def refuse_link(handle: int, name: str, key: str) -> None:
 
 
 def describe(key: str) -> str:
-    # The name is a stranger's: a terminal must not obey it.
+    # Another user may have chosen the name: escape control characters.
     shown = key if key.isprintable() else key.encode("unicode_escape", "backslashreplace").decode()
     return f"`{shown}` is a symbolic link; outlast does not follow links inside a workspace"
 
 
 def report_link(root: str, key: str) -> None:
-    """Warn that a listing leaves a link out: once for each link, and for a few of them."""
+    """Warn that a listing omits a link: once per link, and for a limited number of links."""
     path = f"{root}/{key}"
     if path in _reported or len(_reported) >= _REPORTS_MAX:
         return
     _reported.add(path)
-    # Loaded for the warning alone: most commands never need it.
+    # Imported here because most commands never need it.
     import logging
 
     logging.getLogger("outlast.store").warning("warning: %s (%s)", describe(key), root)
