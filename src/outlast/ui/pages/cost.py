@@ -155,7 +155,7 @@ class _Page:
         _fill_card(
             self.goodput,
             goodput,
-            f"share of paid time that became progress; {describe_s(whole.seconds)} of machine time",
+            f"of {describe_s(whole.seconds)} of paid machine time",
         )
 
     def _show_causes(self, found: Spending) -> None:
