@@ -18,7 +18,7 @@ def cancel_run(workspace: Workspace, run: str) -> bool:
     from outlast.user import current_user
 
     event = Cancelled(who=current_user(), at=time.time())
-    # The wakeup first: if we die in between, somebody looks and finds nothing changed.
+    # Wake first: if this process dies in between, a supervisor reads the run and finds no change.
     workspace.wake(run)
     cancelled = workspace.story(run).append(event, nonce=secrets.token_hex(8))
     workspace.wake(run)

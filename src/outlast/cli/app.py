@@ -41,7 +41,7 @@ class _Lazy(click.Group):
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean `{near[0]}`?" if near else "see `outlast --help`"
-            raise click.UsageError(f"there is no command `{args[0]}`\nhint: {hint}")
+            raise click.UsageError(f"unknown command `{args[0]}`\nhint: {hint}")
         found = super().resolve_command(ctx, args)
         begin()
         return found

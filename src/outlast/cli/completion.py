@@ -112,6 +112,6 @@ def completion(shell: str | None) -> int:
 def _shell_of(path: str) -> str:
     shell = os.path.basename(path)
     if shell not in _INSTALL:
-        why = f"there is no completion for `{shell}`" if shell else "the variable SHELL is not set"
+        why = f"no completion for `{shell}`" if shell else "the variable SHELL is not set"
         raise UsageError(why, hint=f"name one: `outlast completion {'|'.join(_INSTALL)}`")
     return shell

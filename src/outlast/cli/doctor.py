@@ -52,9 +52,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 @json_option
 @workspace_option
 def doctor(workspace_url: str, as_json: bool) -> int:
-    """Check the set-up and report what is missing.
+    """Check the set-up; report problems and fixes.
 
-    Prints what works, what is missing, its purpose and how to fix it. Exits with 0 if outlast is usable on this
+    Prints a row for each check, with its purpose and a fix. Exits with 0 if outlast is usable on this
     computer, with 1 if not. Warnings do not count.
     """
     checks = list(_examine(workspace_url))

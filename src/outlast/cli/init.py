@@ -121,7 +121,7 @@ def init(folder: str, force: bool, source: str) -> int:
     It goes to FOLDER (the present one) and contains a guess at the command.
     """
     if not os.path.isdir(folder):
-        raise UsageError(f"there is no folder `{folder}`")
+        raise UsageError(f"no such folder: `{folder}`")
     path = os.path.normpath(os.path.join(folder, FILE))
     if not force:
         _refuse_if_there(folder, path)

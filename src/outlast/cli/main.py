@@ -12,7 +12,7 @@ import time
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "demo": ("demo", "demo", "start", "train a small network, preempt it twice, and watch it recover"),
     "init": ("init", "init", "start", "write a commented `outlast.toml`"),
-    "doctor": ("doctor", "doctor", "start", "check the set-up and report what is missing"),
+    "doctor": ("doctor", "doctor", "start", "check the set-up; report problems and fixes"),
     "ui": ("ui", "ui", "start", "open the dashboard in a browser: runs, machines, costs"),
     "run": ("run.submit", "run", "runs", "run a command on a preemptible machine and follow it to its end"),
     "submit": ("run.submit", "submit", "runs", "submit a run and detach; a background supervisor takes over"),

@@ -37,7 +37,7 @@ def family(home: Home) -> Home:
 @pytest.mark.parametrize(
     ("recipe", "complaints"),
     [
-        ("", ["there is no `outlast.toml` with `[image]`", "docs/images.md"]),
+        ("", ["found no `outlast.toml` with `[image]`", "docs/images.md"]),
         ('command = "true"', ["outlast.toml has no `[image]`"]),
         ("[image]\n", ["the recipe is empty"]),
         ('[image]\nscript = "true"\nbase = "bsae"', ["[image] base", "`bsae`", "base"]),
@@ -78,7 +78,7 @@ def test_a_recipe_may_be_in_a_separate_file(shop: Home) -> None:
     assert "would be built" in answer.stderr
     missing = shop.outlast("image", "build", "recipes/nothing.toml")
     assert missing.returncode == 2
-    assert "there is no file `recipes/nothing.toml`" in missing.stderr
+    assert "no such file: `recipes/nothing.toml`" in missing.stderr
 
 
 def test_a_recipe_is_found_by_its_name(shop: Home) -> None:
@@ -125,7 +125,7 @@ def test_images_are_listed_by_family_newest_first(family: Home) -> None:
 def test_a_family_goes_back_and_forth(family: Home) -> None:
     assert family.outlast("image", "rollback", "env").stdout == "env is now env-2\n"
     assert current(family, "env") == "env-2"
-    assert family.outlast("image", "promote", "env-1").stdout == "env is env-1\n"
+    assert family.outlast("image", "promote", "env-1").stdout == "env is now env-1\n"
     assert current(family, "env") == "env-1"
     refused = family.outlast("image", "rollback", "env")
     assert refused.returncode == 5

@@ -52,7 +52,7 @@ def _project_cluster(project: Project) -> ClusterSpec:
 
     if "cluster" not in project.table:
         raise UsageError(
-            f"{project.source} has no `[cluster]`" if project.table else "there is no `outlast.toml` with `[cluster]`",
+            f"{project.source} has no `[cluster]`" if project.table else "found no `outlast.toml` with `[cluster]`",
             hint="write one (see docs/clusters.md), or pass a Ray cluster file: outlast cluster up FILE.yaml",
         )
     spec = parse_cluster(project.table, name=project.name, source=project.source)

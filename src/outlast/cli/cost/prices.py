@@ -155,8 +155,8 @@ def _print(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer], *, whole
 
 
 def _less(offer: Offer) -> str:
-    dear = offer.on_demand_usd_per_hour
-    return f"{1 - offer.price_usd_per_hour / dear:.0%}" if offer.spot and dear else ""
+    on_demand_usd = offer.on_demand_usd_per_hour
+    return f"{1 - offer.price_usd_per_hour / on_demand_usd:.0%}" if offer.spot and on_demand_usd else ""
 
 
 def _print_json(rows: list[tuple[Answer, Offer]], answers: Sequence[Answer]) -> None:

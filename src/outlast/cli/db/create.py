@@ -49,5 +49,5 @@ def create(
     )
     price = f"{money(record.usd_per_month)} a month"
     click.echo(f"{name} answers at {made.host}:{made.port}: {made.engine} {made.version}, {price}")
-    note(f'made in {describe_s(time.monotonic() - begun)}; a run with `databases = "{name}"` gets DATABASE_URL')
+    note(f'created in {describe_s(time.monotonic() - begun)}; a run with `databases = "{name}"` gets DATABASE_URL')
     return 0

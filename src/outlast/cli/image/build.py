@@ -30,7 +30,7 @@ def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
 
     if what and (os.path.isfile(what) or what.endswith(".toml")):
         if not os.path.isfile(what):
-            raise UsageError(f"there is no file `{what}`", hint="give a recipe: see `[image]` in docs/spec.md")
+            raise UsageError(f"no such file: `{what}`", hint="give a recipe: see `[image]` in docs/spec.md")
         table = read_table(what)
         own = {"image": table["image"]} if "command" in table and "image" in table else table
         return parse_image(own, source=what), os.path.dirname(os.path.abspath(what)), what
@@ -38,13 +38,11 @@ def recipe_of(what: str) -> tuple[ImageSpec, str, str]:
     found = _project_recipe(project)
     if found is None:
         named = f"`{what}` is not a file, and " if what else ""
-        lacks = (
-            f"{project.source} has no `[image]`" if project.table else "there is no `outlast.toml` with `[image]` here"
-        )
+        lacks = f"{project.source} has no `[image]`" if project.table else "found no `outlast.toml` with `[image]`"
         raise UsageError(named + lacks, hint="write a recipe: see docs/images.md")
     if what and what != found.name:
         raise UsageError(
-            f"there is no file `{what}`, and the recipe in {project.source} is called `{found.name}`",
+            f"no such file: `{what}`; the recipe in {project.source} is called `{found.name}`",
             hint=f"`outlast image build {found.name}`, or the path of another recipe",
         )
     return found, project.folder, project.source

@@ -54,7 +54,7 @@ def rollback(name: str) -> int:
             _apply(cloud, changes)
             click.echo(f"{name} is now {older.name}")
             return 0
-    raise UsageError(f"there is no family `{name}`", hint="see `outlast image list`")
+    raise UsageError(f"no such image family: `{name}`", hint="see `outlast image list`")
 
 
 def _apply(cloud: InteractiveCloud, changes: Sequence[Any]) -> None:

@@ -34,6 +34,6 @@ def find_image(name: str) -> tuple[InteractiveCloud, Image]:
         except NotFound as problem:
             missing = problem
     raise UsageError(
-        missing.message if missing else f"there is no image `{name}`",
+        missing.message if missing else f"no such image: `{name}`",
         hint=(missing and missing.hint) or "see `outlast image list`",
     )

@@ -66,7 +66,7 @@ def list_command(family: str, as_json: bool) -> int:
 
         click.echo(json.dumps(rows, indent=2))
     elif not rows:
-        note(f"there is no family `{family}`" if family else "no images")
+        note(f"no such image family: `{family}`" if family else "no images")
     else:
         click.echo(table([_cells(row) for row in rows], header=["IMAGE", "FAMILY", "", "SIZE", "AGE", "CLOUD", "NOTE"]))
     return 0

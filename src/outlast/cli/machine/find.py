@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def interactive_cloud(name: str) -> InteractiveCloud:
     found = clouds().get(name)
     if found is None or not hasattr(found, "access"):
-        raise UsageError(f"there is no cloud `{name}` for manual machines", hint="use local, gcp or aws")
+        raise UsageError(f"unknown cloud `{name}`", hint="use local, gcp or aws")
     return cast(InteractiveCloud, found)
 
 
@@ -62,7 +62,7 @@ def find(machine_records: MachineRecords, name: str, *, cloud_name: str = "") ->
     entries, _ = collect_status(searched, machine_records, with_drift=False)
     close = similar_names(name, entries)
     hint = "did you mean " + ", ".join(f"`{n}`" for n in close) if close else "see `outlast machine list`"
-    raise NotFound(f"there is no machine `{name}`", hint=hint)
+    raise NotFound(f"no such machine: `{name}`", hint=hint)
 
 
 def complete_machine(ctx: click.Context, _param: click.Parameter, beginning: str) -> list[str]:

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 @cloud_option
 @workspace_option
 def keep(names: tuple[str, ...], workspace_url: str, cloud_name: str, once: bool, detach: bool, **given: Any) -> int:
-    """Keep machines alive: revive them when they were preempted, here or elsewhere, and run CMD until it is through.
+    """Keep machines alive: restart them after a preemption, in any zone, and run CMD until it succeeds.
 
-    Ends with the exit code of CMD. Ctrl-C ends the loop, never the machine.
+    Exits with the exit code of CMD. Ctrl-C ends the keep-alive, never the machine.
     """
     machine_records = machine_records_in(workspace_url)
     options = _options(given)
@@ -168,12 +168,12 @@ def _detach(loops: list[KeepaliveLoop], machine_records: MachineRecords) -> int:
     for loop in loops:
         if (holder := loop.lease.holder()) is not None:
             raise BadRequest(f"{holder.who} already keeps {loop.name} alive", hint="one keep-alive is enough")
-    given = [word for word in sys.argv[1:] if word not in ("--detach", "-d")]
+    argv = [one for one in sys.argv[1:] if one not in ("--detach", "-d")]
     path = _log_path(loops)
     private.folder()
     with private.open_log(path) as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outlast.cli", *given],
+            [sys.executable, "-P", "-m", "outlast.cli", *argv],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

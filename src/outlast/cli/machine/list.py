@@ -39,12 +39,14 @@ def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json:
     from outlast.machines.status import collect_status
 
     machine_records = machine_records_in(workspace_url)
-    asked = {cloud_name: interactive_cloud(cloud_name)} if cloud_name else interactive_clouds(machine_records.workspace)
-    entries, unreachable = collect_status(asked, machine_records)
+    queried = (
+        {cloud_name: interactive_cloud(cloud_name)} if cloud_name else interactive_clouds(machine_records.workspace)
+    )
+    entries, unreachable = collect_status(queried, machine_records)
     shown = [entry for entry in entries if everything or entry.ours]
     for cloud, why in unreachable.items():
         note(f"{cloud} cannot be reached: {why}")
-    _remove_ssh_blocks(asked, unreachable, entries)
+    _remove_ssh_blocks(queried, unreachable, entries)
     if as_json:
         import json
 
@@ -57,12 +59,12 @@ def list_command(workspace_url: str, cloud_name: str, everything: bool, as_json:
     return report_damaged(machine_records.damaged) or (CloudError.exit_code if unreachable else 0)
 
 
-def _remove_ssh_blocks(asked: Any, unreachable: Any, entries: list[MachineStatus]) -> None:
+def _remove_ssh_blocks(queried: Any, unreachable: Any, entries: list[MachineStatus]) -> None:
     """Remove the ssh settings of deleted machines, for clouds that answered."""
     from outlast.machines import sshfiles
 
     there = {entry.name for entry in entries if entry.machine is not None}
-    for cloud in asked:
+    for cloud in queried:
         if cloud not in unreachable:
             for name in sshfiles.machines_written(cloud):
                 if name not in there:

@@ -75,7 +75,7 @@ def cp(paths: tuple[str, ...], workspace_url: str, cloud_name: str) -> int:
         raise UsageError("no path is on a machine", hint="write `NAME:path`; a local file with a colon as `./a:b`")
     for path in paths[:-1]:
         if not _machine_in(path) and not os.path.exists(path):
-            raise UsageError(f"there is no file `{path}`")
+            raise UsageError(f"no such file: `{path}`")
     for name in sorted(machines):
         _connect(machine_records, name, cloud_name).argv()
     argv = [sshfiles.need("scp"), "-F", sshfiles.config_path(), "-r", "-p", "-3" if len(machines) > 1 else "-q"]

@@ -169,24 +169,24 @@ class _Drill:
         undisturbed = None
         if self.drill_options.compare:
             note("running undisturbed, for comparison …")
-            undisturbed = self._run_once(spot=False, blows=())
+            undisturbed = self._run_once(spot=False, injections=())
             if undisturbed.state.ending != "finished":
                 why = f"{undisturbed.run} {undisturbed.state.ending} without any preemption: {undisturbed.state.why}"
                 raise DrillFailed(why, hint=f"fix it first; see `outlast logs {undisturbed.run}`")
-        blows = choose(self.drill_options.preemptions, notice=self.drill_options.notice)
-        drilled = self._run_once(spot=True, blows=blows, known=undisturbed)
-        if undisturbed is None and drilled.state.ending == "finished" and not drilled.seen.struck:
+        injections = choose(self.drill_options.preemptions, notice=self.drill_options.notice)
+        drilled = self._run_once(spot=True, injections=injections, known=undisturbed)
+        if undisturbed is None and drilled.state.ending == "finished" and not drilled.observed.injected:
             # A short program that never saves: no moment came. Its duration is known now.
             note(
                 f"it ended after {describe_s(drilled.work_s)} without a moment to preempt; repeating it by the clock …"
             )
-            drilled = self._run_once(spot=True, blows=blows, known=drilled)
+            drilled = self._run_once(spot=True, injections=injections, known=drilled)
         return drilled, undisturbed
 
-    def _run_once(self, *, spot: bool, blows: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
+    def _run_once(self, *, spot: bool, injections: tuple[Any, ...], known: Evidence | None = None) -> Evidence:
         """Submit and watch one run. `known` is the undisturbed run of the same command."""
         from outlast.drill.evidence import gather
-        from outlast.drill.injections import patience_s
+        from outlast.drill.injections import moment_timeout_s
         from outlast.drill.runner import DrillRunner, spec_for_drill
         from outlast.submit.run import submit
 
@@ -202,21 +202,21 @@ class _Drill:
         note(f"{request.run} is running; its output: `outlast logs -f {request.run}`")
         wait_s = self.drill_options.wait_s
         if known is not None:
-            wait_s = patience_s(wait_s, whole_s=known.work_s, saves=known.saves)
+            wait_s = moment_timeout_s(wait_s, undisturbed_s=known.work_s, saves=known.saves)
         runner = DrillRunner(
             self.workspace,
             self.cloud,
             request,
-            blows=blows,
+            injections=injections,
             wait_s=wait_s,
             grace_s=self.drill_options.grace_s,
             last=known.last_mark if known else None,
-            whole_s=known.work_s if known else None,
+            undisturbed_s=known.work_s if known else None,
             report=note,
         )
-        seen = runner.watch()
+        observed = runner.watch()
         self._wait_closed(request.run)
-        return gather(self.workspace, request.run, seen)
+        return gather(self.workspace, request.run, observed)
 
     def clear(self) -> None:
         """Cancel all runs, and wait until their machines are deleted."""
@@ -276,14 +276,14 @@ def _judged(spec: Spec, drill_options: _DrillOptions, drilled: Evidence, undistu
 
 def _store(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
     """Store the report for the dashboard."""
-    from outlast.drill.records import keep
+    from outlast.drill.records import store_drill
     from outlast.user import current_user
 
-    keep(workspace, report, drilled, undisturbed, who=current_user())
+    store_drill(workspace, report, drilled, undisturbed, who=current_user())
 
 
 def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> None:
-    from outlast.drill.curve import picture
+    from outlast.drill.curve import plot
 
     now = time.time()
     click.echo("\n" + timeline(drilled.state, now))
@@ -291,7 +291,7 @@ def _show(report: Report, drilled: Evidence, undisturbed: Evidence | None) -> No
     if undisturbed is not None:
         shared = {n: len(p) for n, p in undisturbed.curves.items() if n in drilled.curves}
         name = max(shared, key=lambda n: (shared[n], "loss" in n), default="")
-        if name and (drawn := picture(undisturbed.curves[name], drilled.curves[name])):
+        if name and (drawn := plot(undisturbed.curves[name], drilled.curves[name])):
             click.echo(f"{name}\n{drawn}\n")
     click.echo(_table(report.findings))
     failed = sum(f.verdict == "fail" for f in report.findings)

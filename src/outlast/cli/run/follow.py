@@ -134,7 +134,7 @@ class Follower:
         while (left := _has_machines(self.story.refresh())) and time.monotonic() < deadline:
             time.sleep(0.05)
         state = self.story.state
-        # Its secrets and its heartbeat go last; whoever looks right after us should find neither.
+        # The secrets and the heartbeat are deleted last.
         while state.closed and self.workspace.heartbeat(self.run) and time.monotonic() < deadline:
             time.sleep(0.02)
         if left:

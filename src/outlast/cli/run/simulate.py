@@ -140,7 +140,7 @@ def _prices(spec: Spec, start_s: float) -> tuple[float, tuple[ReplayZone, ...]]:
     try:
         cloud = clouds()[spec.machine.cloud]
     except KeyError as problem:
-        raise UsageError(f"there is no cloud `{spec.machine.cloud}`", hint="use local, gcp or aws") from problem
+        raise UsageError(f"unknown cloud `{spec.machine.cloud}`", hint="use local, gcp or aws") from problem
     spots: dict[str, ReplayZone] = {}
     for offer in cloud.offers(spec.machine.needs_on(cloud.name, spot=True)):
         spots.setdefault(

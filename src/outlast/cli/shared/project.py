@@ -35,7 +35,7 @@ def load_project(path: str = "") -> Project:
     """Load a file, or the nearest `outlast.toml` or `pyproject.toml` with `[tool.outlast]` from here upwards."""
     if path:
         if not os.path.isfile(path):
-            why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"there is no file `{path}`"
+            why = f"`{path}` is a folder; name a file in it" if os.path.isdir(path) else f"no such file: `{path}`"
             raise UsageError(why, hint="`outlast init` writes one")
         folder = os.path.dirname(os.path.abspath(path))
         return Project(read_table(path), folder=folder, source=path, nearest=False)

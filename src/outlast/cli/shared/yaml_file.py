@@ -24,7 +24,7 @@ def read_yaml(path: str) -> list[Any]:
         with open(path, encoding="utf-8") as file:
             text = file.read(_BYTES_MAX + 1)
     except FileNotFoundError as problem:
-        raise UsageError(f"there is no file `{path}`", hint="name the YAML of your task or cluster") from problem
+        raise UsageError(f"no such file: `{path}`", hint="name the YAML of your task or cluster") from problem
     except (OSError, UnicodeDecodeError) as problem:
         raise SpecError([unreadable(problem)], source=path, hint="name the YAML of your task or cluster") from problem
     if len(text) > _BYTES_MAX:

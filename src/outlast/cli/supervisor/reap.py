@@ -1,4 +1,4 @@
-"""`outlast reap`: deletes machines without an owner, and what is left of killed commands."""
+"""`outlast reap`: deletes machines without an owner, and leftovers of killed commands."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def reap(workspace_url: str, dry_run: bool, as_json: bool) -> int:
     )
     if doomed and not dry_run:
         supervisor = Supervisor(workspace, clouds(workspace))
-        supervisor.observer.read_only = True  # the wakeups are for somebody who does more than reap
+        supervisor.observer.read_only = True  # wakeups are for a supervisor
         supervisor.observer.observe(time.time())
         code = _apply(supervisor, doomed) or code
     if left and not dry_run:

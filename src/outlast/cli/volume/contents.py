@@ -52,7 +52,7 @@ def populate(name: str, source: str, folder: str, workspace_url: str) -> int:
         click.echo(f"{name}: {done.files} files copied, {done.bytes / 1e6:.1f} MB; {done.same} already existed")
         return 0
     if not os.path.exists(path):
-        raise UsageError(f"SRC: there is no `{source}`", hint="name a file or a folder of this computer")
+        raise UsageError(f"SRC: no such file or folder: `{source}`", hint="name a file or a folder of this computer")
     with gateway.gateway(cloud, records.workspace, record, report=note) as (opened, link):
         target = os.path.join(opened.path, _inside(record, folder))
         link.run(["mkdir", "-p", target])
