@@ -82,7 +82,7 @@ pictures: $(READY)
 
 # Print the tables of benchmarks/README.md and the goals that are missed; BENCH=--quick for a shorter run.
 bench: $(READY)
-	$(BIN)/python benchmarks/whole.py $(BENCH)
+	$(BIN)/python benchmarks/run_all.py $(BENCH)
 
 # Build wheel and sdist and install them as users do, each extra alone. Takes minutes and needs a package index.
 release: $(READY)

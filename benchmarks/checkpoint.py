@@ -1,9 +1,8 @@
-"""The benchmark of checkpoints: what a commit, a second commit and a restore of one large file cost, against `cp`.
+"""Checkpoints of one large file: a first commit, a second commit and a restore, compared with `cp`.
 
     .venv/bin/python benchmarks/checkpoint.py [--quick] [--json]
 
-Everything of one table is measured in turns within one run. The committing process is one of its own, so that its
-memory can be told from ours.
+The cases of one table alternate within one run. A separate process commits, so that its memory can be measured.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from measure import PYTHON, Home, Row, Table, home, row, tell
+from measure import PYTHON, Home, Row, Table, home, print_tables, row
 
 from outlast.agent.attempt import AttemptWriter
 from outlast.agent.checkpoint.checkpointer import Checkpointer
@@ -44,18 +43,18 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _settle() -> None:
-    """Nothing of the last case is still on its way to the disk."""
+    """Write all buffered data of the previous case to the disk."""
     os.sync()
 
 
 def _chill(path: str) -> None:
-    """Out of the page cache with it."""
+    """Remove a file from the page cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class Bench:
-    """A run whose attempt 1 has started, a checkpoint folder with one file, and a saver as the agent has it."""
+    """A run whose attempt 1 has started, a checkpoint folder with one file, and the agent's checkpointer."""
 
     def __init__(self, where: Home, size: int) -> None:
         self.where = where
@@ -84,7 +83,7 @@ class Bench:
         _settle()
 
     def change(self, places: int) -> None:
-        """So much of the file, in so many places, each somewhere."""
+        """Change a share of the file, in several random places."""
         piece = int(self.size * _CHANGED / places)
         with open(self.path, "r+b") as file:
             for number in range(places):
@@ -119,12 +118,12 @@ class Bench:
         return took
 
     def cat(self) -> float:
-        """Of a file that is in no cache, as for whoever resumes on a fresh machine."""
+        """Restore a file that is in no cache, as on a fresh machine."""
         _chill(self.path)
         return _timed(lambda: subprocess.run(["cat", self.path], check=True, stdout=subprocess.DEVNULL))
 
     def hash(self) -> float:
-        """On one core, as the limit that no commit can pass on it."""
+        """Hash on one core, the lower limit of a commit."""
         with open(self.path, "rb") as file:
             return _timed(lambda: hashlib.file_digest(file, "sha256"))
 
@@ -139,14 +138,14 @@ class Bench:
         return took
 
     def memory_mb(self) -> float:
-        """What a process that does nothing else needs for a commit, over what it has before it."""
+        """Return the additional memory of a commit in a fresh process."""
         arguments = [self.bucket.url, self.run, self.where.root, self.folder]
         done = subprocess.run([PYTHON, __file__, "--commit", *arguments], check=True, capture_output=True)
         return float(done.stdout)
 
 
 class Counting(FolderBucket):
-    """A folder that counts the bytes of the parts that it is given."""
+    """A folder that counts the written bytes of parts."""
 
     written = 0
 
@@ -162,10 +161,10 @@ def saver(workspace: Workspace, run: str, root: str, folder: str) -> Checkpointe
 
 
 def commit_alone(url: str, run: str, root: str, folder: str) -> None:
-    """In a process of its own: the peak over the base, in MB."""
+    """Return the peak over the base in MB, measured in a separate process."""
     own = saver(Workspace(FolderBucket(url)), run, root, folder)
-    own.committer._count = time.time_ns() % 90_000 + 1000  # names of its own
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what comes
+    own.committer._count = time.time_ns() % 90_000 + 1000  # distinct names
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     base = _peak_mb()
     assert own.commit(take_snapshot(folder))
     print(_peak_mb() - base)
@@ -233,7 +232,7 @@ def _saving(found: dict[str, list[float]], size: int) -> Table:
         said = "in one place" if places == 1 else f"in {places} places"
         rows.append(_ms(f"second commit, 5 % changed {said}", found[f"second {places}"]))
         sent = found[f"bytes {places}"]
-        # A part is a fiftieth of the small size, and a change in five places then cannot be within the goal.
+        # With --quick, a part is a fiftieth of the file, so a change in five places cannot meet the goal.
         goal = {"goal": "<= 10 %", "met": max(sent) <= 10} if size == _BYTES else {}
         rows.append(row("... bytes uploaded", sent, "%", **goal))
     memory = found["memory"]
@@ -264,7 +263,7 @@ def main() -> None:
     if asked.json:
         sys.stdout.buffer.write(msgspec.json.encode(tables) + b"\n")
     else:
-        tell(*tables)
+        print_tables(*tables)
 
 
 if __name__ == "__main__":

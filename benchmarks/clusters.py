@@ -1,10 +1,10 @@
-"""The benchmark of clusters: each step of ours against bare `ray start` by hand, on machines that are there already.
+"""Clusters: each step of outlast, compared with `ray start` on existing machines.
 
     python benchmarks/clusters.py [--repeat N]
 
-By hand means: somebody has made four machines and logged in to all of them, and types `ray start`, `ray job submit` and
-`ray stop`. What outlast adds to that is its own share: machines, records, token, code, the autoscaler's round. Both in
-turns within one run, each in a cloud of its own, with the same Ray, the same settings and the same job.
+The comparison uses four machines with open ssh sessions, and runs `ray start`, `ray job submit` and `ray stop` on
+them. The overhead of outlast is machines, records, token, code and the autoscaler's rounds. Both alternate within one
+run, each in a separate cloud, with the same Ray, settings and job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statistics import median
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Table, row, tell
+from measure import Table, print_tables, row
 
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.clouds.local.cloud import LocalCloud
@@ -40,7 +40,7 @@ type = "local-1"
 type = "local-1"
 max = {WORKERS}
 """
-# Ends when three nodes have had a part of it, and says when its first line ran.
+# Prints the time of its first line, and ends when three nodes have executed a part of it.
 JOB = """
 import time
 print("first line", flush=True)
@@ -103,7 +103,7 @@ class Ours:
 
 
 class ByHand:
-    """Four machines, made and logged in to before the clock runs."""
+    """Create four machines and log in to them before the measurement."""
 
     def __init__(self, root: str) -> None:
         self.cloud = LocalCloud(f"{root}/cloud")
@@ -121,7 +121,7 @@ class ByHand:
             "RAY_USAGE_STATS_ENABLED": "0",
             "PATH": f"{BIN}:/usr/bin:/bin",
         }
-        # Else what the job prints is seen when it is over.
+        # Without it, the output of the job appears only at its end.
         settings["PYTHONUNBUFFERED"] = "1"
         settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
         self.prefix = "; ".join(f"export {name}={value}" for name, value in settings.items())
@@ -173,7 +173,7 @@ def _until(process: subprocess.Popen[str], text: str) -> None:
     for line in process.stdout:
         if line.strip() == text:
             return
-    raise AssertionError(f"`{text}` was never said")
+    raise AssertionError(f"`{text}` was never printed")
 
 
 def main() -> None:
@@ -181,32 +181,32 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     given = parser.parse_args()
     ours: list[Times] = []
-    machine_record: list[Times] = []
+    manual: list[Times] = []
     for _ in range(given.repeat):
         root = tempfile.mkdtemp(prefix="outlast-bench-")
         os.environ["HOME"] = root
         try:
             by_hand = ByHand(f"{root}/hand")
             try:
-                machine_record.append(by_hand.run())
+                manual.append(by_hand.run())
             finally:
                 by_hand.close()
             ours.append(Ours(f"{root}/ours").run())
         finally:
             shutil.rmtree(root, ignore_errors=True)
     rows = []
-    for step in machine_record[0]:
-        rows.append(row(f"{step}, by hand", [times[step] for times in machine_record], "s"))
+    for step in manual[0]:
+        rows.append(row(f"{step}, manual", [times[step] for times in manual], "s"))
         rows.append(row(f"{step}, outlast", [times[step] for times in ours], "s"))
-    whole = [sum(times.values()) - times["down"] for times in machine_record]
+    whole = [sum(times.values()) - times["down"] for times in manual]
     own = [sum(times.values()) - times["down"] for times in ours]
     share = median(mine / theirs - 1 for mine, theirs in zip(own, whole, strict=True))
-    rows.append(row("all but down, by hand", whole, "s"))
-    told = {"against": f"own share {share:+.0%}", "goal": "own share < 20 %", "met": share < 0.2}
-    rows.append(row("all but down, outlast", own, "s", **told))
+    rows.append(row("all but down, manual", whole, "s"))
+    overhead = {"against": f"overhead {share:+.0%}", "goal": "overhead < 20 %", "met": share < 0.2}
+    rows.append(row("all but down, outlast", own, "s", **overhead))
     load = os.getloadavg()[0]
     times = f"{given.repeat} times each, in turns; load {load:.1f}"
-    tell(Table(f"A cluster of a head and {WORKERS} workers ({times})", rows))
+    print_tables(Table(f"A cluster of a head and {WORKERS} workers ({times})", rows))
 
 
 if __name__ == "__main__":

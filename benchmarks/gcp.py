@@ -1,9 +1,9 @@
-"""Google Cloud: time and requests of a launch, of observing 1,000 machines and of a deletion, on our own server.
+"""Google Cloud: time and requests of a launch, of listing 1,000 machines and of a deletion, on our emulator.
 
     python benchmarks/gcp.py
 
-Launch and deletion are of real local machines. The list of 1,000 is put into the server's books without machines: what
-is measured is what our side asks for, gets and reads.
+Launch and deletion use real local machines. The 1,000 exist only in the emulator's records: the benchmark measures
+our client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Row, Table, row, tell
+from measure import Row, Table, print_tables, row
 
 from outlast.clouds.cloud import LABEL_WORKSPACE, Boot, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
@@ -34,7 +34,7 @@ LABELS = {LABEL_WORKSPACE: "bench"}
 
 
 def measured(cloud: GcpCloud, what: str, work: Callable[[], object], *, times: int = 1, most: int = 0) -> Row:
-    """So many times, each the same; `most`: with how few requests it must do."""
+    """Repeat a case; `most` is the goal for its number of requests."""
     took, sent = [], 0
     for _ in range(times):
         before, began = cloud.client.sent, time.perf_counter()
@@ -55,7 +55,7 @@ def main() -> int:
         os.environ.update(variables(endpoint.root, endpoint.url))
         cloud = GcpCloud(PROJECT, prices=PriceBook(f"{folder}/cache"))
         try:
-            tell(_measure(cloud, endpoint))
+            print_tables(_measure(cloud, endpoint))
         finally:
             for machine in local.machines():
                 local.delete(machine.name)
@@ -92,7 +92,7 @@ def _count(cloud: GcpCloud) -> None:
 
 
 def _fill(endpoint: Endpoint) -> None:
-    """A thousand instances in the books, as if they were being made."""
+    """Add 1,000 instances to the emulator's records, as if they were being created."""
     store = endpoint._compute.context.store
     model = store.get(Ref(PROJECT, "zones/us-central1-a", "instances", "model"))
     assert model is not None

@@ -1,6 +1,6 @@
-"""From a wish to the first line of output: submit, a notice, a kill; each taken apart by the stamps it leaves behind.
+"""Time to the first line of output after a submit, a notice and a kill, split by the timestamps of each stage.
 
-All stamps are of this one computer's clock: those of the story, of the machine's own files, and of the command itself.
+All timestamps are of this computer's clock: in the story, of the machine's files, and printed by the command.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, row, u
 
 from outlast.runs import events as ev
 
-# Prints the time, to the nanosecond, and then is a program that ends at once when it is told to.
+# Prints the time in nanoseconds, and then waits for SIGTERM.
 _COMMAND = ["sh", "-c", "date +%s.%N; exec sleep 600"]
 
 Stamps = dict[str, float]
 
 
 class Journey:
-    """One `outlast run`, watched from outside."""
+    """One `outlast run`, measured from outside."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -40,7 +40,7 @@ class Journey:
         )
 
     def line(self) -> tuple[float, float]:
-        """When the command printed its next line, and when we saw it."""
+        """Return the time of the command's next line, and the time at which it arrived here."""
         assert self.process.stdout is not None
         printed = float(self.process.stdout.readline())
         return printed, time.time()
@@ -49,23 +49,23 @@ class Journey:
     def run(self) -> str:
         return next(run for run in self.home.workspace.runs() if run not in self.before)
 
-    def told(self, kind: type[ev.Event], attempt: int) -> float:
+    def event_at(self, kind: type[ev.Event], attempt: int) -> float:
         story = self.home.workspace.story(self.run)
         story.refresh()
         return next(e.at for e in story.events if isinstance(e, kind) and getattr(e, "attempt", attempt) == attempt)
 
     def booting(self, attempt: int, stamps: Stamps) -> None:
-        """What the machine of an attempt left behind while it came up."""
-        stamps["placed"] = self.told(ev.Placed, attempt)
+        """Return the timestamps of a machine's boot."""
+        stamps["placed"] = self.event_at(ev.Placed, attempt)
         machine = self.home.workspace.machine_name(self.run, attempt)
         folder = f"{self.home.cloud.root}/machines/{machine}"
         with open(f"{folder}/machine.json", encoding="utf-8") as file:
             stamps["launch called"] = json.load(file)["created_at"]
         stamps["shim runs"] = _booted(f"{folder}/serial.log")
-        # Where machines have a root of their own, and where they have not.
+        # With and without a separate root file system.
         stamps["init runs"] = _written(f"{folder}/disk/*/local/sbin/shutdown", f"{folder}/bin/shutdown")
         stamps["agent has the code"] = _written(f"{folder}/disk/top/root/**/work", f"{folder}/disk/home/work")
-        stamps["Started"] = self.told(ev.Started, attempt)
+        stamps["Started"] = self.event_at(ev.Started, attempt)
 
     def end(self) -> None:
         subprocess.run(
@@ -76,14 +76,14 @@ class Journey:
 
 
 def _booted(serial: str) -> float:
-    """When the shim wrote its first word: files that it made before may be made again."""
+    """Return the time of the shim's first output; its files may be rewritten later."""
     with open(serial, encoding="utf-8", errors="replace") as file:
         line = next(line for line in file if " outlast: boot " in line)
     return datetime.datetime.fromisoformat(line.split()[0]).timestamp()
 
 
 def _written(*patterns: str) -> float:
-    """When the first of them that is there was written."""
+    """Return the time of the first existing file."""
     found = [path for pattern in patterns for path in glob.glob(pattern, recursive=True, include_hidden=True)]
     return os.stat(found[0]).st_mtime
 
@@ -93,14 +93,14 @@ def submitted(journey: Journey) -> Stamps:
     printed, seen = journey.line()
     spec = f"{journey.home.workspace.bucket.url}/runs/{journey.run}/spec.json"
     stamps["code packed and stored"] = os.stat(spec).st_mtime
-    stamps["Submitted"] = journey.told(ev.Submitted, 1)
+    stamps["Submitted"] = journey.event_at(ev.Submitted, 1)
     journey.booting(1, stamps)
-    return {**stamps, "first output": printed, "seen by the follower": seen}
+    return {**stamps, "first output": printed, "received by the follower": seen}
 
 
 def taken(journey: Journey, *, notice: bool) -> Stamps:
-    """Take the machine of attempt 1; follow to the first output of attempt 2."""
-    # At rest, as a run is that is preempted after hours; and at no particular moment between two looks.
+    """Preempt or kill the machine of attempt 1, and wait for the first output of attempt 2."""
+    # Wait until all is idle, and then a random time, so that the moment is independent of polling.
     time.sleep(2.5 + random.random())
     home = journey.home
     machine = home.workspace.machine_name(journey.run, 1)
@@ -108,12 +108,12 @@ def taken(journey: Journey, *, notice: bool) -> Stamps:
     home.cloud.preempt(machine, notice=notice)
     printed, seen = journey.line()
     if notice:
-        stamps["Noticed"] = journey.told(ev.Noticed, 1)
-        stamps["Stopped"] = journey.told(ev.Stopped, 1)
+        stamps["Noticed"] = journey.event_at(ev.Noticed, 1)
+        stamps["Stopped"] = journey.event_at(ev.Stopped, 1)
     else:
-        stamps["Lost"] = journey.told(ev.Lost, 1)
+        stamps["Lost"] = journey.event_at(ev.Lost, 1)
     journey.booting(2, stamps)
-    return {**stamps, "first output": printed, "seen by the follower": seen}
+    return {**stamps, "first output": printed, "received by the follower": seen}
 
 
 def measure(times: int) -> list[Table]:
@@ -125,7 +125,7 @@ def measure(times: int) -> list[Table]:
             second = taken(journey, notice=number % 2 == 0)
             journey.end()
             if number == 0:
-                continue  # the first one tries out how machines can be isolated here, once a boot of the computer
+                continue  # the first one probes the isolation modes of this computer
             submits.append(first)
             (notices if number % 2 == 0 else kills).append(second)
             until(lambda: not where.cloud.machines(), "machines are gone")
@@ -152,10 +152,10 @@ def measure(times: int) -> list[Table]:
 
 
 def breakdown(title: str, journeys: Sequence[Stamps], extra: Row | None, peer: str) -> Table:
-    """The total, then each stamp's distance from the one before it, in the order of the medians."""
+    """Return the total, then each stage's duration, in the order of the medians."""
     since = {name: [1e3 * (stamps[name] - next(iter(stamps.values()))) for stamps in journeys] for name in journeys[0]}
     names = sorted(since, key=lambda name: statistics.median(since[name]))
-    total = since["seen by the follower"]
+    total = since["received by the follower"]
     rows = [row("**in all**", total, "ms", goal="< 1 s of our own", met=statistics.median(total) < 1000)]
     for before, name in itertools.pairwise(names):
         step = [after - earlier for after, earlier in zip(since[name], since[before], strict=True)]

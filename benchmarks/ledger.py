@@ -1,8 +1,8 @@
-"""A workspace of many ended runs: what `outlast cost` takes with their index, and without it from every story.
+"""`outlast cost` in a workspace with many ended runs: with the index, and from all stories.
 
     python benchmarks/ledger.py [--json] [--runs 1000]
 
-The stories are as a run leaves them that was preempted once: eleven events, two machines.
+Each story is of a run that was preempted once: eleven events, two machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from measure import OUTLAST, Home, Table, home, interleaved, once, row, tell
+from measure import OUTLAST, Home, Table, home, interleaved, once, print_tables, row
 
 from outlast.runs import events as ev
 from outlast.runs.ended import EndedRuns
@@ -45,33 +45,33 @@ def story(run: str, begin: float) -> list[ev.Event]:
     ]
 
 
-def fill(place: Home, count: int) -> None:
+def fill(bench: Home, count: int) -> None:
     now = time.time()
     for number in range(1, count + 1):
         run = f"run-{number}"
         for at, event in enumerate(story(run, now - 86400.0 * 30 * number / count), 1):
-            place.workspace.bucket.create(event_key(run, at), ev.encode(event), durable=False)
+            bench.workspace.bucket.create(event_key(run, at), ev.encode(event), durable=False)
 
 
 def measure(count: int) -> tuple[Table, dict[str, list[float]]]:
-    with home() as place:
-        fill(place, count)
-        EndedRuns(place.workspace).rebuild()
-        complete = Path(place.environment["OUTLAST_WORKSPACE"], "ended")
+    with home() as bench:
+        fill(bench, count)
+        EndedRuns(bench.workspace).rebuild()
+        complete = Path(bench.environment["OUTLAST_WORKSPACE"], "ended")
 
         def without_index() -> float:
             aside = complete.rename(complete.with_name("aside"))
             try:
-                return place.time_s([OUTLAST, "cost"])
+                return bench.time_s([OUTLAST, "cost"])
             finally:
                 aside.rename(complete)
 
         by_user = ["cost", "--by", "user", "--since", "7d"]
         cases = {
             "outlast cost, every story": without_index,
-            "outlast cost": lambda: place.time_s([OUTLAST, "cost"]),
-            "outlast cost --by user --since 7d": lambda: place.time_s([OUTLAST, *by_user]),
-            "outlast ps --all --limit 0": lambda: place.time_s([OUTLAST, "ps", "--all", "--limit", "0"]),
+            "outlast cost": lambda: bench.time_s([OUTLAST, "cost"]),
+            "outlast cost --by user --since 7d": lambda: bench.time_s([OUTLAST, *by_user]),
+            "outlast ps --all --limit 0": lambda: bench.time_s([OUTLAST, "ps", "--all", "--limit", "0"]),
         }
         found = interleaved(cases, times=_TIMES)
     bare = statistics.median(found["outlast cost, every story"])
@@ -81,7 +81,7 @@ def measure(count: int) -> tuple[Table, dict[str, list[float]]]:
         goal = {"goal": "<= 0.7x", "met": ratio <= 0.7} if "story" not in name else {}
         rows.append(row(name, [1000 * s for s in samples], "ms", against=f"{ratio:.2f}x every story", **goal))
     rows.append(once("runs", float(count), "ended"))
-    return Table(title=f"What was spent by {count:,} ended runs ({_TIMES} times each, interleaved)", rows=rows), found
+    return Table(title=f"Cost of {count:,} ended runs ({_TIMES} times each, interleaved)", rows=rows), found
 
 
 def main() -> int:
@@ -93,7 +93,7 @@ def main() -> int:
     if options.json:
         print(json.dumps(found))
     else:
-        tell(table)
+        print_tables(table)
     return 0
 
 

@@ -1,10 +1,10 @@
-"""One supervisor, many runs: time, calls and memory of a round, from 10 to 10,000 live runs with a machine each.
+"""One supervisor with 10 to 10,000 live runs: time, calls and memory of a round.
 
     python benchmarks/load.py [--json] [10 100 1000 10000]
 
-The real observer and plan over the simulated store and cloud, without faults and without delays. `cold` is the first
-round of a fresh supervisor, which reads every story; `quiet` is a round in which nothing happened; `busy` one in which
-1 % of the runs rang.
+The real observer and plan with the simulated store and cloud, without faults and delays. `cold` is the first
+round of a new supervisor, which reads every story; `quiet` is a round without changes; in `busy`, 1 % of the runs
+sent a wakeup.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Table, once, tell
+from measure import Table, once, print_tables
 
 from outlast.clouds.cloud import Boot, Requirements
 from outlast.code.record import CodeRecord
@@ -40,15 +40,15 @@ from outlast.workspace import Heartbeat, Workspace
 
 
 class World:
-    """So many runs, each with an attempt under way on a machine of its own."""
+    """Create runs, each with a running attempt on a machine."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.hub = Scheduler(1)
-        self.store, self.cloud = SimStore(self.hub), SimCloud(self.hub)
+        self.scheduler = Scheduler(1)
+        self.store, self.cloud = SimStore(self.scheduler), SimCloud(self.scheduler)
         self.store.faults = self.cloud.faults = WorldFaults(store_slow_s=1e-9)
-        self.actor = Actor(self.hub, "supervisor", "supervisor")
-        self.workspace = Workspace(SimBucket(self.store, self.actor), clock=self.actor.time, ids=self.hub.id)
+        self.actor = Actor(self.scheduler, "supervisor", "supervisor")
+        self.workspace = Workspace(SimBucket(self.store, self.actor), clock=self.actor.time, ids=self.scheduler.id)
         self.view = SimCloudView(self.cloud, self.actor)
 
     def fill(self) -> None:
@@ -91,8 +91,8 @@ def measure(count: int) -> dict[str, float]:
             world.store.put(f"wakeups/run-{number + 1}/x", b"")
         _round(world, observer, "busy", found)
 
-    world.hub.spawn(world.actor, life)
-    world.hub.run(lambda: "busy_s" in found, limit_s=1e9)
+    world.scheduler.spawn(world.actor, life)
+    world.scheduler.run(lambda: "busy_s" in found, limit_s=1e9)
     found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     return found
 
@@ -116,7 +116,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for count in options.counts:
-        # A process of its own for each, so that the peak memory is that of this many runs.
+        # A separate process for each number of runs, for its peak memory.
         if len(options.counts) > 1:
             import subprocess
 
@@ -130,7 +130,7 @@ def main() -> None:
         print(json.dumps(rows))
         return
     for found in rows:
-        tell(table(found))
+        print_tables(table(found))
 
 
 def table(found: dict[str, float]) -> Table:

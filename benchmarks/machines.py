@@ -1,8 +1,8 @@
-"""The benchmarks of the local cloud's machines: to the first line, many at once, off, gone; images of two gigabytes.
+"""Machines of the local cloud: boot, many at once, stop, deletion, and images of two gigabytes.
 
     python benchmarks/machines.py [--quick] [--modes root,pidns] [--json]
 
-The peer of an image is `cp -a` of the same files, in turns within one run.
+Images are compared with `cp -a` of the same files, alternating within one run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from statistics import median
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Table, row, tell
+from measure import Table, print_tables, row
 
 from outlast.clouds.cloud import Boot, Range, Requirements
 from outlast.clouds.local.cloud import LocalCloud
 
 
 class Bench:
-    """One local cloud of its own, in one mode."""
+    """A separate local cloud in one mode."""
 
     def __init__(self, mode: str) -> None:
         self.root = tempfile.mkdtemp(prefix="outlast-bench-", dir=os.environ.get("TMPDIR"))
@@ -41,7 +41,7 @@ class Bench:
         self.cloud.launch(self.offer, name, boot=Boot(script=script, image=image), labels={})
         return name
 
-    def until_said(self, name: str, text: str = "first line", times: int = 1) -> None:
+    def until_printed(self, name: str, text: str = "first line", times: int = 1) -> None:
         path = f"{self.root}/machines/{name}/serial.log"
         while True:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -66,22 +66,22 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def lives(mode: str, times: int) -> Table:
-    """One machine after the other, each through its whole life."""
+    """Measure the whole life of machines, one after the other."""
     bench = Bench(mode)
     found: dict[str, list[float]] = {what: [] for what in ("boot", "stop", "start", "kill", "delete")}
     try:
         first = bench.launch()
-        bench.until_said(first)
+        bench.until_printed(first)
         for _ in range(times):
             began_s = time.perf_counter()
             name = bench.launch()
-            bench.until_said(name)
+            bench.until_printed(name)
             found["boot"].append(time.perf_counter() - began_s)
             bench.until(name, "running")
             found["stop"].append(timed(lambda n=name: bench.cloud.stop(n)))
             began_s = time.perf_counter()
             bench.cloud.start(name)
-            bench.until_said(name, times=2)
+            bench.until_printed(name, times=2)
             found["start"].append(time.perf_counter() - began_s)
             bench.until(name, "running")
             began_s = time.perf_counter()
@@ -102,12 +102,12 @@ def lives(mode: str, times: int) -> Table:
 
 
 def crowd(mode: str, count: int, times: int) -> Table:
-    """Many machines asked for at once, until the last one has printed its first line."""
+    """Launch many machines at once, and wait for the first line of the last one."""
     launched, gone = [], []
     for _ in range(times):
         bench = Bench(mode)
         try:
-            bench.until_said(bench.launch())  # the mode is found out before, as in any cloud that is in use
+            bench.until_printed(bench.launch())  # warm up: the cloud probes its mode once
             began_s = time.perf_counter()
             threads = [threading.Thread(target=bench.launch) for _ in range(count)]
             for thread in threads:
@@ -115,7 +115,7 @@ def crowd(mode: str, count: int, times: int) -> Table:
             for thread in threads:
                 thread.join()
             for machine in bench.cloud.machines():
-                bench.until_said(machine.name)
+                bench.until_printed(machine.name)
             launched.append(time.perf_counter() - began_s)
             gone.append(timed(bench.close))
         finally:
@@ -125,7 +125,7 @@ def crowd(mode: str, count: int, times: int) -> Table:
 
 
 def images(mode: str, files: int, megabytes: int, times: int) -> Table:
-    """An image of many files, made and booted from, against a copy of the same files."""
+    """Create an image of many files and boot from it, compared with a copy of the same files."""
     bench = Bench(mode)
     size = megabytes * 1_000_000 // files
     fill = (
@@ -137,7 +137,7 @@ def images(mode: str, files: int, megabytes: int, times: int) -> Table:
     made, booted, bare, copied = [], [], [], []
     try:
         origin = bench.launch(script=f"{sys.executable} -c {fill!r}; echo filled; sleep 100000".replace("\\n", "\n"))
-        bench.until_said(origin, "filled")
+        bench.until_printed(origin, "filled")
         bench.until(origin, "running")
         bench.cloud.stop(origin)
         data = f"{bench.cloud.home_path(origin)}/data"
@@ -148,10 +148,10 @@ def images(mode: str, files: int, megabytes: int, times: int) -> Table:
             for image, found in (("image-0", booted), ("", bare)):
                 began_s = time.perf_counter()
                 name = bench.launch(image)
-                bench.until_said(name)
+                bench.until_printed(name)
                 found.append(time.perf_counter() - began_s)
                 bench.cloud.delete(name)
-            # What a snapshot takes from the machine belongs to the image from then on.
+            # A snapshot moves files of the machine into the image.
             data = data if os.path.isdir(data) else next(_folders(bench.root))
     finally:
         bench.close()
@@ -175,16 +175,16 @@ def _folders(root: str) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions and smaller images, for a look")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and smaller images")
     parser.add_argument("--modes", default="", help="comma-separated; every mode that works here")
     options = parser.parse_args()
     working = [mode for mode, why in LocalCloud(tempfile.mkdtemp()).modes().items() if not why]
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
     for mode in options.modes.split(",") if options.modes else working:
-        tell(lives(mode, 3 if options.quick else 15))
-        tell(crowd(mode, 20, 1 if options.quick else 3))
+        print_tables(lives(mode, 3 if options.quick else 15))
+        print_tables(crowd(mode, 20, 1 if options.quick else 3))
         files, megabytes = (2_000, 200) if options.quick else (20_000, 2_000)
-        tell(images(mode, files, megabytes, 2 if options.quick else 3))
+        print_tables(images(mode, files, megabytes, 2 if options.quick else 3))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the measurements share: a home of their own, samples with median and worst, and the table they are shown in."""
+"""Helpers of the benchmarks: a temporary home, samples with median and worst, and Markdown tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.workspace import Workspace, open_workspace
 
 PYTHON = sys.executable
-# Where a part notes which of its goals were met, if this is set.
+# The variable with the file to which a part writes its goals; used by `run_all.py`.
 GOALS = "BENCH_GOALS"
 OUTLAST = str(Path(sys.executable).parent / "outlast")
 
 
 class Row(NamedTuple):
-    """One line of a table: what, its median, its worst, what it is compared with, and whether the goal is met."""
+    """One row of a table: its name, median, worst, comparison, goal, and whether the goal is met."""
 
     what: str
     median: float
@@ -50,8 +50,8 @@ def once(what: str, value: float, unit: str, **rest: Any) -> Row:
     return Row(what, value, value, unit, **rest)
 
 
-def show(table: Table) -> str:
-    """As Markdown, so that what was seen can go into the README as it is."""
+def markdown(table: Table) -> str:
+    """Return the table as Markdown for the README."""
     lines = [f"### {table.title}", "", "| what | median | worst | | goal |", "|---|---|---|---|---|"]
     for each in table.rows:
         worst = "" if each.worst == each.median else _number(each.worst, each.unit)
@@ -62,22 +62,22 @@ def show(table: Table) -> str:
     return "\n".join([*lines, *(["", table.note] if table.note else [])])
 
 
-def tell(*tables: Table) -> None:
-    """Show them, and let `whole.py` know of their goals if it is listening."""
+def print_tables(*tables: Table) -> None:
+    """Print the tables, and write their goals for `run_all.py`."""
     for table in tables:
-        print("\n" + show(table), flush=True)
-        note_goals(table)
+        print("\n" + markdown(table), flush=True)
+        write_goals(table)
 
 
-def note_goals(table: Table) -> None:
+def write_goals(table: Table) -> None:
     if not (path := os.environ.get(GOALS)):
         return
     with open(path, "a", encoding="utf-8") as file:
         for each in table.rows:
             if each.met is not None:
                 seen = " ".join(filter(None, [_number(each.median, each.unit), each.against]))
-                told = {"part": table.title, "what": each.what, "seen": seen, "goal": each.goal, "met": each.met}
-                file.write(json.dumps(told) + "\n")
+                goal_line = {"part": table.title, "what": each.what, "seen": seen, "goal": each.goal, "met": each.met}
+                file.write(json.dumps(goal_line) + "\n")
 
 
 def _number(value: float, unit: str) -> str:
@@ -86,7 +86,7 @@ def _number(value: float, unit: str) -> str:
 
 
 class Home:
-    """A user's computer of its own: home directory, project, workspace and cloud, all below one temporary folder."""
+    """A temporary home directory with project, workspace and cloud."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -109,7 +109,7 @@ class Home:
         )
 
     def time_s(self, argv: Sequence[str]) -> float:
-        """How long a command takes from its start to its end."""
+        """Return the duration of a command."""
         began = time.perf_counter()
         done = subprocess.run(argv, cwd=self.project, env=self.environment, capture_output=True, check=False)
         took = time.perf_counter() - began
@@ -133,10 +133,10 @@ def home() -> Iterator[Home]:
 
 
 def interleaved(cases: Mapping[str, Callable[[], float]], *, times: int) -> dict[str, list[float]]:
-    """Each case in turn, again and again: what disturbs the computer for a while disturbs all alike."""
+    """Alternate the cases, so that disturbances of the computer affect all of them."""
     found: dict[str, list[float]] = {name: [] for name in cases}
     for case in cases.values():
-        case()  # warm: compiled modules, cached files
+        case()  # warm up compiled modules and file caches
     for _ in range(times):
         for name, case in cases.items():
             found[name].append(case())

@@ -1,10 +1,10 @@
-"""Policies over recorded capacity, by the rules of the public can't-be-late benchmark: ours, its two, and foresight.
+"""Deadline policies on recorded spot capacity, by the rules of the public can't-be-late benchmark.
 
     python benchmarks/policies.py [--set first|second|zones|own] [--traces FOLDER] [--no-foresight] [--json]
     python benchmarks/policies.py --set own --traces FOLDER [--work 48] [--deadlines 52,70] [--starts 0.02,0.1] …
 
-A run whose true finish is after its deadline is late, and a failure. `zones` plays the zones of a machine type at once,
-a window of the same name in each; `own` plays every trace of the folder with the figures that are given.
+A run that finishes after its deadline is late, and counts as a failure. `zones` uses all zones of a machine type at
+once, with the window of the same name in each; `own` uses every trace of the folder with the given figures.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from grid import foresight_on_grid
-from measure import Table, note_goals, once
+from measure import Table, once, write_goals
+from oracle_grid import foresight_on_grid
 
 from outlast.errors import OutlastError
 from outlast.policy import OnDemand, decide
@@ -44,7 +44,7 @@ FORESIGHT = "perfect foresight"
 
 
 class Setting(NamedTuple):
-    """What a table is played with. `places` are the names of traces; together: the zones of a type at once."""
+    """The parameters of a table. `places` are names of traces; together: the zones of a type at once."""
 
     title: str
     places: tuple[str, ...]
@@ -82,7 +82,7 @@ SETTINGS = {
 
 
 class Play(NamedTuple):
-    """One cell of a table: one job over one set of zones, in every window."""
+    """One cell of a table: one job on one set of zones, in every window."""
 
     setting: Setting
     traces: tuple[Trace, ...]
@@ -92,7 +92,7 @@ class Play(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Of one policy in one run. `half` splits the windows in two, turn by turn."""
+    """The result of one policy in one run. `half` alternates over the windows."""
 
     policy: str
     place: str
@@ -104,7 +104,7 @@ class Result(NamedTuple):
 
 
 def window_ids(traces: Sequence[Trace], count: int) -> list[str]:
-    """The windows that all zones have, sorted as the benchmark sorts files, at even distances; 0: all."""
+    """Return evenly spaced windows that all zones have, in the public benchmark's order; 0: all."""
     common = [each for each in traces[0].ids() if all(each in trace.windows for trace in traces)]
     if not count or count >= len(common):
         return common
@@ -156,7 +156,7 @@ def _mean(results: Sequence[Result]) -> float:
 
 
 def table(setting: Setting, results: Sequence[Result]) -> list[dict[str, object]]:
-    """A row a policy: average cost, score as the public benchmark has it, late runs, and the two halves."""
+    """Return a row per policy: average cost, the public benchmark's score, late runs, and the two halves."""
     full, least = setting.on_demand * setting.work_h, setting.spot * setting.work_h
     by: dict[str, list[Result]] = defaultdict(list)
     for result in results:
@@ -180,8 +180,8 @@ def table(setting: Setting, results: Sequence[Result]) -> list[dict[str, object]
     return rows
 
 
-def show(setting: Setting, rows: Sequence[dict[str, object]]) -> str:
-    """As Markdown, so that what was seen can go into the README as it is."""
+def markdown(setting: Setting, rows: Sequence[dict[str, object]]) -> str:
+    """Return the table as Markdown for the README."""
     lines = [f"### {setting.title}", "", "| policy | average $ | score | late | of foresight | halves, of foresight |"]
     lines.append("|---|---|---|---|---|---|")
     for row in rows:
@@ -195,19 +195,19 @@ def show(setting: Setting, rows: Sequence[dict[str, object]]) -> str:
 
 
 def goals(name: str, setting: Setting, rows: Sequence[dict[str, object]]) -> Table:
-    """What the issue of the policy was measured by; a foreign set has none but to be in time."""
+    """Return the goals of a set; for a user's own set, only that no run is late."""
     ours = next(row for row in rows if row["policy"] == "outlast")
     late, usd, score, share = (
         float(str(ours.get(key, "nan"))) for key in ("late", "average_usd", "score", "of_foresight")
     )
-    told = [once("late runs", late, "late", goal="0", met=late == 0)]
+    goals = [once("late runs", late, "late", goal="0", met=late == 0)]
     if name == "first":
-        told.append(once("score", score, "", goal=">= 51.7", met=score >= 51.7))
+        goals.append(once("score", score, "", goal=">= 51.7", met=score >= 51.7))
     if name == "second":
-        told.append(once("average", usd, "$", goal="<= $87.6", met=usd <= 87.6))
+        goals.append(once("average", usd, "$", goal="<= $87.6", met=usd <= 87.6))
     if name == "zones" and share == share:
-        told.append(once("of foresight", share, "x", goal="<= 1.10x", met=share <= 1.10))
-    return Table(f"Policies. {setting.title}", told)
+        goals.append(once("of foresight", share, "x", goal="<= 1.10x", met=share <= 1.10))
+    return Table(f"Policies. {setting.title}", goals)
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -221,7 +221,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", choices=[*SETTINGS, "own"], action="append", help="one table alone")
     parser.add_argument("--traces", default=TRACES, metavar="FOLDER", help="the recorded capacity")
-    parser.add_argument("--ones", default="", choices=ONES, help="what a 1 is in traces that do not tell")
+    parser.add_argument("--ones", default="", choices=ONES, help="meaning of a 1 in traces without metadata")
     parser.add_argument("--work", type=float, default=48.0, metavar="HOURS", help="of `own`: how long the job is")
     parser.add_argument("--deadlines", type=numbers, default=(52.0, 70.0), metavar="HOURS,…", help="of `own`")
     parser.add_argument(
@@ -257,7 +257,7 @@ def own(given: argparse.Namespace) -> Setting:
 def main() -> None:
     given = options()
     traces = read_traces(given.traces, ones=given.ones)
-    told: dict[str, object] = {}
+    results: dict[str, object] = {}
     with concurrent.futures.ProcessPoolExecutor(given.processes) as pool:
         for name in given.set or list(SETTINGS):
             began = time.monotonic()
@@ -269,12 +269,12 @@ def main() -> None:
                 print(f"\r{name}: {done} of {len(todo)}", end="", file=sys.stderr, flush=True)
             print(f", {time.monotonic() - began:.0f} s", file=sys.stderr)
             rows = table(setting, results)
-            told[name] = rows
+            results[name] = rows
             if not given.json:
-                print("\n" + show(setting, rows), flush=True)
-                note_goals(goals(name, setting, rows))
+                print("\n" + markdown(setting, rows), flush=True)
+                write_goals(goals(name, setting, rows))
     if given.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""An S3 server in memory that answers every call after a fixed time: a bucket as far away as one likes.
+"""An S3 server in memory with a fixed latency per call, as a stand-in for a remote bucket.
 
-It has what a workspace needs: get, put (also create-only), head, delete and listings of a thousand keys a call.
+It supports the calls of a workspace: get, put (also create-only), head, delete and listings of 1,000 keys per call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = 1000
 
 
 class SlowStore:
-    """The objects, how long each call takes, and how many calls there were."""
+    """The objects, the latency, and the number of calls."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, float]] = {}
@@ -32,7 +32,7 @@ class SlowStore:
         self._lock = Lock()
 
     def fill(self, objects: Mapping[str, bytes]) -> None:
-        """Add many objects at once."""
+        """Add many objects without calls."""
         now = time.time()
         with self._lock:
             self.objects.update({key: (body, now) for key, body in objects.items()})
@@ -53,7 +53,7 @@ class SlowStore:
                 del self._keys[bisect.bisect_left(self._keys, key)]
 
     def listed(self, prefix: str, after: str, delimiter: str) -> tuple[list[str], list[str], str]:
-        """The keys and common prefixes of one page, and what the next one begins after."""
+        """Return the keys and common prefixes of one page, and the start of the next one."""
         keys: list[str] = []
         prefixes: list[str] = []
         with self._lock:
@@ -74,7 +74,7 @@ class SlowStore:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which Amazon's clients find it."""
+        """The environment variables that point Amazon's clients to it."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ACCESS_KEY_ID": "bench",
@@ -137,7 +137,7 @@ def _handler(store: SlowStore) -> type[BaseHTTPRequestHandler]:
             self._answer(204)
 
         def do_POST(self) -> None:
-            """Deletes several objects: how the client deletes even one."""
+            """Delete several objects; the client uses this call even for one."""
             _, _, body = self._begin()
             keys = [part.partition(b"</Key>")[0].decode() for part in body.split(b"<Key>")[1:]]
             for key in keys:

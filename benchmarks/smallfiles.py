@@ -1,9 +1,9 @@
-"""The benchmark of checkpoints of many small files: commit and restore, in a folder and in a far bucket, against `tar`.
+"""Checkpoints of many small files: commit and restore, in a folder and in a remote bucket, compared with `tar`.
 
     .venv/bin/python benchmarks/smallfiles.py [--quick] [--files N] [--json]
 
-Everything of one table is measured in turns within one run. The bucket is our own endpoint behind a proxy that delays
-each direction by 10 ms; both are processes of their own, and the peer's upload goes through the same two.
+The cases of one table alternate within one run. The bucket is our emulator behind a proxy that delays
+each direction by 10 ms; both are separate processes, and the upload of the `tar` goes through the same two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import msgspec
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from checkpoint import saver
-from measure import PYTHON, Home, Row, Table, home, once, row, tell
+from measure import PYTHON, Home, Row, Table, home, once, print_tables, row
 
 from outlast.agent.checkpoint.snapshot import take_snapshot
 from outlast.code.record import CodeRecord
@@ -47,14 +47,14 @@ _ONE_WAY_S = 0.010
 
 
 def _timed(act: Callable[[], object]) -> float:
-    os.sync()  # nothing of the last case is still on its way to the disk
+    os.sync()  # write all buffered data of the previous case
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
 
 
 class Counting(FolderBucket):
-    """A folder that counts the bytes and the objects of the parts that it is given."""
+    """A folder that counts the written bytes and objects of parts."""
 
     written = objects = 0
 
@@ -65,7 +65,7 @@ class Counting(FolderBucket):
 
 
 class Source:
-    """A folder of small files, and the tar of it."""
+    """A folder of small files, and its tar archive."""
 
     def __init__(self, root: str, files: int) -> None:
         self.folder = os.path.join(root, "checkpoints")
@@ -77,7 +77,7 @@ class Source:
         ]
 
     def write(self, share: float = 1.0) -> None:
-        """Write this share of the files, chosen at random."""
+        """Rewrite a random share of the files."""
         for path in self.dice.sample(self.paths, int(len(self.paths) * share)):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             Path(path).write_bytes(self.dice.randbytes(_FILE_BYTES))
@@ -94,7 +94,7 @@ class Source:
 
 
 class Committer:
-    """A run whose attempt 1 has started in this bucket, and its saver."""
+    """A run in this bucket whose attempt 1 has started, and its checkpointer."""
 
     def __init__(self, where: Home, bucket: Bucket, source: Source) -> None:
         self.bucket = bucket
@@ -152,7 +152,7 @@ def in_folder(where: Home, source: Source, times: int) -> list[Table]:
         found.note("second", _timed(committer.commit))
         found.note("bytes", 100 * bucket.written / (len(source.paths) * _FILE_BYTES))
         found.note("objects", bucket.objects)
-        found.note("look", _timed(lambda: take_snapshot(source.folder)))
+        found.note("scan", _timed(lambda: take_snapshot(source.folder)))
         for folder in (source.unpacked, committer.back):
             shutil.rmtree(folder, ignore_errors=True)
         found.note("untar", _timed(source.unpack_tar))
@@ -165,7 +165,7 @@ def in_folder(where: Home, source: Source, times: int) -> list[Table]:
         found.ms("second commit, 5 % of the files changed", "second", **found.times("second", "tar", "tar")),
         row("... bytes uploaded", found.samples["bytes"], "%", goal="<= 10 %", met=max(found.samples["bytes"]) <= 10),
         row("... objects written", found.samples["objects"], ""),
-        found.ms("one look at the folder", "look"),
+        found.ms("one scan of the folder", "scan"),
         found.ms("tar x", "untar"),
         found.ms("restore", "restore", **found.times("restore", "untar", "tar x")),
     ]
@@ -199,12 +199,12 @@ def in_bucket(where: Home, source: Source, times: int) -> list[Table]:
     return [Table(f"Commit and restore of {title}", rows)]
 
 
-# The far bucket
+# The remote bucket
 
 
 @contextmanager
 def far_bucket(root: str) -> Iterator[str]:
-    """The address of a bucket that is 20 ms away."""
+    """Yield the URL of a bucket with 20 ms latency."""
     with _started("--serve", os.path.join(root, "served")) as server, _started("--delay", server) as proxy:
         urllib.request.urlopen(urllib.request.Request(f"{server}/workspace", method="PUT"), timeout=10).close()
         before = os.environ.get("STORAGE_EMULATOR_HOST")
@@ -219,7 +219,7 @@ def far_bucket(root: str) -> Iterator[str]:
 
 @contextmanager
 def _started(*argv: str) -> Iterator[str]:
-    """A process of this script that prints its address and serves until its stdin ends."""
+    """Start a process of this script that prints its address and serves until its stdin ends."""
     process = subprocess.Popen([PYTHON, __file__, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -242,7 +242,7 @@ def serve(folder: str) -> None:
 
 
 async def delay(url: str) -> None:
-    """Pass on what comes, in both directions, each piece `_ONE_WAY_S` after it came: late, and as fast as before."""
+    """Forward data in both directions with a delay of `_ONE_WAY_S`, at full throughput."""
     address = urlsplit(url)
 
     async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -275,7 +275,7 @@ async def delay(url: str) -> None:
     server = await asyncio.start_server(joined, "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{address.path}", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    os._exit(0)  # with whatever connections clients keep open
+    os._exit(0)  # also with open connections
 
 
 def main() -> None:
@@ -304,7 +304,7 @@ def main() -> None:
                 found = measure(where, source, times)
                 tables += found
                 if not asked.json:
-                    tell(*found)
+                    print_tables(*found)
     if asked.json:
         sys.stdout.buffer.write(msgspec.json.encode(tables) + b"\n")
 

@@ -1,7 +1,7 @@
-"""What a sweep adds to its trials: against `joblib` in one pool of processes, and from one worker to two.
+"""The overhead of a sweep: compared with `joblib` in one process pool, and with one and two workers.
 
-A trial is `--seconds` of processor time, or with `--waiting` of waiting, which a busy computer does not lengthen: it
-then tells what outlast adds, and nothing of how two cores share work.
+A trial is `--seconds` of CPU time, or with `--waiting` of sleep, which a busy computer does not lengthen: then the
+result is only the overhead of outlast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from measure import OUTLAST, Home, Row, Table, home, once, tell
+from measure import OUTLAST, Home, Row, Table, home, once, print_tables
 
 PROGRAM = """
 import json, sys, time
@@ -26,7 +26,7 @@ print(json.dumps({"loss": 1.0}))
 
 
 def trial(seconds: float, kind: str) -> None:
-    """One trial as a process of its own, as outlast starts it, too."""
+    """Run one trial as a separate process, as outlast does."""
     argv = [sys.executable, "-c", PROGRAM, str(seconds), kind]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
@@ -35,14 +35,14 @@ def in_pool(count: int, at_a_time: int, seconds: float, kind: str) -> float:
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=at_a_time)
-    pool(delayed(trial)(0.0, kind) for _ in range(at_a_time))  # warm: the pool's processes are there
+    pool(delayed(trial)(0.0, kind) for _ in range(at_a_time))  # warm up: start the pool's processes
     began = time.perf_counter()
     pool(delayed(trial)(seconds, kind) for _ in range(count))
     return time.perf_counter() - began
 
 
 def by_sweep(made: Home, count: int, seconds: float, kind: str, *packing: str) -> float:
-    """The whole command, from its start to its end."""
+    """Return the duration of the whole command."""
     with open(os.path.join(made.project, "train.py"), "w", encoding="utf-8") as file:
         file.write(PROGRAM)
     argv = ["sweep", "--param", f"n=1..{count}", "--sampler", "grid", "--goal", "min:loss", "--no-flags", *packing]
@@ -89,7 +89,7 @@ def main() -> None:
     measured: dict[str, Callable[[int, float, str], Table]] = {"overhead": overhead, "scaling": scaling}
     for name, measure in measured.items():
         if options.only in ("", name):
-            tell(measure(options.trials, options.seconds, kind))
+            print_tables(measure(options.trials, options.seconds, kind))
 
 
 if __name__ == "__main__":

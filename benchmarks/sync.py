@@ -1,10 +1,9 @@
-"""The benchmark of sync: from a save to its arrival, and the first copy of 5,000 files; with `lsyncd` and plain rsync
-beside it, in turns within one run.
+"""Sync: the time from a save to its arrival, and the first copy of 5,000 files; compared with `lsyncd` and rsync.
 
     .venv/bin/python benchmarks/sync.py [--quick] [--only saves|first] [--json]
 
-The machine is one of the local cloud, reached by ssh. Where files arrive is a folder that it shares with this
-computer, so that arrivals are seen without asking.
+The machine is one of the local cloud, reached by ssh. Files arrive in a folder that it shares with this
+computer, so that arrivals can be observed directly.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from measure import OUTLAST, Home, Row, Table, home, row, tell
+from measure import OUTLAST, Home, Row, Table, home, print_tables, row
 
 from outlast.clouds.cloud import Boot, HostAccess, Requirements
 from outlast.machines import sshfiles
@@ -38,7 +37,7 @@ sync {{ default.rsync, source = "{source}", target = "{target}", delay = {delay}
 
 
 def make_tree(folder: Path, *, files: int) -> None:
-    """Code and small data: what cannot be compressed is a tenth of it."""
+    """Create code and small data; a tenth of it is incompressible."""
     dice = random.Random(7)
     line = b"the quick brown fox jumps over the lazy dog\n"
     for number in range(files):
@@ -48,7 +47,7 @@ def make_tree(folder: Path, *, files: int) -> None:
 
 
 class Bench:
-    """One machine, and a folder that both sides see."""
+    """One machine, and a folder that both sides share."""
 
     def __init__(self, where: Home) -> None:
         self.home = where
@@ -63,8 +62,6 @@ class Bench:
         self.link.refresh()
         self.shell = self.link.rsync_shell()
 
-    # The first copy
-
     def first_copies(self, *, times: int) -> list[Row]:
         source = Path(self.home.root) / "first"
         make_tree(source, files=_FILES)
@@ -78,7 +75,7 @@ class Bench:
             for made in (target, folder):
                 assert sum(1 for path in made.rglob("*.py")) == _FILES, made
                 shutil.rmtree(made)
-            if turn:  # the first turn warms the disk and the connection
+            if turn:  # the first turn warms up the disk and the connection
                 plain.append(one)
                 ours.append(two)
         shutil.rmtree(source)
@@ -92,8 +89,6 @@ class Bench:
     def _timed(self, argv: list[str]) -> float:
         os.sync()
         return self.home.time_s(argv)
-
-    # A save
 
     def saves(self, *, times: int) -> list[Row]:
         with contextlib.ExitStack() as stack:
@@ -202,7 +197,7 @@ def main() -> None:
     if argv.json:
         print(msgspec.json.encode(table).decode())
     else:
-        tell(table)
+        print_tables(table)
 
 
 if __name__ == "__main__":

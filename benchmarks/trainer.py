@@ -1,9 +1,9 @@
-"""What the training loop waits for when it saves, against one copy of its state in memory; and what the import costs.
+"""The trainer library: the stall of `run.save`, compared with one copy of the state in memory; and the import time.
 
     python benchmarks/trainer.py [--gb 1] [--json]
 
-The state is NumPy arrays (`pip install numpy`; PyTorch is compared if it is there). All in turns within one run; median
-and worst. `copy` is one memcpy of the state into memory that is there already, the least that any snapshot can cost.
+The state is NumPy arrays (`pip install numpy`; PyTorch is compared if installed). The cases alternate within one run;
+median and worst. `copy` is one memcpy of the state into allocated memory, the lower limit of any snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from measure import Table, row, tell
+from measure import Table, print_tables, row
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -49,7 +49,7 @@ def stalls(gigabytes: float, rounds: int) -> dict[str, list[float]]:
             numpy.copyto(target[name], array)
 
     copy()
-    run.save(0, state, wait=True)  # warm: both have their memory now
+    run.save(0, state, wait=True)  # warm up: allocate the memory of both
     for step in range(1, rounds + 1):
         found["copy"].append(timed(copy))
         began = time.perf_counter()
@@ -72,7 +72,7 @@ def stalls(gigabytes: float, rounds: int) -> dict[str, list[float]]:
 
 
 def formats(gigabytes: float, rounds: int) -> dict[str, list[float]]:
-    """The default format against pickle, in turns: what a save and a restore take without the disk."""
+    """Compare the default format with pickle: encoding and decoding without the disk."""
     import numpy
 
     from outlast.trainer import state as states
@@ -95,8 +95,8 @@ def formats(gigabytes: float, rounds: int) -> dict[str, list[float]]:
 
 
 def overhead(gigabytes: float, rounds: int) -> dict[str, list[float]]:
-    """What saves cost a loop in all: the stall, and how much slower its steps are while the saver works beside them,
-    against the interval that `auto` chooses from the stall and a mean life of two hours."""
+    """Return the total cost of saves for a loop: the stall and the slower steps during a save, relative to the interval
+    that `auto` chooses from the stall and a mean life of two hours."""
     import numpy
 
     import outlast
@@ -138,13 +138,13 @@ def run_file(checkpoints: str) -> str:
 
 
 def chill(path: str) -> None:
-    """Out of the page cache, as for whoever resumes on a fresh machine."""
+    """Remove a file from the page cache, as on a fresh machine."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read(folder: str) -> None:
-    """Into memory that is new, as a restore has it."""
+    """Read into new memory, as a restore does."""
     with open(os.path.join(folder, "plain"), "rb", buffering=0) as file:
         file.readall()
 
@@ -167,7 +167,7 @@ def torch_save(folder: str, state: dict[str, Any]) -> None:
 
 
 def imports(rounds: int = 15) -> dict[str, list[float]]:
-    """By processor time, which other programs change less."""
+    """Measure CPU time, which other programs influence less."""
     codes = {
         "python -c pass": "pass",
         "import outlast": "import outlast",
@@ -194,9 +194,9 @@ def main() -> None:
     if options.json:
         print(json.dumps(found | encoded))
         return
-    tell(table(found, options))
+    print_tables(table(found, options))
     rows = [row(name, [1000 * value for value in values], "ms") for name, values in encoded.items()]
-    tell(Table(f"The format of a state: {options.gb:g} GB of arrays, and small objects", rows))
+    print_tables(Table(f"The format of a state: {options.gb:g} GB of arrays, and small objects", rows))
 
 
 def table(found: dict[str, list[float]], options: argparse.Namespace) -> Table:

@@ -1,10 +1,10 @@
-"""A bucket far away, and a workspace with a long past: what short commands cost.
+"""Short commands with a remote bucket, and in a workspace with many ended runs.
 
     python benchmarks/workspace.py [--json] [--quick] [--source FOLDER]
 
-`far`: 20 live runs of 60 events each in a bucket that takes 20 ms a call. `bucket` and `folder`: 50,000 ended runs
-against 100, in such a bucket and in a folder. Commands are processes of their own, started in turns. `--source`
-measures the code of another checkout (its `src` folder) over the same objects, for a figure from before a change.
+`far`: 20 live runs of 60 events each in a bucket with 20 ms latency per call. `bucket` and `folder`: 50,000 ended runs
+compared with 100, in such a bucket and in a folder. Each command is a separate process. `--source`
+measures the code of another checkout (its `src` folder) with the same objects, for a comparison with an earlier state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import msgspec
 from ledger import story
-from measure import OUTLAST, Home, Table, home, interleaved, once, row, tell
+from measure import OUTLAST, Home, Table, home, interleaved, once, print_tables, row
 from slowstore import BUCKET, SlowStore, slow_store
 
 from outlast.code.record import CodeRecord
@@ -41,7 +41,7 @@ _URL = f"s3://{BUCKET}/workspace"
 
 
 def live_run(workspace: Workspace, number: int) -> None:
-    """A run whose first attempt has saved again and again, as its supervisor and agent leave it."""
+    """Write the objects of a live run with many saved checkpoints."""
     run, pen = f"live-{number}", workspace.story(f"live-{number}")
     begin = time.time() - 3600
     events = story(run, begin)[:3]
@@ -53,7 +53,7 @@ def live_run(workspace: Workspace, number: int) -> None:
 
 
 def past(count: int) -> Iterator[tuple[str, bytes]]:
-    """The objects of so many ended runs: requests, stories, and the pages of the index."""
+    """Return the objects of ended runs: requests, stories, and the pages of the index."""
     now, spec = time.time(), parse({"name": "run", "command": "train"})
     records: list[EndedRun] = []
     for number in range(count, 0, -1):
@@ -72,30 +72,30 @@ def past(count: int) -> Iterator[tuple[str, bytes]]:
     yield "ended/complete", b""
 
 
-def fill_folder(place: Home, count: int) -> None:
-    root = Path(place.environment["OUTLAST_WORKSPACE"])
+def fill_folder(bench: Home, count: int) -> None:
+    root = Path(bench.environment["OUTLAST_WORKSPACE"])
     for key, body in past(count):
         path = root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
 
 
-def in_bucket(place: Home, store: SlowStore) -> None:
-    place.environment |= {**store.environment, "OUTLAST_WORKSPACE": _URL}
+def in_bucket(bench: Home, store: SlowStore) -> None:
+    bench.environment |= {**store.environment, "OUTLAST_WORKSPACE": _URL}
     os.environ |= store.environment
-    place.workspace = open_workspace(_URL)
+    bench.workspace = open_workspace(_URL)
 
 
 def far(times: int, source: str) -> tuple[Table, dict[str, Any]]:
-    with home() as place, slow_store() as store:
-        use(place, source)
-        in_bucket(place, store)
+    with home() as bench, slow_store() as store:
+        use(bench, source)
+        in_bucket(bench, store)
         for number in range(1, LIVE + 1):
-            live_run(place.workspace, number)
+            live_run(bench.workspace, number)
         store.latency_s = LATENCY_S
-        found = interleaved({"outlast ps": lambda: place.time_s([OUTLAST, "ps"])}, times=times)
+        found = interleaved({"outlast ps": lambda: bench.time_s([OUTLAST, "ps"])}, times=times)
         before = store.calls
-        place.time_s([OUTLAST, "ps"])
+        bench.time_s([OUTLAST, "ps"])
         calls = store.calls - before
     took = statistics.median(found["outlast ps"])
     rows = [
@@ -120,21 +120,21 @@ _COMMANDS = {
 def long_past(
     where: str, *, many: int, times: int, source: str, commands: Collection[str]
 ) -> tuple[Table, dict[str, Any]]:
-    """Each command over few and over many ended runs, in turns."""
+    """Measure each command with few and with many ended runs, in turns."""
     few, wanted = FEW, {name: one for name, one in _COMMANDS.items() if not commands or name in commands}
     with home() as small, home() as large, slow_store() as one, slow_store() as other:
-        for place, store, count in ((small, one, few), (large, other, many)):
-            use(place, source)
+        for bench, store, count in ((small, one, few), (large, other, many)):
+            use(bench, source)
             if where == "folder":
-                fill_folder(place, count)
+                fill_folder(bench, count)
                 continue
             store.fill({f"workspace/{key}": body for key, body in past(count)})
-            in_bucket(place, store)
+            in_bucket(bench, store)
             store.latency_s = LATENCY_S
         cases = {}
         for name, (argv, _) in wanted.items():
             if source and "--limit" in argv:
-                argv = argv[:-2]  # before there was an index, there was no limit either
+                argv = argv[:-2]  # older versions have no --limit
             cases |= {f"{name}, {few}": lambda w=argv: small.time_s([OUTLAST, *w])}
             cases |= {f"{name}, {many}": lambda w=argv: large.time_s([OUTLAST, *w])}
         found = interleaved(cases, times=times)
@@ -148,9 +148,9 @@ def long_past(
     return Table(f"{many:,} ended runs in a {where}", rows), dict(found)
 
 
-def use(place: Home, source: str) -> None:
+def use(bench: Home, source: str) -> None:
     if source:
-        place.environment["PYTHONPATH"] = os.path.abspath(source)
+        bench.environment["PYTHONPATH"] = os.path.abspath(source)
 
 
 def main() -> int:
@@ -174,7 +174,7 @@ def main() -> int:
     if options.json:
         print(json.dumps({table.title: found for table, found in parts}))
     else:
-        tell(*(table for table, _ in parts))
+        print_tables(*(table for table, _ in parts))
     return 0
 
 

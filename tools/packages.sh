@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what tests and the better modes of the local cloud use, where that is possible: Debian, as root. Without it nothing
-# fails: tests that need a missing program say so and are skipped.
+# Installs the programs that tests and some modes of the local cloud use, on Debian as root. It is optional: tests that need
+# a missing program are skipped with a message.
 set -u
 wanted="openssh-server openssh-client rsync iproute2 nftables tmux curl runc mariadb-server postgresql openssl sshfs awscli chromium-headless-shell libfaketime"
 missing=""
@@ -13,7 +13,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     exit 0
 fi
 echo "installing:$missing"
-# Their services stay off: the tests start servers of their own, on loopback or in namespaces of their own.
+# Keep their services off: the tests start separate servers, on loopback or in namespaces.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' > $policy && chmod 755 $policy
@@ -24,4 +24,4 @@ install="apt-get install --yes --quiet --quiet --no-install-recommends"
 # shellcheck disable=SC2086
 $install $missing >/dev/null 2>&1 ||
     { apt-get update --quiet --quiet >/dev/null 2>&1 && $install $missing >/dev/null 2>&1; } ||
-    echo "they could not be installed; tests that need them are skipped"
+    echo "could not install them; tests that need them are skipped"

@@ -1,7 +1,7 @@
-"""Pictures of every page, for docs/pictures: makes a workspace that really lives, opens `outlast ui` on it in Chromium.
+"""Screenshots of every page of the dashboard for docs/pictures, with Chromium and a workspace of real runs.
 
 Run by `make pictures`. With names (`make pictures PICTURES="cost sweep"`) only those. With KEEP=folder the workspace is
-made there and left, and found again the next time.
+created there, kept, and reused the next time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WIDE, PHONE = (1280, 800), (390, 844)
 
 
 def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """Name of the picture → path of the page, what must be seen on it, and how it is looked at."""
+    """Return picture name → path of the page, the text to wait for, and the view."""
     sweep, run = f"/sweeps/{names.sweep}", f"/run/{names.drill}"
     return {
         "overview": ("/", f"text={names.running}", {"size": (1280, 1100)}),
@@ -61,7 +61,7 @@ def shots(names: Names) -> dict[str, tuple[str, str, dict[str, Any]]]:
 def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> bytes:
     page = visit.open(path, width=size[0], height=size[1], dark=dark)
     page.wait_for_selector(seen, timeout=300_000)
-    # What is drawn on a canvas has no element to wait for: the page is quiet when two looks are the same.
+    # A canvas has no element to wait for: the page is complete when two screenshots are equal.
     before, now = b"", page.screenshot(animations="disabled", caret="hide")
     for _ in range(20):
         page.wait_for_timeout(400)
@@ -74,7 +74,7 @@ def take(visit: Visit, path: str, seen: str, *, size: tuple[int, int] = WIDE, da
 
 
 def small(picture: bytes) -> bytes:
-    """As it is, or in as many colours as 150 kB allow."""
+    """Save the image, with fewer colours if it exceeds 150 kB."""
     from PIL import Image
 
     whole = Image.open(io.BytesIO(picture)).convert("RGB")
@@ -106,7 +106,7 @@ time.sleep(600)
 
 
 def of_a_cluster(browser: Browser) -> bytes:
-    """A cluster of real Ray at work, with a head, a worker and a job. Takes minutes."""
+    """Bring up a real Ray cluster with a head, a worker and a job. Takes minutes."""
     root = Path(tempfile.mkdtemp(prefix="outlast-cluster-"))
     mode = next((mode for mode in ("root", "userns") if not why_not(mode, root=str(root))), "")
     if not mode:
@@ -121,7 +121,7 @@ def of_a_cluster(browser: Browser) -> bytes:
         job = bench.good("cluster", "submit", "small", "--", "python", "score.py").split()[0]
         served = Served(bench)
         try:
-            # With a worker that has joined, and the job's output.
+            # Wait for a worker in Ray and for the job's output.
             seen = ".ol-pile:has-text('scoring 4 parts') .ol-node:nth-child(2) .ol-gauge"
             return take(Visit(browser, served.link), f"/clusters/small?job={job}", seen)
         finally:

@@ -1,6 +1,6 @@
-"""Writes docs/reference from the code: commands, what is recorded of a spec, events, JSON, exit codes, variables.
+"""Generates docs/reference from the code: commands, the recorded spec, events, JSON, exit codes, variables.
 
-docs/conf.py calls it for every build of the site; git does not have what it writes, which is never out of date.
+docs/conf.py calls it for every build of the site. The generated files are not in git, so they are never out of date.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def event_page() -> str:
 
 
 def spec_page() -> str:
-    head = "# What is recorded of a spec\n\n`runs/RUN/spec.json`. What `outlast.toml` may say: [spec.md](../spec.md).\n"
+    head = "# The recorded spec\n\nThe fields of `runs/RUN/spec.json`. For `outlast.toml`, see [spec.md](../spec.md).\n"
     found = [kind for kind in vars(spec).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
     own = [kind for kind in found if kind.__module__ == spec.__name__]
     return head + "".join(f"\n## {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}" for kind in reversed(own))
@@ -88,7 +88,7 @@ def _default(value: object) -> str:
 
 
 def type_name(kind: object) -> str:
-    """As somebody says it who reads the JSON."""
+    """Return the name of a type in JSON terms."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return ", ".join(f"`{one}`" for one in inner)
@@ -105,7 +105,7 @@ def type_name(kind: object) -> str:
 
 
 def remarks_of(kind: type) -> dict[str, str]:
-    """The comments that stand above the fields of a struct, its bases included."""
+    """Return field → the comment above it, for a struct and its bases."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("outlast"):
@@ -142,7 +142,7 @@ def json_page() -> str:
 
 
 def _tables(shapes: list[object]) -> set[type[msgspec.Struct]]:
-    """The structs in these shapes, and those in them."""
+    """Return the structs in these types, recursively."""
     found: set[type[msgspec.Struct]] = set()
     while shapes:
         shape = shapes.pop()
@@ -177,7 +177,7 @@ def index_page(pages: dict[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of the code as a paragraph of Markdown: no word of it is markup."""
+    """Escape text of the code as a paragraph of Markdown."""
     text = re.sub(r"\s+", " ", text).strip()
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(piece if piece.startswith("`") else re.sub(r"([*_<\[\]$])", r"\\\1", piece) for piece in pieces)
@@ -203,7 +203,7 @@ def main() -> None:
     PLACE.mkdir(exist_ok=True)
     for name, text in pages().items():
         path = PLACE / name
-        # What has not changed is left alone, so that the next build need not read it again.
+        # Do not rewrite unchanged files, so that the next build can skip them.
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 

@@ -1,8 +1,8 @@
-"""Build the wheel and the sdist, and install them as users do: each extra alone, in an environment of its own.
+"""Build the wheel and the sdist, and install each extra alone in a separate environment.
 
     .venv/bin/python tools/release.py [--only EXTRA] [--python VERSION]
 
-Says of each what it weighs and that the commands behind it answer. Ends with 1 if any does not. Needs a package index.
+Prints the size of each, and checks that its commands work. Exits with 1 if one does not. Needs a package index.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Extra → what can be imported with it alone. The core comes first.
+# Extra → the modules that it alone must make importable. The core comes first.
 WORKS = {
     "": "outlast.cli.app, outlast.agent.agent, outlast.clouds.local.cloud, outlast.trainer.training",
     "aws": "outlast.clouds.aws.client, boto3",
@@ -36,7 +36,7 @@ WORKS = {
 
 
 def extras() -> list[str]:
-    """All that users may ask for; `dev` and `docs` are for those who work on outlast itself."""
+    """Return the extras for users; `dev` and `docs` are for contributors."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         found = tomllib.load(file)["project"]["optional-dependencies"]
     return sorted(set(found) - {"dev", "docs"})
@@ -47,7 +47,7 @@ def uv(*argv: str, **environment: str) -> None:
 
 
 def build(folder: str) -> tuple[str, str]:
-    """Wheel and sdist; the wheel is built from the sdist, so that what is missing there is missed here."""
+    """Build the sdist, and the wheel from it, so that files missing in the sdist are noticed."""
     uv("build", "--quiet", "--out-dir", folder, str(ROOT))
     (wheel,) = Path(folder).glob("*.whl")
     (source,) = Path(folder).glob("*.tar.gz")
@@ -59,21 +59,23 @@ def weight_mb(folder: str) -> float:
 
 
 def installed(package: str, extra: str, folder: str, python: Sequence[str]) -> float:
-    """Install it, ask it for its version and its imports; how heavy it is."""
-    place = os.path.join(folder, f"with-{extra or 'nothing'}")
-    uv("venv", "--quiet", *python, place)
-    uv("pip", "install", "--quiet", "--python", place, package + (f"[{extra}]" if extra else ""))
-    empty = {"PATH": f"{place}/bin:{os.environ['PATH']}", "HOME": folder}
+    """Install an extra, check its commands and imports, and return its size."""
+    environment = os.path.join(folder, f"with-{extra or 'nothing'}")
+    uv("venv", "--quiet", *python, environment)
+    uv("pip", "install", "--quiet", "--python", environment, package + (f"[{extra}]" if extra else ""))
+    variables = {"PATH": f"{environment}/bin:{os.environ['PATH']}", "HOME": folder}
     for argv in (["outlast", "--version"], ["outlast", "--help"], ["outlast", "doctor"]):
-        subprocess.run([f"{place}/bin/{argv[0]}", *argv[1:]], check=True, env=empty, stdout=subprocess.DEVNULL)
-    subprocess.run([f"{place}/bin/python", "-c", f"import {WORKS[extra]}"], check=True, env=empty)
-    heavy = weight_mb(f"{place}/lib")
-    shutil.rmtree(place)
+        subprocess.run(
+            [f"{environment}/bin/{argv[0]}", *argv[1:]], check=True, env=variables, stdout=subprocess.DEVNULL
+        )
+    subprocess.run([f"{environment}/bin/python", "-c", f"import {WORKS[extra]}"], check=True, env=variables)
+    heavy = weight_mb(f"{environment}/lib")
+    shutil.rmtree(environment)
     return heavy
 
 
 def as_tool(package: str, folder: str) -> None:
-    """As `uv tool install` and `pipx install` do it: a command on the path, its packages out of sight."""
+    """Install as `uv tool install` and `pipx install` do: a command on the path in an isolated environment."""
     own = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
     uv("tool", "install", "--quiet", package, **own)
     subprocess.run([f"{folder}/bin/outlast", "--version"], check=True, stdout=subprocess.DEVNULL)

@@ -64,7 +64,7 @@ def test_every_extra_is_installed_alone_by_the_release_tool() -> None:
 
 
 def test_every_benchmark_is_part_of_the_whole() -> None:
-    whole = (ROOT / "benchmarks" / "whole.py").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks" / "run_all.py").read_text(encoding="utf-8")
     for path in (ROOT / "benchmarks").glob("*.py"):
-        if path.name != "whole.py" and "\ndef main(" in path.read_text(encoding="utf-8"):
-            assert f'"{path.name}"' in whole, f"benchmarks/whole.py leaves {path.name} out"
+        if path.name != "run_all.py" and "\ndef main(" in path.read_text(encoding="utf-8"):
+            assert f'"{path.name}"' in text, f"benchmarks/run_all.py leaves {path.name} out"

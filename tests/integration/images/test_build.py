@@ -79,7 +79,7 @@ def test_a_recipe_becomes_an_image_that_a_run_boots_from(project: Home) -> None:
     again = project.outlast("image", "build")
     assert again.returncode == 0, again.stderr
     assert again.stdout.strip() == image.name
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     shown = project.outlast("image", "show", "census-env")
     for word in (image.name, "current of census-env", "setup.sh", "echo set up", "scrubbed"):
         assert word in shown.stdout, shown.stdout
@@ -144,7 +144,7 @@ def test_a_kept_builder_is_reported_and_reaped_in_time(shop: Home) -> None:
     machine_records = MachineRecords(shop.workspace)
     [machine_record] = machine_records.all()
     machine_records.write(msgspec.structs.replace(machine_record, until=1.0))
-    assert "its time is up" in shop.outlast("reap").stdout
+    assert "the time for which it was kept is over" in shop.outlast("reap").stdout
     assert shop.machines() == []
 
 

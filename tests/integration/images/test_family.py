@@ -63,7 +63,7 @@ def test_rolling_back_goes_one_step_and_again_one_step() -> None:
 def test_the_oldest_image_cannot_be_rolled_back() -> None:
     with pytest.raises(BadRequest, match="is the oldest image of"):
         rollback(images(count=1), "env")
-    with pytest.raises(BadRequest, match="no member to go back from"):
+    with pytest.raises(BadRequest, match="has no image"):
         rollback(images(1, 2, 3, 4), "env")
 
 

@@ -110,7 +110,7 @@ def test_a_day_with_a_database(team: Team, engine: Engine) -> None:
     assert team.done("db", "show", "genomes").count("  backup ") == kept, "half of a backup is not backed up"
     with Session(login) as session:
         assert session.query("SELECT COUNT(*) FROM genes")[0][0] == 2
-    assert "nothing was deleted" in team.refused(2, "db", "delete", "genomes")
+    assert "repeat the command with --yes" in team.refused(2, "db", "delete", "genomes")
     pid = server_pid(team)
     team.done("db", "delete", "genomes", "--yes")
     assert listed(team) == {}

@@ -35,7 +35,7 @@ class Sleepy:
     def volumes(self) -> Any:
         return self
 
-    def make(self, there: str, **request: Any) -> Volume:
+    def create(self, there: str, **request: Any) -> Volume:
         self.real.volumes.create(there, **request)
         found = self.records.get("demos")
         taken = msgspec.structs.replace(found, phase="ready", by="elsewhere:7")
@@ -59,7 +59,7 @@ def test_an_interrupted_creation_with_other_options_is_not_taken_over(
 ) -> None:
     request = ResourceRecord(kind="volume", name="demos", id="1", cloud="local", there="demos-1", size_gb=1.0)
     records.create(request)
-    # By a process of long ago.
+    # Owned by a process that has died.
     begun = msgspec.structs.replace(records.get("demos"), by=f"{host_name()}:4194303")
     records.bucket.put("volumes/demos.json", msgspec.json.encode(begun))
     with pytest.raises(StoreTaken, match="with other options and is unfinished"):

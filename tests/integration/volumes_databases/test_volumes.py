@@ -58,7 +58,7 @@ def test_a_day_with_a_volume(team: Team) -> None:
     assert os.readlink(inside(team) / "link") == "two.txt"
     assert "2000 GB" in team.done("volume", "resize", "demos", "--size", "2TB")
     assert described(team)["size_gb"] == 2000
-    assert "nothing was deleted" in team.refused(2, "volume", "delete", "demos")
+    assert "repeat the command with --yes" in team.refused(2, "volume", "delete", "demos")
     team.done("volume", "delete", "demos", "--yes")
     assert "no volumes" in team.done("volume", "list")
     assert not any(path.is_dir() for path in (team.root / "cloud" / "volumes").iterdir())

@@ -68,7 +68,7 @@ def test_says_what_is_wrong_with_a_folder_of_traces(tmp_path: Path) -> None:
 
 
 def grid() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("grid", BENCHMARK.with_name("grid.py"))
+    spec = importlib.util.spec_from_file_location("oracle_grid", BENCHMARK.with_name("oracle_grid.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

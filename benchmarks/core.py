@@ -1,8 +1,8 @@
-"""The benchmarks of the heart: start of commands, way to the first output, recovery, size, memory, quiet, checkpoints.
+"""The core benchmarks: start-up of commands, time to the first output, recovery, size, memory, idle CPU, checkpoints.
 
-    python benchmarks/heart.py [--quick] [--only PART] [--json]
+    python benchmarks/core.py [--quick] [--only PART] [--json]
 
-Everything is compared within one run, with a named peer or limit, and told as median and worst: machines are noisy.
+Figures are the median and the worst of several repetitions, with a comparison within the same run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import footprint
 import journey
-import start
-import weight
-from measure import Table, tell
+import startup
+from measure import Table, print_tables
 
 PARTS = {
-    "start": lambda quick: [start.measure(5 if quick else 25)],
+    "start": lambda quick: [startup.measure(5 if quick else 25)],
     "journey": lambda quick: journey.measure(2 if quick else 9),
-    "weight": lambda quick: [weight.size(), weight.memory(2 if quick else 5)],
-    "quiet": lambda quick: [weight.quiet(1, 4 if quick else 15), weight.quiet(20, 4 if quick else 15)],
-    "checkpoint": lambda quick: [weight.checkpoint(2 if quick else 5)],
+    "weight": lambda quick: [footprint.size(), footprint.memory(2 if quick else 5)],
+    "quiet": lambda quick: [footprint.quiet(1, 4 if quick else 15), footprint.quiet(20, 4 if quick else 15)],
+    "checkpoint": lambda quick: [footprint.checkpoint(2 if quick else 5)],
 }
 
 
@@ -40,23 +40,23 @@ def computer() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, for a look")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--only", choices=PARTS, help="one part alone")
     parser.add_argument("--json", action="store_true", help="data instead of tables")
     options = parser.parse_args()
-    told = {"computer": computer()}
+    result = {"computer": computer()}
     if not options.json:
-        print(told["computer"], flush=True)
+        print(result["computer"], flush=True)
     tables: list[Table] = []
     for name, part in PARTS.items():
         if options.only in (None, name):
             for table in part(options.quick):
                 tables.append(table)
                 if not options.json:
-                    tell(table)
+                    print_tables(table)
     if options.json:
         shown = [{"title": t.title, "note": t.note, "rows": [r._asdict() for r in t.rows]} for t in tables]
-        print(json.dumps({**told, "tables": shown}, indent=2))
+        print(json.dumps({**result, "tables": shown}, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""The page of a workspace of many runs, in a real browser: how soon it is seen, how soon what happens is seen, and what
-a viewer costs.
+"""The dashboard of a workspace with many runs, in a real browser: load time, latency of updates, memory per viewer.
 
-    python benchmarks/page.py [--quick] [--json] [--runs 1000] [--log-mb 200]
+    python benchmarks/dashboard.py [--quick] [--json] [--runs 1000] [--log-mb 200]
 
-A tenth of the runs lives. Beside it, in turns: the same rows as a static table served by the standard library, which
-nothing can beat, and a page of NiceGUI with one word on it, which is what the library costs by itself. `live` is from
-the append to the story (or the log) until the browser shows it. Needs the Debian package
-chromium-headless-shell, and Playwright.
+A tenth of the runs is alive. For comparison, in turns: the same rows as a static table served by the standard library,
+the lower limit, and a NiceGUI page with one word, the cost of the library. `live` is the time from the append to the
+story (or the log) until the browser shows it. Needs the Debian package chromium-headless-shell, and Playwright.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ledger import story
-from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, once, row, tell
+from measure import OUTLAST, PYTHON, Home, Row, Table, home, interleaved, once, print_tables, row
 
 from outlast.code.record import CodeRecord
 from outlast.runs import events as ev
@@ -53,26 +51,26 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
 """
 
 
-def fill(place: Home, count: int) -> list[str]:
-    """The workspace; the names of the runs that live."""
-    bucket, now, spec = place.workspace.bucket, time.time(), parse({"name": "run", "command": "true"})
+def fill(bench: Home, count: int) -> list[str]:
+    """Fill the workspace and return the names of live runs."""
+    bucket, now, spec = bench.workspace.bucket, time.time(), parse({"name": "run", "command": "true"})
     alive = []
     for number in range(1, count + 1):
         run, lives = f"run-{number}", number % 10 == 0
         begin = now - 3600 if lives else now - 86400.0 * 30 * number / count
-        told = story(run, begin)[:-2] if lives else story(run, begin)
-        for at, event in enumerate(told, 1):
+        events = story(run, begin)[:-2] if lives else story(run, begin)
+        for at, event in enumerate(events, 1):
             bucket.create(event_key(run, at), ev.encode(event), durable=False)
-        place.workspace.write_request(RunRequest(run=run, spec=spec, code=CodeRecord(), who="ann", submitted_at=begin))
+        bench.workspace.write_request(RunRequest(run=run, spec=spec, code=CodeRecord(), who="ann", submitted_at=begin))
         if lives:
             alive.append(run)
-            place.workspace.write_heartbeat(run, Heartbeat(attempt=2, phase="running", step=number, length=len(told)))
+            bench.workspace.write_heartbeat(run, Heartbeat(attempt=2, phase="running", step=number, length=len(events)))
     return alive
 
 
 @contextmanager
-def _process(place: Home, argv: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    process = place.start(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def _process(bench: Home, argv: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    process = bench.start(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     try:
         yield process, process.stdout.readline().decode().strip()
@@ -82,8 +80,8 @@ def _process(place: Home, argv: list[str]) -> Iterator[tuple[subprocess.Popen[by
 
 
 @contextmanager
-def _static(place: Home, runs: list[str]) -> Iterator[str]:
-    """The same rows as a table in a file."""
+def _static(bench: Home, runs: list[str]) -> Iterator[str]:
+    """Serve the same rows as a static table."""
     cells = "".join(f"<tr><td>{run}<td>finished<td>2<td>local1-a<td>$0.027<td>33m</tr>" for run in runs)
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "index.html"), "w") as file:
@@ -101,11 +99,11 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def _seen_s(browser: Any, link: str, sign: str) -> tuple[float, float]:
-    """Until something is painted, and until what was wanted is there; a browser that was never here."""
+    """Return the time to the first paint and to the expected content, in a new browser."""
     context = browser.new_context()
     try:
         page = context.new_page()
-        if "token" in link:  # the exchange of the link for a cookie is not the page
+        if "token" in link:  # do not measure the exchange of the link for a cookie
             page.goto(link)
             page.wait_for_selector(".ol-header")
             link = link.partition("?")[0]
@@ -126,7 +124,7 @@ def _rss_mb(pid: int) -> float:
 
 
 def _viewer_mb(browser: Any, pid: int, link: str, sign: str) -> float:
-    """What the server needs for one more viewer."""
+    """Return the server's memory per viewer."""
     contexts = [browser.new_context() for _ in range(_VIEWERS + 1)]
     try:
         for number, context in enumerate(contexts):
@@ -144,10 +142,10 @@ def _viewer_mb(browser: Any, pid: int, link: str, sign: str) -> float:
 
 
 def _live_s(page: Any, happen: Callable[[int], str]) -> list[float]:
-    """From what happens to its being seen, as often as is asked for; `happen` names what to look for."""
+    """Return the times from an event until the browser shows it; `happen` causes the event and returns its text."""
     took = []
     for number in range(_EVENTS):
-        time.sleep(0.137 * (number % 5))  # at every moment of the reader's round
+        time.sleep(0.137 * (number % 5))  # vary the moment within the reader's polling interval
         began = time.perf_counter()
         sign = happen(number)
         page.wait_for_function(sign, polling="raf")
@@ -155,10 +153,10 @@ def _live_s(page: Any, happen: Callable[[int], str]) -> list[float]:
     return took
 
 
-def _runs_live(place: Home, page: Any, alive: list[str]) -> list[float]:
+def _runs_live(bench: Home, page: Any, alive: list[str]) -> list[float]:
     page.get_by_label("Filter runs").fill(alive[0])
     page.wait_for_selector(".ag-row")
-    story_of = place.workspace.story(alive[0])
+    story_of = bench.workspace.story(alive[0])
 
     def happen(number: int) -> str:
         why = f"reason {number}"
@@ -168,14 +166,14 @@ def _runs_live(place: Home, page: Any, alive: list[str]) -> list[float]:
     return _live_s(page, happen)
 
 
-def _log(place: Home, browser: Any, link: str, run: str, mb: int) -> tuple[list[float], dict[str, float]]:
-    """A long log: until its end is seen, until a new line is, and until all of it was searched."""
-    line = b"%09d some words that a program says all day long, and that nobody ever reads again\n"
+def _log(bench: Home, browser: Any, link: str, run: str, mb: int) -> tuple[list[float], dict[str, float]]:
+    """Measure a long log: opening its end, showing a new line, and searching all of it."""
+    line = b"%09d a line of output that a program prints all day long, and that no user ever reads\n"
     count = PIECE_BYTES // len(line % 0)
     pieces = mb * 1_000_000 // (count * len(line % 0))
     for number in range(pieces):
         body = b"".join(line % (number * count + at) for at in range(count))
-        write_piece(place.workspace.bucket, run, 2, number + 1, body)
+        write_piece(bench.workspace.bucket, run, 2, number + 1, body)
     context = browser.new_context()
     try:
         page = context.new_page()
@@ -187,7 +185,7 @@ def _log(place: Home, browser: Any, link: str, run: str, mb: int) -> tuple[list[
         opened = time.perf_counter() - began
 
         def happen(number: int) -> str:
-            write_piece(place.workspace.bucket, run, 2, pieces + 1 + number, f"new line {number}!\n".encode())
+            write_piece(bench.workspace.bucket, run, 2, pieces + 1 + number, f"new line {number}!\n".encode())
             return f"document.querySelector('#ol-lines').textContent.includes('new line {number}!')"
 
         live = _live_s(page, happen)
@@ -202,14 +200,14 @@ def _log(place: Home, browser: Any, link: str, run: str, mb: int) -> tuple[list[
 def measure(count: int, mb: int) -> tuple[list[Table], dict[str, Any]]:
     from playwright.sync_api import sync_playwright
 
-    with home() as place, sync_playwright() as driver:
-        alive = fill(place, count)
+    with home() as bench, sync_playwright() as driver:
+        alive = fill(bench, count)
         browser = driver.chromium.launch(executable_path=_CHROMIUM, args=_SWITCHES)
         bare_port = str(20_000 + os.getpid() % 10_000)
         with (
-            _process(place, [OUTLAST, "ui", "--port", "0", "--no-open"]) as (ours, link),
-            _process(place, [PYTHON, "-c", _BARE, bare_port]) as (bare, _),
-            _static(place, [f"run-{number}" for number in range(count)]) as table,
+            _process(bench, [OUTLAST, "ui", "--port", "0", "--no-open"]) as (ours, link),
+            _process(bench, [PYTHON, "-c", _BARE, bare_port]) as (bare, _),
+            _static(bench, [f"run-{number}" for number in range(count)]) as table,
         ):
             bare_link = f"http://127.0.0.1:{bare_port}/"
             paints: dict[str, list[float]] = {}
@@ -238,9 +236,9 @@ def measure(count: int, mb: int) -> tuple[list[Table], dict[str, Any]]:
             page = context.new_page()
             page.goto(link)
             page.wait_for_selector(".ag-row")
-            live = _runs_live(place, page, alive)
+            live = _runs_live(bench, page, alive)
             context.close()
-            log_live, log = _log(place, browser, link, alive[1], mb)
+            log_live, log = _log(bench, browser, link, alive[1], mb)
             server_mb = _rss_mb(ours.pid)
         browser.close()
     data = {"seen": found, "paint": paints, "memory": memory, "live": live, "log_live": log_live, "log": log}
@@ -255,15 +253,15 @@ def _tables(count: int, mb: int, data: dict[str, Any]) -> list[Table]:
 
     names = {"static": "a static table", "bare": "NiceGUI, one word", "page": "the overview"}
     rows: list[Row] = []
-    for name, told in names.items():
+    for name, title in names.items():
         for what, samples in (("first paint", paint[name]), ("content there", seen[name])):
             base = (paint if what == "first paint" else seen)["bare"]
             ratio = f"{median(samples) / max(median(base), 1e-9):.2f}x NiceGUI alone"
-            rows.append(row(f"{told}: {what}", [1000 * s for s in samples], "ms", against=ratio))
+            rows.append(row(f"{title}: {what}", [1000 * s for s in samples], "ms", against=ratio))
     goal = {"goal": "< 2 s"}
     lives = [
-        row("event in a story to seen", data["live"], "s", **goal, met=max(data["live"]) < 2),
-        row(f"line of a log of {mb} MB to seen", data["log_live"], "s", **goal, met=max(data["log_live"]) < 2),
+        row("event in a story until shown", data["live"], "s", **goal, met=max(data["live"]) < 2),
+        row(f"line of a log of {mb} MB until shown", data["log_live"], "s", **goal, met=max(data["log_live"]) < 2),
         once(f"the end of a log of {mb} MB, opened", data["log"]["opened"], "s"),
         once(
             f"a log of {mb} MB, searched",
@@ -280,13 +278,14 @@ def _tables(count: int, mb: int, data: dict[str, Any]) -> list[Table]:
             "MB",
             against=f"{memory['page'] / max(memory['bare'], 0.01):.1f}x NiceGUI alone",
         ),
-        once("the server, all read", data["server_mb"], "MB"),
+        once("the server, with all runs read", data["server_mb"], "MB"),
     ]
     return [
         Table(
-            title=f"The page over {count:,} runs ({_TIMES} times each, interleaved, a new browser each time)", rows=rows
+            title=f"The dashboard with {count:,} runs ({_TIMES} times each, interleaved, a new browser each time)",
+            rows=rows,
         ),
-        Table(title=f"Live, over {count:,} runs ({_EVENTS} events each)", rows=lives),
+        Table(title=f"Live updates with {count:,} runs ({_EVENTS} events each)", rows=lives),
         Table(title=f"Memory of the server (proportional set size, {_VIEWERS} viewers)", rows=viewers),
     ]
 
@@ -307,7 +306,7 @@ def main() -> int:
     if options.json:
         print(json.dumps(data))
     else:
-        tell(*tables)
+        print_tables(*tables)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Everything that is measured, one part after the other, and at the end which goals were met and which fall short.
+"""Runs all benchmarks one after the other, and prints which goals were met.
 
-    python benchmarks/whole.py [--quick] [--only PART] [--traces FOLDER] [--strict]
+    python benchmarks/run_all.py [--quick] [--only PART] [--traces FOLDER] [--strict]
 
-Prints the tables of the README anew. A part that cannot run here (no Ray, no traces) says why and is left out.
+Prints the tables of the README. A part that cannot run here (no Ray, no traces) is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from heart import computer
+from core import computer
 from measure import GOALS
 from policies import TRACES
 
@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Part(NamedTuple):
-    """A script, the words it is started with, for a look and for the record, and what it cannot do without."""
+    """A script, its arguments for a quick and a full run, and its requirements."""
 
     script: str
     quick: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "heart": Part("heart.py", quick=("--quick",)),
+    "heart": Part("core.py", quick=("--quick",)),
     "load": Part("load.py", quick=("10", "1000")),
     "ledger": Part("ledger.py", quick=("--runs", "200")),
     "workspace": Part("workspace.py", quick=("--quick", "--times", "3")),
@@ -49,7 +49,7 @@ PARTS = {
     "policies": Part("policies.py", quick=("--set", "first", "--no-foresight"), needs=TRACES),
     "sweep": Part("sweep.py", quick=("--trials", "6", "--seconds", "4"), needs="joblib"),
     "clusters": Part("clusters.py", quick=("--repeat", "1"), needs="ray"),
-    "page": Part("page.py", quick=("--quick",), needs="nicegui"),
+    "page": Part("dashboard.py", quick=("--quick",), needs="nicegui"),
 }
 
 
@@ -57,17 +57,13 @@ def lacking(part: Part) -> str:
     if not part.needs:
         return ""
     if os.path.isabs(part.needs):
-        return (
-            ""
-            if os.path.isdir(part.needs)
-            else f"there is no folder {os.path.basename(part.needs)} of recorded capacity"
-        )
+        return "" if os.path.isdir(part.needs) else f"no folder {os.path.basename(part.needs)} with recorded capacity"
     found = subprocess.run([sys.executable, "-c", f"import {part.needs}"], capture_output=True, check=False)
     return "" if found.returncode == 0 else f"{part.needs} is not installed"
 
 
 def run(name: str, part: Part, *, quick: bool, goals: str) -> str:
-    """Why it could not be measured; empty if it was."""
+    """Run a part and return why it could not be measured; empty if it was."""
     if why := lacking(part):
         print(f"\n## {name}: left out, {why}", flush=True)
         return why
@@ -91,16 +87,16 @@ def summary(goals: list[dict[str, object]], missing: dict[str, str]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller, for a look: about ten minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases: about ten minutes")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part (may be repeated)")
     parser.add_argument("--traces", default=TRACES, metavar="FOLDER", help="recorded capacity, for `policies`")
     parser.add_argument("--strict", action="store_true", help="end with 1 if a goal was missed or not measured")
     options = parser.parse_args()
     began, missing = time.monotonic(), {}
-    told = ("--traces", options.traces)
+    traces = ("--traces", options.traces)
     policies = PARTS["policies"]
     PARTS["policies"] = Part(
-        "policies.py", quick=policies.quick + told, full=told, needs=os.path.abspath(options.traces)
+        "policies.py", quick=policies.quick + traces, full=traces, needs=os.path.abspath(options.traces)
     )
     print(f"# {computer()}", flush=True)
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl", encoding="utf-8") as noted:

@@ -1,4 +1,4 @@
-"""How long the short commands take, against a bare interpreter and against the packages that they cannot do without."""
+"""Duration of short commands, compared with a bare interpreter and with importing their dependencies."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from outlast.workspace import Heartbeat
 
 _GOAL = 4.0
 _BARE = "python -c pass"
-# What `ps` cannot go below while it uses these two packages: no collections while loading, no taking apart at the end.
+# The lower limit of `ps` with these two packages: no garbage collection while importing, no clean-up at exit.
 _FLOOR = "import gc; gc.set_threshold(50_000); import click, msgspec, os; os._exit(0)"
 
 
 def write_run(home: Home, name: str, *, ended: bool) -> None:
-    """The story of a run as the real ones are, without the machines."""
+    """Write a realistic story of a run, without machines."""
     workspace = home.workspace
     spec = Spec(name=name, command=("true",))
     run = workspace.reserve(spec, CodeRecord(), who="bench", version="0").run
     now = workspace.clock()
-    told: list[ev.Event] = [
+    events: list[ev.Event] = [
         ev.Submitted(who="bench", at=now),
         ev.Placed(
             attempt=1, cloud="local", region="here", zone="here-a", type="small", spot=True, price_usd_per_hour=0.01,
@@ -36,12 +36,15 @@ def write_run(home: Home, name: str, *, ended: bool) -> None:
         ev.Saved(attempt=1, checkpoint="0001-00001", step=1, bytes=1000, at=now),
     ]  # fmt: skip
     if ended:
-        told += [ev.Finished(attempt=1, exit_code=0, at=now), ev.Released(attempt=1, cost_usd=0.01, seconds=9, at=now)]
+        events += [
+            ev.Finished(attempt=1, exit_code=0, at=now),
+            ev.Released(attempt=1, cost_usd=0.01, seconds=9, at=now),
+        ]
     story = workspace.story(run)
-    for event in told:
+    for event in events:
         story.append_or_raise(event, nonce=workspace.ids())
     if not ended:
-        workspace.write_heartbeat(run, Heartbeat(attempt=1, phase="running", step=1, length=len(told)))
+        workspace.write_heartbeat(run, Heartbeat(attempt=1, phase="running", step=1, length=len(events)))
 
 
 def measure(times: int) -> Table:
@@ -66,7 +69,7 @@ def measure(times: int) -> Table:
         add(_BARE, empty, PYTHON, "-c", "pass")
         add("python -c 'import msgspec'", empty, PYTHON, "-c", "import msgspec")
         add("python -c 'import click, msgspec'", empty, PYTHON, "-c", "import click, msgspec")
-        add("... the same, leaving as outlast does", empty, PYTHON, "-c", _FLOOR)
+        add("... the same, exiting as outlast does", empty, PYTHON, "-c", _FLOOR)
         add("outlast --help", empty, OUTLAST, "--help")
         add("outlast ps, empty workspace", empty, OUTLAST, "ps")
         add("outlast ps, 1 live run", live, OUTLAST, "ps")

@@ -1,4 +1,4 @@
-"""What it weighs: on the disk when installed, in memory, on the processor while nothing happens, and per checkpoint."""
+"""The footprint of outlast: installed size, memory, idle CPU, and the commit of a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHECKPOINT_BYTES = 200_000_000
 
 
 def size() -> Table:
-    """The wheel and all it needs, installed into an empty folder, without pip."""
+    """Install the wheel and its dependencies into an empty folder, without pip."""
     source = str(Path(__file__).resolve().parent.parent)
     pip = [PYTHON, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory(prefix="outlast-bench-") as folder:
@@ -56,7 +56,7 @@ def _bytes_below(path: str) -> int:
 
 
 def start_runs(where: Home, count: int) -> subprocess.Popen[bytes]:
-    """So many runs that only sleep, and the supervisor that looks after them."""
+    """Start runs that only sleep, and their supervisor."""
     for _ in range(count):
         spec = Spec(name="sleeper", command=("sleep", "3600"))
         submit(where.workspace, {"local": where.cloud}, spec, environment=where.environment)
@@ -73,7 +73,7 @@ def end_runs(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 def process_of(where: Home, module: str) -> int:
-    """The process of this home that runs a module of ours, also where machines have a root of their own."""
+    """Return the process of this home that runs a module of ours, also on machines with a separate root."""
     signs = [where.root, *(f"OUTLAST_MACHINE={machine.name}." for machine in where.cloud.machines())]
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -88,7 +88,7 @@ def process_of(where: Home, module: str) -> int:
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:
-    """Resident, and resident with what is shared divided among those who share it."""
+    """Return the resident and the proportional set size."""
     fields = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:] if ":" in line
     )
@@ -133,7 +133,7 @@ def _share(pid: int) -> Callable[[], float]:
 
 
 def quiet(runs: int, for_s: float) -> Table:
-    """What the processor does while nothing happens, in percent of one core."""
+    """Measure idle CPU usage, in percent of one core."""
     with home() as where:
         supervisor = start_runs(where, runs)
         time.sleep(3)
@@ -149,7 +149,7 @@ def quiet(runs: int, for_s: float) -> Table:
         rounds = interleaved({"observe": lambda: _timed(lambda: observer.observe(time.time()))}, times=50)
         end_runs(supervisor)
     rows.append(row("one observe round", [1e3 * sample for sample in rounds["observe"]], "ms"))
-    return Table(f"Quiet, {runs} running" + (" run" if runs == 1 else " runs") + f", for {for_s:g} s", rows)
+    return Table(f"Idle, {runs} running" + (" run" if runs == 1 else " runs") + f", for {for_s:g} s", rows)
 
 
 def _timed(act: Callable[[], object]) -> float:
@@ -159,7 +159,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def checkpoint(times: int) -> Table:
-    """One large file, committed by the saver for programs that know nothing of us; each time with other content."""
+    """Commit one large file with the agent's checkpointer; each time with other content."""
     with home() as where:
         workspace = where.workspace
         run = workspace.reserve(Spec(name="saver", command=("true",)), CodeRecord(), who="", version="0").run
@@ -189,7 +189,9 @@ def checkpoint(times: int) -> Table:
 
         found = interleaved({"commit": committed, "cp and fsync": copied}, times=times)
     rows = [row(what, [1e3 * sample for sample in samples], "ms") for what, samples in found.items()]
-    return Table("Commit of one checkpoint file of 200 MB", rows, "For information: hashed, copied, synced, and told.")
+    return Table(
+        "Commit of one checkpoint file of 200 MB", rows, "For information: hashed, copied, synced and recorded."
+    )
 
 
 def _copy(source: str, target: str) -> None:

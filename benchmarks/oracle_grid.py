@@ -1,4 +1,4 @@
-"""Perfect foresight once more, over a grid of work left with numpy: ten times as fast where times are whole seconds.
+"""Perfect foresight on a grid of remaining work, with numpy: ten times faster than the reference for whole seconds.
 
 `outlast.policy.oracle` is the reference; a test compares the two.
 """
@@ -15,7 +15,7 @@ from outlast.policy.replay import ReplayJob, ReplayZone
 
 
 def foresight_on_grid(job: ReplayJob, zones: Sequence[ReplayZone], *, tick_s: float) -> float:
-    """Dollars; by the reference where the times have no common measure that is coarse enough."""
+    """Return the least cost in dollars; use the reference if the times have no common divisor that is coarse enough."""
     assert job.deadline_s is not None
     starts = {job.on_demand.start_s, *(zone.start_s for zone in zones)}
     times = [job.work_s, job.deadline_s, tick_s, *starts]
@@ -28,11 +28,11 @@ def foresight_on_grid(job: ReplayJob, zones: Sequence[ReplayZone], *, tick_s: fl
 
 
 def _backward(job: ReplayJob, zones: Sequence[ReplayZone], units: tuple[int, int, int], tick_s: float) -> float:
-    """From the deadline to the first tick: the least cost by work left, for each machine and stage of its start."""
+    """Compute the least cost by remaining work, machine and stage of its start, from the deadline to the first tick."""
     tick, start, work = units
     assert job.deadline_s is not None
     ticks = round(job.deadline_s / tick_s)
-    # What a tick of each stage does; the last stage is a machine that has started.
+    # The effect of a tick in each stage; the last stage is a machine that has started.
     done = [max(tick - max(start - stage * tick, 0), 0) for stage in range(start // tick + 2)]
     prices = [zone.price * tick_s / 3600.0 for zone in zones] + [job.on_demand.price * tick_s / 3600.0]
     never = np.full(work + 1, np.inf)
@@ -47,14 +47,14 @@ def _backward(job: ReplayJob, zones: Sequence[ReplayZone], units: tuple[int, int
             if up:
                 fresh = np.minimum(fresh, runs[machine][0])
         fresh[0] = 0.0
-        # A machine whose zone has no capacity in this tick was lost before the decision: the path holds nothing.
+        # A machine whose zone has no capacity in this tick is lost before the decision: the path has no machine.
         held = [[np.minimum(fresh, run) if up else fresh for run in runs[machine]] for machine, up in enumerate(there)]
         idle = fresh
     return float(idle[work])
 
 
 def _stages(after: list[np.ndarray], done: list[int], price: float) -> list[np.ndarray]:
-    """A tick on this machine, by the stage of its start at the beginning of the tick."""
+    """Return the cost of a tick on this machine, by the stage of its start at the beginning of the tick."""
     last = len(done) - 1
     return [price + _worked(after[min(stage + 1, last)], work) for stage, work in enumerate(done)]
 
