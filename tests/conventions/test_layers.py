@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "machines": {"spec", "clouds", *MEMORY},
     "volumes": {"spec", "clouds", "machines", *MEMORY},
     "supervisor": {"spec", "clouds", "policy", "kit", *MEMORY},
-    "submit": {"spec", "clouds", "databases", "volumes", "environments", *MEMORY},
+    "submit": {"spec", "clouds", "databases", "volumes", "environments", "kit", *MEMORY},
     # The store only where a job folder is a bucket; a test of the trainer checks that it is not loaded before.
     "trainer": {"spec", "store"},
     "sync": {"clouds", "machines", *MEMORY},

@@ -51,8 +51,9 @@ class Home:
             "OUTLAST_WORKSPACE": str(root / "workspace"),
             "OUTLAST_LOCAL_CLOUD": str(root / "cloud"),
         }
-        if "OUTLAST_LOCAL_MODE" in os.environ:
-            self.environment["OUTLAST_LOCAL_MODE"] = os.environ["OUTLAST_LOCAL_MODE"]
+        for name in ("OUTLAST_LOCAL_MODE", "OUTLAST_KIT_CACHE"):
+            if name in os.environ:
+                self.environment[name] = os.environ[name]
         self.cloud = LocalCloud(str(root / "cloud"))
         self.workspace: Workspace = open_workspace(str(root / "workspace"))
         self._started: list[subprocess.Popen[str]] = []

@@ -57,6 +57,14 @@ class CloudTraits(msgspec.Struct, frozen=True, kw_only=True):
     keepalive_poll_s: float = 10.0
     refused_s: float = 15.0
 
+    # Of a run that states nothing else: enough to install and train with a deep-learning framework.
+    disk_gb: float = 50.0
+    gpu_disk_gb: float = 100.0
+    cpus: int = 2
+    memory_gb: float = 8.0
+    gpu_cpus: int = 4
+    gpu_memory_gb: float = 15.0
+
     # URL scheme of the cloud's own object store, which its machines use without a key; empty: it has none.
     store_scheme: str = ""
     # List price of traffic to the internet; 0: unknown or free.
@@ -85,6 +93,12 @@ BUILT_IN: Mapping[str, CloudTraits] = {
         remote=False,
         shares_host_files=True,
         consistent_listings=True,
+        disk_gb=10.0,
+        gpu_disk_gb=10.0,
+        cpus=0,
+        memory_gb=0.0,
+        gpu_cpus=0,
+        gpu_memory_gb=0.0,
         boot_s=60.0,
         silence_s=15.0,
         grace_s=20.0,

@@ -38,7 +38,8 @@ def run_uv(
         done = subprocess.run(
             [find_uv(), *arguments],
             cwd=cwd,
-            env=None if environment is None else dict(environment),
+            # Certificates of this computer: a proxy or a mirror may have its own.
+            env={"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1", **(os.environ if environment is None else environment)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from outlast.clouds.traits import traits_of
 from outlast.errors import SpecError
 from outlast.spec import fields, quantity, resources
 from outlast.spec.checkpoint import read_checkpoint
@@ -16,6 +17,7 @@ from outlast.spec.cluster import read_cluster
 from outlast.spec.command import check_placeholders
 from outlast.spec.image import read_image
 from outlast.spec.reader import Reader, amount, count, of, text, texts
+from outlast.spec.requirements import Range
 from outlast.spec.spec import CodeSpec, EnvironmentSpec, LimitSpec, MachineSpec, ParamValue, Spec
 from outlast.spec.sweep import first_of, read_sweep
 
@@ -203,11 +205,26 @@ def _machine(reader: Reader) -> MachineSpec:
         zones=reader.take("zones", texts, ()),
         exclude_zones=reader.take("exclude_zones", texts, ()),
     )
+    machine = _with_defaults(machine, reader.table)
     if len(clouds) > 1 and machine.type:
         reader.wrong(
             "type", "cannot be combined with several clouds, whose types differ; use `cpus`, `memory` and `gpu` instead"
         )
     reader.finish()
+    return machine
+
+
+def _with_defaults(machine: MachineSpec, table: Mapping[str, Any]) -> MachineSpec:
+    """Return the machine with the size that its cloud gives to a run that states none."""
+    traits = [traits_of(cloud) for cloud in machine.clouds]
+    if "disk" not in table:
+        disk_gb = max(one.gpu_disk_gb if machine.gpu else one.disk_gb for one in traits)
+        machine = msgspec.structs.replace(machine, disk_gb=disk_gb)
+    if not {"type", "cpus", "memory"} & table.keys():
+        # A multiple of the GPUs: each needs processes that feed it.
+        cpus = max(one.gpu_cpus * machine.gpus if machine.gpu else one.cpus for one in traits)
+        memory_gb = max(one.gpu_memory_gb * machine.gpus if machine.gpu else one.memory_gb for one in traits)
+        machine = msgspec.structs.replace(machine, cpus=Range(low=cpus), memory_gb=Range(low=memory_gb))
     return machine
 
 

@@ -13,6 +13,7 @@ from outlast.clouds.traits import traits_of
 from outlast.code.bundle import CodeRecord, git_record, pack, store
 from outlast.code.environment import EnvironmentRecord, record_of, store_lock
 from outlast.databases import lifecycle
+from outlast.kit import boot_script
 from outlast.records.resources import ResourceRecords
 from outlast.runs.folder_listing import survey
 from outlast.spec.checkpoint_patterns import with_sidecars
@@ -74,6 +75,9 @@ def program_path(environment: Mapping[str, str]) -> str:
 
 def store_code(workspace: Workspace, spec: Spec, report: Callable[[str], None]) -> CodeRecord:
     """Store code and environment: the packed code folder or a commit, and the lock. Report files that are left out."""
+    if any(not traits_of(cloud).shares_host_files for cloud in spec.machine.clouds):
+        # Before anything is launched: this computer may lack what builds the kit.
+        boot_script.metadata(workspace.bucket)
     found = _store_environment(workspace, spec, report)
     return msgspec.structs.replace(_store_code(workspace, spec, report), environment=found)
 

@@ -20,7 +20,9 @@ from outlast.errors import (
     NoCapacity,
     NoQuota,
     NotFound,
+    OutlastError,
     OverQuota,
+    StoreUnreachable,
     Throttled,
 )
 from outlast.runs import events as ev
@@ -127,7 +129,11 @@ class Applier:
         """Record the result of an effect. Raises its error, unless that error becomes an event."""
         step, problem = result.step, result.problem
         if problem is not None:
-            if not isinstance(step, Launch) or not isinstance(problem, CloudError):
+            if not isinstance(step, Launch):
+                raise problem
+            if not isinstance(problem, CloudError):
+                if isinstance(problem, OutlastError) and not isinstance(problem, StoreUnreachable):
+                    self._wait(step.run, f"could not prepare the launch: {problem.message}")
                 raise problem
             self._record_refusal(step, problem)
         elif result.event is not None:

@@ -17,6 +17,7 @@ from outlast_gcp_emulator.errors import ApiError, invalid
 PUBLIC: dict[str, tuple[str, ...]] = {
     "debian-cloud": ("debian-11", "debian-12", "debian-13"),
     "ubuntu-os-cloud": ("ubuntu-2004-lts", "ubuntu-2204-lts", "ubuntu-2404-lts-amd64", "ubuntu-minimal-2204-lts"),
+    "ubuntu-os-accelerator-images": ("ubuntu-accelerator-2404-amd64-with-nvidia-580",),
     "deeplearning-platform-release": ("common-cpu", "common-cu128", "pytorch-latest-gpu", "tf-latest-gpu"),
     "ml-images": ("common-cpu", "common-cu128"),
     "rocky-linux-cloud": ("rocky-linux-8", "rocky-linux-9"),
@@ -38,7 +39,6 @@ _EMPTY = (
     "rocky-linux-accelerator-cloud",
     "suse-cloud",
     "suse-sap-cloud",
-    "ubuntu-os-accelerator-images",
     "ubuntu-os-pro-cloud",
     "windows-cloud",
     "windows-sql-cloud",
@@ -51,7 +51,6 @@ BASE_GB = 10
 class Images(DiskCopies):
     """Images of users, and Google's public ones, which all stand for the base image of the local cloud."""
 
-    collection = "images"
     kind = "image"
     size_field = "archiveSizeBytes"
 

@@ -1,4 +1,4 @@
-"""Images: our own by name and family (a tag), public ones by the parameters in which their makers publish them."""
+"""Images: the account's by name and family (a tag), public ones by the SSM parameters of their publishers."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import re
 import time
 from collections.abc import Mapping
 
-from outlast.clouds.aws.client import AwsClient, tags, untagged
-from outlast.clouds.aws.errors import AlreadyExists, Doc
+from outlast.clouds.aws.client import AwsClient, read_tags, tags
+from outlast.clouds.aws.errors import Doc
 from outlast.clouds.cloud import Image
-from outlast.errors import BadRequest, CloudError, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudError, NotFound
 
 TAG_FAMILY, TAG_RETIRED = "outlast-family", "outlast-retired"
 TAG_ORIGIN, TAG_CREATED = "outlast-origin", "outlast-created"
 _OWN = (TAG_FAMILY, TAG_RETIRED, TAG_ORIGIN, TAG_CREATED, "Name")
-# What a spec may call them, and the parameter that holds the newest id.
+# Name in a spec → the parameter that holds the newest id.
 PUBLIC = {
     "ubuntu-24.04": "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
     "ubuntu-22.04": "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id",
     "debian-12": "/aws/service/debian/release/12/latest/amd64",
     "amazon-linux-2023": "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
-    "nvidia-ubuntu-22.04": "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+    "nvidia-ubuntu-24.04": "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
 }
-DEFAULT, DEFAULT_GPU = "ubuntu-24.04", "nvidia-ubuntu-22.04"
+DEFAULT, DEFAULT_GPU = "ubuntu-24.04", "nvidia-ubuntu-24.04"
 _READY_S_MAX = 1800.0
 
 
 class AwsImages:
+    """The images that one account can use in its region."""
+
     def __init__(self, client: AwsClient) -> None:
         self._client = client
 
     def describe(self, image: str, *, gpu: bool = False) -> Doc:
-        """The document of an image to boot from: ours, a public one by name, or any by its id. Raises NotFound."""
+        """Return the document of an image: the account's, a public one by name, or any by id. Raises NotFound."""
         wanted = image or (DEFAULT_GPU if gpu else DEFAULT)
         if wanted in PUBLIC:
             parameter = self._client.call("ssm", "get_parameter", Name=PUBLIC[wanted])["Parameter"]
@@ -44,7 +46,7 @@ class AwsImages:
     def _by_id(self, id: str) -> Doc:
         docs: list[Doc] = self._client.ec2("describe_images", ImageIds=[id])["Images"]
         if not docs:
-            raise NotFound(f"AWS has no image `{id}` here")
+            raise NotFound(f"no image `{id}` in {self._client.region}")
         return docs[0]
 
     def _own(self) -> list[Doc]:
@@ -57,8 +59,8 @@ class AwsImages:
                 return doc
         members = [doc for doc in docs if _member(doc, name)]
         if not members:
-            hint = f"`outlast image list` shows yours; public: {', '.join(PUBLIC)}, or an id `ami-…`"
-            raise NotFound(f"AWS has no image and no family `{name}` here", hint=hint)
+            hint = f"`outlast image list` shows yours; public ones: {', '.join(PUBLIC)}, or an id `ami-…`"
+            raise NotFound(f"no image or family `{name}` in {self._client.region}", hint=hint)
         return max(members, key=lambda doc: read(doc).created_at)
 
     def list_all(self) -> list[Image]:
@@ -67,8 +69,8 @@ class AwsImages:
     def image(self, name: str) -> Image:
         return read(self._find(name))
 
-    def make(self, instance: str, image: str, *, family: str, labels: Mapping[str, str], note: str) -> Image:
-        """Of a stopped instance. Found when it is there already and of the same origin."""
+    def create(self, instance: str, image: str, *, family: str, labels: Mapping[str, str], note: str) -> Image:
+        """Create an image of a stopped instance. May be repeated. Raises BadRequest if another one has the name."""
         own = {TAG_ORIGIN: instance, TAG_CREATED: f"{time.time():.6f}", **({TAG_FAMILY: family} if family else {})}
         specification = [{"ResourceType": kind, "Tags": tags({**labels, **own})} for kind in ("image", "snapshot")]
         described = {"Description": note} if note else {}
@@ -79,8 +81,8 @@ class AwsImages:
         except AlreadyExists:
             pass
         doc = self._ready(image)
-        if untagged(doc.get("Tags")).get(TAG_ORIGIN) != instance:
-            raise BadRequest(f"there is an image `{image}` already, of another machine", hint="choose another name")
+        if read_tags(doc.get("Tags")).get(TAG_ORIGIN) != instance:
+            raise BadRequest(f"image `{image}` exists already, of another machine", hint="choose another name")
         return read(doc)
 
     def _ready(self, name: str) -> Doc:
@@ -92,7 +94,7 @@ class AwsImages:
             if doc.get("State") in ("failed", "error", "invalid") or time.monotonic() > give_up_at:
                 why = str(doc.get("StateReason", {}).get("Message", doc.get("State")))
                 self.delete(name)
-                raise CloudError(f"image `{name}` could not be made: {why}")
+                raise CloudError(f"could not create image `{name}`: {why}")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 15.0)
 
@@ -104,7 +106,7 @@ class AwsImages:
     def share(self, name: str, who: str) -> None:
         account = re.sub(r"[- ]", "", who)
         if not re.fullmatch(r"\d{12}", account):
-            raise BadRequest(f"`{who}` is no AWS account", hint="an account is a number of 12 digits")
+            raise BadRequest(f"invalid AWS account `{who}`", hint="expected a number of 12 digits")
         id = self._exact(name)["ImageId"]
         permission = {"Add": [{"UserId": account}]}
         self._client.ec2("modify_image_attribute", ImageId=id, LaunchPermission=permission)
@@ -127,24 +129,24 @@ class AwsImages:
     def _exact(self, name: str) -> Doc:
         doc = self._find(name)
         if doc["Name"] != name:
-            raise NotFound(f"`{name}` is a family and no image", hint=f"its newest image is `{doc['Name']}`")
+            raise NotFound(f"`{name}` is a family, not an image", hint=f"its newest image is `{doc['Name']}`")
         return doc
 
 
 def _member(doc: Doc, family: str) -> bool:
-    known = untagged(doc.get("Tags"))
+    known = read_tags(doc.get("Tags"))
     return known.get(TAG_FAMILY) == family and TAG_RETIRED not in known
 
 
 def read(doc: Doc) -> Image:
-    known = untagged(doc.get("Tags"))
-    made = datetime.datetime.fromisoformat(str(doc["CreationDate"]).replace("Z", "+00:00")).timestamp()
+    known = read_tags(doc.get("Tags"))
+    created = datetime.datetime.fromisoformat(str(doc["CreationDate"]).replace("Z", "+00:00")).timestamp()
     sizes_gb = [disk["Ebs"].get("VolumeSize", 0) for disk in doc.get("BlockDeviceMappings", []) if "Ebs" in disk]
     return Image(
         name=str(doc["Name"]),
         cloud="aws",
         family=known.get(TAG_FAMILY, ""),
-        created_at=float(known.get(TAG_CREATED) or made),
+        created_at=float(known.get(TAG_CREATED) or created),
         bytes=sum(sizes_gb) << 30,
         labels={key: value for key, value in known.items() if key not in _OWN and not key.startswith("aws:")},
         description=str(doc.get("Description") or ""),

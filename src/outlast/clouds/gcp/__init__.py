@@ -1,1 +1,1 @@
-"""Google Compute Engine behind the cloud protocol, as plain REST. Imported only when somebody names `gcp`."""
+"""Google Cloud behind the cloud protocol, as plain REST. Imported only when a command uses `gcp`."""

@@ -1,7 +1,7 @@
-"""Where spot machines are to be had, as far as Google says (`advice.capacity`). Nobody depends on it.
+"""Google's advice on spot capacity (`advice.capacity`), which orders offers of equal price.
 
-Google scores a region's best zone for a wish. Where it does not answer, is not there or refuses, there is no advice,
-and offers stay in the order of their prices.
+Google scores the best zone of a region for a request. Advice is optional: if the API fails or is missing, offers stay
+ordered by price.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from outlast.clouds.gcp.client import GcpClient, last
 from outlast.clouds.gcp.errors import Doc
 from outlast.errors import CloudError, CloudUnreachable, Throttled
 
-# Capacity changes by the minute; a refusal for want of rights, or of the API, does not.
+# How long advice is cached, and how long a refusal: capacity changes within minutes, missing rights do not.
 _FRESH_S, _REFUSED_S = 300.0, 3600.0
-# So many regions are asked about: the cheapest ones, which are tried first.
+# Only the cheapest regions are queried, because they are tried first.
 _REGIONS_MAX = 3
 _FIELDS = "recommendations(scores/obtainability,shards(zone,machineType))"
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The best zone of a region for one of the types, and how likely it has room: 0 to 1."""
+    """The best zone of a region for a machine type, and the chance that it has capacity: 0 to 1."""
 
     zone: str
     type: str
@@ -33,55 +33,55 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Adviser:
-    """Remembers what it was told for some minutes. May be used from many threads at once."""
+    """Fetches and caches advice. May be used from many threads at once."""
 
     def __init__(self, client: GcpClient) -> None:
         self._client = client
         self._lock = threading.Lock()
-        # Region and types → until when it is remembered, and what was said.
+        # Region, types and zones → when the entry expires, and the advice.
         self._known: dict[tuple[str, ...], tuple[float, tuple[Advice, ...]]] = {}
 
-    def ordered(self, offers: Sequence[Offer]) -> list[Offer]:
-        """Cheapest first as they were; of equal prices the likeliest first, then those of which nothing is known."""
+    def rank(self, offers: Sequence[Offer]) -> list[Offer]:
+        """Return the offers by price; of equal prices, the likeliest capacity first."""
         if not offers or not offers[0].spot or len({offer.zone for offer in offers}) < 2:
             return list(offers)
         regions = list(dict.fromkeys(offer.region for offer in offers))[:_REGIONS_MAX]
         chances: dict[tuple[str, str], float] = {}
         best: dict[str, float] = {}
         for region in regions:
-            for one in self._about(region, [offer for offer in offers if offer.region == region]):
+            for one in self._advice_for(region, [offer for offer in offers if offer.region == region]):
                 chances[one.zone, one.type] = one.chance
                 best[region] = max(one.chance, best.get(region, 0.0))
 
         def rank(offer: Offer) -> tuple[float, float]:
-            # A zone that was not named is worse than the one that was, and no better than the whole region.
+            # A zone without advice ranks a little below the best zone of its region.
             named = chances.get((offer.zone, offer.type), best.get(offer.region, 0.5) * 0.9)
             return offer.price_usd_per_hour, -named
 
         return sorted(offers, key=rank)
 
-    def _about(self, region: str, offers: list[Offer]) -> tuple[Advice, ...]:
+    def _advice_for(self, region: str, offers: list[Offer]) -> tuple[Advice, ...]:
         types, zones = sorted({offer.type for offer in offers}), sorted({offer.zone for offer in offers})
         key = (region, *types, *zones)
         with self._lock:
             until, known = self._known.get(key, (0.0, ()))
         if time.monotonic() < until:
             return known
-        remembered_s = _FRESH_S
+        cache_s = _FRESH_S
         try:
             path = f"regions/{region}/advice/capacity"
-            body = _question(offers[0], types, zones)
+            body = _request_body(offers[0], types, zones)
             known = tuple(_read(self._client.compute("POST", path, query={"fields": _FIELDS}, body=body).doc))
         except (Throttled, CloudUnreachable):
             known = ()
         except CloudError:
-            known, remembered_s = (), _REFUSED_S
+            known, cache_s = (), _REFUSED_S
         with self._lock:
-            self._known[key] = (time.monotonic() + remembered_s, known)
+            self._known[key] = (time.monotonic() + cache_s, known)
         return known
 
 
-def _question(offer: Offer, types: Iterable[str], zones: Iterable[str]) -> Doc:
+def _request_body(offer: Offer, types: Iterable[str], zones: Iterable[str]) -> Doc:
     return {
         "size": 1,
         "distributionPolicy": {
@@ -94,7 +94,7 @@ def _question(offer: Offer, types: Iterable[str], zones: Iterable[str]) -> Doc:
 
 
 def _read(doc: Doc) -> Iterable[Advice]:
-    """What is not as we know it says nothing to us."""
+    """Yield the recommendations; skip those in an unknown form."""
     for one in doc.get("recommendations", []):
         chance = one.get("scores", {}).get("obtainability")
         for shard in one.get("shards", []):

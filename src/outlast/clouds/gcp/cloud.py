@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from outlast.clouds.cloud import LABEL_RUN, Boot, Image, Machine, Offer, Requirements, SetupCheck, SshAccess
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import machines, secrets, ssh_access
@@ -93,7 +95,7 @@ class GcpCloud(ImageStore):
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
-            self._link(needs.image)
+            self._source(needs.image)
         return self.catalogue.offers(needs)
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
@@ -123,7 +125,9 @@ class GcpCloud(ImageStore):
         check_name(name)
         if offer.cloud != self.name:
             raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
-        image = self._link(boot.image)
+        image, least_gb = self._source(boot.image, gpu=bool(offer.gpu))
+        # Google refuses a disk that is smaller than its image.
+        boot = msgspec.structs.replace(boot, disk_gb=max(boot.disk_gb, least_gb))
         account = self.supervisor_account if boot.rights == "supervisor" else self.account
         user = ssh_access.login_name(self.client)
         body = machines.insert_body(offer, name, boot=boot, labels=labels, image=image, account=account, user=user)
@@ -219,9 +223,9 @@ class GcpCloud(ImageStore):
 
     # Images
 
-    def _link(self, image: str) -> str:
+    def _source(self, image: str, *, gpu: bool = False) -> tuple[str, float]:
         try:
-            return self.image_api.link(image)
+            return self.image_api.source(image, gpu=gpu)
         except NotFound as problem:
             raise BadRequest(problem.message, hint=problem.hint) from problem
 
@@ -283,8 +287,8 @@ class GcpCloud(ImageStore):
         # The label holds the price of the old type.
         price = str(round(wanted[0].price_usd_per_hour * 1e6))
         labels = {**doc.get("labels", {}), machines.LABEL_PRICE: price}
-        body = {"labels": labels, "labelFingerprint": doc.get("labelFingerprint", "")}
-        self.client.change("POST", f"{self.instances.path_of(doc)}/setLabels", body=body)
+        relabel = {"labels": labels, "labelFingerprint": doc.get("labelFingerprint", "")}
+        self.client.change("POST", f"{self.instances.path_of(doc)}/setLabels", body=relabel)
 
     # Secrets
 

@@ -1,7 +1,7 @@
 """Databases of Google Cloud: Cloud SQL instances, each with one database and one user. TLS is required.
 
-People come by the public address, from networks that were let in; machines by the inner one, which needs private
-services access in the network `default` (docs/databases.md).
+People connect to the public address, from allowed networks. Machines connect to the private address, which needs
+private services access in the network `default` (docs/databases.md).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from datetime import datetime
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import secrets
 from outlast.clouds.gcp.client import GcpClient, check_name
-from outlast.clouds.gcp.errors import AlreadyExists, Doc, Stale
-from outlast.clouds.gcp.operations import sql_done
+from outlast.clouds.gcp.errors import Doc, Stale
+from outlast.clouds.gcp.operations import wait_sql
 from outlast.clouds.resources import HOURS_PER_MONTH, Backup, Database, DatabaseRequest, Engine, ResourceState
-from outlast.errors import BadRequest, CloudUnreachable, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
 
 CLOUD = "gcp"
 _SERVICE, _REGION, _TIER = "sqladmin", "us-central1", "db-f1-micro"
@@ -31,37 +31,37 @@ _STATES: Mapping[str, ResourceState] = {
     "STOPPED": "stopped",
     "SUSPENDED": "stopped",
 }
-# List prices in us-central1: shared cores by the hour, others by processor and gigabyte; the disk by the month.
+# List prices in us-central1: shared cores per hour, others per CPU and GB per hour; the disk per month.
 _USD_PER_HOUR = {"db-f1-micro": 0.0105, "db-g1-small": 0.035}
 _CPU_USD_PER_HOUR, _GB_USD_PER_HOUR, _DISK_USD_PER_GB_MONTH = 0.0413, 0.007, 0.17
 _CUSTOM = re.compile(r"db-custom-(\d+)-(\d+)")
 _LEAST_DISK_GB = 10
-_WHO_AM_I = "https://checkip.amazonaws.com"
+_ADDRESS_URL = "https://checkip.amazonaws.com"
 
 
 class GcpDatabases:
-    """One project's. Any number of processes may use it at once."""
+    """The databases of one project. Any number of processes may use it at once."""
 
     def __init__(self, client: GcpClient) -> None:
         self.client = client
 
     def create(self, name: str, request: DatabaseRequest, *, password: str) -> Database:
         check_name(name, "database")
-        with suppress(AlreadyExists, Stale):  # an answer was lost, or its maker was cut short
-            self._do("POST", "", name, body=self._body(name, request))
+        with suppress(AlreadyExists, Stale):  # an answer was lost, or an earlier creation was interrupted
+            self._change("POST", "", name, body=self._body(name, request))
         here = self._doc(name)
         if here.get("settings", {}).get("userLabels", {}) != label.encode_all(request.labels):
-            raise BadRequest(f"there is a Cloud SQL instance `{name}` already, and it is not this one's")
+            raise BadRequest(f"another Cloud SQL instance `{name}` exists already", hint="choose another name")
         with suppress(AlreadyExists, Stale):
             body = {"name": request.database, "project": self.client.project, "instance": name}
-            self._do("POST", f"/{name}/databases", name, body=body)
+            self._change("POST", f"/{name}/databases", name, body=body)
         user = {"name": request.user, "password": password, **({"host": "%"} if request.engine == "mysql" else {})}
-        known = self._ask("GET", f"/{name}/users").get("items", [])
+        known = self._call("GET", f"/{name}/users").get("items", [])
         if any(one.get("name") == request.user for one in known):
             query = {"name": request.user, **({"host": "%"} if request.engine == "mysql" else {})}
-            self._do("PUT", f"/{name}/users", name, body=user, query=query)
+            self._change("PUT", f"/{name}/users", name, body=user, query=query)
         else:
-            self._do("POST", f"/{name}/users", name, body=user)
+            self._change("POST", f"/{name}/users", name, body=user)
         return self.find(name)
 
     def _body(self, name: str, request: DatabaseRequest) -> Doc:
@@ -90,8 +90,8 @@ class GcpDatabases:
         query = {"filter": " AND ".join(f"settings.userLabels.{k}:{v}" for k, v in wanted.items())} if wanted else None
         found, token = [], ""
         while True:
-            asked = {**(query or {}), **({"pageToken": token} if token else {})}
-            answer = self._ask("GET", "", query=asked)
+            page = {**(query or {}), **({"pageToken": token} if token else {})}
+            answer = self._call("GET", "", query=page)
             found += [_read(doc) for doc in answer.get("items", [])]
             token = str(answer.get("nextPageToken", ""))
             if not token:
@@ -103,23 +103,23 @@ class GcpDatabases:
     def wake(self, name: str) -> Database:
         found = self.find(name)
         if found.state == "stopped":
-            self._do("PATCH", f"/{name}", name, body={"settings": {"activationPolicy": "ALWAYS"}})
+            self._change("PATCH", f"/{name}", name, body={"settings": {"activationPolicy": "ALWAYS"}})
             found = self.find(name)
         return found
 
     def allow(self, name: str, addresses: Sequence[str]) -> None:
         networks = [{"value": address, "kind": "sql#aclEntry"} for address in addresses]
         body = {"settings": {"ipConfiguration": {"authorizedNetworks": networks}}}
-        self._do("PATCH", f"/{name}", name, body=body)
+        self._change("PATCH", f"/{name}", name, body=body)
 
     def back_up(self, name: str) -> Backup:
-        operation = self._do("POST", f"/{name}/backupRuns", name, body={"description": "outlast"})
+        operation = self._change("POST", f"/{name}/backupRuns", name, body={"description": "outlast"})
         made = self.backups(name)
         wanted = str(operation.get("backupContext", {}).get("backupId", ""))
         return next((one for one in made if one.id == wanted), made[-1])
 
     def backups(self, name: str) -> Sequence[Backup]:
-        runs = self._ask("GET", f"/{name}/backupRuns").get("items", [])
+        runs = self._call("GET", f"/{name}/backupRuns").get("items", [])
         found = [
             Backup(
                 id=str(run["id"]),
@@ -132,53 +132,53 @@ class GcpDatabases:
 
     def restore(self, name: str, backup: str) -> None:
         body = {"restoreBackupContext": {"backupRunId": backup, "instanceId": name, "project": self.client.project}}
-        self._do("POST", f"/{name}/restoreBackup", name, body=body)
+        self._change("POST", f"/{name}/restoreBackup", name, body=body)
 
     def delete(self, name: str) -> None:
         with suppress(NotFound):
-            self._do("DELETE", f"/{name}", name)
+            self._change("DELETE", f"/{name}", name)
 
     def secret(self, name: str) -> Mapping[str, str]:
         return secrets.read(self.client, name)
 
     def my_address(self) -> str:
-        if self.client.rehearses:
+        if self.client.emulated:
             return "127.0.0.1"
         return public_address()
 
-    def _ask(self, method: str, below: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Doc:
+    def _call(self, method: str, below: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Doc:
         path = f"v1/projects/{self.client.project}/instances{below}"
         return self.client.call(_SERVICE, method, path, query=query or None, body=body).doc
 
-    def _do(
+    def _change(
         self, method: str, below: str, name: str, *, query: Mapping[str, object] | None = None, body: object = None
     ) -> Doc:
-        """A change, waited for."""
-        operation = self._ask(method, below, query=query, body=body)
-        return sql_done(self.client, operation, f"the database {name}")
+        """Send a change and wait until it is done."""
+        operation = self._call(method, below, query=query, body=body)
+        return wait_sql(self.client, operation, f"the database {name}")
 
     def _doc(self, name: str) -> Doc:
-        return self._ask("GET", f"/{name}")
+        return self._call("GET", f"/{name}")
 
 
 def public_address() -> str:
-    """As the world sees us. Raises CloudUnreachable."""
+    """Return this computer's public address. Raises CloudUnreachable."""
     try:
-        with urllib.request.urlopen(_WHO_AM_I, timeout=10.0) as answer:
+        with urllib.request.urlopen(_ADDRESS_URL, timeout=10.0) as answer:
             return str(answer.read().decode("ascii").strip())
     except (OSError, UnicodeDecodeError) as problem:
-        why = f"{_WHO_AM_I} does not tell your address"
-        raise CloudUnreachable(why, hint="say it yourself: `outlast db allow NAME ADDRESS`") from problem
+        why = f"could not get this computer's public address from {_ADDRESS_URL}: {problem}"
+        raise CloudUnreachable(why, hint="pass it: `outlast db allow NAME ADDRESS`") from problem
 
 
 def _price(tier: str, size_gb: float) -> float:
-    """By the hour. Raises BadRequest for a type of unknown price: nobody should learn it from a bill."""
+    """Return the price per hour. Raises BadRequest if it is unknown, so that no bill is a surprise."""
     disk = max(_LEAST_DISK_GB, size_gb) * _DISK_USD_PER_GB_MONTH / HOURS_PER_MONTH
     if tier in _USD_PER_HOUR:
         return _USD_PER_HOUR[tier] + disk
     if (custom := _CUSTOM.fullmatch(tier)) is None:
         known = ", ".join([*_USD_PER_HOUR, "db-custom-CPUS-MEGABYTES"])
-        raise BadRequest(f"what `{tier}` costs is not known", hint=f"take one of {known}")
+        raise BadRequest(f"the price of database type `{tier}` is unknown", hint=f"use one of {known}")
     return int(custom[1]) * _CPU_USD_PER_HOUR + int(custom[2]) / 1024 * _GB_USD_PER_HOUR + disk
 
 
@@ -186,13 +186,13 @@ def _read(doc: Doc) -> Database:
     settings = doc.get("settings", {})
     engine: Engine = "mysql" if str(doc.get("databaseVersion", "")).startswith("MYSQL") else "postgres"
     addresses = {one.get("type"): str(one.get("ipAddress", "")) for one in doc.get("ipAddresses", [])}
-    # Google's are plain; an endpoint that stands for it on a laptop says the port with the address.
+    # Google returns an address only; the emulator appends its port.
     host, _, port = addresses.get("PRIMARY", "").partition(":")
     size_gb = float(settings.get("dataDiskSizeGb", 0))
     try:
         price = _price(str(settings.get("tier", "")), size_gb)
     except BadRequest:
-        price = 0.0  # made elsewhere
+        price = 0.0  # not created by outlast
     return Database(
         name=str(doc["name"]),
         cloud=CLOUD,

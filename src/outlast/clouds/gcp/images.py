@@ -1,4 +1,4 @@
-"""Images: our own and Google's, by name, by family, or as `project/name`. Boots nothing."""
+"""Images of the project and of Google: by name, by family, or as `project/name`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from outlast.clouds.cloud import Image
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp import machines
 from outlast.clouds.gcp.client import GcpClient, check_name, last
-from outlast.clouds.gcp.errors import AlreadyExists, Doc, Stale
+from outlast.clouds.gcp.errors import Doc, Stale
 from outlast.clouds.gcp.offers import CLOUD
-from outlast.errors import BadRequest, NotFound
+from outlast.errors import AlreadyExists, BadRequest, NotFound
 
-# Python 3.11, which the agent needs, is its own.
+# It ships Python 3.11, which the agent needs.
 DEFAULT = "debian-cloud/debian-12"
-# Where an image is looked for whose name says nothing of it, after the own project.
+# With a GPU: an image that has the driver.
+DEFAULT_GPU = "ubuntu-os-accelerator-images/ubuntu-accelerator-2404-amd64-with-nvidia-580"
+# Projects that are searched after the user's own for a name without a project.
 PUBLIC = ("debian-cloud", "ubuntu-os-cloud")
 _FIELDS = "name,family,creationTimestamp,archiveSizeBytes,labels,description,deprecated,status,sourceDiskId,selfLink"
+_FIELDS += ",diskSizeGb"
 _ROLE = "roles/compute.imageUser"
 _TRIES = 4
 
 
 class GcpImages:
+    """The images that one project can use."""
+
     def __init__(self, client: GcpClient) -> None:
         self._client = client
 
     def list_all(self) -> list[Image]:
-        """Those of the project, and the families of Google's own that every project has."""
+        """Return the project's images, and the newest ones of Google's public families."""
         found = [self._image(doc) for doc in self._listed(self._client.project) if doc.get("status") == "READY"]
         for project in PUBLIC:
             docs = [doc for doc in self._listed(project) if doc.get("family") and "deprecated" not in doc]
@@ -40,29 +45,30 @@ class GcpImages:
         return [doc for page in pages for doc in page.doc.get("items", [])]
 
     def find(self, name: str) -> Doc:
-        """By name, then by family, here and at Google's; `project/name` looks there alone. Raises NotFound."""
+        """Find an image by name, then by family, in each project; `project/name` names one. Raises NotFound."""
         project, _, short = name.strip("/").rpartition("/")
         check_name(short, "image")
-        places = [project] if project else [self._client.project, *PUBLIC]
-        for place in places:
+        projects = [project] if project else [self._client.project, *PUBLIC]
+        for owner in projects:
             for path in (short, f"family/{short}"):
                 with contextlib.suppress(NotFound):
-                    path = f"projects/{place}/global/images/{path}"
+                    path = f"projects/{owner}/global/images/{path}"
                     doc = self._client.call("compute", "GET", path, query={"fields": _FIELDS}).doc
                     if doc.get("status", "READY") == "READY":
                         return doc
         raise NotFound(
-            f"Google Cloud has no image `{name}` in {', '.join(places)}",
-            hint="an image of another project: PROJECT/NAME",
+            f"no image `{name}` in the Google Cloud projects {', '.join(projects)}",
+            hint="name an image of another project as PROJECT/NAME",
         )
 
-    def link(self, name: str) -> str:
-        """What a new disk is made from. Raises NotFound."""
-        if not name or name == DEFAULT:
+    def source(self, name: str, *, gpu: bool = False) -> tuple[str, float]:
+        """Return the link of an image for a new disk, and the least size of that disk in GB. Raises NotFound."""
+        if not gpu and (not name or name == DEFAULT):
             project, _, family = DEFAULT.partition("/")
-            return f"projects/{project}/global/images/family/{family}"
-        link = str(self.find(name)["selfLink"])
-        return link[link.index("projects/") :]
+            return f"projects/{project}/global/images/family/{family}", 0.0
+        doc = self.find(name or DEFAULT_GPU)
+        link = str(doc["selfLink"])
+        return link[link.index("projects/") :], float(doc.get("diskSizeGb", 0))
 
     def image(self, name: str) -> Image:
         return self._image(self.find(name))
@@ -83,10 +89,10 @@ class GcpImages:
         query = {"fields": _FIELDS}
         return self._client.compute("GET", f"global/images/{check_name(name, 'image')}", query=query).doc
 
-    def make(
+    def create(
         self, instance: Doc, image: str, *, family: str = "", labels: Mapping[str, str] | None = None, note: str = ""
     ) -> Image:
-        """An image of the boot disk of a stopped instance, or the one that is there if it is of the same disk."""
+        """Create an image of a stopped instance's boot disk. May be repeated. Raises BadRequest for a taken name."""
         check_name(image, "image")
         disk = next(disk for disk in instance["disks"] if disk.get("boot", True))
         source = str(disk["source"])
@@ -103,11 +109,11 @@ class GcpImages:
         except AlreadyExists:
             found = self._own(image)
         except NotFound:
-            # The server remembers that it made this image, which was deleted since.
+            # The server remembers this request, but the image was deleted since.
             self._client.change("POST", "global/images", key=f"{key}/again", body=body)
             found = self._own(image)
         if str(found.get("sourceDiskId")) != disk_id:
-            raise BadRequest(f"there is an image `{image}` already, and it was made from another disk")
+            raise BadRequest(f"image `{image}` exists already, from another disk", hint="choose another name")
         return self._image(found)
 
     def retire(self, name: str, *, retired: bool) -> None:
@@ -117,7 +123,7 @@ class GcpImages:
             self._client.change("POST", f"global/images/{name}/deprecate", body={"state": state})
 
     def share(self, name: str, who: str) -> None:
-        """Let an account boot from it: an e-mail address, or `group:…`, `domain:…`. Repeating is fine."""
+        """Let an account boot from it: an e-mail address, `group:…` or `domain:…`. May be repeated."""
         member = _member(who)
         self._own(name)
         for _ in range(_TRIES):
@@ -136,13 +142,8 @@ class GcpImages:
     def delete(self, name: str) -> None:
         with contextlib.suppress(NotFound):
             found = self._own(name)
-            self._client.change(
-                "DELETE", f"global/images/{name}", key=f"delete/{last(found['selfLink'])}/{_born(found)}"
-            )
-
-
-def _born(doc: Doc) -> str:
-    return str(doc.get("creationTimestamp", ""))
+            key = f"delete/{last(found['selfLink'])}/{found.get('creationTimestamp', '')}"
+            self._client.change("DELETE", f"global/images/{name}", key=key)
 
 
 def _member(who: str) -> str:
@@ -156,6 +157,6 @@ def _member(who: str) -> str:
     if who in ("allAuthenticatedUsers",):
         return who
     raise BadRequest(
-        f"`{who}` is nobody that an image can be shared with",
-        hint="an e-mail address of a person or a service account, `group:…` or `domain:…`",
+        f"cannot share an image with `{who}`",
+        hint="use the e-mail address of a person or a service account, `group:…` or `domain:…`",
     )

@@ -1,4 +1,4 @@
-"""The instances of a project: where one is, what they are now, and changes to them. Knows no offer and no image."""
+"""The instances of a project: finding, listing and changing them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _TRIES = 8
 Price = Callable[[Doc], float]
 
 
-class Instances:
-    """Names are one project's; Google knows them only within a zone, so zones are remembered."""
+class GcpInstances:
+    """The instances of one project, by name. Google needs the zone as well, so zones are cached."""
 
     def __init__(self, client: GcpClient, price: Price) -> None:
         self._client = client
@@ -27,10 +27,10 @@ class Instances:
         self._lock = threading.Lock()
         self._zones: dict[str, str] = {}
 
-    # Looking
+    # Reading
 
-    def every(self, labels: Mapping[str, str] | None = None) -> list[Machine]:
-        """All instances that carry these labels, in one listing. Raises CloudUnreachable when a zone is silent."""
+    def list_all(self, labels: Mapping[str, str] | None = None) -> list[Machine]:
+        """Return all instances with these labels, in one listing. Raises CloudUnreachable if it lacks a zone."""
         query = {"filter": label.filter_of(labels)} if labels else {}
         found = list(self._listed(query))
         ended = [doc for doc, _ in found if machines.is_spot(doc) and doc.get("status") == "TERMINATED"]
@@ -38,7 +38,7 @@ class Instances:
         return [self._machine(doc, at, preempted) for doc, at in found]
 
     def find(self, name: str) -> tuple[Doc, float]:
-        """The instance as it is now, and when that was, by the cloud's clock. Raises NotFound, BadRequest."""
+        """Return the instance and the time of the answer by the cloud's clock. Raises NotFound, BadRequest."""
         check_name(name)
         if (zone := self._zones.get(name)) is not None:
             try:
@@ -46,15 +46,17 @@ class Instances:
                 return answer.doc, answer.at
             except NotFound:
                 self.forget(name)
-        for doc, at in self.namesakes(name):
+        for doc, at in self.list_named(name):
             self.remember(name, last(doc["zone"]))
             return doc, at
-        raise NotFound(f"Google Cloud has no machine `{name}` in the project `{self._client.project}`")
+        raise NotFound(f"no machine `{name}` in Google Cloud project `{self._client.project}`")
 
-    def namesakes(self, name: str) -> list[tuple[Doc, float]]:
-        """All of that name: to Google they are different machines, one a zone. Ours first, then the oldest."""
+    def list_named(self, name: str) -> list[tuple[Doc, float]]:
+        """Return all instances of that name, at most one per zone: ours first, then the oldest."""
         found = [(doc, at) for doc, at in self._listed({"filter": f'(name="{name}")'}) if doc["name"] == name]
-        return sorted(found, key=lambda one: (LABEL_WORKSPACE not in one[0].get("labels", {}), *machines.birth(one[0])))
+        return sorted(
+            found, key=lambda one: (LABEL_WORKSPACE not in one[0].get("labels", {}), *machines.age_key(one[0]))
+        )
 
     def get(self, zone: str, name: str, fields: str = machines.FIELDS) -> ApiAnswer:
         answer = self._client.compute("GET", f"zones/{zone}/instances/{name}", query={"fields": fields})
@@ -62,15 +64,15 @@ class Instances:
         return answer
 
     def machine(self, name: str) -> Machine:
-        return self.described(*self.find(name))
+        return self.describe(*self.find(name))
 
-    def described(self, doc: Doc, at: float) -> Machine:
+    def describe(self, doc: Doc, at: float) -> Machine:
         ended = machines.is_spot(doc) and doc.get("status") == "TERMINATED"
-        place = f"zones/{last(doc['zone'])}"
-        return self._machine(doc, at, self._preempted(place, [doc]) if ended else set())
+        zone = f"zones/{last(doc['zone'])}"
+        return self._machine(doc, at, self._preempted(zone, [doc]) if ended else set())
 
-    def place(self, doc: Doc) -> str:
-        """The path of an instance below its project."""
+    def path_of(self, doc: Doc) -> str:
+        """Return the path of an instance below its project."""
         return f"zones/{last(doc['zone'])}/instances/{doc['name']}"
 
     def remember(self, name: str, zone: str) -> None:
@@ -87,8 +89,8 @@ class Instances:
             for scope, inner in page.doc.get("items", {}).items():
                 code = inner.get("warning", {}).get("code", "NO_RESULTS_ON_PAGE")
                 if code != "NO_RESULTS_ON_PAGE":
-                    # Half a list would look as if the machines of that zone were gone.
-                    raise CloudUnreachable(f"{scope} does not tell its machines: {code}")
+                    # In an incomplete list the machines of that zone would look deleted.
+                    raise CloudUnreachable(f"Google did not list the machines of {scope}: {code}")
                 for doc in inner.get("instances", []):
                     self.remember(str(doc["name"]), last(doc["zone"]))
                     yield doc, page.at
@@ -97,12 +99,12 @@ class Instances:
         why = "preempted" if str(doc["id"]) in preempted else ""
         return machines.read(doc, seen_at=at, price_usd_per_hour=self._price(doc), why=why)
 
-    def _preempted(self, place: str, docs: list[Doc]) -> set[str]:
-        """Which of these instances were stopped by a preemption, and not by somebody: the log of operations tells."""
+    def _preempted(self, scope: str, docs: list[Doc]) -> set[str]:
+        """Return the ids of the instances that a preemption stopped, from the log of operations."""
         mask = "targetId,insertTime"
-        mask = f"items/*/operations({mask}),nextPageToken" if place == "aggregated" else f"items({mask}),nextPageToken"
+        mask = f"items/*/operations({mask}),nextPageToken" if scope == "aggregated" else f"items({mask}),nextPageToken"
         query = {"filter": f'(operationType="{_PREEMPTED}")', "fields": mask}
-        path = "aggregated/operations" if place == "aggregated" else f"{place}/operations"
+        path = f"{scope}/operations"
         started = {str(doc["id"]): machines.when(doc.get("lastStartTimestamp")) for doc in docs}
         found = set()
         for page in self._client.pages(path, query=query):
@@ -110,7 +112,7 @@ class Instances:
             lists = [inner.get("operations", []) for inner in items.values()] if isinstance(items, dict) else [items]
             for operation in (one for inner in lists for one in inner):
                 target = str(operation.get("targetId"))
-                # One of an earlier boot is over and done with.
+                # Ignore preemptions of earlier boots.
                 if target in started and machines.when(operation.get("insertTime")) >= started[target]:
                     found.add(target)
         return found
@@ -118,17 +120,17 @@ class Instances:
     # Changing
 
     def power(self, verb: str, doc: Doc, *, query: Mapping[str, object] | None = None) -> None:
-        """start, stop, simulateMaintenanceEvent; by the boot that it is about, so that a repetition is one."""
+        """Send start, stop or simulateMaintenanceEvent, with a key per boot, so that repeating it has no effect."""
         boot = f"{doc['id']}/{doc.get('lastStartTimestamp', '')}/{doc.get('lastStopTimestamp', '')}"
-        self._client.change("POST", f"{self.place(doc)}/{verb}", key=f"{verb}/{boot}", query=query)
+        self._client.change("POST", f"{self.path_of(doc)}/{verb}", key=f"{verb}/{boot}", query=query)
 
     def delete(self, doc: Doc, *, query: Mapping[str, object] | None = None) -> None:
         with contextlib.suppress(NotFound):
-            self._client.change("DELETE", self.place(doc), key=f"delete/{doc['id']}", query=query)
+            self._client.change("DELETE", self.path_of(doc), key=f"delete/{doc['id']}", query=query)
         self.forget(str(doc["name"]))
 
     def set_metadata(self, name: str, change: Callable[[dict[str, str]], Mapping[str, str]]) -> None:
-        """Change the metadata; from the beginning when somebody else changed it meanwhile."""
+        """Change the metadata; start over if another client changed it meanwhile."""
         doc, _ = self.find(name)
         for _ in range(_TRIES):
             full = self.get(last(doc["zone"]), name, "metadata").doc
@@ -136,22 +138,22 @@ class Instances:
             after = {**before, **change(before)}
             if after == before:
                 return
-            mark = str(full.get("metadata", {}).get("fingerprint", ""))
-            body = {"fingerprint": mark, "items": machines.items_of(after)}
+            fingerprint = str(full.get("metadata", {}).get("fingerprint", ""))
+            body = {"fingerprint": fingerprint, "items": machines.items_of(after)}
             try:
-                self._client.change("POST", f"{self.place(doc)}/setMetadata", body=body)
+                self._client.change("POST", f"{self.path_of(doc)}/setMetadata", body=body)
                 return
             except Stale:
                 continue
-        raise NotReady(f"the metadata of `{name}` is being changed by somebody else, again and again")
+        raise NotReady(f"could not change the metadata of `{name}`: other clients changed it {_TRIES} times meanwhile")
 
     def metadata(self, name: str) -> dict[str, str]:
         doc, _ = self.find(name)
         return machines.read_items(self.get(last(doc["zone"]), name, "metadata").doc)
 
-    def keep_account(self, doc: Doc, ran_s: float) -> None:
-        """Write down how long it was billed before it starts again; losing this loses nothing but cents in a table."""
+    def record_run_time(self, doc: Doc, ran_s: float) -> None:
+        """Record the billed time of earlier boots in a label. Best effort: it affects reported costs only."""
         own = {**doc.get("labels", {}), machines.LABEL_RAN: str(round(ran_s))}
         body = {"labels": own, "labelFingerprint": doc.get("labelFingerprint", "")}
         with contextlib.suppress(Stale):
-            self._client.change("POST", f"{self.place(doc)}/setLabels", body=body)
+            self._client.change("POST", f"{self.path_of(doc)}/setLabels", body=body)

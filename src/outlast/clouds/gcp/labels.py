@@ -1,6 +1,6 @@
-"""Labels under Google's rules: lower-case letters, digits, `-` and `_`, at most 63. Ours go there and back unharmed.
+"""Reversible encoding of labels under Google's rules: lower-case letters, digits, `-` and `_`, at most 63.
 
-A character that may not stand in a label becomes `_` and the two hexadecimal digits of each of its bytes.
+A character that a label cannot contain becomes `_` and two hexadecimal digits for each of its bytes.
 """
 
 from __future__ import annotations
@@ -17,28 +17,32 @@ _ESCAPED = re.compile(r"(?:_[0-9a-f]{2})+")
 
 
 def encode(text: str) -> str:
-    """Raises BadRequest for what is too long."""
-    told = _ODD.sub(lambda found: "".join(f"_{byte:02x}" for byte in found[0].encode()), text)
-    if len(told) > _LENGTH_MAX:
-        raise BadRequest(f"`{text}` is too long for a label of Google's", hint=f"at most {_LENGTH_MAX} characters")
-    return told
+    """Return the label of a text. Raises BadRequest if it is too long."""
+    encoded = _escape(text)
+    if len(encoded) > _LENGTH_MAX:
+        raise BadRequest(f"label `{text}` is too long for Google", hint=f"use at most {_LENGTH_MAX} characters")
+    return encoded
 
 
 def decode(text: str) -> str:
-    """What was encoded; a label that somebody else wrote, and that only looks so, stays as it is."""
+    """Return the text of a label. A label that `encode` cannot have produced is returned unchanged."""
     if _PLAIN.fullmatch(text):
         return text
     try:
-        told = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("_", "")).decode(), text)
+        decoded = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("_", "")).decode(), text)
     except UnicodeDecodeError:
         return text
-    return told if _ODD.sub(lambda found: "".join(f"_{b:02x}" for b in found[0].encode()), told) == text else text
+    return decoded if _escape(decoded) == text else text
+
+
+def _escape(text: str) -> str:
+    return _ODD.sub(lambda found: "".join(f"_{byte:02x}" for byte in found[0].encode()), text)
 
 
 def encode_all(labels: Mapping[str, str]) -> dict[str, str]:
     for key in labels:
         if not key[:1].isalpha():
-            raise BadRequest(f"`{key}` cannot be a label", hint="labels begin with a letter")
+            raise BadRequest(f"invalid label `{key}`", hint="labels begin with a letter")
     return {encode(key): encode(value) for key, value in labels.items()}
 
 
@@ -47,5 +51,5 @@ def decode_all(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def filter_of(labels: Mapping[str, str]) -> str:
-    """What a listing is asked for."""
+    """Return a filter expression for listings."""
     return " AND ".join(f'(labels.{key}="{value}")' for key, value in encode_all(labels).items())

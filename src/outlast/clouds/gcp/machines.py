@@ -1,4 +1,4 @@
-"""Machines in Google's words: what an insert says, and what an instance means. Asks nobody."""
+"""Translates machines to and from Google's documents: the body of an insert, and an instance. Sends nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from outlast.clouds.gcp.errors import Doc
 from outlast.clouds.gcp.offers import CLOUD, GPUS
 from outlast.clouds.gcp.prices import DISK_USD_PER_GB_HOUR, series_of
 
-# The price that was promised at the launch, in millionths of a dollar an hour: tables change, promises do not.
+# The price at the launch, in millionths of a dollar per hour: it does not change when tables do.
 LABEL_PRICE = "outlast-price"
-# How long the boots before the last one were billed, in seconds; Google does not tell.
+# The billed seconds of all boots before the last one, which Google does not report.
 LABEL_RAN = "outlast-ran"
 TAG = "outlast-ssh"
-# What a listing asks for of each instance, and no more: the scripts in their metadata would be most of it.
+# The fields of an instance in a listing. Without this mask, scripts in the metadata would be most of the answer.
 FIELDS = (
     "id,name,zone,machineType,status,statusMessage,labels,labelFingerprint,creationTimestamp,lastStartTimestamp,"
     "lastStopTimestamp,scheduling(provisioningModel,preemptible,instanceTerminationAction),"
@@ -29,11 +29,11 @@ NOTICE_S = 120
 _LIFE_S_MIN, _LIFE_S_MAX = 30.0, 120 * 86400.0
 
 _AUTH = "https://www.googleapis.com/auth/"
-# The bucket; and Compute Engine, by which a machine deletes itself: a stopped one would go on paying for its disk. What
-# the machine may do there is still up to the roles of its account, which `outlast setup gcp` keeps to just that.
+# The bucket, and Compute Engine, by which a machine deletes itself: the disk of a stopped one would still be billed.
+# The roles of its account, which `outlast setup gcp` creates, allow nothing else.
 _SCOPES = [f"{_AUTH}devstorage.read_write", f"{_AUTH}compute"]
-# Secret Manager knows no narrower scope, nor does becoming the account of the machines. Only machines of runs with
-# secrets have it, and the one that supervises.
+# Secret Manager and impersonation of the machines' account have no narrower scope. Only machines of runs with secrets
+# and the supervisor machine get it.
 _SCOPES_WIDE = [f"{_AUTH}cloud-platform"]
 
 _STATUS: dict[str, Status] = {
@@ -55,7 +55,7 @@ _STATUS: dict[str, Status] = {
 def insert_body(
     offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str], image: str, account: str, user: str
 ) -> Doc:
-    """What an insert says of a new machine."""
+    """Return the body of the request that creates a machine."""
     zone = f"zones/{offer.zone}"
     own = {**labels, LABEL_PRICE: str(round(offer.price_usd_per_hour * 1e6))}
     disk = {
@@ -91,15 +91,15 @@ def insert_body(
 
 
 def _disk_type(type: str) -> str:
-    # The newer series take nothing else.
+    # The newer series support nothing else.
     return "hyperdisk-balanced" if series_of(type) in ("n4", "c4", "c4a", "c4d", "n4a", "n4d") else "pd-balanced"
 
 
 def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
-    """How the cloud treats the machine.
+    """Return the scheduling rules of a machine.
 
-    One of a run has nothing that the workspace does not have: when it is taken away or has lived too long it is
-    deleted, so that it costs nothing even if nobody supervises. Any other is somebody's, and is only stopped.
+    A run's machine holds nothing that the workspace lacks. When it is preempted or reaches its maximum lifetime, Google
+    deletes it, so that it costs nothing even without a supervisor. A user's machine is only stopped.
     """
     rules: Doc = {"automaticRestart": not offer.spot and not run}
     if offer.spot:
@@ -118,10 +118,10 @@ def scheduling(offer: Offer, boot: Boot, *, run: bool) -> Doc:
 
 
 def metadata_of(offer: Offer, boot: Boot, *, user: str) -> dict[str, str]:
-    # The host keys of the machine's ssh server are read through guest attributes.
+    # Clients read the host keys of the machine's ssh server from its guest attributes.
     found = {"enable-guest-attributes": "TRUE", **boot.metadata}
-    # Nothing is said of the longer notice: it is asked for, and an agent that counts on the usual half minute is right
-    # either way, where one that counts on two minutes that do not come lets its successor wait.
+    # The agent does not learn of the longer notice, which Google may not grant: the usual 30 s are safe in either case,
+    # while an agent that relied on two minutes could be cut off.
     if boot.script:
         found["startup-script"] = boot.script
     if boot.ssh_keys:
@@ -134,12 +134,12 @@ def items_of(metadata: Mapping[str, str]) -> list[Doc]:
 
 
 def read_items(doc: Doc) -> dict[str, str]:
-    """The metadata of an instance."""
+    """Return the metadata of an instance."""
     return {str(item["key"]): str(item.get("value", "")) for item in doc.get("metadata", {}).get("items", [])}
 
 
 def read(doc: Doc, *, seen_at: float, price_usd_per_hour: float, why: str = "") -> Machine:
-    """An instance as a machine; `price_usd_per_hour` is for one that carries none."""
+    """Return an instance as a machine; `price_usd_per_hour` is for one without a price label."""
     given = dict(doc.get("labels", {}))
     promised, ran = given.pop(LABEL_PRICE, ""), given.pop(LABEL_RAN, "")
     status = _STATUS.get(str(doc.get("status")), "broken")
@@ -156,7 +156,7 @@ def read(doc: Doc, *, seen_at: float, price_usd_per_hour: float, why: str = "") 
         labels=label.decode_all(given),
         created_at=created_at,
         price_usd_per_hour=int(promised) / 1e6 if promised.isdigit() else price_usd_per_hour,
-        # A machine that says it is stopped, and not since when, was stopped before it could start.
+        # A stopped machine without a stop time was stopped before it started.
         stopped_at=stopped_at or (created_at if status == "stopped" else 0.0),
         started_at=started_at if ran else 0.0,
         ran_before_s=float(ran) if ran.isdigit() else 0.0,
@@ -168,8 +168,8 @@ def read(doc: Doc, *, seen_at: float, price_usd_per_hour: float, why: str = "") 
     )
 
 
-def birth(doc: Doc) -> tuple[float, str]:
-    """Which of two is the older one; the same answer for whoever asks."""
+def age_key(doc: Doc) -> tuple[float, str]:
+    """Return a sort key by age that is the same in every process."""
     return when(doc.get("creationTimestamp")), str(doc.get("id", ""))
 
 
@@ -185,7 +185,7 @@ def accelerators_of(doc: Doc) -> tuple[str, int]:
 
 
 def _address(doc: Doc) -> str:
-    """The address that others reach it by, else the one within its network."""
+    """Return the public address, else the private one."""
     inner = ""
     for network in doc.get("networkInterfaces", []):
         for config in network.get("accessConfigs", []):
@@ -196,7 +196,7 @@ def _address(doc: Doc) -> str:
 
 
 def when(text: Any) -> float:
-    """Seconds since 1970; 0 for what never happened."""
+    """Return a timestamp as seconds since 1970; 0 if it is missing."""
     try:
         return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
     except ValueError:

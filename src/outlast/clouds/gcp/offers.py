@@ -1,4 +1,4 @@
-"""What there is to be had: machine types that fit, the zones that have them, at what price. Launches nothing."""
+"""Offers of Google Cloud: matching machine types, the zones that have them, and their prices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from outlast.clouds.local import google_types
 from outlast.errors import BadRequest
 
 CLOUD = "gcp"
-# Zones and types change rarely; whoever supervises for weeks learns of it within the hour.
+# Zones and types change rarely, but a supervisor that runs for weeks must notice.
 _FRESH_S = 3600.0
-# Of the types that fit, so many are asked for, and none that costs so many times the cheapest: the supervisor would
-# not take it.
+# The most matching types that are looked up, and the highest price among them as a multiple of the lowest: the
+# supervisor would not choose others.
 _KINDS_MAX, _DEARER_MAX = 8, 2.5
-# What people call a GPU → what Google calls it.
+# Common name of a GPU → Google's name.
 GPUS = {
     "K80": "nvidia-tesla-k80",
     "P4": "nvidia-tesla-p4",
@@ -37,19 +37,19 @@ GPUS = {
     "A100-80GB": "nvidia-a100-80gb",
     "H100": "nvidia-h100-80gb",
 }
-# GPUs that are attached to a machine of the series N1, and how many of them one can have. The others are built in.
+# GPU that is attached to machines of series N1 → possible counts. All others are built into a machine type.
 _ATTACHED = {
     "nvidia-tesla-t4": (1, 2, 4),
     "nvidia-tesla-p4": (1, 2, 4),
     "nvidia-tesla-p100": (1, 2, 4),
     "nvidia-tesla-v100": (1, 2, 4, 8),
 }
-# With one GPU a machine has so many CPUs at most.
+# GPU → the most CPUs per GPU.
 _CPUS_PER_GPU = {"nvidia-tesla-v100": 12, "nvidia-tesla-p100": 16, "nvidia-tesla-p4": 24, "nvidia-tesla-t4": 48}
-# Series that come in any size, with the least and the most GB of memory a CPU.
+# Series with custom sizes → least and most GB of memory per CPU.
 _CUSTOM = {"e2": (0.5, 8.0), "n2d": (0.5, 8.0), "n1": (0.922, 6.5), "n2": (0.5, 8.0)}
 _CUSTOM_CPUS_MAX = {"e2": 32, "n1": 96, "n2": 128, "n2d": 96}
-# Other processors: programs and images for x86 do not run there.
+# ARM processors: programs and images for x86 do not run on them.
 _ARM = ("t2a", "c4a", "n4a")
 
 
@@ -69,7 +69,7 @@ class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcpOffers:
-    """The catalogue of one project. What was asked of Google is remembered for an hour."""
+    """The offers of one project. Zones and types are cached for an hour."""
 
     def __init__(self, client: GcpClient, prices: PriceBook) -> None:
         self._client = client
@@ -77,20 +77,20 @@ class GcpOffers:
         self.adviser = Adviser(client)
         self._lock = threading.RLock()
         self._zones: tuple[float, frozenset[str]] = (0.0, frozenset())
-        # Type or accelerator → when it was asked for, and the zones that have it.
+        # Type or accelerator → when it was fetched, and the zones that have it.
         self._places: dict[str, tuple[float, frozenset[str]]] = {}
         self._foreign: dict[str, MachineKind] = {}
 
     def offers(self, needs: Requirements) -> list[Offer]:
-        """Every offer that fits, cheapest first; equal prices as Google advises, else in the order of their names."""
+        """Return every matching offer, cheapest first; equal prices by Google's advice, else by name."""
         zones = self._wanted_zones(needs)
-        self.prices.look_up(self._client)
+        self.prices.load(self._client)
         kinds = self._kinds(needs)
-        self._find([place_of(kind) for kind in kinds] + [kind.accelerator for kind in kinds if kind.attached])
+        self._find([listed_type(kind) for kind in kinds] + [kind.accelerator for kind in kinds if kind.attached])
         found = [
             self.offer(kind, zone, spot=needs.spot) for kind in kinds for zone in sorted(self._having(kind) & zones)
         ]
-        return self.adviser.ordered(sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type)))
+        return self.adviser.rank(sorted(found, key=lambda offer: (offer.price_usd_per_hour, offer.zone, offer.type)))
 
     def offer(self, kind: MachineKind, zone: str, *, spot: bool) -> Offer:
         region = google_types.region_of(zone)
@@ -110,7 +110,7 @@ class GcpOffers:
         )
 
     def price(self, type: str, zone: str, *, accelerator: str, count: int, spot: bool) -> float:
-        """What a machine costs that nobody of ours launched."""
+        """Return the price of a machine that outlast did not launch."""
         known = google_types.machine_type(type) or self._foreign.get(type)
         if known is None:
             return 0.0
@@ -143,7 +143,7 @@ class GcpOffers:
         return [kind for price, kind in priced[:_KINDS_MAX] if price <= priced[0][0] * _DEARER_MAX]
 
     def _named(self, needs: Requirements) -> list[MachineKind]:
-        """The type of that name; one that we never heard of is looked for at Google."""
+        """Return the type of that name; a type that is not in our table is looked up at Google."""
         if (known := google_types.machine_type(needs.type)) is not None:
             kind = _kind(known)
         else:
@@ -161,9 +161,9 @@ class GcpOffers:
     def _wanted_zones(self, needs: Requirements) -> frozenset[str]:
         zones = self.zones()
         regions = {google_types.region_of(zone) for zone in zones}
-        for place in (*needs.zones, *needs.exclude_zones):
-            if place not in zones and place not in regions:
-                raise _unknown("zone", place, (*zones, *regions))
+        for name in (*needs.zones, *needs.exclude_zones):
+            if name not in zones and name not in regions:
+                raise _unknown("zone", name, (*zones, *regions))
 
         def wanted(zone: str) -> bool:
             names = {zone, google_types.region_of(zone)}
@@ -173,8 +173,8 @@ class GcpOffers:
 
     def zones(self) -> frozenset[str]:
         with self._lock:
-            asked_at, known = self._zones
-            if not known or time.monotonic() - asked_at > _FRESH_S:
+            fetched_at, known = self._zones
+            if not known or time.monotonic() - fetched_at > _FRESH_S:
                 pages = self._client.pages("zones", query={"fields": "items(name,status),nextPageToken"})
                 items = [item for page in pages for item in page.doc.get("items", [])]
                 known = frozenset(str(item["name"]) for item in items if item.get("status") == "UP")
@@ -182,25 +182,25 @@ class GcpOffers:
             return known
 
     def _having(self, kind: MachineKind) -> frozenset[str]:
-        zones = self._places[place_of(kind)][1]
+        zones = self._places[listed_type(kind)][1]
         return zones & self._places[kind.accelerator][1] if kind.attached else zones
 
     def _find(self, names: Iterable[str]) -> None:
-        """Learn which zones have these types and GPUs: one list for all types, one for all GPUs."""
+        """Fetch the zones that have these types and GPUs: one list for all types, one for all GPUs."""
         with self._lock:
             now = time.monotonic()
             old = [name for name in dict.fromkeys(names) if now - self._places.get(name, (-_FRESH_S,))[0] >= _FRESH_S]
             gpus = [name for name in old if name.startswith(("nvidia-", "ct"))]
-            for collection, asked in (("acceleratorTypes", gpus), ("machineTypes", sorted(set(old) - set(gpus)))):
-                if not asked:
+            for collection, wanted in (("acceleratorTypes", gpus), ("machineTypes", sorted(set(old) - set(gpus)))):
+                if not wanted:
                     continue
-                zones = self._list(collection, asked)
-                self._places |= {name: (now, frozenset(zones.get(name, ()))) for name in asked}
+                zones = self._list(collection, wanted)
+                self._places |= {name: (now, frozenset(zones.get(name, ()))) for name in wanted}
 
     def _list(self, collection: str, names: list[str]) -> dict[str, set[str]]:
         fields = "name,guestCpus,memoryMb,accelerators" if collection == "machineTypes" else "name"
         query = {
-            # A regular expression: shorter than a comparison for each, and read faster.
+            # A regular expression is shorter and faster than one comparison per name.
             "filter": f'name eq "{"|".join(names)}"',
             "fields": f"items/*/{collection}({fields}),nextPageToken",
         }
@@ -214,8 +214,8 @@ class GcpOffers:
         return found
 
 
-def place_of(kind: MachineKind) -> str:
-    """The type that is looked for to know where this one is: custom types are where their series is."""
+def listed_type(kind: MachineKind) -> str:
+    """Return the listed type whose zones have this one: a custom type is available wherever its series is."""
     if "custom" not in kind.type:
         return kind.type
     return f"{series_of(kind.type)}-standard-4"
@@ -232,7 +232,7 @@ def _kind(known: google_types.GoogleType) -> MachineKind:
 
 
 def _foreign(item: dict[str, Any]) -> MachineKind:
-    """A type as Google describes it: newer ones than we know work as well."""
+    """Return a type from Google's description, for types that are newer than our table."""
     gpu = (item.get("accelerators") or [{}])[0]
     return MachineKind(
         type=str(item["name"]),
@@ -244,7 +244,7 @@ def _foreign(item: dict[str, Any]) -> MachineKind:
 
 
 def _accelerator(needs: Requirements) -> str:
-    """What Google calls the GPU that is asked for. Raises BadRequest."""
+    """Return Google's name of the requested GPU. Raises BadRequest."""
     if not needs.gpu:
         return ""
     name = needs.gpu.upper().removeprefix("NVIDIA-").removeprefix("TESLA-")
@@ -277,13 +277,13 @@ def _fits(kind: MachineKind, needs: Requirements) -> bool:
 
 
 def _custom(needs: Requirements) -> Iterator[MachineKind]:
-    """Machines made to measure, where no other fits: the least that was asked for."""
+    """Yield custom types of the smallest matching size, for requests that no predefined type matches."""
     for series, (least, most) in _CUSTOM.items():
         cpus = max(2, 2 * math.ceil(max(needs.cpus.low, 1) / 2))
         cpus = max(cpus, 2 * math.ceil(needs.memory_gb.low / most / 2))
         # In steps of 256 MB.
         memory_gb = math.ceil(max(needs.memory_gb.low, least * cpus) * 4) / 4
-        # The first series has no name of its own in there.
+        # Custom types of N1 have no prefix.
         name = f"{series}-custom".removeprefix("n1-") + f"-{cpus}-{int(memory_gb * 1024)}"
         kind = MachineKind(type=name, cpus=float(cpus), memory_gb=memory_gb)
         if cpus <= _CUSTOM_CPUS_MAX[series] and _fits(kind, needs) and google_types.machine_type(kind.type):

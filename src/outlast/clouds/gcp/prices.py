@@ -1,7 +1,7 @@
-"""What machines cost: Google's billing catalogue when it was fetched, a dated table otherwise; it says which.
+"""Prices of machines: Google's billing catalogue if it could be fetched, else a dated table; `source` reports which.
 
-The table has the list prices of us-central1, and what a region costs in parts of it. Its spot prices are the dearest
-that Google promises, so that nobody is charged more than was said.
+The table has the list prices of us-central1, and a factor per region. Its spot prices are the highest that Google
+allows, so that no user pays more than the shown price.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPOT_PART = 0.40
 CUSTOM_PART = 1.05
 DISK_USD_PER_GB_HOUR = 0.10 / 730  # pd-balanced
 
-# Series → USD an hour of a CPU, and of a GB of memory.
+# Series → USD per hour for a CPU, and for a GB of memory.
 _SERIES = {
     "e2": (0.021811, 0.002923),
     "n1": (0.031611, 0.004237),
@@ -43,7 +43,7 @@ _SERIES = {
     "a3": (0.029300, 0.002550),
     "g2": (0.024988, 0.002927),
 }
-# Whole machines: a CPU of these is shared.
+# Prices of whole machines, for types with shared CPUs.
 _WHOLE = {"f1-micro": 0.0076, "g1-small": 0.0257, "e2-micro": 0.0084, "e2-small": 0.0168, "e2-medium": 0.0335}
 _ACCELERATORS = {
     "nvidia-tesla-k80": 0.45,
@@ -70,7 +70,7 @@ _REGIONS = {
 }  # fmt: skip
 _OTHER_REGION = 1.3
 
-# Compute Engine among the services of the catalogue.
+# The id of Compute Engine in the catalogue.
 _SERVICE = "6F81-5844-456A"
 _FRESH_S = 7 * 86400.0
 _MASK = (
@@ -85,19 +85,19 @@ _ACCELERATOR = re.compile(r"Nvidia (Tesla )?(\w+)(?: (\d+)GB)? GPU (?:attached t
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """The catalogue as far as it matters: `us-central1/n2/cpu/spot` → USD an hour."""
+    """The relevant part of the catalogue: `us-central1/n2/cpu/spot` → USD per hour."""
 
     fetched_at: float
     usd_per_hour: dict[str, float]
 
 
 class PriceBook:
-    """Prices by region. `look_up` fetches the catalogue when the one on disk is too old, or does without."""
+    """Prices by region. `load` fetches the catalogue if the cached one is too old; on failure the table is used."""
 
     def __init__(self, folder: str = "~/.outlast/cache") -> None:
         self._path = os.path.join(os.path.expanduser(folder), "gcp-prices.json")
         self._rates: Rates | None = None
-        self._looked = False
+        self._loaded = False
 
     @property
     def built_in(self) -> bool:
@@ -105,24 +105,24 @@ class PriceBook:
 
     @property
     def source(self) -> str:
-        """Where the prices are from, for a reader."""
+        """Return where the prices come from, as a text."""
         if self._rates is None:
-            return f"built-in prices of {AS_OF}, a dated table: Google's billing catalogue was not reached"
+            return f"built-in prices of {AS_OF}: Google's billing catalogue was unreachable"
         age_h = max(0.0, time.time() - self._rates.fetched_at) / 3600
         return f"Google's billing catalogue, fetched {age_h:.0f} h ago"
 
-    def look_up(self, client: GcpClient) -> None:
-        """Once a process; what is on disk is good for a week."""
-        if self._looked:
+    def load(self, client: GcpClient) -> None:
+        """Load the catalogue once per process; the cached one is valid for a week."""
+        if self._loaded:
             return
-        self._looked = True
+        self._loaded = True
         self._rates = self._stored()
         if self._rates is not None and time.time() - self._rates.fetched_at < _FRESH_S:
             return
         try:
             rates = Rates(fetched_at=time.time(), usd_per_hour=read_skus(_skus(client)))
         except CloudError:
-            return  # prices that are a little old serve as well; `doctor` says which are used
+            return  # older prices are good enough; `outlast doctor` reports their source
         if rates.usd_per_hour:
             self._rates = rates
             self._store(rates)
@@ -142,7 +142,7 @@ class PriceBook:
                 file.write(msgspec.json.encode(rates))
             os.replace(draft, self._path)
         except OSError:
-            pass  # fetched again by the next process
+            pass  # the next process fetches it again
 
     def usd_per_hour(
         self, type: str, region: str, *, cpus: float, memory_gb: float, accelerator: str, count: int, spot: bool
@@ -171,7 +171,7 @@ class PriceBook:
 
 
 def series_of(type: str) -> str:
-    """`n2` of `n2-standard-8`; a custom type without a series is of the first."""
+    """Return `n2` for `n2-standard-8`; a custom type without a series is N1."""
     return "n1" if type.startswith("custom-") else type.partition("-")[0]
 
 
@@ -191,7 +191,7 @@ def _skus(client: GcpClient) -> Iterable[dict[str, Any]]:
 
 
 def read_skus(skus: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Prices from the catalogue, by what its descriptions say; those that say nothing to us are left out."""
+    """Return the prices that the catalogue's descriptions identify; skip unknown descriptions."""
     found: dict[str, float] = {}
     for sku in skus:
         category = sku.get("category", {})

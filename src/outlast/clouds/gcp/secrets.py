@@ -1,4 +1,4 @@
-"""Secrets of runs, in Secret Manager: one secret a run, all values in it, readable for the machines' account alone."""
+"""Secrets in Secret Manager: one secret per run with all its values, readable by the machines' account only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from outlast.clouds.gcp.client import GcpClient
-from outlast.clouds.gcp.errors import AlreadyExists, Stale
-from outlast.errors import BadRequest, NotFound
+from outlast.clouds.gcp.errors import Stale
+from outlast.errors import AlreadyExists, BadRequest, NotFound
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _ROLE = "roles/secretmanager.secretAccessor"
@@ -18,7 +18,7 @@ _SERVICE = "secretmanager"
 
 
 def put(client: GcpClient, name: str, values: Mapping[str, str], *, accounts: Sequence[str]) -> None:
-    """Replaces: readers take the newest version, and those before it are destroyed."""
+    """Write the values as the newest version, and destroy the older versions."""
     path = _path(client, name)
     body = {"replication": {"automatic": {}}, "labels": {"outlast": "run"}}
     with contextlib.suppress(AlreadyExists, Stale):
@@ -50,12 +50,12 @@ def _path(client: GcpClient, name: str) -> str:
 
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-` and `_`, at most 255")
+        raise BadRequest(f"invalid secret name `{name}`", hint="use letters, digits, `-` and `_`, at most 255")
     return name
 
 
 def read(client: GcpClient, name: str) -> dict[str, str]:
-    """The newest version, for whoever may read it. Raises NotFound, Denied."""
+    """Return the values of the newest version. Raises NotFound, Denied."""
     doc = client.call(_SERVICE, "GET", f"{_path(client, _checked(name))}/versions/latest:access").doc
     values = json.loads(base64.b64decode(doc["payload"]["data"]))
     return {str(key): str(value) for key, value in values.items()}

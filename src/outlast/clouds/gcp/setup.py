@@ -108,10 +108,7 @@ class GcpSetup:
 
     def steps(self) -> list[SetupStep]:
         """Return the steps, in the order in which they must be applied. They wait for effects that come late."""
-        return [
-            msgspec.structs.replace(step, apply=lambda step=step: self._apply_late(step))
-            for step in self._steps()
-        ]
+        return [msgspec.structs.replace(step, apply=lambda step=step: self._apply_late(step)) for step in self._steps()]
 
     def _apply_late(self, step: SetupStep) -> None:
         """Apply a step, again while Google does not know yet what an earlier step has created."""

@@ -1,6 +1,6 @@
-"""How people log in to a machine: keys in its metadata, host keys from its guest attributes, the way through the walls.
+"""ssh access to machines: keys in their metadata, host keys from guest attributes, firewall and tunnel.
 
-By default nobody but Google's own tunnel (IAP) reaches port 22, and whoever goes through it must be logged in.
+By default only Google's tunnel (IAP) reaches port 22, and it authenticates its users.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ import socket
 
 from outlast.clouds.cloud import SshAccess
 from outlast.clouds.gcp.client import GcpClient, last
-from outlast.clouds.gcp.errors import AlreadyExists, Doc
+from outlast.clouds.gcp.errors import Doc
 from outlast.clouds.gcp.machines import TAG
-from outlast.errors import BadRequest, NotFound
+from outlast.errors import AlreadyExists, BadRequest, NotFound
 
-WAYS = ("iap", "direct")
+ROUTES = ("iap", "direct")
 RULE = "outlast-ssh"
-# The addresses from which connections through the tunnel come.
+# The source addresses of connections through the tunnel.
 _TUNNEL = "35.235.240.0/20"
 _USER = "outlast"
 
 
 def login_name(client: GcpClient) -> str:
-    """The account on the machines: yours, as gcloud does it; Google's images let nobody in as root.
+    """Return the account on the machines: the user's name, as gcloud does. Google's images forbid root.
 
-    Machines that are made out of this computer do, and in some modes know no account that this computer lacks.
+    Machines of the emulator allow root, and in some modes have only this computer's accounts.
     """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         return _USER
     plain = re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user) is not None
-    return user if plain and (user != "root" or client.rehearses) else _USER
+    return user if plain and (user != "root" or client.emulated) else _USER
 
 
-def way(client: GcpClient) -> str:
-    """`iap` or `direct`. Raises BadRequest for a setting that is neither."""
+def route(client: GcpClient) -> str:
+    """Return `iap` or `direct`. Raises BadRequest for another setting."""
     chosen = os.environ.get("OUTLAST_GCP_SSH", "")
-    if chosen and chosen not in WAYS:
-        raise BadRequest(f"OUTLAST_GCP_SSH is `{chosen}`", hint="use `iap` or `direct`, or unset it")
-    return chosen or ("direct" if client.rehearses else "iap")
+    if chosen and chosen not in ROUTES:
+        raise BadRequest(f"invalid OUTLAST_GCP_SSH `{chosen}`", hint="use `iap` or `direct`, or unset it")
+    return chosen or ("direct" if client.emulated else "iap")
 
 
 def access(client: GcpClient, doc: Doc, address: str) -> SshAccess:
-    """The door of a running instance."""
-    chosen = way(client)
-    open_wall(client, direct=chosen == "direct")
+    """Return how to reach a running instance by ssh."""
+    chosen = route(client)
+    allow_ssh(client, direct=chosen == "direct")
     name, zone = str(doc["name"]), last(doc["zone"])
     proxy = ""
     if chosen == "iap":
         if not shutil.which("gcloud"):
-            hint = "install gcloud, whose tunnel is used, or set OUTLAST_GCP_SSH=direct and OUTLAST_GCP_SSH_FROM"
-            raise BadRequest("there is no `gcloud` here to reach the machine with", hint=hint)
+            hint = "install gcloud, or set OUTLAST_GCP_SSH=direct and OUTLAST_GCP_SSH_FROM"
+            raise BadRequest("`gcloud`, whose tunnel connects to machines, is not installed", hint=hint)
         argv = ["gcloud", "compute", "start-iap-tunnel", name, "22", "--listen-on-stdin", "--verbosity=warning"]
         proxy = shlex.join([*argv, f"--project={client.project}", f"--zone={zone}"])
     elif not address:
-        raise BadRequest(f"machine `{name}` has no address that it can be reached by")
+        raise BadRequest(f"machine `{name}` has no address", hint="set OUTLAST_GCP_SSH=iap to use Google's tunnel")
     return SshAccess(
         host=address or name,
-        port=_port(address) if client.rehearses else 22,
+        port=_port(address) if client.emulated else 22,
         user=login_name(client),
         proxy_command=proxy,
         host_keys=host_keys(client, f"zones/{zone}", name),
@@ -71,7 +71,7 @@ def access(client: GcpClient, doc: Doc, address: str) -> SshAccess:
 
 
 def _port(address: str) -> int:
-    """Where a machine made out of this computer lets people in: who may not listen on port 22 listens on 2222."""
+    """Return the ssh port of an emulated machine: 22, or 2222 where the emulator may not listen on 22."""
     with contextlib.suppress(OSError), socket.create_connection((address, 22), timeout=2.0):
         return 22
     with contextlib.suppress(OSError), socket.create_connection((address, 2222), timeout=2.0):
@@ -79,11 +79,11 @@ def _port(address: str) -> int:
     return 22
 
 
-def host_keys(client: GcpClient, place: str, name: str) -> tuple[str, ...]:
-    """What the machine's ssh server has written down for us; nothing while it has not come that far."""
+def host_keys(client: GcpClient, zone: str, name: str) -> tuple[str, ...]:
+    """Return the host keys that the machine has published; empty before it has booted."""
     try:
         query = {"queryPath": "hostkeys/"}
-        doc = client.compute("GET", f"{place}/instances/{name}/getGuestAttributes", query=query).doc
+        doc = client.compute("GET", f"{zone}/instances/{name}/getGuestAttributes", query=query).doc
     except (NotFound, BadRequest):
         return ()
     items = doc.get("queryValue", {}).get("items", [])
@@ -92,8 +92,8 @@ def host_keys(client: GcpClient, place: str, name: str) -> tuple[str, ...]:
     )
 
 
-def open_wall(client: GcpClient, *, direct: bool) -> None:
-    """A rule that lets ssh through: from the tunnel, and from where OUTLAST_GCP_SSH_FROM says. It is made once."""
+def allow_ssh(client: GcpClient, *, direct: bool) -> None:
+    """Ensure a firewall rule for ssh: from the tunnel, and for `direct` from OUTLAST_GCP_SSH_FROM."""
     ranges = [_TUNNEL]
     if direct and (own := os.environ.get("OUTLAST_GCP_SSH_FROM", "")):
         ranges += own.split(",")
@@ -103,7 +103,7 @@ def open_wall(client: GcpClient, *, direct: bool) -> None:
     except NotFound:
         body = {
             "name": RULE,
-            "description": "ssh to the machines of outlast, and to no other",
+            "description": "ssh to machines of outlast only",
             "network": "global/networks/default",
             "direction": "INGRESS",
             "sourceRanges": ranges,

@@ -1,4 +1,4 @@
-"""Volumes of Google Cloud: Filestore instances of the cheapest tier, reached by the network that machines are in."""
+"""Volumes of Google Cloud: Filestore instances of the cheapest tier, in the machines' network."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import suppress
 
 from outlast.clouds.gcp import labels as label
 from outlast.clouds.gcp.client import GcpClient, check_name, last
-from outlast.clouds.gcp.errors import AlreadyExists, Doc
-from outlast.clouds.gcp.operations import file_done
+from outlast.clouds.gcp.errors import Doc
+from outlast.clouds.gcp.operations import wait_filestore
 from outlast.clouds.resources import ResourceState, Volume
-from outlast.errors import BadRequest, NotFound
+from outlast.errors import AlreadyExists, BadRequest, NotFound
 
 CLOUD = "gcp"
 _TIER, _SHARE, _ZONE = "BASIC_HDD", "share", "us-central1-a"
-# In gibibytes; smaller ones are not sold.
+# The smallest size that Google sells.
 _LEAST_GIB = 1024
 _GIB = 2**30 / 1e9
 # The list price in us-central1.
@@ -30,7 +30,7 @@ _STATES: Mapping[str, ResourceState] = {
 
 
 class GcpVolumes:
-    """One project's. Any number of processes may use it at once."""
+    """The volumes of one project. Any number of processes may use it at once."""
 
     def __init__(self, client: GcpClient) -> None:
         self.client = client
@@ -43,10 +43,10 @@ class GcpVolumes:
             "networks": [{"network": "default", "modes": ["MODE_IPV4"]}],
             "labels": label.encode_all(labels or {}),
         }
-        path = f"{self._place(zone or _ZONE)}/instances"
-        with suppress(AlreadyExists):  # an answer was lost, or its maker was cut short
+        path = f"{self._location(zone or _ZONE)}/instances"
+        with suppress(AlreadyExists):  # an answer was lost, or an earlier creation was interrupted
             operation = self.client.call("file", "POST", path, query={"instanceId": name}, body=body).doc
-            file_done(self.client, operation, f"the volume {name}")
+            wait_filestore(self.client, operation, f"the volume {name}")
         return self.find(name)
 
     def list_all(self, labels: Mapping[str, str] | None = None) -> Sequence[Volume]:
@@ -61,18 +61,19 @@ class GcpVolumes:
         share = doc["fileShares"][0]
         wanted = _gib(size_gb)
         if wanted < int(share["capacityGb"]):
-            raise BadRequest(f"the volume `{name}` has {share['capacityGb']} GiB, and {_TIER} never shrinks")
+            why = f"cannot shrink volume `{name}` from {share['capacityGb']} GiB to {wanted} GiB: its tier is {_TIER}"
+            raise BadRequest(why)
         body = {"fileShares": [{"name": share["name"], "capacityGb": str(wanted)}]}
         answer = self.client.call("file", "PATCH", f"v1/{doc['name']}", query={"updateMask": "fileShares"}, body=body)
-        file_done(self.client, answer.doc, f"the volume {name}")
+        wait_filestore(self.client, answer.doc, f"the volume {name}")
         return self.find(name)
 
     def delete(self, name: str) -> None:
         with suppress(NotFound):
             answer = self.client.call("file", "DELETE", f"v1/{self._doc(name)['name']}")
-            file_done(self.client, answer.doc, f"the volume {name}")
+            wait_filestore(self.client, answer.doc, f"the volume {name}")
 
-    def _place(self, location: str) -> str:
+    def _location(self, location: str) -> str:
         return f"v1/projects/{self.client.project}/locations/{location}"
 
     def _docs(self) -> Sequence[Doc]:
@@ -80,7 +81,7 @@ class GcpVolumes:
         token = ""
         while True:
             query = {"pageToken": token} if token else None
-            answer = self.client.call("file", "GET", f"{self._place('-')}/instances", query=query).doc
+            answer = self.client.call("file", "GET", f"{self._location('-')}/instances", query=query).doc
             found += answer.get("instances", [])
             token = str(answer.get("nextPageToken", ""))
             if not token:
@@ -90,7 +91,7 @@ class GcpVolumes:
         for doc in self._docs():
             if last(doc["name"]) == name:
                 return doc
-        raise NotFound(f"the project `{self.client.project}` has no Filestore instance `{name}`")
+        raise NotFound(f"no Filestore instance `{name}` in project `{self.client.project}`")
 
 
 def _gib(size_gb: float) -> int:
@@ -108,7 +109,7 @@ def _read(doc: Doc) -> Volume:
         state=_STATES.get(str(doc.get("state", "")), "broken"),
         why=str(doc.get("statusMessage", "")),
         zone=zone,
-        # Any zone of the network can, but whoever reads across regions pays for every byte.
+        # Any zone of the network can mount it, but traffic between regions is billed.
         zones=(zone.rpartition("-")[0],),
         source=f"{addresses[0]}:/{share.get('name', '')}" if addresses[0] else "",
         options=_OPTIONS,
