@@ -1,4 +1,4 @@
-"""One candidate of the search as a trial of `outlast sweep`: its parameters are flags, its score is logged."""
+"""One candidate as a trial of `outlast sweep`: its parameters are flags, and it logs its score."""
 
 from train import model_of, score_of
 
@@ -22,7 +22,7 @@ def candidate(
 ):
     """Score one XGBoost model of the census incomes.
 
-    data, rows, folds, seed, jobs: as of train.py; the other flags are XGBoost's own
+    data, rows, folds, seed, jobs: as in train.py; the other flags are those of XGBoost
     """
     chosen = {
         "max_depth": max_depth,

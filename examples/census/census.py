@@ -1,4 +1,4 @@
-"""The census income data: who earns more than 50,000 a year? Read from a folder or a bucket, or made up."""
+"""The census income data (who earns more than 50,000 a year?), from a folder or a bucket, or synthetic."""
 
 import csv
 import io
@@ -11,9 +11,9 @@ _PLACES = [0, 2, 4, 10, 11, 12], [1, 3, 5, 6, 7, 8, 9, 13]
 
 
 def load(place, name, *, rows=0):
-    """Rows and labels of `adult.data` or `adult.test` in a folder, `gs://…` or `s3://…`; made-up ones for no place."""
+    """Return rows and labels of `adult.data` or `adult.test` in a folder, `gs://…` or `s3://…`; else synthetic ones."""
     if not place:
-        return look_alike(rows or 4000, seed=name)
+        return synthetic(rows or 4000, seed=name)
     return parse(_text(place, name), rows=rows)
 
 
@@ -24,7 +24,7 @@ def _text(place, name):
         return bytes(from_url(place.rstrip("/")).get(name).bytes()).decode()
     path = os.path.join(place, name)
     if not os.path.exists(path):
-        raise SystemExit(f"error: no {name} in {place}\nhint: leave --data out to use made-up data")
+        raise SystemExit(f"error: no {name} in {place}\nhint: omit --data to use synthetic data")
     with open(path, encoding="utf-8") as file:
         return file.read()
 
@@ -41,26 +41,26 @@ def parse(text, *, rows=0):
     return points, labels
 
 
-def look_alike(rows, *, seed):
-    """People who do not exist, with incomes that follow from age, education, hours and marriage, and some luck."""
-    dice = random.Random(seed)
+def synthetic(rows, *, seed):
+    """Return synthetic people whose income depends on age, education, hours, marriage and chance."""
+    rng = random.Random(seed)
     points, labels = [], []
     for _ in range(rows):
-        age, years, hours = dice.randint(17, 80), dice.randint(5, 16), dice.randint(10, 60)
-        married = dice.random() < 0.47
-        gain = dice.choice([0] * 11 + [dice.randint(100, 15000)])
-        argv = [
-            dice.choice(["Private", "State-gov", "Self-emp-inc"]),
+        age, years, hours = rng.randint(17, 80), rng.randint(5, 16), rng.randint(10, 60)
+        married = rng.random() < 0.47
+        gain = rng.choice([0] * 11 + [rng.randint(100, 15000)])
+        categories = [
+            rng.choice(["Private", "State-gov", "Self-emp-inc"]),
             f"{years} years",
-            "Married-civ-spouse" if married else dice.choice(["Never-married", "Divorced"]),
-            dice.choice(["Sales", "Craft-repair", "Exec-managerial", "Other-service"]),
-            dice.choice(["Husband", "Wife"]) if married else "Not-in-family",
-            dice.choice(["White", "Black", "Other"]),
-            dice.choice(["Male", "Female"]),
-            dice.choice(["United-States", "Mexico", "India"]),
+            "Married-civ-spouse" if married else rng.choice(["Never-married", "Divorced"]),
+            rng.choice(["Sales", "Craft-repair", "Exec-managerial", "Other-service"]),
+            rng.choice(["Husband", "Wife"]) if married else "Not-in-family",
+            rng.choice(["White", "Black", "Other"]),
+            rng.choice(["Male", "Female"]),
+            rng.choice(["United-States", "Mexico", "India"]),
         ]
-        score = 0.4 * (years - 10) + 0.05 * (hours - 40) + 1.8 * married + gain / 3000 + 0.6 * (argv[3][0] == "E")
-        score -= 2.2 + ((age - 48) / 20) ** 2 + dice.gauss(0, 0.7)
-        points.append([age, dice.randint(20000, 400000), years, gain, 0, hours, *argv])
+        score = 0.4 * (years - 10) + 0.05 * (hours - 40) + 1.8 * married + gain / 3000 + 0.6 * (categories[3][0] == "E")
+        score -= 2.2 + ((age - 48) / 20) ** 2 + rng.gauss(0, 0.7)
+        points.append([age, rng.randint(20000, 400000), years, gain, 0, hours, *categories])
         labels.append(int(score > 0))
     return points, labels

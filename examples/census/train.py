@@ -1,5 +1,7 @@
-"""A randomized search for the best XGBoost model of census incomes. A step is a candidate: a search that was preempted
-goes on with the next one, and the best model so far is in every checkpoint."""
+"""A randomized search for the best XGBoost model of census incomes.
+
+A step is a candidate: a preempted search resumes with the next one. Every checkpoint contains the best model so far.
+"""
 
 import csv
 import os
@@ -25,10 +27,10 @@ SPACE = {
 
 
 def model_of(candidate, *, seed, jobs):
-    argv = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
+    categories = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     return make_pipeline(
-        make_column_transformer((encoder, argv), remainder="passthrough"),
+        make_column_transformer((encoder, categories), remainder="passthrough"),
         XGBClassifier(**candidate, random_state=seed, n_jobs=jobs),
     )
 
@@ -38,14 +40,14 @@ def default_data():
 
 
 def score_of(model, data, rows, folds):
-    """The model's cross-validated score, and what it is fitted to."""
+    """Return the model's cross-validated score, and the data."""
     points, labels = load(data or default_data(), "adult.data", rows=rows)
     points, labels = numpy.array(points, dtype=object), numpy.array(labels)
     return cross_val_score(model, points, labels, cv=folds, scoring="roc_auc").mean(), points, labels
 
 
 def write_table(folder, candidates, scores):
-    """A line a candidate, as `outlast sweep export table.csv` writes one a trial."""
+    """Write a line per candidate, in the format of `outlast sweep export table.csv`."""
     with open(os.path.join(folder, "candidates.csv"), "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["trial", "auc", *SPACE])
@@ -53,21 +55,21 @@ def write_table(folder, candidates, scores):
             writer.writerow([number, score, *(candidate[name] for name in SPACE)])
 
 
-# The state holds the best model, a scikit-learn pipeline, which only pickle can save. Restoring it runs code from the
-# checkpoint: do so where you trust everyone who can write to the workspace.
+# The state contains the best model, a scikit-learn pipeline, which only pickle can save. Restoring it runs code from
+# the checkpoint: do so only where you trust everyone who can write to the workspace.
 @outlast.trainer(free=("data", "jobs"), pickle=True)
 def train(run, *, data: str = "", rows: int = 0, folds: int = 3, seed: int = 7, jobs: int = -1):
     """Search hyperparameters of XGBoost on the census income data; --train-steps is the number of candidates.
 
-    data: a folder, gs://… or s3://… with adult.data and adult.test; else `data/` if it is there, else made-up people
-    rows: use only so many rows; 0 means all
-    folds: parts of the cross-validation
-    seed: of the candidates and of the models
-    jobs: threads of XGBoost; -1 means one a processor
+    data: a folder, gs://… or s3://… with adult.data and adult.test; else `data/` if it exists, else synthetic data
+    rows: the maximum number of rows; 0 means all
+    folds: folds of the cross-validation
+    seed: random seed of candidates and models
+    jobs: threads of XGBoost; -1 means one per CPU
     """
     points, labels = load(data or default_data(), "adult.data", rows=rows)
     points, labels = numpy.array(points, dtype=object), numpy.array(labels)
-    # Candidate n is the same whoever asks, and however long the search is.
+    # Candidate n does not depend on the length of the search.
     candidates = list(ParameterSampler(SPACE, n_iter=540, random_state=seed))
     state = run.restore() or {"step": 0, "scores": [], "best": None, "model": None}
     print(f"{len(points)} people; {state['step']} candidates are done", flush=True)

@@ -1,7 +1,7 @@
-"""One master that breeds, many workers that judge, one database between them.
+"""A master that breeds genomes, workers that evaluate them, and a database between them.
 
-The claims of workers are Optuna's: a trial has a heartbeat, and one whose worker vanished is handed out again. Genomes
-are remembered by their hash, so none is bred twice. Neither master nor worker keeps anything outside of the database.
+Workers claim trials through Optuna: a trial has a heartbeat, and is assigned again if its worker disappears. Genomes
+are identified by their hash, so none is bred twice. Master and workers keep no state outside the database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 GENES = 6
 RESULTS = int(os.environ.get("RESULTS", "200"))
 TAKES_S = float(os.environ.get("TAKES_S", "0.5"))
-# So many are bred ahead of the workers.
+# The number of genomes bred ahead of the workers.
 AHEAD = 12
 BEAT_S, GRACE_S = 2, 8
 STUDY = os.environ.get("STUDY", "zdt1")
@@ -46,7 +46,7 @@ def open_study() -> optuna.Study:
 
 
 def judge(genome: dict[str, float]) -> tuple[float, float]:
-    """ZDT1, which takes its time."""
+    """Compute ZDT1, slowly."""
     time.sleep(TAKES_S)
     first = genome["x0"]
     g = 1.0 + 9.0 * sum(genome[f"x{n}"] for n in range(1, GENES)) / (GENES - 1)
@@ -58,7 +58,7 @@ def name_of(genome: dict[str, float]) -> str:
 
 
 def results(study: optuna.Study) -> dict[str, FrozenTrial]:
-    """What is known, by the hash of the genome."""
+    """Return complete trials by the hash of the genome."""
     found = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return {trial.user_attrs["genome"]: trial for trial in reversed(found)}
 
@@ -70,7 +70,7 @@ def worker() -> None:
 
     def objective(trial: optuna.Trial) -> tuple[float, float]:
         if "genome" not in trial.user_attrs:
-            raise TrialPruned("another worker was quicker, and there was nothing left to claim")
+            raise TrialPruned("another worker claimed the last trial first")
         return judge({gene: trial.suggest_float(gene, 0.0, 1.0) for gene in SPACE})
 
     while True:
@@ -81,25 +81,25 @@ def worker() -> None:
         try:
             study.optimize(objective, n_trials=1)
         except RuntimeError as problem:
-            # We slept for so long that the trial was given to somebody else, whose result counts.
+            # This worker was suspended until the trial was assigned to another one, whose result counts.
             print(f"too late: {problem}", flush=True)
 
 
 def breed(study: optuna.Study, known: dict[str, FrozenTrial], generation: int) -> dict[str, float]:
-    """A child of the best so far, by NSGA-II, in memory."""
-    nursery = optuna.create_study(
+    """Return a child of the best genomes, by NSGA-II, in memory."""
+    population = optuna.create_study(
         directions=["minimize", "minimize"], sampler=optuna.samplers.NSGAIISampler(population_size=20, seed=generation)
     )
-    nursery.add_trials(list(known.values()))
-    return dict(nursery.ask(SPACE).params)
+    population.add_trials(list(known.values()))
+    return dict(population.ask(SPACE).params)
 
 
-def again(study: optuna.Study, fence: Fence) -> None:
-    """Trials that were claimed by a worker which died before its first heartbeat."""
+def retry_stale(study: optuna.Study, fence: Fence) -> None:
+    """Enqueue trials again whose worker died before its first heartbeat."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
         if age_s > 10 * GRACE_S + 10 * TAKES_S:
-            with fence.speaking():
+            with fence.hold():
                 study.tell(trial.number, state=TrialState.FAIL)
                 if "genome" in trial.user_attrs:
                     study.enqueue_trial(trial.system_attrs["fixed_params"], user_attrs=trial.user_attrs)
@@ -111,30 +111,30 @@ def master() -> None:
     fence = Fence(os.environ["DATABASE_URL"], int(os.environ.get("OUTLAST_FENCE", "1")))
     fence.begin()
     print(f"master {fence.number}", flush=True)
-    told = -1
+    reported = -1
     while True:
         trials = study.get_trials(deepcopy=False)
         known = results(study)
         bred = {trial.user_attrs["genome"] for trial in trials if "genome" in trial.user_attrs}
-        if len(known) != told:
-            told = len(known)
-            print(f"results {told} of {RESULTS}", flush=True)
+        if len(known) != reported:
+            reported = len(known)
+            print(f"results {reported} of {RESULTS}", flush=True)
         if len(known) >= RESULTS:
             break
         open_claims = len(bred) - len(known)
         for _ in range(min(AHEAD - open_claims, RESULTS - len(bred))):
             genome = breed(study, known, len(bred))
             if name_of(genome) not in bred:
-                with fence.speaking():
+                with fence.hold():
                     study.enqueue_trial(genome, user_attrs={"genome": name_of(genome)})
                 bred.add(name_of(genome))
-        again(study, fence)
+        retry_stale(study, fence)
         time.sleep(0.3)
     publish(study, known)
 
 
 def publish(study: optuna.Study, known: dict[str, FrozenTrial]) -> None:
-    """The Pareto front, as a table and as a picture."""
+    """Write the Pareto front as a table and as an image."""
     folder = os.environ.get("OUTLAST_OUTPUT_DIR", ".")
     front = sorted((trial.values for trial in study.best_trials), key=lambda values: values[0])
     with open(os.path.join(folder, "pareto.csv"), "w", newline="") as file:

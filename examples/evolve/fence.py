@@ -1,4 +1,4 @@
-"""A fence in the database itself: what an older master says after a newer one has begun is refused there."""
+"""A fence in the database, which rejects writes of an older master after a newer one has started."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from sqlalchemy.exc import OperationalError
 
 
 class Superseded(Exception):
-    """Somebody else is the master now."""
+    """A newer master has taken over."""
 
 
 class Fence:
-    """The number that outlast gave this master; it is higher for each one that follows."""
+    """The fence of one master. outlast gives each master a higher number than the one before."""
 
     def __init__(self, url: str, number: int) -> None:
-        # A connection each time: who is interrupted must not have lent it to others.
+        # No pool: a connection that a successor kills must not be shared.
         url = url.replace("mysql://", "mysql+pymysql://", 1)
         self.engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
         self.number = number
 
     def begin(self) -> None:
-        """Take over. A master that sleeps in the middle of a sentence is interrupted."""
+        """Take over. Kills the connection of an older master that holds the fence."""
         with self.engine.begin() as connection:
-            connection.execute(text("CREATE TABLE IF NOT EXISTS fence (id INT PRIMARY KEY, number INT, speaker INT)"))
-            before = connection.execute(text("SELECT number, speaker FROM fence")).all()
+            connection.execute(text("CREATE TABLE IF NOT EXISTS fence (id INT PRIMARY KEY, number INT, holder INT)"))
+            before = connection.execute(text("SELECT number, holder FROM fence")).all()
             if not before:
                 connection.execute(text("INSERT IGNORE INTO fence VALUES (1, 0, 0)"))
-            for number, speaker in before:
-                if speaker and number < self.number:
-                    with contextlib.suppress(OperationalError):  # it has left already
-                        connection.execute(text(f"KILL CONNECTION {int(speaker)}"))
+            for number, holder in before:
+                if holder and number < self.number:
+                    with contextlib.suppress(OperationalError):  # already closed
+                        connection.execute(text(f"KILL CONNECTION {int(holder)}"))
         with self.engine.begin() as connection:
-            argv = text("UPDATE fence SET number = :number, speaker = 0 WHERE number < :number")
-            if connection.execute(argv, {"number": self.number}).rowcount != 1:
-                raise Superseded(f"a master with a higher number than {self.number} was here")
+            statement = text("UPDATE fence SET number = :number, holder = 0 WHERE number < :number")
+            if connection.execute(statement, {"number": self.number}).rowcount != 1:
+                raise Superseded(f"a master with a number above {self.number} has taken over")
 
     @contextlib.contextmanager
-    def speaking(self) -> Iterator[None]:
-        """What is done inside is done by the master, or not at all: its successor waits for the lock, or breaks it."""
+    def hold(self) -> Iterator[None]:
+        """Hold the fence: the body runs as the current master or fails. A successor waits for the lock or breaks it."""
         with self.engine.connect() as connection:
             me = connection.execute(text("SELECT CONNECTION_ID()")).scalar_one()
-            argv = text("UPDATE fence SET speaker = :me WHERE number = :number")
-            connection.execute(argv, {"me": me, "number": self.number})
+            statement = text("UPDATE fence SET holder = :me WHERE number = :number")
+            connection.execute(statement, {"me": me, "number": self.number})
             connection.commit()
             number = connection.execute(text("SELECT number FROM fence FOR UPDATE")).scalar_one()
             if number != self.number:

@@ -1,7 +1,7 @@
-"""Two workers train one model together with Ray Train, and go on after the last epoch when one is taken away.
+"""Distributed training on two workers with Ray Train, which resumes after the last epoch when a worker is preempted.
 
-The model is a small one in NumPy, so that nothing but Ray need be installed: each worker has a part of the rows, and
-what they learnt is averaged after every epoch through files of the run's own folder in `storage_path`.
+The model is a small one in NumPy, so that only Ray is required. Each worker trains on a part of the rows, and the
+weights are averaged after every epoch through files in `storage_path`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 
 def rows_of(rank, count, *, seed=7):
-    """This worker's part of made-up rows; the same whoever asks."""
+    """Return this worker's part of synthetic rows, which depend on the seed only."""
     dice = numpy.random.default_rng(seed)
     points = dice.normal(size=(4000, 8))
     labels = (points @ numpy.arange(1, 9) + dice.normal(size=4000) > 0).astype(float)
@@ -33,7 +33,7 @@ def one_epoch(weights, points, labels, rate):
 
 
 def average(folder, epoch, rank, count, weights):
-    """The mean over all workers; a file of each, seen by all."""
+    """Return the mean over all workers, exchanged through shared files."""
     os.makedirs(folder, exist_ok=True)
     mine = f"{folder}/{epoch}-{rank}.npy"
     numpy.save(f"{mine}.draft.npy", weights)
@@ -53,7 +53,7 @@ def work(config):
         with before.as_directory() as folder, open(f"{folder}/state.json", encoding="utf-8") as file:
             state = json.load(file)
         weights, first = numpy.array(state["weights"]), state["epoch"]
-        print(f"worker {rank} goes on after epoch {first}", flush=True)
+        print(f"worker {rank} resumes after epoch {first}", flush=True)
     for epoch in range(first + 1, config["epochs"] + 1):
         weights = average(config["shared"], epoch, rank, count, one_epoch(weights, points, labels, config["rate"]))
         time.sleep(config["pause"])
@@ -67,10 +67,12 @@ def work(config):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--storage", required=True, help="a folder that every machine sees, as one of the workspace")
+    parser.add_argument(
+        "--storage", required=True, help="a folder that all machines share, such as one in the workspace"
+    )
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each epoch, to see it happen")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds to wait after each epoch")
     given = parser.parse_args()
     trainer = DataParallelTrainer(
         work,

@@ -1,8 +1,8 @@
-"""The census search over a cluster: Ray Tune tries candidates on every worker at once, and what is tried stays tried.
+"""The census search on a cluster: Ray Tune evaluates candidates on all workers and keeps finished folds.
 
-Workers vanish. A trial writes its fold scores to a checkpoint in `storage_path`, which all machines see; when its
-worker is taken away the trial goes on elsewhere after the folds that are done. When the head is taken away the same
-command goes on with the trials that are not done.
+A trial writes its fold scores to a checkpoint in `storage_path`, which all machines share. When its worker is
+preempted, the trial resumes on another one after the finished folds. When the head is lost, the same command resumes
+the unfinished trials.
 """
 
 import argparse
@@ -29,14 +29,14 @@ SPACE = {
 
 
 def model_of(candidate):
-    argv = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
+    categories = slice(len(NUMBERS), len(NUMBERS) + len(WORDS))
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-    encoded = make_column_transformer((encoder, argv), remainder="passthrough")
+    encoded = make_column_transformer((encoder, categories), remainder="passthrough")
     return make_pipeline(encoded, HistGradientBoostingClassifier(**candidate, random_state=7))
 
 
 def score(candidate, *, data, rows, folds):
-    """One trial: a fold a step, each with a checkpoint."""
+    """Run one trial: a step per fold, each with a checkpoint."""
     points, labels = load(data, "adult.data", rows=rows)
     points, labels = numpy.array(points, dtype=object), numpy.array(labels)
     scores = []
@@ -56,8 +56,8 @@ def score(candidate, *, data, rows, folds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--storage", required=True, help="gs://…, or a folder that every machine sees")
-    parser.add_argument("--data", default="", help="a folder or bucket with adult.data; made-up people without it")
+    parser.add_argument("--storage", required=True, help="gs://…, or a folder that all machines share")
+    parser.add_argument("--data", default="", help="a folder or bucket with adult.data; default: synthetic data")
     parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=20)
@@ -65,7 +65,7 @@ def main():
     work = tune.with_parameters(score, data=given.data, rows=given.rows, folds=given.folds)
     place = os.path.join(given.storage, "census")
     if tune.Tuner.can_restore(place):
-        print(f"going on with the search in {place}", flush=True)
+        print(f"resuming the search in {place}", flush=True)
         tuner = tune.Tuner.restore(place, trainable=work, resume_errored=True)
     else:
         tuner = tune.Tuner(
@@ -75,7 +75,7 @@ def main():
             run_config=tune.RunConfig(
                 name="census",
                 storage_path=given.storage,
-                # A worker that was taken away is no fault of the trial's.
+                # A preempted worker is not a failure of the trial.
                 failure_config=tune.FailureConfig(max_failures=-1),
                 verbose=1,
             ),

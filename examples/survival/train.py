@@ -1,7 +1,7 @@
-"""Logistic regression with momentum, in plain Python: which of two noisy clouds does a point belong to?
+"""Logistic regression with momentum, in plain Python: classifies points of two noisy clouds.
 
-The next batch follows from the step alone, and the optimizer's velocity is part of the state: a training that was
-preempted ends with the very numbers of one that was not.
+A batch depends on the step only, and the optimizer's velocity is part of the state. A preempted training therefore ends
+with the same weights as an undisturbed one.
 """
 
 import json
@@ -24,7 +24,7 @@ class State:
 
 
 def batch(name, size):
-    """The same points for the same name, on any machine."""
+    """Yield points that depend on the name only."""
     dice = random.Random(name)
     for _ in range(size):
         label = dice.random() < 0.5
@@ -38,12 +38,12 @@ def chance(weights, point):
 
 @outlast.trainer(free=("pause",))
 def train(run, *, lr: float = 0.1, momentum: float = 0.9, batch_size: int = 32, pause: float = 0.0):
-    """Train a small classifier; leaves in order when its machine is taken away, and goes on elsewhere.
+    """Train a small classifier that saves and stops on a preemption notice, and resumes on another machine.
 
     lr: learning rate
-    momentum: how much of the last step's direction is kept
-    batch_size: points a step
-    pause: seconds of sleep a step, to have something to preempt
+    momentum: fraction of the last step's direction to keep
+    batch_size: points per step
+    pause: seconds to sleep per step, to leave time for a preemption
     """
     state = State(**(run.restore() or {}))
     loss = 0.0

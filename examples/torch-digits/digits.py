@@ -1,4 +1,4 @@
-"""Pictures of digits that nobody wrote: 12 by 12 pixels, moved about, thick and thin, with noise. Needs no download."""
+"""Synthetic images of digits: 12 by 12 pixels, shifted, thick and thin, with noise. Needs no download."""
 
 import torch
 
@@ -20,7 +20,7 @@ def glyph(digit):
 
 
 def digits(count, *, seed):
-    """`count` pictures and what they show; the same for the same seed, on any machine."""
+    """Return `count` images and their labels, which depend on the seed only."""
     dice = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 10, (count,), generator=dice)
     down = torch.randint(0, SIDE - HEIGHT + 1, (count,), generator=dice).tolist()

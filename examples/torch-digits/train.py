@@ -1,5 +1,8 @@
-"""A small convolutional network that reads digits. Dropout, momentum, a schedule and a shuffled order: all of it is in
-the checkpoint, so that a training that was preempted ends with the very weights of one that was not."""
+"""A small convolutional network that reads digits.
+
+The checkpoint contains the state of dropout, momentum, schedule and data order, so a preempted training ends with the
+weights of an undisturbed one.
+"""
 
 import os
 
@@ -21,15 +24,15 @@ def network():
 
 @outlast.trainer
 def train(run, *, lr: float = 0.05, batch_size: int = 32, pictures: int = 4000, seed: int = 7):
-    """Learn to read digits.
+    """Train a network that reads digits.
 
-    lr: learning rate at the beginning
-    batch_size: pictures a step
-    pictures: how many there are to learn from
-    seed: of the pictures, their order and the first weights
+    lr: initial learning rate
+    batch_size: images per step
+    pictures: number of training images
+    seed: random seed of the images, their order and the initial weights
     """
     torch.manual_seed(seed)
-    torch.set_num_threads(1)  # more threads add in another order
+    torch.set_num_threads(1)  # more threads would add in another order
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=run.train_steps or 1000)

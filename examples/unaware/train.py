@@ -1,4 +1,4 @@
-"""A script that knows nothing of outlast: fits a curve, writes a checkpoint now and then, resumes from it."""
+"""A script without any use of outlast: fits a curve, writes checkpoints, and resumes from them."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=200)
-parser.add_argument("--pause", type=float, default=0.05, help="seconds an epoch, as if there were more to do")
+parser.add_argument("--pause", type=float, default=0.05, help="seconds to wait per epoch")
 options = parser.parse_args()
 
 CHECKPOINT = "checkpoints/state.json"
@@ -31,7 +31,7 @@ while state["epoch"] < options.epochs:
     state["epoch"] += 1
     time.sleep(options.pause)
     if state["epoch"] % 10 == 0 or state["epoch"] == options.epochs:
-        # A name that says "unfinished", then the real one: whoever looks never sees half a file.
+        # Write under a temporary name, then rename: a reader never sees a partial file.
         os.makedirs("checkpoints", exist_ok=True)
         with open(CHECKPOINT + ".tmp", "w") as file:
             json.dump(state, file)

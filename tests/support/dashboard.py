@@ -1,4 +1,4 @@
-"""A real browser, a workspace that has really lived, and `outlast ui` on it as a process of its own."""
+"""Fixtures of the dashboard tests: Chromium, a workspace with history, and `outlast ui` as a separate process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.dashboard.quiet import Quiet
 from tests.support.cluster import Bench
 from tests.support.home import OUTLAST, Home
 
-# The one without windows takes a fifth of the processor: the other one keeps the parts of its window ready.
+# The headless shell uses a fifth of the CPU time of the full browser.
 CHROMIUM = next(filter(os.path.exists, ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")), "")
 SWITCHES = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-# On a computer that also does other things; nothing that is waited for takes a tenth of it when it is left alone.
+# Generous for busy computers; on a quiet one every wait takes less than a tenth of it.
 PATIENCE_MS = 60_000
 _LINK = re.compile(r"http://\S+")
 
@@ -36,11 +36,11 @@ _LINK = re.compile(r"http://\S+")
 # The browser
 
 
-# Not for the session: while it lives, Playwright has an event loop in this thread, which other tests may not expect.
+# Not session-scoped: Playwright keeps an event loop in this thread, which other tests may not expect.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright, which drives the browser, is missing")
-    pytest.importorskip("nicegui", reason="NiceGUI, which the page is made with, is missing")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
+    pytest.importorskip("nicegui", reason="needs NiceGUI")
     if not CHROMIUM:
         pytest.skip("needs the Debian package chromium-headless-shell")
     with playwright.sync_playwright() as driver, chromium(driver) as browser:
@@ -59,12 +59,12 @@ def chromium(driver: Any) -> Iterator[Browser]:
 
 
 class Browser:
-    """Chromium, and its way to the servers."""
+    """Chromium, with access to the servers."""
 
     def __init__(self, chromium: Any, quiet: Quiet) -> None:
         self.chromium = chromium
         self.quiet = quiet
-        # Somebody who has come by the link of a server, with its cookie and what the browser keeps of its scripts.
+        # Link of a server → context with its cookie and cached scripts.
         self.known: dict[str, Any] = {}
 
     def forget(self, link: str) -> None:
@@ -77,7 +77,7 @@ class Browser:
 
 
 class Visit:
-    """Pages of one server in one browser, watched: no request goes anywhere else, and nothing is an error."""
+    """Pages of one server in one browser. Fails on requests to other hosts and on errors in the browser."""
 
     def __init__(self, browser: Browser, link: str) -> None:
         self.browser = browser
@@ -92,7 +92,7 @@ class Visit:
         return f"{parts.scheme}://{parts.netloc}"
 
     def open(self, path: str = "/", *, width: int = 1280, height: int = 800, dark: bool = False) -> Any:
-        """A page at a path, by somebody who came by the link."""
+        """Open a page after logging in with the link."""
         fresh = self.link not in self.browser.known
         if fresh:
             self.browser.known[self.link] = self.browser.new_context(self.link)
@@ -108,7 +108,7 @@ class Visit:
         page.on("pageerror", lambda problem: self._complain(str(problem)))
         if fresh:
             page.goto(self.link)
-            # The link earns the cookie, and a page of its own leads on from there.
+            # The link sets the cookie, and the response forwards to the overview.
             page.wait_for_url(self.origin + "/", wait_until="commit")
         if not fresh or path != "/":
             page.goto(self.origin + path)
@@ -120,7 +120,7 @@ class Visit:
             self.strangers.append(url)
 
     def _complain(self, problem: str) -> None:
-        # The library's own: a chart that is taken away before its script has come has nothing to take down.
+        # A bug of NiceGUI: a chart that is removed before its script has loaded.
         if not ("reading 'dispose'" in problem and "echart.js" in problem):
             self.errors.append(problem)
 
@@ -134,14 +134,14 @@ class Visit:
         for page in open_ones:
             page.evaluate("localStorage.clear()")
             page.close()
-        assert not hacked, f"somebody's words were obeyed as markup: {hacked}"
-        assert not self.strangers, f"asked others: {self.strangers}"
-        assert not self.errors, f"the browser complains: {self.errors}"
+        assert not hacked, f"text of a user was interpreted as markup: {hacked}"
+        assert not self.strangers, f"requests to other hosts: {self.strangers}"
+        assert not self.errors, f"errors in the browser: {self.errors}"
 
 
 @pytest.fixture
 def visit(browser: Browser, served: Served) -> Iterator[Visit]:
-    """The workspace that has lived, in the browser."""
+    """Visit the workspace with history."""
     visit = Visit(browser, served.link)
     yield visit
     visit.end()
@@ -149,7 +149,7 @@ def visit(browser: Browser, served: Served) -> Iterator[Visit]:
 
 @pytest.fixture
 def visits(browser: Browser) -> Iterator[Callable[[str], Visit]]:
-    """Any other server, in the browser."""
+    """Visit any other server."""
     made: list[Visit] = []
 
     def begin(link: str) -> Visit:
@@ -170,7 +170,7 @@ class Served:
 
     def __init__(self, home: Home | Bench, *argv: str) -> None:
         self.home = home
-        self.said: list[str] = []
+        self.printed: list[str] = []
         self.process = subprocess.Popen(
             [OUTLAST, "ui", "--port", "0", *argv],
             cwd=home.project,
@@ -185,29 +185,29 @@ class Served:
         self.link = self._link()
 
     def _link(self) -> str:
-        """The link is the first thing that it prints, and it prints it when somebody can follow it."""
+        """Return the link, which is printed once the server accepts connections."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line)
+            self.printed.append(line)
             if found := _LINK.search(line):
                 return found.group()
-        _, told = self.process.communicate(timeout=10)
-        raise AssertionError(f"`outlast ui` printed no link: {''.join(self.said)}{told}")
+        _, errors = self.process.communicate(timeout=10)
+        raise AssertionError(f"`outlast ui` printed no link: {''.join(self.printed)}{errors}")
 
     def end(self) -> str:
-        """What it said on its way out."""
+        """Stop the server. Return its output."""
         self.process.terminate()
         try:
-            output, told = self.process.communicate(timeout=20)
+            output, errors = self.process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            output, told = self.process.communicate()
-        assert "Traceback" not in told, told
-        return output + told
+            output, errors = self.process.communicate()
+        assert "Traceback" not in errors, errors
+        return output + errors
 
 
 def can_serve() -> None:
-    pytest.importorskip("nicegui", reason="NiceGUI, which the page is made with, is missing")
+    pytest.importorskip("nicegui", reason="needs NiceGUI")
 
 
 @pytest.fixture(scope="package")
@@ -220,7 +220,7 @@ def served(lived: Lived) -> Iterator[Served]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Served]]:
-    """Start a server on any other home."""
+    """Start servers on other homes."""
     can_serve()
     made: list[Served] = []
 
@@ -235,7 +235,7 @@ def serve() -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[Home]:
-    """A workspace in which nothing has happened yet."""
+    """Return an empty workspace."""
     home = Home(tmp_path)
     (tmp_path / "home").mkdir()
     yield home
@@ -246,7 +246,7 @@ def empty(tmp_path: Path) -> Iterator[Home]:
 
 
 class Lived(Home):
-    """A home whose workspace has lived, and the names of what is in it."""
+    """A home with a workspace that has history, and the names of its contents."""
 
     names: Names
 
@@ -270,8 +270,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
-    """Made once, whoever of the processes that test side by side asks first; the last one to leave tidies up.
-    LIVED names one that is left where it is, as `make pictures KEEP=…` makes it, for whoever works on a page."""
+    """Create the workspace in the first of the parallel test processes; the last one deletes it.
+
+    LIVED names a folder with an existing one, as created by `make pictures KEEP=…`, for work on the dashboard.
+    """
     if given := os.environ.get("LIVED"):
         yield _found(Path(given))
         return

@@ -1,4 +1,4 @@
-"""Checkpoints that are some files of a folder: found, put back, and nothing else touched."""
+"""Checkpoints that consist of some files of a folder: only these are saved and restored."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def committed(workspace: Path, folder: Path, paths: list[str]) -> Checkpoint:
         ("anything", (), True, True),
     ],
 )
-def test_a_name_means_a_file_or_all_of_a_folder(path: str, names: tuple[str, ...], meant: bool, below: bool) -> None:
+def test_a_name_matches_a_file_or_everything_in_a_folder(
+    path: str, names: tuple[str, ...], meant: bool, below: bool
+) -> None:
     assert (is_meant(path, names), may_hold(path, names)) == (meant, below)
 
 
-def test_what_belongs_to_a_name_comes_along(tmp_path: Path) -> None:
+def test_sidecar_files_are_included(tmp_path: Path) -> None:
     write(tmp_path, cp_dot_ckpt_dot_index="i", checkpoint__code_dot_py="code", train_dot_py="code")
     write(tmp_path, **{"cp_dot_ckpt_dot_data-00000-of-00001": "d", "step-000000012__checkpoint_dot_json": "{}"})
     files = survey(str(tmp_path), names=with_sidecars(["cp.ckpt"])).files
@@ -60,7 +62,7 @@ def test_what_belongs_to_a_name_comes_along(tmp_path: Path) -> None:
     assert with_sidecars([]) == ()
 
 
-def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_a_file_that_does_not_match_is_followed(tmp_path: Path) -> None:
     write(tmp_path, **{"model-5_dot_pt": "five"})
     (tmp_path / "latest.pt").symlink_to("model-5.pt")
     assert list(survey(str(tmp_path), names=["latest.pt"])[0]) == ["latest.pt"]
@@ -71,7 +73,7 @@ def test_a_link_to_what_is_not_meant_is_followed(tmp_path: Path) -> None:
     assert (sorted(files), links) == (["latest/model.pt", "runs/e3/model.pt"], {})
 
 
-def test_a_restore_replaces_what_is_meant_and_nothing_else(tmp_path: Path) -> None:
+def test_a_restore_replaces_only_matching_files(tmp_path: Path) -> None:
     source, folder, elsewhere = tmp_path / "source", tmp_path / "work", tmp_path / "elsewhere"
     write(source, model_dot_pt="saved", best__model_dot_pt="best")
     saved = committed(tmp_path / "workspace", source, ["best/model.pt", "model.pt"])

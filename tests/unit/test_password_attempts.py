@@ -16,7 +16,7 @@ HERE = ("198.51.100.1", 8640)
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -30,7 +30,7 @@ async def _inside(_scope: object, _receive: object, _send: object) -> None:
 
 
 async def guess(guard: Guard, password: str, client: str, bodies: asyncio.Event) -> int:
-    """The status of one attempt, whose body arrives when the heads of all have come."""
+    """Return the status of one attempt, whose body arrives after the heads of all."""
     statuses: list[int] = []
 
     async def receive() -> MutableMapping[str, Any]:
@@ -48,7 +48,7 @@ async def guess(guard: Guard, password: str, client: str, bodies: asyncio.Event)
 
 
 def guessed(guard: Guard, passwords: list[str], clients: list[str]) -> list[int]:
-    """The statuses of attempts that are under way at the same time."""
+    """Return the statuses of simultaneous attempts."""
 
     async def together() -> list[int]:
         bodies = asyncio.Event()
@@ -64,7 +64,7 @@ def guarded(password: str, **parts: Any) -> Guard:
     return Guard(_inside, token="", password=password, port=8640, **parts)
 
 
-def test_ten_thousand_guesses_at_the_same_time_are_ten_guesses() -> None:
+def test_ten_of_ten_thousand_simultaneous_guesses_are_admitted() -> None:
     guard = guarded("7342")
     statuses = guessed(guard, [f"{number:04d}" for number in range(10_000)], ["203.0.113.5"] * 10_000)
     assert 200 not in statuses
@@ -77,7 +77,7 @@ def test_a_stranger_locks_no_other_source_out() -> None:
     assert guessed(guard, ["correct horse"] * 2, ["203.0.113.5", "203.0.113.6"]) == [429, 200]
 
 
-def test_many_strangers_share_a_ceiling_which_does_not_hold_for_a_source_that_has_logged_in() -> None:
+def test_many_strangers_share_a_limit_that_excludes_known_sources() -> None:
     clock = Clock()
     guard = guarded("correct horse", attempts=Attempts(clock))
     assert guessed(guard, ["correct horse"], ["192.0.2.77"]) == [200]
@@ -117,7 +117,7 @@ def test_a_source_is_an_address_or_the_network_of_one_customer(first: str, secon
     assert (source_of((first, 1), HERE) == source_of((second, 2), HERE)) is same
 
 
-def test_only_a_proxy_on_this_computer_names_another_source_and_only_by_its_own_word() -> None:
+def test_only_the_last_forwarded_address_of_a_local_proxy_counts() -> None:
     far = source_of(("203.0.113.5", 1), HERE)
     assert source_of(("203.0.113.5", 1), HERE, forwarded="192.0.2.1") == far
     near = ("127.0.0.1", 1)
@@ -128,7 +128,7 @@ def test_only_a_proxy_on_this_computer_names_another_source_and_only_by_its_own_
         assert found.name.isprintable()
 
 
-def test_refusals_are_logged_in_few_lines_and_the_rest_is_counted() -> None:
+def test_refusals_are_logged_with_a_limit_and_the_rest_is_counted() -> None:
     clock = Clock()
     lines: list[str] = []
     refusals = Refusals(lines.append, clock)

@@ -1,4 +1,4 @@
-"""The spec: all errors at once, each naming its field, the reason and, where there is one, the way out."""
+"""The spec parser: it reports all errors at once, each with field, value and expectation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def problems(table: dict[str, Any]) -> list[str]:
     return caught.value.problems
 
 
-def test_the_example_of_the_design_is_read() -> None:
+def test_a_complete_file_is_parsed() -> None:
     spec = parse(
         {
             "name": "census",
@@ -43,7 +43,7 @@ def test_the_example_of_the_design_is_read() -> None:
     assert decode(encode(spec)) == spec
 
 
-def test_every_error_is_named_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     found = problems(
         {
             "nmae": "x",
@@ -78,11 +78,11 @@ def test_every_error_is_named_at_once() -> None:
         "[code] git: cannot be combined with `path`",
     ):
         assert field in text, field
-    assert "hunter2" not in text  # a secret in the wrong place is not repeated
+    assert "hunter2" not in text  # messages never contain a misplaced secret
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "message"),
     [
         ({"command": ""}, "must not be empty"),
         ({"command": []}, "must not be empty"),
@@ -110,11 +110,11 @@ def test_every_error_is_named_at_once() -> None:
         ({"command": "x", "machine": {"cpus": "16..4"}}, "its end is below its start"),
     ],
 )
-def test_what_is_wrong_is_said(table: dict[str, Any], says: str) -> None:
-    assert says in "\n".join(problems(table))
+def test_messages_name_the_value_and_the_expectation(table: dict[str, Any], message: str) -> None:
+    assert message in "\n".join(problems(table))
 
 
-def test_parameters_go_into_the_command_quoted() -> None:
+def test_parameters_are_quoted_in_the_command() -> None:
     params = {"lr": 0.1, "name": "it's; rm -rf /", "flag": True}
     assert argv_of("train --lr {lr} --name {name} --flag {flag}", params)[2] == (
         "train --lr 0.1 --name 'it'\"'\"'s; rm -rf /' --flag true"
@@ -125,18 +125,18 @@ def test_parameters_go_into_the_command_quoted() -> None:
 
 
 @pytest.mark.parametrize("path", ["model.pt/", "checkpoints", "v1.2", "runs/exp.1", ".", "out/*"])
-def test_a_checkpoint_path_that_may_be_a_folder_is_one(path: str) -> None:
+def test_a_checkpoint_path_without_a_file_extension_is_a_folder(path: str) -> None:
     found = parse({"command": "x", "checkpoint": {"path": path}}).checkpoint
     assert (found.path, found.names) == (path.rstrip("/*"), ())
 
 
 @pytest.mark.parametrize("path", [["vol", "x.pt"], ["v*", "x.pt"], "vol/data/x.pt", ".", "vol"])
-def test_no_volume_is_where_a_checkpoint_is_put_back(path: str | list[str]) -> None:
-    told = problems({"command": "x", "checkpoint": {"path": path}, "volumes": {"vol/data": "shared"}})
-    assert "`vol/data` is also used by [data], [checkpoint] or [outputs]" in "\n".join(told)
+def test_no_volume_is_mounted_where_checkpoints_are_restored(path: str | list[str]) -> None:
+    found = problems({"command": "x", "checkpoint": {"path": path}, "volumes": {"vol/data": "shared"}})
+    assert "`vol/data` is also used by [data], [checkpoint] or [outputs]" in "\n".join(found)
 
 
-def test_a_volume_beside_checkpoints_is_none_of_them() -> None:
+def test_a_volume_outside_the_checkpoint_paths_is_allowed() -> None:
     for path in (["model.pt", "ckpt"], "out/x.pt", "checkpoints", "vol"):
         table = {"command": "x", "checkpoint": {"path": path}, "volumes": {"/mnt/data": "a", "volumes/b": "b"}}
         assert set(parse(table).volumes) == {"/mnt/data", "volumes/b"}
@@ -209,7 +209,7 @@ tables = st.dictionaries(names | st.text(), values | st.dictionaries(names | st.
 
 @settings(max_examples=400, deadline=None)
 @given(tables)
-def test_no_table_ends_in_anything_but_a_spec_or_a_spec_error(table: dict[str, Any]) -> None:
+def test_any_table_results_in_a_spec_or_a_spec_error(table: dict[str, Any]) -> None:
     try:
         spec = parse(table)
     except SpecError:

@@ -1,4 +1,4 @@
-"""`[tasks]`: what is understood, and how what is not is said."""
+"""The parser of `[tasks]`, and its error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def problems(**tables: Any) -> list[str]:
     return raised.value.problems
 
 
-def test_a_task_has_from_the_top_what_it_does_not_say_itself() -> None:
+def test_a_task_inherits_top_level_values() -> None:
     table = {
         "name": "evolve",
         "machine": {"cpus": 2, "memory": "4GB"},
@@ -36,13 +36,13 @@ def test_a_task_has_from_the_top_what_it_does_not_say_itself() -> None:
     assert task.spec.env == {"A": "1", "B": "3"}
 
 
-def test_workers_end_with_those_of_whom_there_is_one_unless_it_is_said() -> None:
+def test_tasks_with_a_count_end_with_the_single_tasks_by_default() -> None:
     found = tasks(master=MASTER, worker=WORKER, watcher={**WORKER, "until": "worker"}, own={**WORKER, "until": []})
-    told = {name: task.spec.member.until for name, task in found.items() if task.spec.member}
-    assert told == {"master": (), "worker": ("master",), "watcher": ("worker",), "own": ()}
+    expected = {name: task.spec.member.until for name, task in found.items() if task.spec.member}
+    assert expected == {"master": (), "worker": ("master",), "watcher": ("worker",), "own": ()}
 
 
-def test_tasks_come_in_the_order_in_which_they_may_start() -> None:
+def test_tasks_are_ordered_by_their_dependencies() -> None:
     assert list(tasks(worker={**WORKER, "after": "master"}, master={**MASTER, "after": "base"}, base=MASTER)) == [
         "base",
         "master",
@@ -50,14 +50,14 @@ def test_tasks_come_in_the_order_in_which_they_may_start() -> None:
     ]
 
 
-@pytest.mark.parametrize(("count", "told"), [(3, (3, 3)), ("3", (3, 3)), ("2..8", (2, 8)), ("0..4", (0, 4))])
-def test_counts(count: object, told: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("count", "expected"), [(3, (3, 3)), ("3", (3, 3)), ("2..8", (2, 8)), ("0..4", (0, 4))])
+def test_counts(count: object, expected: tuple[int, int]) -> None:
     task = tasks(master=MASTER, worker={**WORKER, "count": count})["worker"]
-    assert (task.least, task.most) == told
+    assert (task.least, task.most) == expected
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "expected"),
     [
         ("8..2", 'its end is below its start; write "2..8"'),
         ("many", "invalid count"),
@@ -68,19 +68,19 @@ def test_counts(count: object, told: tuple[int, int]) -> None:
         ("1..1001", "between 1 and 1000"),
     ],
 )
-def test_wrong_counts_are_said(count: object, told: str) -> None:
+def test_invalid_counts_are_refused(count: object, expected: str) -> None:
     (problem,) = problems(worker={**WORKER, "count": count})
     assert problem.startswith("[tasks.worker] count: ")
-    assert told in problem
+    assert expected in problem
 
 
-def test_a_cycle_is_said_with_its_way_round() -> None:
+def test_a_cycle_is_reported_with_its_tasks() -> None:
     (problem,) = problems(a={**MASTER, "after": "c"}, b={**MASTER, "after": "a"}, c={**MASTER, "after": ["b"]})
     assert problem.startswith("[tasks] after: these tasks wait for each other: ")
     assert problem.count("→") == 3
 
 
-def test_a_task_cannot_wait_for_itself_or_for_what_does_not_exist() -> None:
+def test_a_task_cannot_wait_for_itself_or_for_an_unknown_task() -> None:
     assert problems(a={**MASTER, "after": ["a", "b"]}) == [
         "[tasks.a] after: a task cannot wait for itself",
         "[tasks.a] after: unknown task `b`: expected one of `a`",
@@ -88,19 +88,19 @@ def test_a_task_cannot_wait_for_itself_or_for_what_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("ready", ["started", "done", "port:5432", "file:up/now"])
-def test_what_ready_may_be(ready: str) -> None:
+def test_valid_ready_conditions(ready: str) -> None:
     member = tasks(master={**MASTER, "ready": ready})["master"].spec.member
     assert member is not None
     assert member.ready == ready
 
 
 @pytest.mark.parametrize("ready", ["", "soon", "port:", "port:0", "port:65536", "port:x", "file:", 3])
-def test_what_ready_may_not_be(ready: object) -> None:
+def test_invalid_ready_conditions(ready: object) -> None:
     (problem,) = problems(master={**MASTER, "ready": ready})
     assert problem.startswith("[tasks.master] ready: ")
 
 
-def test_everything_wrong_is_said_at_once_and_what_all_share_once() -> None:
+def test_all_problems_are_reported_at_once_and_shared_ones_once() -> None:
     table = {
         "name": "evolve",
         "colour": "red",
@@ -108,18 +108,18 @@ def test_everything_wrong_is_said_at_once_and_what_all_share_once() -> None:
     }
     with pytest.raises(SpecError) as raised:
         parse_tasks(table)
-    told = raised.value.problems
-    assert sum("colour" in problem for problem in told) == 1
-    assert "[tasks.a] command: missing" in "\n".join(told)
-    assert "[tasks.b] limits.crashes: expected a whole number of at least 1, got 0" in told
-    assert any("invalid name 'C'" in problem for problem in told)
-    assert any("expected a table, got 3" in problem for problem in told)
+    expected = raised.value.problems
+    assert sum("colour" in problem for problem in expected) == 1
+    assert "[tasks.a] command: missing" in "\n".join(expected)
+    assert "[tasks.b] limits.crashes: expected a whole number of at least 1, got 0" in expected
+    assert any("invalid name 'C'" in problem for problem in expected)
+    assert any("expected a table, got 3" in problem for problem in expected)
 
 
-def test_names_that_are_too_long_for_machines_are_said_before_there_are_any() -> None:
+def test_names_that_are_too_long_for_machines_are_refused() -> None:
     (problem,) = problems(**{"w" * 36: MASTER})
     assert "at most 40 characters" in problem
 
 
-def test_a_table_without_tasks_is_said() -> None:
+def test_a_table_without_tasks_is_refused() -> None:
     assert "expected at least one `[tasks.NAME]`" in problems()[0]

@@ -40,13 +40,13 @@ def test_the_examples_of_ray_run_and_a_lost_worker_costs_an_epoch(bench: Bench) 
     output = training.communicate(timeout=240)[0]
     assert training.returncode == 0, output
     assert "done: epoch 12, accuracy 0.9" in output
-    assert "goes on after epoch" in output
+    assert "resumes after epoch" in output
 
     argv = ("python", "tune.py", "--trials", "3", "--rows", "300", "--folds", "2", "--storage", f"{storage}/tune")
     output = bench.good("cluster", "submit", "--dir", "ray-tune", "--wait", "small", "--", *argv)
     assert "best: auc 0." in output
     output = bench.good("cluster", "submit", "--dir", "ray-tune", "--wait", "small", "--", *argv)
-    assert "going on with the search" in output
+    assert "resuming the search" in output
     output = bench.good("cluster", "submit", "--wait", "small", "--", "python", "parallel.py")
     assert "JOBLIB 285" in output
     bench.good("cluster", "down")

@@ -1,1 +1,1 @@
-"""The examples, run as their readers run them."""
+"""Tests that run the examples as their readers do."""

@@ -1,4 +1,4 @@
-"""One master and its workers on a real MariaDB: workers vanish, masters are killed, and every result is there once."""
+"""A master and its workers on a real MariaDB: after preemptions and crashes every result exists once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 class Evolution(Team):
-    """The example, on a computer of its own, with a database."""
+    """The example in a separate home, with a database."""
 
     def prepare(self, *, results: int, workers: str) -> None:
         needs_engine("mysql")
@@ -44,7 +44,7 @@ class Evolution(Team):
         return int(found[-1]) if found else 0
 
     def workers(self) -> list[str]:
-        """Machines on which workers work."""
+        """Return the machines of running workers."""
         states = [self.state(run) for run in self.workspace.runs() if "-worker-" in run]
         return [s.current.machine for s in states if s.current is not None and s.current.phase == "started"]
 
@@ -57,9 +57,9 @@ class Evolution(Team):
     def holders(self) -> list[str]:
         return [str(row["run"]) for row in self.ps() if row.get("holds") == "db:genomes"]
 
-    def sql(self, argv: str) -> list[list[str]]:
+    def sql(self, query: str) -> list[list[str]]:
         answer = subprocess.run(
-            ["outlast", "db", "shell", "genomes", "--", "-N", "-B", "-e", argv],
+            ["outlast", "db", "shell", "genomes", "--", "-N", "-B", "-e", query],
             cwd=self.project, env=self.environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert answer.returncode == 0, answer.stderr
@@ -113,7 +113,7 @@ def evolve(evolution: Evolution, *, results: int, workers: str, preemptions: int
 
 
 @pytest.mark.soak
-def test_results_are_there_once_whatever_happens_to_workers_and_masters(evolution: Evolution) -> None:
+def test_every_result_exists_once_despite_preemptions_and_crashes(evolution: Evolution) -> None:
     evolve(evolution, results=16, workers="2..3", preemptions=2)
 
 
@@ -130,24 +130,24 @@ from fence import Fence, Superseded
 url = os.environ["DATABASE_URL"]
 old, new = Fence(url, 1), Fence(url, 2)
 old.begin()
-with old.speaking():
+with old.hold():
     pass
-speaking = old.speaking()
-speaking.__enter__()          # it falls asleep in the middle of a sentence
-new.begin()                   # and is not waited for
-with new.speaking():
+held = old.hold()
+held.__enter__()          # the old master is suspended while it holds the fence
+new.begin()               # the new master does not wait for it
+with new.hold():
     pass
-for act in (lambda: speaking.__exit__(None, None, None), lambda: old.speaking().__enter__(), old.begin):
+for act in (lambda: held.__exit__(None, None, None), lambda: old.hold().__enter__(), old.begin):
     try:
         act()
     except (Superseded, sqlalchemy.exc.SQLAlchemyError) as problem:
         print("refused:", type(problem).__name__)
     else:
-        print("the old master was heard")
+        print("the old master was accepted")
 """
 
 
-def test_an_old_master_that_wakes_up_can_do_nothing(evolution: Evolution) -> None:
+def test_a_resumed_old_master_is_rejected(evolution: Evolution) -> None:
     evolution.prepare(results=1, workers="1..1")
     url = evolution.done("db", "url", "genomes").strip()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Each example survives on the local cloud, and ends as it does undisturbed."""
+"""Each example survives a preemption on the local cloud, with the result of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MISSING = [name for name in ("xgboost", "sklearn") if importlib.util.find_spec(n
 
 
 class Example:
-    """A copy of an example's folder, on a computer of its own."""
+    """A copy of an example's folder in a separate home."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        # `python` is the one that has outlast, as in the virtual environment of a reader.
+        # `python` must be the interpreter with outlast, as in a reader's virtual environment.
         home.environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), home.environment["PATH"]])
 
     def take(self, name: str) -> Path:
@@ -36,10 +36,10 @@ class Example:
         return self.home.project
 
     def preempted_at(self, sign: str, *argv: str) -> str:
-        """Run it, take its machine away when its output says so; the whole output."""
+        """Run the example and preempt it once `sign` is in the output. Return the output."""
         process = self.home.start("run", *argv)
         self.home.until(lambda: self.home.workspace.runs() and sign in self.home.log(), f"`{sign}` in the output")
-        # At once: a command takes as long to start as some of them have left.
+        # Call the cloud directly: starting a command could take longer than the rest of the run.
         self.home.cloud.preempt(self.home.machines()[0].name)
         output, _ = process.communicate(timeout=100)
         assert process.returncode == 0, output
@@ -75,7 +75,7 @@ def example(tmp_path: Path) -> Iterator[Example]:
     home.clean()
 
 
-def test_survival_ends_with_the_very_weights_of_an_undisturbed_training(example: Example) -> None:
+def test_survival_ends_with_the_weights_of_an_undisturbed_training(example: Example) -> None:
     example.take("survival")
     output = example.preempted_at("step 100 ", "-p", "train_steps=400")
     assert "resuming" in output
@@ -87,7 +87,7 @@ def test_survival_ends_with_the_very_weights_of_an_undisturbed_training(example:
     assert metrics["step"] == 400
 
 
-def test_a_script_that_knows_nothing_of_outlast_survives(example: Example) -> None:
+def test_an_unmodified_script_survives(example: Example) -> None:
     example.take("unaware")
     output = example.preempted_at("epoch 30 ", "-p", "epochs=80")
     assert "resumed at epoch" in output
@@ -96,7 +96,7 @@ def test_a_script_that_knows_nothing_of_outlast_survives(example: Example) -> No
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed here: {', '.join(MISSING)}")
-def test_the_search_over_census_models_goes_on_with_the_next_candidate(example: Example) -> None:
+def test_the_census_search_resumes_with_the_next_candidate(example: Example) -> None:
     project = example.take("census")
     if REAL_DATA.is_dir():
         with (project / "outlast.toml").open("a") as file:
@@ -105,7 +105,7 @@ def test_the_search_over_census_models_goes_on_with_the_next_candidate(example: 
     output = example.preempted_at("candidate 2 ", *parameters)
     tried = [line.split()[1] for line in output.splitlines() if line.lstrip().startswith("candidate ")]
     assert {int(number) for number in tried} == set(range(1, 13))
-    assert len(tried) <= 13, "only the candidate under way may be tried again"
+    assert len(tried) <= 13, "at most one candidate is repeated"
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -127,7 +127,7 @@ def test_the_census_search_by_burst_and_by_sweep_gives_the_same_kind_of_table(ex
     table = rows_of(project / "burst" / "candidates.csv")
     assert len(table) == 3
     best = max(table, key=lambda row: float(row["auc"]))
-    # Of what is searched all but the depth is as in the best candidate: its point of the grid must score the same.
+    # All parameters but the depth are those of the best candidate, whose grid point must have the same score.
     other = "3" if best["max_depth"] != "3" else "4"
     fixed = [f"{name}={best[name]}" for name in list(best)[3:]]
     argv = [word for pair in [f"max_depth={best['max_depth']},{other}", *fixed] for word in ("--param", pair)]
@@ -149,7 +149,7 @@ def test_the_stored_census_model_is_scored_also_without_any_data(example: Exampl
 
 
 def drilled(example: Example, *argv: str) -> dict[str, Any]:
-    """The report of a drill that must pass, and that must have been one."""
+    """Run a drill that must pass with at least one handover, and return its report."""
     answer = example.home.outlast("drill", "--json", "--compare", *argv, timeout_s=200.0)
     assert answer.stdout, answer.stderr
     report: dict[str, Any] = json.loads(answer.stdout)
@@ -177,7 +177,7 @@ def test_census_passes_the_drill(example: Example) -> None:
 
 
 @pytest.mark.skipif(not TORCH, reason="torch is not installed: make frameworks")
-def test_torch_digits_passes_the_drill_and_ends_with_the_very_same_numbers(example: Example) -> None:
+def test_torch_digits_passes_the_drill_with_identical_results(example: Example) -> None:
     example.take("torch-digits")
     report = drilled(example, "--preemptions", "2", "--tolerance", "0", "-p", "train_steps=800", "-p", "eval_steps=2")
     assert len(report["handovers"]) == 2
