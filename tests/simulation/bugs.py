@@ -76,7 +76,7 @@ class Unfenced(SimAgent):
 class CancelsWithoutLooking(Simulation):
     def _cancel(self, workspace: Workspace, run: str, actor: Actor) -> None:
         try:
-            CarelessStory(workspace.bucket, run).append(ev.Cancelled(who="user"), nonce=self.hub.id())
+            CarelessStory(workspace.bucket, run).append(ev.Cancelled(who="user"), nonce=self.scheduler.id())
             workspace.wake(run)
         except StoreUnreachable:
             pass
@@ -287,15 +287,15 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "the listing is blind to stopped machines": (
         with_parts(cloud_view_type=BlindToStopped),
-        {"every_machine_is_gone", "every_run_ended", "cost_counted_is_cost_caused"},
+        {"every_machine_is_gone", "every_run_ended", "recorded_cost_is_actual_cost"},
     ),
     "a checkpoint is committed before its parts": (
         with_parts(agent_type=ManifestFirst),
-        {"committed_checkpoints_are_whole"},
+        {"committed_checkpoints_are_complete"},
     ),
     "a checkpoint is committed before its parts are on disk": (
         with_parts(agent_type=Unsettled),
-        {"committed_checkpoints_are_whole"},
+        {"committed_checkpoints_are_complete"},
     ),
     "old checkpoints are deleted too eagerly": (with_parts(agent_type=Greedy), {"newest_checkpoints_are_kept"}),
     "the successor resumes from what it fetched first": (
@@ -308,17 +308,17 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "cost is told by two clocks": (
         with_parts(applier_type=CostByTwoClocks),
-        {"cost_counted_is_cost_caused", "spend_stays_within_the_cap", "seconds_counted_are_seconds_run"},
+        {"recorded_cost_is_actual_cost", "spend_stays_within_limits", "billed_seconds_are_actual_seconds"},
     ),
     "what is over is not forgotten": (
         with_parts(applier_type=NeverForgets),
-        {"nothing_is_remembered_of_the_dead", "a_world_at_rest_plans_nothing"},
+        {"ended_runs_leave_nothing_behind", "a_world_at_rest_plans_nothing"},
     ),
     "a submit does not ring": (with_parts(workspace_type=NoWakeup), {"every_run_ended"}),
-    "a run that cannot move says nothing": (with_parts(supervisor_type=WaitsInSilence), {"whoever_waits_says_why"}),
+    "a run that cannot move says nothing": (with_parts(supervisor_type=WaitsInSilence), {"waiting_runs_have_a_reason"}),
     "what still runs is not counted as spent": (
         with_parts(supervisor_type=CountsBillsAlone),
-        {"spend_stays_within_the_cap"},
+        {"spend_stays_within_limits"},
     ),
     "events are put, not created": (
         with_parts(workspace_type=Overwriting),
@@ -333,11 +333,11 @@ BUGS: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "an ended run is indexed after its heartbeat is gone": (
         with_parts(applier_type=IndexesLast),
-        {"ended_runs_are_listed", "nothing_is_remembered_of_the_dead"},
+        {"ended_runs_are_listed", "ended_runs_leave_nothing_behind"},
     ),
     "a trainer forgets what it had learned": (with_parts(agent_type=ForgetfulAgent), {"results_are_right"}),
     "what no checkpoint names is never collected": (
         with_parts(applier_type=NeverCollects),
-        {"what_is_stored_is_named"},
+        {"every_part_is_referenced"},
     ),
 }

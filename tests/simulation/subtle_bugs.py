@@ -208,7 +208,7 @@ SUBTLE: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "a machine is deleted before its seconds are noted": (
         with_parts(applier_type=DeletesUnnoted),
-        {"seconds_counted_are_seconds_run", "cost_counted_is_cost_caused"},
+        {"billed_seconds_are_actual_seconds", "recorded_cost_is_actual_cost"},
     ),
     "the agent does not restore again after `Started`": (
         with_parts(agent_type=DoesNotRestoreAgainAgent),
@@ -216,7 +216,7 @@ SUBTLE: dict[str, tuple[type[Simulation], set[str]]] = {
     ),
     "secrets stay after the end": (
         with_patch(apply, "drop_secrets", lambda *_: None),
-        {"nothing_is_remembered_of_the_dead"},
+        {"ended_runs_leave_nothing_behind"},
     ),
     "secrets go with the first machine": (with_parts(applier_type=DropsSecretsEarly), {"a_live_run_has_its_secrets"}),
     "healthy machines are given up": (with_patch(plan, "traits_of", short_silence), {"no_machine_is_wasted"}),

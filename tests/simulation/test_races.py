@@ -62,7 +62,7 @@ class Player:
             self.supervisor.round()
 
     def report(self, event: ev.Event) -> None:
-        assert self.workspace.story(self.run).append(event, nonce=self.world.hub.id())
+        assert self.workspace.story(self.run).append(event, nonce=self.world.scheduler.id())
 
     def start(self) -> None:
         self.workspace.write_heartbeat(self.run, Heartbeat(attempt=1))
@@ -74,15 +74,15 @@ class Player:
 
 def play(scene: Callable[[Player], None], *, rounds: int = 2) -> None:
     world = Played(1, faults=NONE)
-    actor = Actor(world.hub, "player", "player")
+    actor = Actor(world.scheduler, "player", "player")
     done: list[bool] = []
 
     def act() -> None:
         scene(Player(world, actor, rounds=rounds))
         done.append(True)
 
-    world.hub.spawn(actor, act)
-    world.hub.run(lambda: bool(done), limit_s=3600.0)
+    world.scheduler.spawn(actor, act)
+    world.scheduler.run(lambda: bool(done), limit_s=3600.0)
     assert done
 
 
@@ -130,9 +130,9 @@ def cut_off(at_s: float) -> WorldResult:
     world.add_user(steps=6, pace_s=2.0, at_s=1.0)
     world.add_supervisor(after_s=20.0)
     world.keep_supervised()
-    fate = Actor(world.hub, "fate", "fate")
+    fate = Actor(world.scheduler, "fate", "fate")
 
-    world.hub.spawn(fate, world.storms.cut_power, after_s=at_s)
+    world.scheduler.spawn(fate, world.storms.cut_power, after_s=at_s)
     return checked(world.run())
 
 

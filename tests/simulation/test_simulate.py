@@ -63,7 +63,7 @@ def test_who_cannot_move_says_why() -> None:
     for zone in ("east-a", "east-b", "west-a"):
         world.cloud.out_until[zone] = world.storm_over
     states: list[RunState] = []
-    actor = Actor(world.hub, "auditor", "auditor")
+    actor = Actor(world.scheduler, "auditor", "auditor")
 
     def audit() -> None:
         actor.sleep(40.0)
@@ -71,7 +71,7 @@ def test_who_cannot_move_says_why() -> None:
             actor.sleep(1.0)
             states.append(world.workspace_of(actor).story("run-1").refresh())
 
-    world.hub.spawn(actor, audit)
+    world.scheduler.spawn(actor, audit)
     result = world.run()
     check(result)
     assert any(state.waiting for state in states)

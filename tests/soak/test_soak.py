@@ -51,7 +51,7 @@ CAREFUL = COUNTER.replace(
 class Soak:
     def __init__(self, home: Home) -> None:
         self.home = home
-        self.dice = random.Random(int(os.environ.get("SOAK_SEED", "1")))
+        self.rng = random.Random(int(os.environ.get("SOAK_SEED", "1")))
         self.submitted: list[str] = []
         self.blows: collections.Counter[str] = collections.Counter()
         self.supervisors: list[subprocess.Popen[bytes]] = []
@@ -64,11 +64,11 @@ class Soak:
         machines = [m for m in self.home.machines() if m.status == "running"]
         if machines:
             with contextlib.suppress(OutlastError):
-                self.home.cloud.preempt(self.dice.choice(machines).name, notice=self.dice.random() < 0.5)
+                self.home.cloud.preempt(self.rng.choice(machines).name, notice=self.rng.random() < 0.5)
 
     def kill_supervisor(self) -> None:
         if self.supervisors:
-            self.dice.choice(self.supervisors).kill()
+            self.rng.choice(self.supervisors).kill()
 
     def _agents(self) -> list[int]:
         found = []
@@ -81,13 +81,13 @@ class Soak:
     def kill_agent(self) -> None:
         agents = self._agents()
         if agents:
-            kill_9(self.dice.choice(agents))
+            kill_9(self.rng.choice(agents))
 
     def stop_somebody(self) -> None:
         """A process that is away for longer than every lease, and then back: a zombie."""
         pids = self._agents() + [p.pid for p in self.supervisors if p.poll() is None]
         if pids:
-            pid = self.dice.choice(pids)
+            pid = self.rng.choice(pids)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
                 self.stopped.append((time.monotonic() + STOPPED_S, pid))
@@ -117,8 +117,8 @@ class Soak:
         while len(self.supervisors) < 2:
             environment = dict(self.home.environment)
             library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-            if library is not None and self.dice.random() < 0.3:
-                environment |= {"LD_PRELOAD": str(library), "FAKETIME": self.dice.choice(["+1h", "-1h"])}
+            if library is not None and self.rng.random() < 0.3:
+                environment |= {"LD_PRELOAD": str(library), "FAKETIME": self.rng.choice(["+1h", "-1h"])}
                 self.blows["clock an hour off"] += 1
             self.supervisors.append(
                 subprocess.Popen(
@@ -134,7 +134,7 @@ class Soak:
     def submit_more(self) -> None:
         living = sum(not self.home.state(run).ending for run in self.submitted[-AT_A_TIME * 2 :])
         for _ in range(AT_A_TIME - living):
-            pause = self.dice.choice(["0.05", "0.2", "0.5"])
+            pause = self.rng.choice(["0.05", "0.2", "0.5"])
             with contextlib.suppress(OutlastError):
                 self.submitted.append(self.home.run("python3", "count.py", str(TOTAL), pause))
 
@@ -154,7 +154,7 @@ class Soak:
                 if time.monotonic() > next_at[blow.__name__]:
                     blow()
                     self.blows[blow.__name__] += 1
-                    next_at[blow.__name__] = time.monotonic() + self.dice.expovariate(1 / every)
+                    next_at[blow.__name__] = time.monotonic() + self.rng.expovariate(1 / every)
             left_s = ends_at - time.monotonic()
             done = sum(bool(self.home.state(run).ending) for run in self.submitted)
             print(

@@ -1,1 +1,1 @@
-"""Shipped for tests: conformance suites that every implementation of a protocol must pass."""
+"""The simulation, and the conformance suites for implementations of the protocols."""

@@ -1,4 +1,4 @@
-"""`python -m outlast.testing`: many worlds, in parallel; a failing seed prints its story and how to replay it."""
+"""`python -m outlast.testing`: simulate many worlds in parallel, and print the story of a failing seed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from outlast.testing.simulate import WorldResult, simulate
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m outlast.testing", description=__doc__)
-    parser.add_argument("--seeds", default="0:2000", metavar="FROM:TO", help="which worlds (0:2000)")
-    parser.add_argument("--seed", type=int, default=None, help="replay one world and tell its whole story if it fails")
+    parser.add_argument("--seeds", default="0:2000", metavar="FROM:TO", help="range of seeds (default: 0:2000)")
+    parser.add_argument("--seed", type=int, default=None, help="replay one world; if it fails, print its whole story")
     parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is not None:
-        return _tell(simulate(options.seed))
+        return _report(simulate(options.seed))
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last))
     began = time.monotonic()
@@ -34,7 +34,7 @@ def main() -> int:
     took_s = time.monotonic() - began
     print(_summary(done, failed, took_s))
     if failed:
-        return _tell(min(failed, key=lambda result: len(result.trace)))
+        return _report(min(failed, key=lambda result: len(result.trace)))
     return 0
 
 
@@ -43,21 +43,21 @@ def _summary(done: list[WorldResult], failed: list[WorldResult], took_s: float) 
     for result in done:
         for ending, count in result.endings.items():
             endings[ending] = endings.get(ending, 0) + count
-    told = ", ".join(f"{count} {ending}" for ending, count in sorted(endings.items()))
-    years = sum(result.sim_s for result in done) / 86400
+    endings_text = ", ".join(f"{count} {ending}" for ending, count in sorted(endings.items()))
+    days = sum(result.sim_s for result in done) / 86400
     return (
-        f"{len(done)} worlds in {took_s:.0f} s: {sum(r.runs for r in done)} runs ({told}), "
-        f"{sum(r.attempts for r in done)} machines, {sum(r.effects for r in done)} calls, {years:.1f} simulated days; "
+        f"{len(done)} worlds in {took_s:.0f} s: {sum(r.runs for r in done)} runs ({endings_text}), "
+        f"{sum(r.attempts for r in done)} machines, {sum(r.effects for r in done)} calls, {days:.1f} simulated days; "
         f"{len(failed)} failed{': seeds ' + ', '.join(str(r.seed) for r in failed[:20]) if failed else ''}"
     )
 
 
-def _tell(result: WorldResult) -> int:
+def _report(result: WorldResult) -> int:
     if not result.problem:
         print(f"seed {result.seed}: all invariants hold ({result.runs} runs, {result.attempts} machines)")
         return 0
     print("\n".join(result.trace))
-    print(f"\nseed {result.seed}: {result.problem}\nreplay it: python -m outlast.testing --seed {result.seed}")
+    print(f"\nseed {result.seed}: {result.problem}\nreplay: python -m outlast.testing --seed {result.seed}")
     return 1
 
 

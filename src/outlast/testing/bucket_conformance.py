@@ -1,6 +1,6 @@
-"""The contract of `Bucket` as tests: derive from `BucketConformance` and give it a `bucket` fixture, empty each time.
+"""The conformance suite of `Bucket`: subclass `BucketConformance` and define a fixture `bucket`, always empty.
 
-Knows no store: what it asks holds for a folder, GCS, S3 and memory alike. `tests/conformance` runs it for each.
+It applies to every store. `tests/conformance` runs it for a folder, GCS, S3 and memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BAD_KEYS = ("", "/", "/rooted", "a//b", "a/", "..", "a/../b", "a/./b", ".", "nul
 
 
 def _at_once(count: int, work: Callable[[int], object]) -> list[object]:
-    """The answers of so many threads that start together."""
+    """Return the results of `count` threads that start together."""
     gate = threading.Barrier(count)
 
     def started(number: int) -> object:
@@ -51,9 +51,9 @@ def _at_once(count: int, work: Callable[[int], object]) -> list[object]:
 
 
 class BucketConformance:
-    """Every promise of the protocol, a test each."""
+    """One test per promise of the protocol."""
 
-    def test_gives_back_what_was_put(self, bucket: Bucket) -> None:
+    def test_get_returns_the_body_that_was_put(self, bucket: Bucket) -> None:
         entry = bucket.put("a/b/c", b"body")
         assert bucket.get("a/b/c") == b"body"
         assert (entry.key, entry.bytes) == ("a/b/c", 4)
@@ -82,11 +82,11 @@ class BucketConformance:
         assert bucket.get("bytes") == body
 
     @pytest.mark.parametrize("size", [0, 1, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (5 << 20) + 4097])
-    def test_what_is_written_is_whole_settled_and_fills_the_memory_it_is_given(self, bucket: Bucket, size: int) -> None:
+    def test_written_bodies_are_complete_durable_and_read_into_any_memory(self, bucket: Bucket, size: int) -> None:
         page = memoryview(mmap.mmap(-1, (6 << 20)))
         body = os.urandom(size)
         page[:size] = body
-        # Memory that disks like, and memory that they do not; used again by its owner at once.
+        # Aligned and unaligned memory; the caller reuses it at once.
         bucket.write("a/even", page[:size])
         bucket.write("a/odd", memoryview(b"x" + body)[1:])
         page[:size] = bytes(size)
@@ -100,7 +100,7 @@ class BucketConformance:
             bucket.read_into("a", page)
         bucket.make_durable([])
 
-    def test_sweeping_takes_nothing_that_is_stored(self, bucket: Bucket) -> None:
+    def test_remove_stale_writes_keeps_stored_objects(self, bucket: Bucket) -> None:
         bucket.remove_stale_writes(older_s=-60.0)
         bucket.put("a/b", b"x")
         assert bucket.remove_stale_writes(older_s=-60.0) == 0
@@ -111,7 +111,7 @@ class BucketConformance:
         bucket.write("deep/key", b"second")
         assert bucket.get("deep/key") == b"second"
 
-    def test_create_refuses_what_exists_and_changes_nothing(self, bucket: Bucket) -> None:
+    def test_create_refuses_an_existing_key_and_changes_nothing(self, bucket: Bucket) -> None:
         bucket.create("key", b"first")
         with pytest.raises(Exists):
             bucket.create("key", b"second")
@@ -141,7 +141,7 @@ class BucketConformance:
             assert won.count(True) == 1
             assert bucket.get(key) == b"writer %d" % won.index(True)
 
-    def test_readers_never_see_half_a_body(self, bucket: Bucket) -> None:
+    def test_readers_never_see_a_partial_body(self, bucket: Bucket) -> None:
         bodies = {bytes([65 + number]) * (400_000 - number) for number in range(4)}
         over = threading.Event()
         bucket.put("key", next(iter(bodies)))
@@ -162,7 +162,7 @@ class BucketConformance:
 
         assert all(_at_once(4, work))
 
-    def test_what_a_listing_shows_can_be_read_whole(self, bucket: Bucket) -> None:
+    def test_listed_objects_can_be_read_completely(self, bucket: Bucket) -> None:
         over = threading.Event()
 
         def work(number: int) -> bool:
@@ -173,15 +173,15 @@ class BucketConformance:
                 finally:
                     over.set()
                 return True
-            true = True
+            complete = True
             while not over.is_set():
                 for entry in bucket.list("log/"):
-                    true &= entry.bytes == 80_000 and len(bucket.get(entry.key)) == 80_000
-            return true
+                    complete &= entry.bytes == 80_000 and len(bucket.get(entry.key)) == 80_000
+            return complete
 
         assert all(_at_once(3, work))
 
-    def test_missing_is_said_of_everything_that_is_not_there(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_missing_objects_raise_missing(self, bucket: Bucket, tmp_path: Path) -> None:
         bucket.put("folder/file", b"x")
         for key in ("nothing", "no/such/folder", "folder", "folder/file/below", "folder/fil"):
             with pytest.raises(Missing):
@@ -207,19 +207,19 @@ class BucketConformance:
         bucket.delete("a/c/below")
         assert [entry.key for entry in bucket.list("")] == ["a/c"]
 
-    def test_delete_takes_no_folder_with_it(self, bucket: Bucket) -> None:
+    def test_delete_of_a_folder_changes_nothing(self, bucket: Bucket) -> None:
         bucket.put("a/b", b"x")
         bucket.delete("a")
         assert bucket.get("a/b") == b"x"
 
-    def test_many_may_delete_at_once(self, bucket: Bucket) -> None:
+    def test_concurrent_deletes_succeed(self, bucket: Bucket) -> None:
         bucket.put("key", b"x")
         _at_once(8, lambda _: bucket.delete("key"))
         with pytest.raises(Missing):
             bucket.get("key")
 
     def test_lists_sorted_by_key(self, bucket: Bucket) -> None:
-        # `/` sorts after ` `, `-` and `.`, and before digits and letters: a folder's place is not its name's place.
+        # `/` sorts after ` `, `-` and `.`, and before digits and letters, so a folder does not sort by its name alone.
         keys = ["b", "a/x", "a.b", "a-b", "a0", "a/b/c", "ab/c", "A", "é", "a b", "z/1", "z/10", "z/2"]
         for key in keys:
             bucket.put(key, key.encode())
@@ -244,7 +244,7 @@ class BucketConformance:
             expected = sorted(key for key in keys if key > after)
             assert [entry.key for entry in bucket.list("s/", after=after)] == expected, after
 
-    def test_lists_the_first_few(self, bucket: Bucket) -> None:
+    def test_lists_up_to_a_limit(self, bucket: Bucket) -> None:
         keys = [f"s/{number:03d}" for number in range(12)]
         for key in keys:
             bucket.put(key, b"")
@@ -252,7 +252,7 @@ class BucketConformance:
         assert [entry.key for entry in bucket.list("s/", after="s/007", limit=2)] == keys[8:10]
         assert [entry.key for entry in bucket.list("s/", limit=100)] == keys
 
-    def test_children_are_the_names_one_step_below(self, bucket: Bucket) -> None:
+    def test_children_are_the_names_directly_below(self, bucket: Bucket) -> None:
         for key in ("runs/b/spec", "runs/a/story/1", "runs/a/story/2", "runs/c", "other"):
             bucket.put(key, b"")
         assert list(bucket.children("runs/")) == ["a", "b", "c"]
@@ -260,7 +260,7 @@ class BucketConformance:
         assert list(bucket.children("runs/a/")) == ["story"]
         assert list(bucket.children("none/")) == []
 
-    def test_children_forget_what_has_no_objects_any_more(self, bucket: Bucket) -> None:
+    def test_children_omit_names_without_objects(self, bucket: Bucket) -> None:
         bucket.put("runs/a/story/1", b"")
         bucket.put("runs/b/story/1", b"")
         bucket.delete("runs/a/story/1")
@@ -321,9 +321,9 @@ class BucketConformance:
             lambda: bucket.upload(key, str(tmp_path / "file")),
             lambda: bucket.download(key, str(tmp_path / "target")),
         ):
-            with pytest.raises(WorkspaceError) as told:
+            with pytest.raises(WorkspaceError) as raised:
                 call()
-            assert not isinstance(told.value, Missing)
+            assert not isinstance(raised.value, Missing)
         assert os.listdir(tmp_path) == ["file"]
 
     def test_moves_large_files(self, bucket: Bucket, tmp_path: Path) -> None:
@@ -343,19 +343,19 @@ class BucketConformance:
         bucket.download("key", str(tmp_path / "target"))
         assert (tmp_path / "target").read_bytes() == b"new"
 
-    def test_times_are_the_stores_and_do_not_run_backwards(self, bucket: Bucket) -> None:
+    def test_times_are_the_stores_and_do_not_decrease(self, bucket: Bucket) -> None:
         before = time.time()
         first = bucket.put("first", b"")
         second = bucket.put("second", b"")
         bucket.create("third", b"")
         again = bucket.put("first", b"again")
         times = [first.modified_at, second.modified_at, bucket.head("third").modified_at, again.modified_at]
-        # Stores count in whole seconds or finer, and their clock is not ours: a minute apart is another matter.
+        # Stores may count whole seconds, and their clock may differ from ours by less than a minute.
         assert all(later >= earlier - 1 for earlier, later in itertools.pairwise(times))
         assert abs(times[0] - before) < 60
         listed = {entry.key: entry for entry in bucket.list("")}
         head = bucket.head("first")
-        # Cloud Storage lists in milliseconds and answers a look at one object in whole seconds.
+        # Cloud Storage reports milliseconds in listings, and whole seconds for one object.
         assert (listed["first"].key, listed["first"].bytes) == (head.key, head.bytes)
         assert abs(listed["first"].modified_at - head.modified_at) < 1
         assert abs(listed["first"].modified_at - again.modified_at) < 1

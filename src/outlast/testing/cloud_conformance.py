@@ -1,10 +1,10 @@
-"""The conformance suite of the cloud protocol: what every cloud must do, asked of a real one. Knows no cloud by name.
+"""The conformance suite of the `Cloud` protocol, for every cloud.
 
     class TestMyCloud(CloudConformance):
         @pytest.fixture
         def cloud(self): ...
 
-Every machine that a test launches carries a label of that test and is deleted at its end, whatever happened.
+Each test labels its machines and deletes them at its end, also after a failure.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from outlast.errors import BadRequest, NotFound
 
 T = TypeVar("T")
 
-# Prints the notice on the serial output as soon as the machine learns of it. The etag of the first answer goes into the
-# second question: a notice between the two would be missed without it.
+# Prints the notice on the serial console as soon as the machine receives it. The second request sends the etag of the
+# first response, so that a notice between the two is not missed.
 _WATCH_FOR_NOTICE = """
 url="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance/preempted"
 first="$(curl -s -i -H 'Metadata-Flavor: Google' "$url" | tr -d '\\r')"
@@ -34,12 +34,12 @@ sleep 1000
 """
 
 
-def eventually(what: str, look: Callable[[], T], *, patience_s: float = 20.0) -> T:
-    """Wait for the condition, and fail in words when it does not come."""
+def eventually(what: str, check: Callable[[], T], *, patience_s: float = 20.0) -> T:
+    """Wait for a condition; fail the test with its description after `patience_s`."""
     give_up_at = time.monotonic() + patience_s
-    while not (seen := look()):
+    while not (seen := check()):
         if time.monotonic() > give_up_at:
-            pytest.fail(f"in {patience_s:g} s it never came that {what}; last seen: {seen!r}")
+            pytest.fail(f"timed out after {patience_s:g} s waiting until {what}; last value: {seen!r}")
         time.sleep(0.005)
     return seen
 
@@ -65,23 +65,23 @@ class MachineFactory:
         )
 
     def wait(self, name: str, status: Status) -> Machine:
-        def look() -> Machine | None:
+        def reached() -> Machine | None:
             machine = self.cloud.machine(name)
             return machine if machine.status == status else None
 
-        found = eventually(f"{name} is {status}", look, patience_s=self._patience_s)
+        found = eventually(f"{name} is {status}", reached, patience_s=self._patience_s)
         assert found is not None
         return found
 
     def wait_serial(self, name: str, text: str, *, times: int = 1) -> str:
-        """Wait for the console to print a text. The listing may lag behind the console, and is waited for as well."""
+        """Wait until the console prints a text and the machine is not `pending`: its status may lag behind."""
 
-        def look() -> str:
+        def printed_text() -> str:
             serial = self.cloud.serial(name)
             printed = serial.count(text) >= times
             return serial if printed and self.cloud.machine(name).status != "pending" else ""
 
-        return eventually(f"{name} prints `{text}` {times} times", look, patience_s=self._patience_s)
+        return eventually(f"{name} prints `{text}` {times} times", printed_text, patience_s=self._patience_s)
 
     def delete_all(self) -> None:
         for machine in self.cloud.machines(self.labels):
@@ -89,15 +89,15 @@ class MachineFactory:
 
 
 class CloudConformance:
-    """Subclass it and give it a fixture `cloud`."""
+    """Subclass it and define a fixture `cloud`."""
 
-    # A simulated cloud has machines, but nothing runs on them.
+    # False for a simulated cloud, whose machines run nothing.
     runs_scripts = True
     patience_s = 20.0
 
     @pytest.fixture
     def cloud(self) -> Iterator[Cloud]:
-        pytest.fail("the subclass says which cloud, by a fixture of this name")
+        pytest.fail("the subclass must define this fixture")
 
     @pytest.fixture
     def fleet(self, cloud: Cloud) -> Iterator[MachineFactory]:
@@ -109,9 +109,9 @@ class CloudConformance:
     @pytest.fixture
     def scripts(self) -> None:
         if not self.runs_scripts:
-            pytest.skip("nothing runs on the machines of this cloud")
+            pytest.skip("the machines of this cloud run no scripts")
 
-    def test_offers_are_sorted_by_price_and_all_of_the_asked_kind(self, cloud: Cloud) -> None:
+    def test_offers_are_sorted_by_price_and_meet_the_requirements(self, cloud: Cloud) -> None:
         for spot in (True, False):
             offers = cloud.offers(Requirements(cpus=Range(low=4, high=16), spot=spot))
             prices = [offer.price_usd_per_hour for offer in offers]
@@ -124,7 +124,7 @@ class CloudConformance:
         for offer in cloud.offers(Requirements(cpus=Range(low=1, high=8))):
             assert 0 < offer.price_usd_per_hour < offer.on_demand_usd_per_hour
 
-    def test_offers_keep_to_zones_and_regions_and_types(self, cloud: Cloud) -> None:
+    def test_offers_respect_zones_regions_and_types(self, cloud: Cloud) -> None:
         offers = cloud.offers(Requirements())
         first = offers[0]
         here = cloud.offers(Requirements(zones=(first.zone,)))
@@ -133,19 +133,19 @@ class CloudConformance:
         assert first.region not in {offer.region for offer in elsewhere}
         assert {offer.type for offer in cloud.offers(Requirements(type=first.type))} == {first.type}
 
-    def test_needs_that_nothing_fits_have_no_offers(self, cloud: Cloud) -> None:
+    def test_impossible_requirements_have_no_offers(self, cloud: Cloud) -> None:
         assert list(cloud.offers(Requirements(cpus=Range(low=1_000_000)))) == []
 
     @pytest.mark.parametrize(
         "needs", [Requirements(type="no-such-type"), Requirements(zones=("no-such-zone",)), Requirements(image="none")]
     )
-    def test_unknown_names_are_refused_by_name_with_a_hint(self, cloud: Cloud, needs: Requirements) -> None:
+    def test_errors_name_unknown_types_zones_and_images_with_a_hint(self, cloud: Cloud, needs: Requirements) -> None:
         with pytest.raises(BadRequest) as refusal:
             cloud.offers(needs)
         assert (needs.type or needs.image or needs.zones[0]) in refusal.value.message
         assert refusal.value.hint
 
-    def test_a_launched_machine_is_described_as_it_was_asked_for(self, cloud: Cloud, fleet: MachineFactory) -> None:
+    def test_a_launched_machine_has_the_requested_properties(self, cloud: Cloud, fleet: MachineFactory) -> None:
         offer, before = fleet.offer(), time.time()
         machine = fleet.launch(offer=offer)
         assert machine.status in ("pending", "running")
@@ -160,21 +160,21 @@ class CloudConformance:
         assert before - 60 < machine.created_at < time.time() + 60
         assert machine.labels["kind"] == "test"
 
-    def test_launching_a_name_again_finds_the_first(self, cloud: Cloud, fleet: MachineFactory) -> None:
+    def test_a_repeated_launch_finds_the_first_machine(self, cloud: Cloud, fleet: MachineFactory) -> None:
         first = fleet.launch()
         again = fleet.launch(first.name)
         assert again.created_at == first.created_at
         assert [machine.name for machine in cloud.machines(fleet.labels)] == [first.name]
 
-    def test_many_launches_of_one_name_at_once_make_one_machine(self, cloud: Cloud, fleet: MachineFactory) -> None:
-        name, made, offer = fleet.name(), list[Machine](), fleet.offer()
-        threads = [threading.Thread(target=lambda: made.append(fleet.launch(name, offer=offer))) for _ in range(6)]
+    def test_concurrent_launches_of_one_name_create_one_machine(self, cloud: Cloud, fleet: MachineFactory) -> None:
+        name, launched, offer = fleet.name(), list[Machine](), fleet.offer()
+        threads = [threading.Thread(target=lambda: launched.append(fleet.launch(name, offer=offer))) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(made) == 6
-        assert len({machine.created_at for machine in made}) == 1
+        assert len(launched) == 6
+        assert len({machine.created_at for machine in launched}) == 1
         assert len(cloud.machines(fleet.labels)) == 1
 
     def test_machines_are_listed_by_their_labels_in_every_status(self, cloud: Cloud, fleet: MachineFactory) -> None:
@@ -220,7 +220,7 @@ class CloudConformance:
         cloud.delete(name)
         assert cloud.machines(fleet.labels) == []
 
-    def test_a_preempted_machine_sees_the_notice_and_is_stopped_then(
+    def test_a_preempted_machine_receives_the_notice_and_is_then_stopped(
         self, cloud: Cloud, fleet: MachineFactory, scripts: None
     ) -> None:
         name = fleet.launch(script=_WATCH_FOR_NOTICE).name
@@ -234,16 +234,16 @@ class CloudConformance:
         fleet.wait_serial(name, "first FALSE", times=2)
 
     def test_only_running_spot_machines_are_preempted(self, cloud: Cloud, fleet: MachineFactory) -> None:
-        paid_in_full, stopped = fleet.launch(spot=False).name, fleet.launch().name
-        fleet.wait(paid_in_full, "running")
+        on_demand, stopped = fleet.launch(spot=False).name, fleet.launch().name
+        fleet.wait(on_demand, "running")
         cloud.stop(stopped)
-        for name in (paid_in_full, stopped):
+        for name in (on_demand, stopped):
             with pytest.raises(BadRequest):
                 cloud.preempt(name)
         with pytest.raises(NotFound):
             cloud.preempt(fleet.name())
 
-    def test_what_is_not_there_is_not_found(self, cloud: Cloud, fleet: MachineFactory) -> None:
+    def test_calls_on_a_missing_machine_raise_not_found(self, cloud: Cloud, fleet: MachineFactory) -> None:
         name = fleet.name()
         calls: list[Callable[[], object]] = [
             lambda: cloud.machine(name),
@@ -256,7 +256,7 @@ class CloudConformance:
             with pytest.raises(NotFound):
                 call()
 
-    def test_a_machine_cannot_have_any_name(self, cloud: Cloud, fleet: MachineFactory) -> None:
+    def test_invalid_machine_names_are_refused(self, cloud: Cloud, fleet: MachineFactory) -> None:
         for name in ("", "Upper", "../up", "a/b", "-first", "x" * 64):
             with pytest.raises(BadRequest):
                 cloud.launch(fleet.offer(), name, boot=Boot(), labels=fleet.labels)

@@ -1,6 +1,6 @@
-"""The conformance suite of the workshop protocol: logging in, resizing, making images. Knows no cloud by name.
+"""The conformance suite of the `InteractiveCloud` protocol: login, resizing, images.
 
-class TestMyCloud(WorkshopConformance):
+class TestMyCloud(InteractiveConformance):
     @pytest.fixture
     def cloud(self): ...
 """
@@ -20,7 +20,7 @@ from outlast.testing.cloud_conformance import MachineFactory, eventually
 
 
 class InteractiveConformance:
-    """Subclass it and give it a fixture `cloud`."""
+    """Subclass it and define a fixture `cloud`."""
 
     patience_s = 30.0
 
@@ -43,11 +43,11 @@ class InteractiveConformance:
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
             subprocess.run(command, check=True, capture_output=True)
         except FileNotFoundError:
-            pytest.skip("there is no ssh-keygen here: apt install openssh-client")
+            pytest.skip("ssh-keygen is not installed: apt install openssh-client")
         return path
 
     def prepared(self, fleet: MachineFactory, script: str) -> str:
-        """A machine that ran this and was stopped."""
+        """Return a stopped machine that ran this script."""
         name = fleet.launch(script=f"{script}; echo set up").name
         fleet.wait_serial(name, "set up")
         fleet.wait(name, "running")
@@ -58,7 +58,7 @@ class InteractiveConformance:
     def image(self, cloud: InteractiveCloud, machine: str, family: str = "") -> Image:
         return cloud.snapshot(machine, f"i-{secrets.token_hex(5)}", family=family, labels={"a": "b"}, note="of a test")
 
-    def test_an_image_holds_what_the_machine_wrote_and_boots(
+    def test_an_image_contains_the_disk_of_the_machine_and_boots(
         self, cloud: InteractiveCloud, fleet: MachineFactory
     ) -> None:
         made = self.image(cloud, self.prepared(fleet, "echo kept > ~/note"))
@@ -68,7 +68,7 @@ class InteractiveConformance:
         cloud.launch(fleet.offer(), name := fleet.name(), boot=boot, labels=fleet.labels)
         fleet.wait_serial(name, "found kept")
 
-    def test_the_machine_goes_on_after_its_image_was_made_and_deleted(
+    def test_the_machine_starts_after_its_image_was_created_and_deleted(
         self, cloud: InteractiveCloud, fleet: MachineFactory
     ) -> None:
         name = self.prepared(fleet, "echo boot >> ~/boots; echo $(wc -l < ~/boots) boots")
@@ -86,7 +86,7 @@ class InteractiveConformance:
         with pytest.raises(BadRequest):
             cloud.snapshot(other, image)
 
-    def test_a_running_machine_is_no_image(self, cloud: InteractiveCloud, fleet: MachineFactory) -> None:
+    def test_a_snapshot_of_a_running_machine_is_refused(self, cloud: InteractiveCloud, fleet: MachineFactory) -> None:
         name = fleet.launch(script="sleep 1000").name
         fleet.wait(name, "running")
         with pytest.raises(BadRequest):
@@ -109,7 +109,7 @@ class InteractiveConformance:
         with pytest.raises(NotFound):
             cloud.image(family)
 
-    def test_an_image_that_is_not_there_is_refused(self, cloud: InteractiveCloud, fleet: MachineFactory) -> None:
+    def test_a_missing_image_is_refused(self, cloud: InteractiveCloud, fleet: MachineFactory) -> None:
         with pytest.raises(NotFound):
             cloud.image("no-such-image")
         with pytest.raises(NotFound):
@@ -118,7 +118,7 @@ class InteractiveConformance:
         with pytest.raises((NotFound, BadRequest)):
             cloud.launch(fleet.offer(), fleet.name(), boot=boot, labels=fleet.labels)
 
-    def test_a_stopped_machine_takes_another_type_and_a_disk_only_grows(
+    def test_a_stopped_machine_can_change_type_and_its_disk_only_grows(
         self, cloud: InteractiveCloud, fleet: MachineFactory
     ) -> None:
         name = self.prepared(fleet, "echo here > ~/note; cat ~/note")
@@ -146,7 +146,7 @@ class InteractiveConformance:
         with pytest.raises(NotFound):
             cloud.metadata("no-such-machine")
 
-    def test_who_is_admitted_can_log_in_and_knows_the_machine(
+    def test_an_admitted_key_can_log_in_and_the_host_key_is_known(
         self, cloud: InteractiveCloud, fleet: MachineFactory, key: Path
     ) -> None:
         name = fleet.launch(script="echo from the machine > ~/note; echo set up; sleep 1000").name
@@ -169,12 +169,12 @@ class InteractiveConformance:
 
 
 def log_in(access: SshAccess, key: Path, command: str) -> str:
-    """What the command prints on the machine; nothing while ssh does not get there."""
+    """Return the output of a command on the machine; empty while ssh cannot connect."""
     known = key.with_name("known_hosts")
     known.write_text("".join(f"machine {line}\n" for line in access.host_keys))
     options = ["HostKeyAlias=machine", f"UserKnownHostsFile={known}", "StrictHostKeyChecking=yes", "BatchMode=yes"]
     if access.proxy_command:
         options.append(f"ProxyCommand={access.proxy_command}")
-    argv = ["ssh", "-F", "none", "-i", str(key), *(word for option in options for word in ("-o", option))]
+    argv = ["ssh", "-F", "none", "-i", str(key), *(argument for option in options for argument in ("-o", option))]
     target = ["-p", str(access.port), f"{access.user}@{access.host}", command]
     return subprocess.run([*argv, *target], capture_output=True, text=True, check=False).stdout

@@ -1,5 +1,8 @@
-"""What is always true (design §2), each as a function with a name, judged by a witness that shares no code with the
-story's own rules. Told of every change before anybody else acts. `invariants_at_rest` has what is true at the end."""
+"""The invariants that always hold, one function each, checked by a witness that shares no code with the product.
+
+The witness sees every change before any actor continues. `invariants_at_rest` has the invariants at the end.
+docs/guarantees.md lists the promises.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +19,28 @@ _ENDS = ("finished", "failed", "cancelled")
 _OF_AGENTS = ("started", "saved", "noticed", "stopped", "finished")
 
 
-class Broken(AssertionError):
-    """An invariant does not hold; the message names it."""
+class InvariantBroken(AssertionError):
+    """A violated invariant; the message names it."""
 
 
-def demand(condition: bool, invariant: str, what: str) -> None:
+def require(condition: bool, invariant: str, what: str) -> None:
     if not condition:
-        raise Broken(f"{invariant}: {what}")
+        raise InvariantBroken(f"{invariant}: {what}")
 
 
 def is_readable(store: SimStore, run: str) -> bool:
-    """Return whether no fault has broken the run's story or its request: an unreadable run is left as it is."""
+    """Return whether no fault has damaged the story or the request of a run."""
     return not any(key.startswith((f"runs/{run}/story/", f"runs/{run}/spec.json")) for key in store.damaged)
 
 
 class RunRecord:
-    """One run's story, as raw data in the order in which it was written."""
+    """The story of one run as raw data."""
 
     def __init__(self, run: str, spec: dict[str, Any]) -> None:
         self.run = run
         self.spec = spec
         self.events: list[dict[str, Any]] = []
-        # Training steps that its attempts did, in all.
+        # Training steps of all its attempts.
         self.work = 0
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -49,19 +52,19 @@ class RunRecord:
 
 
 class Witness:
-    """Watches store and cloud, and knows what must never happen."""
+    """Observes store and cloud, and checks the invariants at every change."""
 
     def __init__(self, store: SimStore, cloud: SimCloud) -> None:
         self.store = store
         self.cloud = cloud
         self.runs: dict[str, RunRecord] = {}
-        # The events of all runs, in the order in which they were written.
+        # The events of all runs in the order of their writes.
         self.timeline: list[tuple[str, dict[str, Any]]] = []
-        # When each supervisor began its round, and the same for each effect in flight: it deletes and bills by what its
-        # supervisor saw then.
+        # The begin of each supervisor's round, and of the round in which each effect in flight was planned: effects act
+        # on that view.
         self.rounds: dict[Actor, float] = {}
         self.views: dict[object, float] = {}
-        # Machines that supervisors deleted, with the age of the oldest view that one of them had at that time.
+        # Machines deleted by supervisors → the age of the oldest view at that time.
         self.view_age_s: dict[str, float] = {}
         self._specs: dict[str, dict[str, Any]] = {}
         store.changed = self.saw_change
@@ -74,15 +77,15 @@ class Witness:
         parts = key.split("/")
         if parts[0] == "runs" and len(parts) == 4 and parts[2] == "story":
             if key in self.store.lost:
-                return  # a writer that had not read so far takes the gap for the end
+                return  # a lost event: a writer that has not read it takes the gap for the end
             story_is_append_only(self.runs, parts[1], parts[3], body)
             assert body is not None
             record = self.runs.setdefault(parts[1], RunRecord(parts[1], self._specs[parts[1]]))
-            event = {**json.loads(body), "stored_at": self.cloud.hub.now}
+            event = {**json.loads(body), "stored_at": self.cloud.scheduler.now}
             events_are_durable(self.store, key)
             at_most_one_attempt_commits(record, event)
             a_run_ends_once(record, event)
-            committed_checkpoints_are_whole(self.store, record, event)
+            committed_checkpoints_are_complete(self.store, record, event)
             progress_never_goes_back(self.store, record, event)
             a_living_attempt_is_not_released(record, event)
             a_run_fails_for_a_reason(record, event, self.cloud)
@@ -101,7 +104,7 @@ class Witness:
     def saw_deletion(self, machine: SimMachine, actor: Actor) -> None:
         if actor.kind == "supervisor":
             no_living_machine_is_deleted(self.store, self.runs, machine)
-            now = self.cloud.hub.now
+            now = self.cloud.scheduler.now
             self.view_age_s[machine.facts.name] = now - min([*self.rounds.values(), *self.views.values()], default=now)
 
     def saw_training(self, run: str, attempt: int, checkpoint: str) -> None:
@@ -113,14 +116,16 @@ class Witness:
 
 
 def story_is_append_only(runs: dict[str, RunRecord], run: str, name: str, body: bytes | None) -> None:
-    """Event 17 is created once, after event 16, and never changed or removed."""
+    """Events are created in order, once, and never changed or removed."""
     expected = len(runs[run].events) + 1 if run in runs else 1
-    demand(body is not None, "story_is_append_only", f"{run}/{name} was deleted")
-    demand(name == f"{expected:08d}.json", "story_is_append_only", f"{run}/{name} came when {expected} was due")
+    require(body is not None, "story_is_append_only", f"{run}/{name} was deleted")
+    require(
+        name == f"{expected:08d}.json", "story_is_append_only", f"{run}/{name} was written when {expected} was expected"
+    )
 
 
 def at_most_one_attempt_commits(record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 1: once a later attempt has started, or this one was given up, nothing of it may be written."""
+    """Invariant 1: once a later attempt has started, or this one was given up, it appends nothing."""
     if event["event"] not in _OF_AGENTS:
         return
     number = event["attempt"]
@@ -130,14 +135,14 @@ def at_most_one_attempt_commits(record: RunRecord, event: dict[str, Any]) -> Non
             kind in ("lost", "stopped", "finished", "launch_refused") and before["attempt"] == number
         )
         what = f"{record.run}: {event['event']}({number}) after {kind}({before.get('attempt')})"
-        demand(not fenced, "at_most_one_attempt_commits", what)
+        require(not fenced, "at_most_one_attempt_commits", what)
     what = f"{record.run}: attempt {number} started twice"
     starts = [e for e in record.of("started") if e["attempt"] == number]
-    demand(event["event"] != "started" or not starts, "at_most_one_attempt_commits", what)
+    require(event["event"] != "started" or not starts, "at_most_one_attempt_commits", what)
 
 
 def intent_before_effect(runs: dict[str, RunRecord], machine: SimMachine) -> None:
-    """Invariant 2: a machine is made only after its story says so, under the name that the story gave it."""
+    """Invariant 2: a machine is created only after `Placed`, under the name in that event."""
     labels = machine.facts.labels
     record = runs.get(labels.get(LABEL_RUN, ""))
     placed = record.of("placed") if record else []
@@ -145,64 +150,64 @@ def intent_before_effect(runs: dict[str, RunRecord], machine: SimMachine) -> Non
         str(event["attempt"]) == labels.get(LABEL_ATTEMPT) and event["machine"] == machine.facts.name
         for event in placed
     )
-    demand(known, "intent_before_effect", f"no story knows {machine.facts.name}")
+    require(known, "intent_before_effect", f"no story mentions {machine.facts.name}")
 
 
 def one_machine_an_attempt(cloud: SimCloud, machine: SimMachine) -> None:
-    """Invariant 2: a repeated launch finds the first machine instead of doubling it."""
+    """Invariant 2: a repeated launch finds the first machine."""
     mine = (machine.facts.labels[LABEL_RUN], machine.facts.labels[LABEL_ATTEMPT])
     twins = [
         other.facts.name
         for other in cloud.alive()
         if other is not machine and (other.facts.labels[LABEL_RUN], other.facts.labels[LABEL_ATTEMPT]) == mine
     ]
-    demand(not twins, "one_machine_an_attempt", f"{machine.facts.name} doubles {twins}")
+    require(not twins, "one_machine_an_attempt", f"{machine.facts.name} duplicates {twins}")
 
 
 def manifest_problem(store: SimStore, run: str, checkpoint: str) -> str:
-    """Why a checkpoint is not whole; empty if it is. Damage that a fault did is not counted: see `is_intact`."""
+    """Return why a checkpoint is incomplete; empty if it is complete. Damage by a fault does not count."""
     manifest = f"runs/{run}/checkpoints/{checkpoint}/manifest.json"
     found = store.objects.get(manifest)
     if manifest in store.damaged:
         return ""
     if found is None:
-        return "its manifest is not there"
+        return "its manifest is missing"
     for part in parts_of(json.loads(found[0])):
         key, digest = part["key"], part["sha256"]
         if key in store.damaged:
-            continue  # no process is to blame for it
+            continue  # damaged by a fault
         body = store.objects.get(key)
         if body is None:
-            return f"{key} is not there"
-        if key in store.unsettled:
+            return f"{key} is missing"
+        if key in store.not_durable:
             return f"{key} would not survive a power cut"
         if hashlib.sha256(body[0]).hexdigest() != digest:
-            return f"{key} is not what the manifest says"
+            return f"{key} differs from its hash in the manifest"
     return ""
 
 
 def parts_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every part that a manifest names: of files, of packs, and of the list of files where it is stored apart."""
+    """Return all parts of a manifest: of files, packs, and a separate list of files."""
     of_files = [part for file in manifest["files"] for part in file["parts"]]
     return [*of_files, *manifest.get("packs", []), *manifest.get("table", [])]
 
 
-def committed_checkpoints_are_whole(store: SimStore, record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 3: what `Saved` names is there, all of it."""
+def committed_checkpoints_are_complete(store: SimStore, record: RunRecord, event: dict[str, Any]) -> None:
+    """Invariant 3: the checkpoint of a `Saved` event is complete."""
     if event["event"] == "saved":
         problem = manifest_problem(store, record.run, event["checkpoint"])
-        demand(not problem, "committed_checkpoints_are_whole", f"{record.run} {event['checkpoint']}: {problem}")
+        require(not problem, "committed_checkpoints_are_complete", f"{record.run} {event['checkpoint']}: {problem}")
 
 
 def newest_checkpoints_are_kept(store: SimStore, record: RunRecord | None, key: str) -> None:
-    """Invariant 3: what is deleted is not needed by the newest two checkpoints."""
+    """Invariant 3: deletions never affect the newest two checkpoints."""
     for saved in record.of("saved")[-2:] if record else ():
         problem = manifest_problem(store, record.run if record else "", saved["checkpoint"])
-        demand(not problem, "newest_checkpoints_are_kept", f"{key} was deleted; {saved['checkpoint']}: {problem}")
+        require(not problem, "newest_checkpoints_are_kept", f"{key} was deleted; {saved['checkpoint']}: {problem}")
 
 
 def is_intact(store: SimStore, run: str, checkpoint: str) -> bool:
-    """Return whether no fault has ever touched the checkpoint, and no process has begun to delete it."""
+    """Return whether no fault has damaged the checkpoint, and no process has begun to delete it."""
     manifest = f"runs/{run}/checkpoints/{checkpoint}/manifest.json"
     if manifest in store.damaged or manifest not in store.objects:
         return False
@@ -211,8 +216,10 @@ def is_intact(store: SimStore, run: str, checkpoint: str) -> bool:
 
 
 def _allowed_origins(store: SimStore, record: RunRecord) -> list[str]:
-    """Return the checkpoints that an attempt may resume from: the newest, and older ones down to the newest intact one
-    if the newer ones are damaged. Without damage that is exactly one."""
+    """Return the checkpoints from which an attempt may resume: all down to the newest intact one.
+
+    Without damage that is exactly the newest.
+    """
     found: list[str] = []
     for saved in reversed(record.of("saved")):
         found.append(saved["checkpoint"])
@@ -222,8 +229,11 @@ def _allowed_origins(store: SimStore, record: RunRecord) -> list[str]:
 
 
 def progress_never_goes_back(store: SimStore, record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 3: an attempt resumes from the newest committed checkpoint that is whole. A predecessor that has not
-    said its last word, or that commits after its deadline, may overtake it; then it restores again after `Started`."""
+    """Invariant 3: an attempt resumes from the newest complete checkpoint.
+
+    A predecessor that is not over, or commits after its deadline, may add a newer one; then the attempt restores again
+    after `Started`.
+    """
     if event["event"] != "started":
         return
     saves = record.of("saved")
@@ -231,73 +241,75 @@ def progress_never_goes_back(store: SimStore, record: RunRecord, event: dict[str
         return
     allowed = _allowed_origins(store, record)
     what = f"{record.run}: attempt {event['attempt']} resumed from {event['resumed_from']!r}, allowed are {allowed}"
-    demand(event["resumed_from"] in allowed, "progress_never_goes_back", what)
+    require(event["resumed_from"] in allowed, "progress_never_goes_back", what)
 
 
 def training_begins_with_the_newest_checkpoint(
     store: SimStore, record: RunRecord, attempt: int, checkpoint: str
 ) -> None:
-    """Invariant 3: after `Started` nothing of an older attempt can be committed, so the newest checkpoint is final."""
+    """Invariant 3: after `Started` no older attempt can commit, so training begins with the newest checkpoint."""
     if not _is_over(record, attempt):
         allowed = _allowed_origins(store, record)
         what = f"{record.run}: attempt {attempt} trains from {checkpoint!r}, allowed are {allowed}"
-        demand(checkpoint in allowed, "training_begins_with_the_newest_checkpoint", what)
+        require(checkpoint in allowed, "training_begins_with_the_newest_checkpoint", what)
 
 
 def _came_late(record: RunRecord, saved: dict[str, Any]) -> bool:
-    """Return whether a checkpoint was committed when the grace of its attempt was over: its successor did not wait."""
+    """Return whether a checkpoint was committed after the grace of its attempt, so its successor did not wait."""
     notices = [event for event in record.of("noticed") if event["attempt"] == saved["attempt"]]
     return bool(notices) and saved["stored_at"] > notices[0]["stored_at"] + notices[0]["grace_s"]
 
 
 def _is_over(record: RunRecord, attempt: int) -> bool:
-    """Could it commit nothing more?"""
-    last_words = ("stopped", "lost", "finished", "launch_refused")
+    """Return whether an attempt can no longer commit."""
+    final = ("stopped", "lost", "finished", "launch_refused")
     return any(
-        (event["event"] in last_words and event["attempt"] == attempt)
+        (event["event"] in final and event["attempt"] == attempt)
         or (event["event"] == "started" and event["attempt"] > attempt)
         for event in record.events
     )
 
 
 def a_run_ends_once(record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 5: finished, failed or cancelled, and then nothing but the release of machines."""
+    """Invariant 5: a run ends once; only releases of machines follow."""
     if record.ended:
-        demand(event["event"] == "released", "a_run_ends_once", f"{record.run}: {event['event']} after the end")
+        require(event["event"] == "released", "a_run_ends_once", f"{record.run}: {event['event']} after the end")
 
 
 def events_are_durable(store: SimStore, key: str) -> None:
-    """Invariant 1: an event that a writer believes to be appended survives a power cut."""
-    demand(key not in store.unsettled, "events_are_durable", f"{key} would not survive a power cut")
+    """Invariant 1: an appended event survives a power cut."""
+    require(key not in store.not_durable, "events_are_durable", f"{key} would not survive a power cut")
 
 
 def a_living_attempt_is_not_released(record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 4: `Released` says that the machine is gone and billed. It comes once, after the attempt's end."""
+    """Invariant 4: `Released` is appended once, after the end of the attempt."""
     if event["event"] != "released":
         return
     number = event["attempt"]
     what = f"{record.run}: attempt {number}"
     over = record.ended or _is_over(record, number)
-    demand(over, "a_living_attempt_is_not_released", f"{what} was released alive")
+    require(over, "a_living_attempt_is_not_released", f"{what} was released alive")
     again = any(before["attempt"] == number for before in record.of("released"))
-    demand(not again, "a_living_attempt_is_not_released", f"{what} was released twice")
+    require(not again, "a_living_attempt_is_not_released", f"{what} was released twice")
 
 
 def no_living_machine_is_deleted(store: SimStore, runs: dict[str, RunRecord], machine: SimMachine) -> None:
     """Invariant 4: a supervisor deletes a machine only when its attempt is over."""
     record = runs.get(machine.facts.labels[LABEL_RUN])
     if record is not None and not is_readable(store, record.run):
-        return  # what the witness knows of it is not what its readers see
+        return  # readers see a damaged story
     over = record is None or record.ended or _is_over(record, int(machine.facts.labels[LABEL_ATTEMPT]))
-    demand(over, "no_living_machine_is_deleted", f"{machine.facts.name} was deleted while its attempt was under way")
+    require(over, "no_living_machine_is_deleted", f"{machine.facts.name} was deleted while its attempt was active")
 
 
 def a_live_run_has_its_secrets(store: SimStore, cloud: SimCloud, record: RunRecord) -> None:
-    """Invariant 5: secrets go with the run's end, and not before."""
+    """Invariant 5: a live run has its secrets."""
     if record.spec["secrets"] and not record.ended:
         workspace = json.loads(store.objects["workspace.json"][0])["id"]
         found = cloud.secrets.get(f"outlast-{workspace}-{record.run}", {})
-        demand(found.keys() >= record.spec["secrets"].keys(), "a_live_run_has_its_secrets", f"{record.run} has {found}")
+        require(
+            found.keys() >= record.spec["secrets"].keys(), "a_live_run_has_its_secrets", f"{record.run} has {found}"
+        )
 
 
 _CRASHES = ("crashed", "killed", "hung", "broken")
@@ -308,7 +320,7 @@ def _crashed(record: RunRecord) -> int:
 
 
 def _without_progress(record: RunRecord) -> int:
-    """Count the attempts at the end of the story that are over and have saved nothing."""
+    """Count the last attempts in a row that are over and saved nothing."""
     count = 0
     refused = {event["attempt"] for event in record.of("launch_refused")}
     saved = {event["attempt"] for event in record.of("saved")}
@@ -320,8 +332,8 @@ def _without_progress(record: RunRecord) -> int:
 
 
 def a_run_fails_for_a_reason(record: RunRecord, event: dict[str, Any], cloud: SimCloud) -> None:
-    """Invariant 5: a run fails when its crashes or its attempts without progress are used up, when a limit was reached,
-    or when its cloud refuses it for good. The event gives the reason."""
+    """Invariant 5: a run fails only after too many crashes or attempts without progress, at a limit, or when its cloud
+    refuses it permanently; the event states the reason."""
     if event["event"] != "failed":
         return
     limits = record.spec["limits"]
@@ -333,7 +345,7 @@ def a_run_fails_for_a_reason(record: RunRecord, event: dict[str, Any], cloud: Si
         or bool(cloud.denied)
     )
     what = f"{record.run} failed after {crashed} crashes and {idle} attempts without progress: {event['why']!r}"
-    demand(bool(explained) and bool(event["why"]), "a_run_fails_for_a_reason", what)
+    require(bool(explained) and bool(event["why"]), "a_run_fails_for_a_reason", what)
 
 
 def _ended_after(record: RunRecord, attempt: int) -> set[int]:
@@ -343,8 +355,10 @@ def _ended_after(record: RunRecord, attempt: int) -> set[int]:
 
 
 def no_attempt_follows_the_last_one(record: RunRecord, event: dict[str, Any]) -> None:
-    """Invariant 5: the crash budget and the brake on attempts without progress end a run exactly there. A successor
-    that is placed at a notice is decided on before its predecessor's end."""
+    """Invariant 5: no attempt is placed after the last allowed crash or attempt without progress.
+
+    The exception is a successor placed at a notice, before its predecessor's end.
+    """
     placed = record.of("placed")
     if event["event"] != "placed" or not placed:
         return
@@ -356,16 +370,16 @@ def no_attempt_follows_the_last_one(record: RunRecord, event: dict[str, Any]) ->
     what = f"{record.run}: attempt {event['attempt']} after {crashed} crashes and {idle} attempts without progress"
     ends = [e for e in record.of("lost") + record.of("stopped") if e["attempt"] == last]
     preempted = any(e.get("preempted") or e.get("outcome") == "preempted" for e in ends)
-    demand(crashed < limits["crashes"] or preempted, "no_attempt_follows_the_last_one", what)
-    demand(idle < limits["no_progress"], "no_attempt_follows_the_last_one", what)
+    require(crashed < limits["crashes"] or preempted, "no_attempt_follows_the_last_one", what)
+    require(idle < limits["no_progress"], "no_attempt_follows_the_last_one", what)
 
 
-def whoever_waits_says_why(states: dict[str, Any]) -> None:
-    """Invariant 6: a live run for which a supervisor finds nothing to do has an attempt under way, or says why not."""
+def waiting_runs_have_a_reason(states: dict[str, Any]) -> None:
+    """Invariant 6: a live run without steps to apply has an active attempt, or a reason in its story."""
     for run, state in states.items():
         idle = state.alive and (state.last is None or state.last.phase == "over")
-        demand(
-            not idle or bool(state.held) or state.limit is not None,
-            "whoever_waits_says_why",
-            f"{run} waits and does not say why",
+        require(
+            not idle or bool(state.waiting) or state.limit is not None,
+            "waiting_runs_have_a_reason",
+            f"{run} waits without a reason",
         )

@@ -1,9 +1,9 @@
-"""`moto`'s server whose instances live: each is a machine of the local cloud, with its user data and its metadata.
+"""A server of `moto` whose instances are machines of the local cloud, with user data and metadata.
 
     python -m outlast.testing.motobridge ROOT [PORT]
 
-What moto does not do is done here: client tokens, zones of fleets, refusals, consoles, interruptions. Faults are put in
-by `POST /__bridge/rules` (JSON, a list of `motofaults.Rule`). Listens on loopback only.
+The bridge adds features that moto lacks: client tokens, zones of fleets, refusals, consoles, interruptions. Faults are
+injected by `POST /__bridge/rules` (JSON, a list of `motofaults.Rule`). It listens on loopback only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bridge:
         length = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(length)
         answer = self._control(path, body) if path.startswith("/__bridge/") else self._answer(environ, body)
-        return _said(answer, start_response)
+        return _respond(answer, start_response)
 
     def _s3(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         with self._lock:
@@ -53,10 +53,10 @@ class Bridge:
         if rule is not None:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             environ["wsgi.input"].read(length)
-            return _said(rule.answer_s3(), start_response)
+            return _respond(rule.answer_s3(), start_response)
         if environ["REQUEST_METHOD"] != "PUT":
             return self._moto(environ, start_response)
-        # moto looks whether an object is there and writes it in two steps, between which others fit; S3 has one.
+        # moto checks for an object and writes it in two steps; S3 does so atomically.
         with self._storing:
             return list(self._moto(environ, start_response))
 
@@ -74,38 +74,38 @@ class Bridge:
     def _answer(self, environ: Environ, body: bytes) -> FaultAnswer:
         if "/ec2/" not in _scope(environ):
             return self._other(environ, body)
-        asked = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-        action = asked.get("Action", "")
+        params = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        action = params.get("Action", "")
         with self._lock:
             self.calls.append(action)
-            rule = self._rules.match(action, asked)
+            rule = self._rules.match(action, params)
             if rule is not None and not rule.after and not rule.vanish:
                 return rule.answer(action)
-            self._life.look()
-            answer = self._ec2(environ, body, action, asked)
-            self._life.follow()
+            self._life.sync_from_machines()
+            answer = self._ec2(environ, body, action, params)
+            self._life.sync_to_machines()
             if rule is not None and rule.vanish:
                 self._life.vanish()
                 return answer
             return rule.answer(action) if rule is not None else answer
 
-    def _ec2(self, environ: Environ, body: bytes, action: str, asked: dict[str, str]) -> FaultAnswer:
-        if (why := self._life.refuses(action, asked)) is not None:
+    def _ec2(self, environ: Environ, body: bytes, action: str, params: dict[str, str]) -> FaultAnswer:
+        if (why := self._life.refuses(action, params)) is not None:
             return refusal(*why)
         if action == "GetConsoleOutput":
-            return self._console(asked["InstanceId"])
+            return self._console(params["InstanceId"])
         if action == "CreateImage":
-            return self._ask_moto(environ, _without_snapshot_tags(asked))
-        if action == "DeleteFleets" and self._life.is_empty(asked):
-            # moto gives up on a fleet whose instances were terminated before.
-            return self._ask_moto(environ, urlencode({**asked, "TerminateInstances": "false"}).encode())
-        token = asked.get("ClientToken", "")
+            return self._ask_moto(environ, _without_snapshot_tags(params))
+        if action == "DeleteFleets" and self._life.is_empty(params):
+            # moto fails for a fleet whose instances were terminated before.
+            return self._ask_moto(environ, urlencode({**params, "TerminateInstances": "false"}).encode())
+        token = params.get("ClientToken", "")
         if action not in _TOKENED or not token:
             return self._ask_moto(environ, body)
-        print_ = hashlib.sha256(body).hexdigest()
+        digest = hashlib.sha256(body).hexdigest()
         if token in self._tokens:
             before, answer, made = self._tokens[token]
-            if before != print_:
+            if before != digest:
                 return refusal("IdempotentParameterMismatch", "the token was used with other parameters")
             if made and not self._life.any_alive(made):
                 return refusal("IdempotentInstanceTerminated", "the instance of this token was terminated")
@@ -114,9 +114,9 @@ class Bridge:
         answer = self._ask_moto(environ, body)
         made = [id for id in self._life.instances() if id not in known]
         if action == "CreateFleet":
-            self._life.adjust(made, asked)
+            self._life.adjust(made, params)
         if answer.status < 300:
-            self._tokens[token] = (print_, answer, made)
+            self._tokens[token] = (digest, answer, made)
         return answer
 
     def _console(self, id: str) -> FaultAnswer:
@@ -133,12 +133,12 @@ class Bridge:
         scope = _scope(environ).partition("Credential=")[2].split("/")
         what = environ.get("HTTP_X_AMZ_TARGET") or f"{environ['REQUEST_METHOD']} {environ.get('PATH_INFO', '')}"
         with self._lock:
-            self.calls.append(f"{scope[3] if len(scope) > 3 else 'nobody'} {what}")
+            self.calls.append(f"{scope[3] if len(scope) > 3 else '?'} {what}")
         if "/servicequotas/" in _scope(environ):
             quota = {"Quota": {"QuotaCode": json.loads(body)["QuotaCode"], "Value": self._quota}}
             return FaultAnswer(200, json.dumps(quota).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if "/pricing/" in _scope(environ):
-            why = {"__type": "AccessDeniedException", "message": "this account may not ask for prices"}
+            why = {"__type": "AccessDeniedException", "message": "this account may not read prices"}
             return FaultAnswer(400, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         if target.startswith("AmazonSSM."):
@@ -149,11 +149,11 @@ class Bridge:
         if target.endswith(".GetParameter"):
             name = json.loads(body)["Name"]
             if name.startswith(_UBUNTU):
-                # moto knows the parameters of Amazon Linux alone; any of its images will do.
+                # moto has only the parameters of Amazon Linux; any of its images will do.
                 value = {"Parameter": {"Name": name, "Type": "String", "Value": self._life.some_image()}}
                 return FaultAnswer(200, json.dumps(value).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
         if environ["REQUEST_METHOD"] == "PUT":
-            # moto looks whether an object is there and writes it in two steps, between which others fit; S3 has one.
+            # moto checks for an object and writes it in two steps; S3 does so atomically.
             with self._storing:
                 return self._ask_moto(environ, body)
         answer = self._ask_moto(environ, body)
@@ -171,15 +171,15 @@ class Bridge:
         return FaultAnswer(int(status.split()[0]), whole, tuple(headers))
 
 
-def _without_snapshot_tags(asked: dict[str, str]) -> bytes:
-    """moto does not know them, and gives up."""
-    numbers = {key.split(".")[1] for key, value in asked.items() if value == "snapshot" and "ResourceType" in key}
+def _without_snapshot_tags(params: dict[str, str]) -> bytes:
+    """Remove the tags of snapshots, which moto does not support."""
+    numbers = {key.split(".")[1] for key, value in params.items() if value == "snapshot" and "ResourceType" in key}
     tags = tuple(f"TagSpecification.{number}." for number in numbers)
-    kept = {key: value for key, value in asked.items() if not (tags and key.startswith(tags))}
+    kept = {key: value for key, value in params.items() if not (tags and key.startswith(tags))}
     return urlencode(kept).encode()
 
 
-def _said(answer: FaultAnswer, start_response: Any) -> Iterable[bytes]:
+def _respond(answer: FaultAnswer, start_response: Any) -> Iterable[bytes]:
     start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
     return [answer.body]
 

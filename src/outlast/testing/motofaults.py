@@ -1,4 +1,4 @@
-"""Faults between a client and `moto`: refusals by action and parameters, answers that are lost after the work."""
+"""Faults between a client and `moto`: refusals by action and parameters, and lost responses."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ class FaultAnswer(NamedTuple):
 
 
 class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What happens to calls of this action, all of them if it is empty. Actions of EC2 and Systems Manager have
-    Amazon's names; those of S3 are `S3.GET`, `S3.PUT` …"""
+    """A fault for calls of this action; empty: all actions. EC2 and SSM use Amazon's names, S3 `S3.GET`, `S3.PUT` …"""
 
     action: str = ""
     # A zone that must occur among the parameters.
     zone: str = ""
     code: str = ""
     status: int = 400
-    # So many times; 0 is for ever. Every nth call of each action only.
+    # How many times (0: always), and for every nth call of each action.
     times: int = 0
     every: int = 1
-    # The work is done first, and only the answer is lost.
+    # The request is carried out, and only its response is lost.
     after: bool = False
-    # The answer is good, and right after it every instance vanishes.
+    # The request succeeds, and right afterwards every instance vanishes.
     vanish: bool = False
     seen: dict[str, int] = {}
 
     def answer(self, action: str) -> FaultAnswer:
         if self.code == "InsufficientInstanceCapacity" and action == "CreateFleet":
             return _empty_fleet(self.code)
-        return refusal(self.code, "put in by a rule of the bridge", status=self.status)
+        return refusal(self.code, "injected by a rule", status=self.status)
 
     def answer_json(self) -> FaultAnswer:
-        why = {"__type": self.code, "message": "put in by a rule of the bridge"}
+        why = {"__type": self.code, "message": "injected by a rule"}
         return FaultAnswer(self.status, json.dumps(why).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
 
     def answer_s3(self) -> FaultAnswer:
-        text = f"<Error><Code>{self.code}</Code><Message>put in by a rule of the bridge</Message></Error>"
+        text = f"<Error><Code>{self.code}</Code><Message>injected by a rule</Message></Error>"
         return FaultAnswer(self.status, text.encode(), (("Content-Type", "application/xml"),))
 
 
@@ -55,9 +54,9 @@ class FaultRules:
     def replace(self, rules: Any) -> None:
         self._rules = msgspec.convert(rules, list[Rule])
 
-    def match(self, action: str, asked: dict[str, str]) -> Rule | None:
+    def match(self, action: str, params: dict[str, str]) -> Rule | None:
         for rule in self._rules:
-            if rule.action not in ("", action) or (rule.zone and rule.zone not in asked.values()):
+            if rule.action not in ("", action) or (rule.zone and rule.zone not in params.values()):
                 continue
             seen = rule.seen[action] = rule.seen.get(action, 0) + 1
             if seen % rule.every == 0 and (not rule.times or seen // rule.every <= rule.times):
@@ -74,7 +73,7 @@ def refusal(code: str, message: str, *, status: int = 400) -> FaultAnswer:
 
 
 def _empty_fleet(code: str) -> FaultAnswer:
-    """As EC2 does it: the answer says 200."""
+    """Return a response without instances; like EC2, with status 200."""
     error = f"<item><errorCode>{code}</errorCode><errorMessage>no capacity here</errorMessage></item>"
     text = (
         '<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'

@@ -1,4 +1,4 @@
-"""The life of `moto`'s instances: each has a machine of the local cloud that does what the instance is told to."""
+"""The instances of `moto`, each backed by a machine of the local cloud that follows its state."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Life:
         }
 
     def vanish(self) -> None:
-        """All that runs is taken away from one moment to the next, and nobody says why."""
+        """Terminate all running instances without a notice."""
         for instance in self.instances().values():
             if instance.state == "running":
                 instance.terminate()
-        self.follow()
+        self.sync_to_machines()
 
     def any_alive(self, ids: list[str]) -> bool:
         every = self.instances()
@@ -57,8 +57,8 @@ class Life:
         backend = next(iter(self._backends().values()))
         return min(str(image.id) for image in backend.describe_images() if (image.architecture or "") == "x86_64")
 
-    def look(self) -> None:
-        """What machines did by themselves becomes what their instances did."""
+    def sync_from_machines(self) -> None:
+        """Update instances whose machines stopped by themselves."""
         for id, instance in self.instances().items():
             if instance.state != "running" or self._states.get(id) != "running":
                 continue
@@ -80,44 +80,44 @@ class Life:
                 self.local.delete(id)
                 self._close_requests(id)
 
-    def follow(self) -> None:
-        """What was done to instances is done to their machines."""
+    def sync_to_machines(self) -> None:
+        """Apply changes of instances to their machines."""
         for id, instance in self.instances().items():
             before, now = self._states.get(id, ""), instance.state
             if before != now:
                 self._states[id] = now
                 if now == "running":
-                    self._tags[id] = self._known(instance)
+                    self._tags[id] = self._read_tags(instance)
                     self.local.start(id) if before else self._launch(instance)
                 elif now == "stopped":
                     self.local.stop(id)
                 elif now == "terminated":
                     self.local.delete(id)
                     self._close_requests(id)
-            if now != "terminated" and (tags := self._known(instance)) != self._tags.get(id):
+            if now != "terminated" and (tags := self._read_tags(instance)) != self._tags.get(id):
                 self._tags[id] = tags
-                self._tell(instance)
-        self._follow_images()
+                self._update_metadata(instance)
+        self._sync_images()
 
     def _close_requests(self, id: str) -> None:
-        """A request that was for one instance ends with it; moto leaves it open."""
+        """Close the one-time spot request of an instance, which moto leaves open."""
         for backend in self._backends().values():
             for request in backend.spot_instance_requests.values():
                 if request.instance.id == id and request.type == "one-time":
                     request.state = "closed"
 
-    def _follow_images(self) -> None:
+    def _sync_images(self) -> None:
         known = {image.name for image in self.local.images()}
-        there = {ami.id: ami for backend in self._backends().values() for ami in backend.amis.values()}
-        for id, ami in there.items():
+        amis = {ami.id: ami for backend in self._backends().values() for ami in backend.amis.values()}
+        for id, ami in amis.items():
             origin = getattr(ami, "instance", None)
             if id not in known and origin is not None and self._states.get(origin.id) == "stopped":
                 self.local.snapshot(origin.id, id)
         for name in known:
-            if name.startswith("ami-") and name not in there:
+            if name.startswith("ami-") and name not in amis:
                 self.local.delete_image(name)
 
-    def _known(self, instance: Any) -> dict[str, str]:
+    def _read_tags(self, instance: Any) -> dict[str, str]:
         return {tag["key"]: tag["value"] for tag in instance.get_tags()}
 
     def _launch(self, instance: Any) -> None:
@@ -126,7 +126,7 @@ class Life:
         image = instance.image_id if instance.image_id in {image.name for image in self.local.images()} else ""
         offer = self.local.offers(Requirements(type=_TYPE, zones=(_ZONE,), spot=instance.lifecycle == "spot"))[0]
         port = int(self.endpoint.rpartition(":")[2])
-        # The door is the local cloud's own: no script may touch this computer's ssh server.
+        # The local cloud provides sshd: a script must not change the ssh server of this computer.
         script = head + scripts.get(userdata.SCRIPT, "")
         keys = tuple(ssh_access.keys_in(self._tags[instance.id]))
         metadata = {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))}
@@ -134,14 +134,14 @@ class Life:
         boot = Boot(script=script, image=image, metadata=metadata, ssh_keys=keys, host=host)
         self.local.launch(offer, instance.id, boot=boot, labels={})
 
-    def _tell(self, instance: Any) -> None:
+    def _update_metadata(self, instance: Any) -> None:
         with contextlib.suppress(NotFound):
             self.local.set_metadata(instance.id, {ATTRIBUTE_IMDS: json.dumps(self._paths(instance))})
             for key in ssh_access.keys_in(self._tags[instance.id]):
                 self.local.admit(instance.id, key)
 
     def _paths(self, instance: Any) -> dict[str, str]:
-        """What the metadata server of this instance says, by path below `/latest/`."""
+        """Return the metadata of an instance by path below `/latest/`."""
         region, zone = instance.region_name, instance.placement
         identity = {
             "accountId": "123456789012",
@@ -177,7 +177,7 @@ class Life:
 
     def rebalance(self, id: str) -> None:
         self._rebalanced.add(id)
-        self._tell(self.instances()[id])
+        self._update_metadata(self.instances()[id])
 
     def interrupt(self, experiment: dict[str, Any]) -> None:
         for target in experiment["targets"].values():
@@ -186,7 +186,7 @@ class Life:
                     self.local.preempt(place.rpartition("/")[2])
 
     def console(self, id: str) -> str:
-        """What the machine printed, and what cloud-init prints: its host keys."""
+        """Return the console output, with the host keys that cloud-init prints."""
         with contextlib.suppress(CloudError):
             text, keys = self.local.serial(id), ""
             with contextlib.suppress(CloudError):
@@ -195,25 +195,25 @@ class Life:
             return text + (block if keys else "")
         return ""
 
-    def refuses(self, action: str, asked: dict[str, str]) -> tuple[str, str] | None:
-        """What EC2 refuses and moto does not."""
-        if action == "ModifyInstanceAttribute" and "InstanceType.Value" in asked:
-            instance = self.instances().get(asked["InstanceId"])
+    def refuses(self, action: str, params: dict[str, str]) -> tuple[str, str] | None:
+        """Return the error of a request that EC2 refuses and moto accepts; else None."""
+        if action == "ModifyInstanceAttribute" and "InstanceType.Value" in params:
+            instance = self.instances().get(params["InstanceId"])
             if instance is not None and instance.state != "stopped":
                 return "IncorrectInstanceState", f"the instance {instance.id} is not in the state 'stopped'"
         if action == "CreateImage":
             amis = [ami for backend in self._backends().values() for ami in backend.amis.values()]
-            if any(ami.name == asked["Name"] for ami in amis):
-                return "InvalidAMIName.Duplicate", f"AMI name {asked['Name']} is already in use"
+            if any(ami.name == params["Name"] for ami in amis):
+                return "InvalidAMIName.Duplicate", f"AMI name {params['Name']} is already in use"
         return None
 
-    def adjust(self, made: list[str], asked: dict[str, str]) -> None:
-        """A fleet's instance as its launch template and its first override say: moto leaves most of it out."""
+    def adjust(self, made: list[str], params: dict[str, str]) -> None:
+        """Complete the instances of a fleet from its launch template and first override, which moto mostly ignores."""
         from moto.ec2.models.instances import MetadataOptions
 
         every = self.instances()
-        zone = next((value for key, value in asked.items() if key.endswith(".AvailabilityZone")), "")
-        name = next((value for key, value in asked.items() if key.endswith(".LaunchTemplateName")), "")
+        zone = next((value for key, value in params.items() if key.endswith(".AvailabilityZone")), "")
+        name = next((value for key, value in params.items() if key.endswith(".LaunchTemplateName")), "")
         for id in made:
             instance, backend = every[id], every[id].ec2_backend
             data = backend.get_launch_template_by_name(name).latest_version().data
@@ -234,10 +234,10 @@ class Life:
                 volume.size = int(disks[0].get("VolumeSize", volume.size)) if disks else volume.size
                 backend.create_tags([volume.id], tags)
 
-    def is_empty(self, asked: dict[str, str]) -> bool:
-        """Whether no instance of these fleets lives."""
-        wanted = [value for key, value in asked.items() if key.startswith("FleetId")]
-        fleets = [backend.fleets[id] for backend in self._backends().values() for id in wanted if id in backend.fleets]
+    def is_empty(self, params: dict[str, str]) -> bool:
+        """Return whether all instances of these fleets are terminated."""
+        names = [value for key, value in params.items() if key.startswith("FleetId")]
+        fleets = [backend.fleets[id] for backend in self._backends().values() for id in names if id in backend.fleets]
         ids = [request.instance.id for fleet in fleets for request in fleet.spot_requests]
         return not self.any_alive(ids)
 

@@ -1,7 +1,7 @@
-"""The simulated world's time and its actors: one thread, one seed, every order of events that the dice allow.
+"""Time and actors of the simulated world: one thread, one seed, any order of events.
 
-Actors run the real, synchronous code as greenlets. They give way at every effect, so that anything may happen between
-any two of them. An actor that dies is never heard of again: whatever its code still tries, raises.
+Actors run the real, synchronous code as greenlets. They yield at every effect, so that anything may happen between two
+of them. After an actor died, every call of its code raises.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from typing import Generic, TypeVar
 from greenlet import getcurrent, greenlet
 
 Check = Callable[[], None]
-# A world ends within so many switches between its processes, some fifty times as many as the busiest one makes. Time in
-# the world is bounded, too; a limit in real seconds would fail on a slow computer.
+# A world must end within this many switches, about fifty times as many as the busiest one needs. A limit in real
+# seconds would fail on a slow computer.
 STEPS_MAX = 10_000_000
 M = TypeVar("M")
 
 
 class Died(BaseException):
-    """The process was killed. No handler of the code under test may see it, so it is no Exception."""
+    """The process was killed. A BaseException, so that no handler of the code under test catches it."""
 
 
 class Actor:
-    """A process of the simulated world: a supervisor, an agent on its machine, a user at a keyboard."""
+    """A process of the simulated world: a supervisor, an agent on its machine, or a user."""
 
-    def __init__(self, hub: Scheduler, kind: str, name: str) -> None:
-        self.hub = hub
+    def __init__(self, scheduler: Scheduler, kind: str, name: str) -> None:
+        self.scheduler = scheduler
         self.kind = kind
         self.name = name
         self.dead = False
-        # Clocks of different machines disagree; nothing may rest on comparing them.
-        self.skew_s = hub.dice.uniform(-300.0, 300.0)
+        # Clocks of different machines differ; no decision may depend on comparing them.
+        self.skew_s = scheduler.rng.uniform(-300.0, 300.0)
         self.cut_until = 0.0
-        # How many times as long the store takes to answer it.
+        # The factor by which the store is slower for it.
         self.slowness = 1.0
         self.points = 0
-        # Called when a crash plan kills it.
-        self.struck: Callable[[], None] = lambda: None
+        # Called when a crash plan kills the actor.
+        self.crashed: Callable[[], None] = lambda: None
 
     def time(self) -> float:
-        return self.hub.now + self.skew_s
+        return self.scheduler.now + self.skew_s
 
     def monotonic(self) -> float:
-        return self.hub.now
+        return self.scheduler.now
 
     def sleep(self, seconds: float) -> None:
-        self.hub.sleep(seconds)
+        self.scheduler.sleep(seconds)
         if self.dead:
             raise Died
 
@@ -58,28 +58,28 @@ class Actor:
 
     @property
     def cut_off(self) -> bool:
-        return self.hub.now < self.cut_until
+        return self.scheduler.now < self.cut_until
 
 
 class Parked:
-    """A greenlet that waits for a wake-up, or for so long."""
+    """A greenlet that waits for a wakeup or a timeout."""
 
-    def __init__(self, hub: Scheduler, who: greenlet, seconds: float | None) -> None:
-        self.hub = hub
+    def __init__(self, scheduler: Scheduler, who: greenlet, seconds: float | None) -> None:
+        self.scheduler = scheduler
         self.who = who
-        self._timeout = None if seconds is None else hub._schedule(who, max(0.0, seconds))
+        self._timeout = None if seconds is None else scheduler._schedule(who, max(0.0, seconds))
         self._woken = False
 
     def wait(self) -> None:
-        self.hub._main.switch()
+        self.scheduler._main.switch()
 
     def wake(self) -> None:
         if self._woken:
             return
         self._woken = True
         if self._timeout is not None:
-            self.hub._void.add(self._timeout)
-        self.hub._schedule(self.who, 0.0)
+            self.scheduler._void.add(self._timeout)
+        self.scheduler._schedule(self.who, 0.0)
 
 
 class Mailbox(Generic[M]):
@@ -96,10 +96,10 @@ class Mailbox(Generic[M]):
             self._waiting.wake()
 
     def get(self, until: float | None = None) -> M | None:
-        """The next message; None if there is none by then. Without a time, wait for one."""
-        if not self._messages and (until is None or until > self.actor.hub.now):
-            seconds = None if until is None else until - self.actor.hub.now
-            self._waiting = self.actor.hub.park(seconds)
+        """Return the next message; None if none arrives until then. Without a time, wait for one."""
+        if not self._messages and (until is None or until > self.actor.scheduler.now):
+            seconds = None if until is None else until - self.actor.scheduler.now
+            self._waiting = self.actor.scheduler.park(seconds)
             self._waiting.wait()
             self._waiting = None
         if self.actor.dead:
@@ -108,7 +108,7 @@ class Mailbox(Generic[M]):
 
 
 class SchedulerLock:
-    """A lock between the greenlets of one actor; a lock of threads would block them all."""
+    """A lock between the greenlets of one actor; a thread lock would block them all."""
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
@@ -124,39 +124,39 @@ class SchedulerLock:
 
 
 class CrashPlan:
-    """Kill an actor of one kind at its n-th point: each effect has a point before and a point after it."""
+    """Kills an actor of one kind at its n-th point: each effect has a point before and a point after it."""
 
     def __init__(self, kind: str, *numbers: int) -> None:
         self.kind = kind
         self.numbers = set(numbers)
         self.seen = 0
         self.labels: list[str] = []
-        self.struck: list[str] = []
+        self.crashed: list[str] = []
 
-    def strikes(self, actor: Actor, label: str) -> bool:
+    def is_due(self, actor: Actor, label: str) -> bool:
         if actor.kind != self.kind:
             return False
         number = self.seen
         self.seen += 1
         self.labels.append(label)
         if number in self.numbers:
-            self.struck.append(f"{actor.name}: {label}")
+            self.crashed.append(f"{actor.name}: {label}")
             return True
         return False
 
 
 class Scheduler:
-    """Owns time, dice and who comes next."""
+    """Owns the time, the RNG and the order of the actors."""
 
     def __init__(self, seed: int, *, crash: CrashPlan | None = None) -> None:
         self.seed = seed
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.now = 1_000_000.0
         self.crash = crash
         self.trace: list[str] = []
         self.failure: BaseException | None = None
         self._heap: list[tuple[float, int, greenlet]] = []
-        # Wake-ups that were overtaken by another: their order numbers.
+        # Order numbers of cancelled timeouts.
         self._void: set[int] = set()
         self._order = 0
         self._steps = 0
@@ -164,7 +164,7 @@ class Scheduler:
         self._main = getcurrent()
 
     def id(self) -> str:
-        """Unique, and the same in every replay."""
+        """Return an id that is unique, and the same in every replay."""
         self._ids += 1
         return f"{self._ids:08x}{self.seed & 0xFFFFFFFF:08x}"
 
@@ -172,7 +172,7 @@ class Scheduler:
         self.trace.append(f"{self.now - 1_000_000.0:9.2f} {text}")
 
     def spawn(self, actor: Actor, work: Callable[[], None], *, after_s: float = 0.0) -> None:
-        """Let the actor do the work, from then on."""
+        """Start the actor's work after a delay."""
 
         def life() -> None:
             try:
@@ -191,30 +191,30 @@ class Scheduler:
         return self._order
 
     def sleep(self, seconds: float) -> None:
-        """Give way; come back after so long."""
+        """Yield for this long."""
         self._schedule(getcurrent(), max(0.0, seconds))
         self._main.switch()
 
     def park(self, seconds: float | None) -> Parked:
-        """Describe a wait of the current greenlet that `Parked.wake` can end early; `Parked.wait` begins it."""
+        """Return a wait of the current greenlet: `Parked.wait` begins it, and `Parked.wake` ends it early."""
         return Parked(self, getcurrent(), seconds)
 
     def point(self, actor: Actor, label: str) -> None:
-        """A place where the actor may be killed."""
+        """Mark a point at which the actor may be killed."""
         if actor.dead:
             raise Died
         actor.points += 1
-        if self.crash is not None and self.crash.strikes(actor, label):
+        if self.crash is not None and self.crash.is_due(actor, label):
             actor.kill()
-            actor.struck()
+            actor.crashed()
             raise Died
 
     def run(self, until: Callable[[], bool], *, limit_s: float) -> bool:
-        """Let time pass until the condition holds; False if it does not within the limit. Raises what went wrong."""
+        """Let time pass until the condition is true; return False after the limit. Re-raises the first failure."""
         deadline = self.now + limit_s
         while self._heap and not until():
             self._steps += 1
-            assert self._steps <= STEPS_MAX, f"the world did not end within {STEPS_MAX} steps; time stands still?"
+            assert self._steps <= STEPS_MAX, f"the world did not end within {STEPS_MAX} steps"
             at, order, who = heapq.heappop(self._heap)
             if at > deadline:
                 heapq.heappush(self._heap, (at, order, who))

@@ -1,4 +1,4 @@
-"""A bucket in the simulated world: slow, failing, losing answers; one store, and a view of it for each actor."""
+"""The store of the simulated world, with faults, and one bucket per actor."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ SNAPSHOT_GAP = 3
 
 
 class SimStore:
-    """The objects themselves, by the store's own clock. `changed` is told of each change before anybody else acts."""
+    """The objects, with the store's clock. `changed` is called at each change, before any actor continues."""
 
-    def __init__(self, hub: Scheduler) -> None:
-        self.hub = hub
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.faults = WorldFaults()
         self.calls: dict[str, int] = {}
         self.changed: Callable[[str, bytes | None], None] = lambda _key, _body: None
-        # Written and not settled, with the body that a power cut would leave (None: no object).
-        self.unsettled: dict[str, bytes | None] = {}
-        # Keys whose objects a fault has broken or removed, with the time of the last blow.
+        # Key → the body that a power cut would leave (None: no object), for writes that are not durable.
+        self.not_durable: dict[str, bytes | None] = {}
+        # Keys whose objects a fault has damaged or removed → the time of the last fault.
         self.damaged: dict[str, float] = {}
         self.lost: set[str] = set()
-        # Prefixes below which the store refuses uploads, whatever is tried.
+        # Prefixes below which the store permanently refuses uploads.
         self.refused: set[str] = set()
         self._sorted: list[str] = []
 
     def put(self, key: str, body: bytes, *, durable: bool = True) -> Entry:
         if durable:
-            self.unsettled.pop(key, None)
-        elif key not in self.unsettled:
-            self.unsettled[key] = self.objects[key][0] if key in self.objects else None
+            self.not_durable.pop(key, None)
+        elif key not in self.not_durable:
+            self.not_durable[key] = self.objects[key][0] if key in self.objects else None
         if key not in self.objects:
             bisect.insort(self._sorted, key)
-        self.objects[key] = (body, self.hub.now)
+        self.objects[key] = (body, self.scheduler.now)
         self.changed(key, body)
-        return Entry(key, len(body), self.hub.now)
+        return Entry(key, len(body), self.scheduler.now)
 
     def delete(self, key: str) -> None:
-        self.unsettled.pop(key, None)
+        self.not_durable.pop(key, None)
         if self._drop(key):
             self.changed(key, None)
 
@@ -58,8 +58,8 @@ class SimStore:
         return True
 
     def damage(self, key: str, body: bytes | None) -> None:
-        """Break an object, or lose it (None). No process did it, so `changed` is not called."""
-        self.damaged[key] = self.hub.now
+        """Damage an object, or lose it (None). `changed` is not called, since no process did it."""
+        self.damaged[key] = self.scheduler.now
         if body is None:
             self.lost.add(key)
             self._drop(key)
@@ -67,10 +67,10 @@ class SimStore:
             self.objects[key] = (body, self.objects[key][1])
 
     def cut_power(self) -> None:
-        """Lose every write that was acknowledged and not settled."""
-        for key, body in self.unsettled.items():
+        """Lose every write that is not durable."""
+        for key, body in self.not_durable.items():
             self.damage(key, body)
-        self.unsettled.clear()
+        self.not_durable.clear()
 
     def keys(self, prefix: str) -> list[str]:
         first = bisect.bisect_left(self._sorted, prefix)
@@ -78,7 +78,7 @@ class SimStore:
 
 
 class SimBucket:
-    """One actor's view of the store. Keeps the `Bucket` contract, cruelly."""
+    """One actor's view of the store: the `Bucket` contract with faults."""
 
     url = "sim://workspace"
 
@@ -87,23 +87,23 @@ class SimBucket:
         self.actor = actor
 
     def _read(self, label: str, act: Callable[[], T]) -> T:
-        """As an effect, but without points: to die beside a read is to have died after the effect before it."""
+        """Apply an effect without crash points: dying at a read is the same as dying after the previous effect."""
         return self._effect(label, act, points=False)
 
     def _effect(self, label: str, act: Callable[[], T], *, points: bool = True) -> T:
-        """Time passes, the call may fail before or after it did its work, and the actor may die on either side."""
-        hub, faults, actor = self.store.hub, self.store.faults, self.actor
+        """Apply an effect: time passes, the call may fail before or after it, and the actor may die on either side."""
+        scheduler, faults, actor = self.store.scheduler, self.store.faults, self.actor
         self.store.calls[label] = self.store.calls.get(label, 0) + 1
         if points:
-            hub.point(actor, f"before {label}")
-        actor.sleep(hub.dice.expovariate(1.0 / (faults.store_slow_s * actor.slowness)))
-        if actor.cut_off or hub.dice.random() < faults.store_fails:
-            raise StoreUnreachable(f"the store did not answer to {label}")
+            scheduler.point(actor, f"before {label}")
+        actor.sleep(scheduler.rng.expovariate(1.0 / (faults.store_slow_s * actor.slowness)))
+        if actor.cut_off or scheduler.rng.random() < faults.store_fails:
+            raise StoreUnreachable(f"the store did not answer {label}")
         result = act()
         if points:
-            hub.point(actor, f"after {label}")
-        if hub.dice.random() < faults.store_loses_answers:
-            raise StoreUnreachable(f"the answer to {label} was lost")
+            scheduler.point(actor, f"after {label}")
+        if scheduler.rng.random() < faults.store_loses_answers:
+            raise StoreUnreachable(f"the response to {label} was lost")
         return result
 
     def get(self, key: str) -> bytes:
@@ -126,7 +126,7 @@ class SimBucket:
     def create(self, key: str, body: bytes, *, durable: bool = True) -> None:
         def act() -> None:
             if check_key(key) in self.store.objects:
-                raise Exists(f"`{key}` is there already")
+                raise Exists(f"`{key}` already exists")
             self.store.put(key, body, durable=durable)
 
         self._effect("create", act)
@@ -141,7 +141,7 @@ class SimBucket:
         def act() -> None:
             for key in keys:
                 self._object(key)
-                self.store.unsettled.pop(key, None)
+                self.store.not_durable.pop(key, None)
 
         self._effect("make_durable", act)
 

@@ -1,6 +1,6 @@
-"""Agents in the simulated world: the real conductor, story and commits on a machine that is simulated.
+"""Agents of the simulated world: the real conductor, story and commits on a simulated machine.
 
-Only what needs a machine is simulated: processes, signals, and the time that they take.
+Only processes, signals and their timing are simulated.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ from outlast.workspace import Heartbeat, RunRequest, Workspace
 
 T = TypeVar("T")
 
-_BEAT_S = 2.0
-_LOOK_S = 0.25
+_HEARTBEAT_S = 2.0
+_COMMIT_POLL_S = 0.25
 _POLL_S = 1.0
-# As for the real agent: while it prepares, and for everything after.
+# The retry times of the real agent: during preparation, and afterwards.
 _PREPARE_S = 300.0
 _UNREACHABLE_S = 1800.0
 _LINGER_S = 30.0
 
 
 class SimAgent:
-    """One machine's agent: the conductor's performer. Its life ends with its machine's, unless it is a zombie."""
+    """The agent of one machine: the conductor's performer. It dies with its machine, unless it is a zombie."""
 
-    # What the crash suite and the planted bugs replace.
+    # Replaced by the crash suite and by planted bugs.
     attempt_type: type[AttemptWriter] = AttemptWriter
     conductor_type: type[Conductor] = Conductor
     committer_type: type[Committer] = Committer
     training_type: type[SimTraining] = SimTraining
 
-    def __init__(self, hub: Scheduler, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str) -> None:
-        self.hub = hub
+    def __init__(
+        self, scheduler: Scheduler, store: SimStore, cloud: SimCloud, machine: SimMachine, *, root: str
+    ) -> None:
+        self.scheduler = scheduler
         self.cloud = cloud
         self.machine = machine
         metadata = machine.boot.metadata
         self.run, self.number = metadata["outlast-run"], int(metadata["outlast-attempt"])
-        self.actor = Actor(hub, "agent", f"agent {machine.facts.name}")
-        self.actor.struck = lambda: machine.blows.append("killed at a point")
+        self.actor = Actor(scheduler, "agent", f"agent {machine.facts.name}")
+        self.actor.crashed = lambda: machine.incidents.append("killed at a point")
         machine.agent = self.actor
         bucket = SimBucket(store, self.actor)
-        self.workspace = Workspace(bucket, clock=self.actor.time, ids=hub.id, snapshot_gap=SNAPSHOT_GAP)
+        self.workspace = Workspace(bucket, clock=self.actor.time, ids=scheduler.id, snapshot_gap=SNAPSHOT_GAP)
         self.folder = os.path.join(root, f"{machine.facts.name}-{len(cloud.history)}")
         self.conductor = self.conductor_type(number=self.number, now=self.actor.monotonic, poll_s=_POLL_S)
         self.attempt = self._attempt_writer()
@@ -75,18 +77,18 @@ class SimAgent:
         self._committing = False
 
     def boot(self) -> None:
-        self.hub.spawn(self.actor, self._live, after_s=self.hub.dice.uniform(0.5, 20.0))
+        self.scheduler.spawn(self.actor, self._live, after_s=self.scheduler.rng.uniform(0.5, 20.0))
 
     def _attempt_writer(self) -> AttemptWriter:
         return self.attempt_type(
-            self.workspace, self.run, self.number, clock=self.actor.time, ids=self.hub.id, persist=self._persist
+            self.workspace, self.run, self.number, clock=self.actor.time, ids=self.scheduler.id, persist=self._persist
         )
 
     def _persist(self, act: Callable[[], bool]) -> bool:
-        return retry(act, for_s=_UNREACHABLE_S, report=_unheard, stubborn=True, clock=self.actor)
+        return retry(act, for_s=_UNREACHABLE_S, report=_ignore, stubborn=True, clock=self.actor)
 
-    def _patiently(self, act: Callable[[], T]) -> T:
-        return retry(act, for_s=_PREPARE_S, report=_unheard, clock=self.actor)
+    def _retry(self, act: Callable[[], T]) -> T:
+        return retry(act, for_s=_PREPARE_S, report=_ignore, clock=self.actor)
 
     def _make_paths(self) -> AttemptPaths:
         paths = {name: os.path.join(self.folder, name) for name in ("checkpoints", "outputs", "code", "cache")}
@@ -96,17 +98,17 @@ class SimAgent:
         self.machine.notify = self._receive_notice
         if self.machine.noticed_at:
             self._receive_notice()
-        self.hub.spawn(self.actor, self._write_heartbeats)
+        self.scheduler.spawn(self.actor, self._write_heartbeats)
         try:
             drive(self.conductor.conduct(), self)
         except OutlastError as problem:
-            self.hub.log(f"{self.actor.name} ends: {problem.message}")
+            self.scheduler.log(f"{self.actor.name} ends: {problem.message}")
         finally:
             self.over = True
             if self.command is not None:
                 self.command.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
-        # The boot script switches the machine off when the agent has ended; the agent deletes it if no supervisor does.
+        # The agent deletes its machine if no supervisor does.
         self.actor.sleep(_LINGER_S)
         self.cloud.remove(self.machine.facts.name)
 
@@ -114,7 +116,7 @@ class SimAgent:
         self.events.put(NoticeReceived(Notice(why="preempted", grace_s=GRACE_S)))
 
     def _write_heartbeats(self) -> None:
-        """Write heartbeats, and read with each whether the attempt is still wanted."""
+        """Write heartbeats, and check with each whether the run is over or at a limit."""
         writer, limited = self._attempt_writer(), False
         while not self.over:
             try:
@@ -129,18 +131,18 @@ class SimAgent:
                     self.run, Heartbeat(attempt=self.number, phase=phase, length=writer.story.state.length)
                 )
             except OutlastError:
-                pass  # the store is away; the heartbeat stands still meanwhile
-            self.actor.sleep(_BEAT_S)
+                pass  # the store is unreachable: no heartbeat meanwhile
+            self.actor.sleep(_HEARTBEAT_S)
 
     # The performer (`agent/effects.py` has the contract)
 
     def read_request(self) -> RunRequest:
-        self.request = self._patiently(lambda: self.workspace.request(self.run))
+        self.request = self._retry(lambda: self.workspace.request(self.run))
         return self.request
 
     def read_turn(self) -> TurnReport:
-        turn = self._patiently(self.attempt.turn)
-        return TurnReport(turn=turn, why="not wanted" if turn == "over" else "")
+        turn = self._retry(self.attempt.turn)
+        return TurnReport(turn=turn, why="the run is over" if turn == "over" else "")
 
     def prepare(self) -> str:
         os.makedirs(self.paths.outputs, exist_ok=True)
@@ -148,7 +150,7 @@ class SimAgent:
             self._attempt_writer(),
             paths=self.paths,
             rule=self.request.spec.checkpoint,
-            report=_unheard,
+            report=_ignore,
             each=one_by_one,
             clock=self.actor,
             lock=SchedulerLock(self.actor),
@@ -157,11 +159,11 @@ class SimAgent:
         return ""
 
     def restore(self) -> Checkpoint | None:
-        candidates = self._patiently(self.attempt.checkpoints)
+        candidates = self._retry(self.attempt.checkpoints)
         if not candidates or candidates[0].id == self.tried:
             return self.resumed
         bucket, folder = self.workspace.bucket, self.paths.checkpoints
-        manifest, _ = self._patiently(lambda: restore(bucket, self.run, candidates, folder, each=one_by_one))
+        manifest, _ = self._retry(lambda: restore(bucket, self.run, candidates, folder, each=one_by_one))
         self.tried = candidates[0].id
         if manifest is not None:
             self.checkpointer.restored(manifest)
@@ -169,26 +171,26 @@ class SimAgent:
         return self.resumed
 
     def predecessor_deadline_passed(self) -> bool:
-        return self._patiently(self.attempt.predecessor_deadline_passed)
+        return self._retry(self.attempt.predecessor_deadline_passed)
 
     def next_event(self, until: float | None) -> AgentEvent | None:
         return self.events.get(until)
 
     def read_secrets(self) -> None:
-        """Take the time of a slow cloud: between the last restore and `Started`, a late predecessor may commit."""
+        """Take some time: between the last restore and `Started`, a late predecessor may commit."""
         if self.request.spec.secrets:
-            self.actor.sleep(self.hub.dice.uniform(0.1, 10.0))
+            self.actor.sleep(self.scheduler.rng.uniform(0.1, 10.0))
 
     def try_exclusive(self) -> bool:
         return True
 
     def append_started(self, resumed: Checkpoint | None, code: str) -> str:
-        return "" if self.attempt.start(resumed=resumed, code=code) else "this attempt is not needed any more"
+        return "" if self.attempt.start(resumed=resumed, code=code) else "the attempt was fenced"
 
     def start_command(self, resumed: Checkpoint | None) -> str:
         params = self.request.spec.params
         if not {"steps", "pace_s"} <= params.keys():
-            return "the request is damaged, and names no steps"
+            return "the request is damaged: it has no `steps`"
         training = self.training_type(self.paths.checkpoints)
         if resumed is not None:
             training.load()
@@ -204,10 +206,10 @@ class SimAgent:
             worked=lambda: self.cloud.worked(self.run),
         )
         faults = self.cloud.faults
-        self.command.crashes = bool(faults.crashes) and self.hub.dice.random() < faults.crashes
+        self.command.crashes = bool(faults.crashes) and self.scheduler.rng.random() < faults.crashes
         if self.command.crashes:
-            self.machine.blows.append("crashes")
-        self.hub.spawn(self.actor, self._commit_saves)
+            self.machine.incidents.append("crashes")
+        self.scheduler.spawn(self.actor, self._commit_saves)
         self.command.start()
         return ""
 
@@ -220,7 +222,7 @@ class SimAgent:
             while self.command.is_alive() and not self.checkpointer.commit_if_complete(
                 self.command, most_bytes=sys.maxsize
             ):
-                self.actor.sleep(_LOOK_S)
+                self.actor.sleep(_COMMIT_POLL_S)
             self._committing = False
 
     def write_notice_file(self, notice: Notice) -> None:
@@ -263,11 +265,11 @@ class SimAgent:
     def send_outputs(self, within_s: float) -> OutputsReport:
         try:
             sent = retry(
-                self.checkpointer.outputs.send_all, for_s=within_s, report=_unheard, stubborn=True, clock=self.actor
+                self.checkpointer.outputs.send_all, for_s=within_s, report=_ignore, stubborn=True, clock=self.actor
             )
         except (WorkspaceError, OSError) as problem:
-            self.machine.blows.append("outputs not copied")
-            return OutputsReport(missing=f"outputs could not be copied: {problem}")
+            self.machine.incidents.append("outputs not copied")
+            return OutputsReport(missing=f"could not copy outputs: {problem}")
         return OutputsReport(sent=sent)
 
     def flush_logs(self, within_s: float) -> None:
@@ -280,8 +282,8 @@ class SimAgent:
         self.actor.sleep(for_s)
 
     def log(self, text: str) -> None:
-        self.hub.log(f"{self.actor.name}: {text}")
+        self.scheduler.log(f"{self.actor.name}: {text}")
 
 
-def _unheard(_: str) -> None:
-    """No console in the simulated world."""
+def _ignore(_: str) -> None:
+    """Discard a message: the simulated world has no console."""

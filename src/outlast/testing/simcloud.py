@@ -1,4 +1,4 @@
-"""A cloud in the simulated world: keeps the protocol, and every promise that a cloud does not make, it breaks."""
+"""The cloud of the simulated world: it keeps the protocol, and nothing that the protocol does not promise."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ GRACE_S = 30.0
 
 
 class SimMachine:
-    """One machine, as it really is."""
+    """The true state of one machine."""
 
     def __init__(self, facts: Machine, boot: Boot) -> None:
         self.facts = facts
         self.boot = boot
         self.agent: Actor | None = None
         self.noticed_at = 0.0
-        # How its agent learns of a notice.
+        # Sends a notice to its agent.
         self.notify: Callable[[], None] = lambda: None
-        # Everything that the world did to it or to its agent: these explain why it did not finish.
-        self.blows: list[str] = []
+        # The faults that hit it or its agent, which explain why it did not finish.
+        self.incidents: list[str] = []
         self.deleted_at = 0.0
         # The supervisor that deleted it; empty if its agent or its cloud did.
         self.deleted_by = ""
@@ -48,16 +48,16 @@ class SimMachine:
         return msgspec.structs.replace(self.facts, seen_at=now)
 
     def billed_s(self, now: float) -> float:
-        """Machine-seconds that existed and ran."""
+        """Return the seconds that the machine ran."""
         until = min(t for t in (self.facts.stopped_at or now, self.deleted_at or now))
         return max(0.0, until - self.facts.created_at)
 
 
 class SimCloud:
-    """All machines there ever were. `launched` boots an agent; `created` and `removed` are told to whoever checks."""
+    """All machines of a world. `launched` boots an agent; the other callbacks are for the witness."""
 
-    def __init__(self, hub: Scheduler) -> None:
-        self.hub = hub
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
         self.faults = WorldFaults()
         self.history: list[SimMachine] = []
         self.by_name: dict[str, SimMachine] = {}
@@ -66,7 +66,7 @@ class SimCloud:
         self.calls: dict[str, int] = {}
         self.launched: Callable[[SimMachine], None] = lambda _: None
         self.created: Callable[[SimMachine], None] = lambda _: None
-        # Before a process deletes a machine that exists; when an attempt begins to train; when it has trained a step.
+        # Called before a process deletes a machine; when an attempt begins to train; after each step.
         self.deleting: Callable[[SimMachine, Actor], None] = lambda _machine, _actor: None
         self.began: Callable[[str, int, str], None] = lambda _run, _attempt, _checkpoint: None
         self.worked: Callable[[str], None] = lambda _run: None
@@ -79,9 +79,9 @@ class SimCloud:
         existing = self.by_name.get(name)
         if existing is not None and existing.exists:
             return existing
-        if self.hub.now < self.out_until.get(offer.zone, 0.0):
+        if self.scheduler.now < self.out_until.get(offer.zone, 0.0):
             raise NoCapacity(f"{offer.zone} has no capacity for {offer.type}")
-        dice, faults = self.hub.dice, self.faults
+        rng, faults = self.scheduler.rng, self.faults
         machine = SimMachine(
             Machine(
                 name=name,
@@ -91,21 +91,21 @@ class SimCloud:
                 spot=offer.spot,
                 status="pending",
                 labels=dict(labels),
-                created_at=self.hub.now,
+                created_at=self.scheduler.now,
                 price_usd_per_hour=offer.price_usd_per_hour,
             ),
             boot,
         )
-        machine.listed_from = self.hub.now + dice.uniform(0, faults.listing_lag_s)
+        machine.listed_from = self.scheduler.now + rng.uniform(0, faults.listing_lag_s)
         self.by_name[name] = machine
         self.history.append(machine)
         self.created(machine)
         self._end_of_life(machine)
-        if dice.random() < faults.launch_half_done:
-            machine.blows.append("half created")
-            return machine  # it is there, it bills, and it never boots
-        if dice.random() < faults.dies_booting:
-            machine.blows.append("died booting")
+        if rng.random() < faults.launch_half_done:
+            machine.incidents.append("half created")
+            return machine  # it exists and is billed, but never boots
+        if rng.random() < faults.dies_booting:
+            machine.incidents.append("died booting")
             self.stop(machine, "preempted")
             return machine
         machine.set(status="running")
@@ -113,65 +113,64 @@ class SimCloud:
         return machine
 
     def _end_of_life(self, machine: SimMachine) -> None:
-        """Delete a machine after the longest life that it was launched with, as a cloud does."""
+        """Delete a machine after its `life_max_s`, as a cloud does."""
 
         def expire() -> None:
             if machine.exists and self.by_name[machine.facts.name] is machine:
-                machine.blows.append("end of life")
+                machine.incidents.append("end of life")
                 self.remove(machine.facts.name)
 
-        # A week is longer than any world.
+        # Longer lives outlast the world.
         if 0 < machine.boot.life_max_s < 86400.0:
-            clock = Actor(self.hub, "cloud", f"life of {machine.facts.name}")
-            self.hub.spawn(clock, expire, after_s=machine.boot.life_max_s)
+            clock = Actor(self.scheduler, "cloud", f"life of {machine.facts.name}")
+            self.scheduler.spawn(clock, expire, after_s=machine.boot.life_max_s)
 
     def stop(self, machine: SimMachine, why: str) -> None:
-        """Off, but not gone: it goes on billing for its disk."""
+        """Stop a machine; it still exists."""
         if machine.exists and machine.facts.status != "stopped":
-            machine.set(status="stopped", why=why, stopped_at=self.hub.now)
+            machine.set(status="stopped", why=why, stopped_at=self.scheduler.now)
             self._unplug(machine)
 
     def remove(self, name: str, *, by: str = "") -> None:
         machine = self.by_name.get(name)
         if machine is None or not machine.exists:
             return
-        machine.deleted_at, machine.deleted_by = self.hub.now, by
-        machine.listed_until = self.hub.now + self.hub.dice.uniform(0, self.faults.listing_lag_s)
+        machine.deleted_at, machine.deleted_by = self.scheduler.now, by
+        machine.listed_until = self.scheduler.now + self.scheduler.rng.uniform(0, self.faults.listing_lag_s)
         self._unplug(machine)
 
     def _unplug(self, machine: SimMachine) -> None:
-        """Usually the agent dies with its machine. A zombie does not know that it is dead: cut off, it trains on, and
-        later it is back."""
+        """Kill the agent of a machine, or make it a zombie: it is cut off, trains on, and comes back later."""
         agent = machine.agent
         if agent is None or agent.dead:
             return
-        if self.hub.dice.random() < self.faults.zombie:
-            agent.cut_until = self.hub.now + self.hub.dice.uniform(0, 120.0)
-            self.hub.log(f"{agent.name} is a zombie")
+        if self.scheduler.rng.random() < self.faults.zombie:
+            agent.cut_until = self.scheduler.now + self.scheduler.rng.uniform(0, 120.0)
+            self.scheduler.log(f"{agent.name} is a zombie")
         else:
             agent.kill()
 
     def preempt(self, machine: SimMachine, *, notice: bool) -> None:
         if machine.facts.status != "running":
             return
-        self.hub.log(f"preempt {machine.facts.name} {'with' if notice else 'without'} notice")
-        machine.blows.append("preempted")
+        self.scheduler.log(f"preempt {machine.facts.name} {'with' if notice else 'without'} notice")
+        machine.incidents.append("preempted")
         if not notice:
             self.stop(machine, "preempted")
             return
         if not machine.noticed_at:
-            machine.noticed_at = self.hub.now
+            machine.noticed_at = self.scheduler.now
             machine.notify()
-            executioner = Actor(self.hub, "cloud", f"power of {machine.facts.name}")
+            power = Actor(self.scheduler, "cloud", f"power of {machine.facts.name}")
 
             def cut() -> None:
                 self.stop(machine, "preempted")
 
             late_s = 0.0
             if self.faults.late_power_s and machine.agent is not None:
-                late_s = self.hub.dice.uniform(0, self.faults.late_power_s)
+                late_s = self.scheduler.rng.uniform(0, self.faults.late_power_s)
                 machine.agent.slowness = 10.0
-            self.hub.spawn(executioner, cut, after_s=GRACE_S + late_s)
+            self.scheduler.spawn(power, cut, after_s=GRACE_S + late_s)
 
 
 class SimCloudView:
@@ -188,27 +187,27 @@ class SimCloudView:
         return self._effect(label, act, points=False)
 
     def _effect(self, label: str, act: Callable[[], T], *, points: bool = True) -> T:
-        hub, faults, actor = self.cloud.hub, self.cloud.faults, self.actor
+        scheduler, faults, actor = self.cloud.scheduler, self.cloud.faults, self.actor
         self.cloud.calls[label] = self.cloud.calls.get(label, 0) + 1
         if points:
-            hub.point(actor, f"before {label}")
-        actor.sleep(hub.dice.expovariate(1.0 / max(0.05, faults.store_slow_s)))
-        if actor.cut_off or hub.dice.random() < faults.cloud_fails:
-            raise CloudUnreachable(f"the cloud did not answer to {label}")
-        if hub.dice.random() < faults.cloud_throttles:
+            scheduler.point(actor, f"before {label}")
+        actor.sleep(scheduler.rng.expovariate(1.0 / max(0.05, faults.store_slow_s)))
+        if actor.cut_off or scheduler.rng.random() < faults.cloud_fails:
+            raise CloudUnreachable(f"the cloud did not answer {label}")
+        if scheduler.rng.random() < faults.cloud_throttles:
             raise Throttled(f"too many requests: {label}")
         result = act()
         if points:
-            hub.point(actor, f"after {label}")
-        if hub.dice.random() < faults.cloud_loses_answers:
-            raise CloudUnreachable(f"the answer to {label} was lost")
+            scheduler.point(actor, f"after {label}")
+        if scheduler.rng.random() < faults.cloud_loses_answers:
+            raise CloudUnreachable(f"the response to {label} was lost")
         return result
 
     def _slowly(self, act: Callable[[], T]) -> T:
-        """Carry out a change that the cloud takes a while to begin, and longer to confirm."""
+        """Apply a change that takes the cloud a while to begin, and longer to confirm."""
         if not self.cloud.faults.effects_slow_s:
             return act()
-        slow_s = self.cloud.hub.dice.expovariate(1.0 / self.cloud.faults.effects_slow_s)
+        slow_s = self.cloud.scheduler.rng.expovariate(1.0 / self.cloud.faults.effects_slow_s)
         self.actor.sleep(slow_s / 4)
         result = act()
         self.actor.sleep(slow_s * 3 / 4)
@@ -236,22 +235,22 @@ class SimCloudView:
         def act() -> Machine:
             if self.cloud.denied:
                 raise Denied(self.cloud.denied)
-            return self.cloud.create(offer, name, boot, labels).seen(self.cloud.hub.now)
+            return self.cloud.create(offer, name, boot, labels).seen(self.cloud.scheduler.now)
 
         return self._effect("launch", lambda: self._slowly(act))
 
     def machines(self, labels: Mapping[str, str] | None = None) -> Sequence[Machine]:
         def act() -> Sequence[Machine]:
-            now, dice = self.cloud.hub.now, self.cloud.hub.dice
+            now, rng = self.cloud.scheduler.now, self.cloud.scheduler.rng
             seen = [
                 machine.seen(now)
                 for machine in self.cloud.by_name.values()
                 if (machine.exists and machine.listed_from <= now) or now < machine.listed_until
             ]
-            if self.cloud.faults.listing_partial and dice.random() < self.cloud.faults.listing_partial:
-                seen = [machine for machine in seen if dice.random() < 0.7]
-            wanted = (labels or {}).items()
-            return [machine for machine in seen if all(machine.labels.get(k) == v for k, v in wanted)]
+            if self.cloud.faults.listing_partial and rng.random() < self.cloud.faults.listing_partial:
+                seen = [machine for machine in seen if rng.random() < 0.7]
+            required = (labels or {}).items()
+            return [machine for machine in seen if all(machine.labels.get(k) == v for k, v in required)]
 
         return self._read("machines", act)
 
@@ -260,7 +259,7 @@ class SimCloudView:
             machine = self.cloud.by_name.get(name)
             if machine is None or not machine.exists:
                 raise NotFound(f"no machine `{name}`")
-            return machine.seen(self.cloud.hub.now)
+            return machine.seen(self.cloud.scheduler.now)
 
         return self._read("machine", act)
 

@@ -1,4 +1,4 @@
-"""A training in the simulated world: a chain of hashes that any lost or repeated step changes, and its process."""
+"""A simulated training: a chain of hashes that any lost or repeated step changes, and its process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from outlast.agent.effects import CommandExited
 from outlast.testing.scheduler import Actor
 
-# Between the two files of a checkpoint: shorter than the time after which a folder counts as settled.
+# Between the two files of a checkpoint: shorter than the time after which a folder counts as complete.
 _BETWEEN_FILES_S = 0.3
 _SAVE_EVERY = 4
 _CRASH_EVERY = 7
@@ -18,7 +18,7 @@ _SIGKILL = 137
 
 
 def chain(steps: int) -> str:
-    """Compute the result of a training with that many steps, however often it was interrupted."""
+    """Return the result of a training with that many steps."""
     value = "begin"
     for step in range(steps):
         value = hashlib.sha256(f"{value}{step}".encode()).hexdigest()[:16]
@@ -45,19 +45,19 @@ class SimTraining:
         self.step += 1
 
     def files(self) -> dict[str, str]:
-        """The files of a checkpoint of the present state; complete only together."""
+        """Return the files of a checkpoint, which is complete only with both."""
         return {"state": json.dumps({"step": self.step, "value": self.value}), "step": str(self.step)}
 
 
 def _write(path: str, text: str, at: float) -> None:
-    """Files carry simulated times: whether a folder has changed must not depend on the real clock."""
+    """Write a file with the simulated time: the detection of changes must not depend on the real clock."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     os.utime(path, (at, at))
 
 
 class SimCommand:
-    """The process of a training. Saves every few steps, and once more when it is asked to leave."""
+    """The process of a training. It saves every few steps, and once more after SIGTERM."""
 
     def __init__(
         self,
@@ -80,23 +80,23 @@ class SimCommand:
         self.exited = exited
         self.worked = worked
         self.crashes = False
-        # With which code it leaves when it is asked to: trainers differ.
-        self.leave_code = actor.hub.dice.choice([0, 1, 143])
-        self.asked = False
+        # The exit code after SIGTERM, which differs between trainers.
+        self.sigterm_code = actor.scheduler.rng.choice([0, 1, 143])
+        self.terminated = False
         self.over = False
 
     def start(self) -> None:
-        self.actor.hub.spawn(self.actor, self._run)
+        self.actor.scheduler.spawn(self.actor, self._run)
 
     def members(self) -> list[int]:
-        """No real process."""
+        """Return no process ids: the process is simulated."""
         return []
 
     def is_alive(self) -> bool:
         return not self.over
 
     def terminate(self) -> bool:
-        self.asked = True
+        self.terminated = True
         return True
 
     def kill(self) -> None:
@@ -108,13 +108,13 @@ class SimCommand:
             self.exited(CommandExited(code, self.actor.time()))
 
     def _save(self) -> bool:
-        """Write the checkpoint. Time passes after each file; False if the process was killed in between."""
+        """Write the checkpoint; return False if the process was killed meanwhile. Time passes after each file."""
         os.makedirs(self.training.folder, exist_ok=True)
         for name, text in self.training.files().items():
             if self.over:
                 return False
             _write(os.path.join(self.training.folder, name), text, self.actor.time())
-            self.actor.sleep(_BETWEEN_FILES_S * self.actor.hub.dice.random())
+            self.actor.sleep(_BETWEEN_FILES_S * self.actor.scheduler.rng.random())
         return not self.over
 
     def _run(self) -> None:
@@ -128,11 +128,11 @@ class SimCommand:
             if self.crashes and training.step % _CRASH_EVERY == 0:
                 self._exit(1)
                 return
-            if training.step % _SAVE_EVERY == 0 or self.asked:
+            if training.step % _SAVE_EVERY == 0 or self.terminated:
                 if not self._save():
                     return
-                if self.asked:
-                    self._exit(self.leave_code)
+                if self.terminated:
+                    self._exit(self.sigterm_code)
                     return
                 self.saved()
         if self._save():

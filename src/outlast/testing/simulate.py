@@ -1,4 +1,4 @@
-"""One seed, one world: the real supervisor, story and agent logic among faults, and what must hold all the while.
+"""The simulation of one seed: the real supervisor, story and agent logic among faults, with invariants.
 
 `python -m outlast.testing --seeds 0:2000` runs many; `--seed N` replays one and prints its whole story.
 """
@@ -37,28 +37,28 @@ from outlast.testing.storm import Storm
 from outlast.testing.worlds import populate
 from outlast.workspace import Workspace
 
-# How long the storm lasts, and how long a world has afterwards to come to rest.
+# The duration of the faults (the storm), and the time that a world has afterwards to come to rest.
 STORM_S = 900.0
 CALM_S = 4 * 3600.0
-# From a machine's end to the supervisor's knowledge of it, at the worst: supervisors that die and are cut off for
-# minutes, while a zombie goes on and at last deletes the machine that would have told when it ended (seed 1923).
+# The longest delay until a supervisor detects a machine's end: supervisors die or are cut off for minutes, while a
+# zombie runs on and finally deletes the machine that would have shown its end (seed 1923).
 LAG_S = 400.0
 QUIET_S = 120.0
-# From the moment at which a cap is reached to the end of the machines, at the worst: so many times the longest that no
-# supervisor was there, and what agents need.
+# The longest delay from reaching a limit to the end of the machines: this multiple of the longest time without a
+# supervisor, plus the time that agents need.
 CAP_ROUNDS = 2.0
 CAP_LAG_S = 120.0
 
 
 class SimEffects(Effects):
-    """Slow effects as further lives of the supervisor's actor: they interleave with its rounds, and die with it."""
+    """Slow effects as greenlets of the supervisor's actor: they interleave with its rounds, and die with it."""
 
-    # A broken invariant is reported where it breaks.
+    # A broken invariant must not become a result.
     caught = OutlastError
 
 
 class WorldResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one world came to."""
+    """The result of one world."""
 
     seed: int
     problem: str = ""
@@ -71,7 +71,7 @@ class WorldResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulation:
-    """A world: store, cloud, supervisors, users, and whoever means them harm."""
+    """A world: store, cloud, supervisors, users and faults."""
 
     workspace_type: type[Workspace] = Workspace
     supervisor_type: type[Supervisor] = Supervisor
@@ -82,42 +82,42 @@ class Simulation:
     def __init__(
         self, seed: int, *, faults: WorldFaults | None = None, crash: CrashPlan | None = None, storm_s: float = STORM_S
     ) -> None:
-        self.hub = Scheduler(seed, crash=crash)
+        self.scheduler = Scheduler(seed, crash=crash)
         self.storm_s = storm_s
-        self.storm_over = self.hub.now + storm_s
-        self.store = SimStore(self.hub)
-        self.cloud = SimCloud(self.hub)
-        self.set_faults(faults if faults is not None else draw(self.hub.dice))
+        self.storm_over = self.scheduler.now + storm_s
+        self.store = SimStore(self.scheduler)
+        self.cloud = SimCloud(self.scheduler)
+        self.set_faults(faults if faults is not None else draw(self.scheduler.rng))
         self.witness = invariants.Witness(self.store, self.cloud)
         self.root = tempfile.mkdtemp(prefix="outlast-sim-")
         self.cloud.launched = self._boot
         self.supervisors: list[Actor] = []
-        # Users who submit, and cancel.
-        self.people: list[Actor] = []
-        # Whether preemption with notice is the only fault, so that a handoff must lose nothing.
+        # Users, who submit and cancel.
+        self.users: list[Actor] = []
+        # Whether preemption with notice is the only fault, so that handoffs lose nothing.
         self.notices_only = False
-        # From a supervisor's view to the end of an effect that it decided on, at the worst.
+        # The longest time from a supervisor's view to the end of an effect planned on it.
         self.slowest_s = 0.0
         self.storms = Storm(self)
         self.steps_applied: list[Step] = []
-        # When a supervisor had seen everything, and done what it decided.
-        self.rounds: list[float] = [self.hub.now]
+        # The ends of rounds in which a supervisor reached every cloud.
+        self.rounds: list[float] = [self.scheduler.now]
 
     def set_faults(self, faults: WorldFaults) -> None:
-        """Use these faults from now on; those of the storm are remembered for the judgement."""
+        """Use these faults from now on; `stormy` keeps them for the checks at the end."""
         self.faults = self.stormy = self.store.faults = self.cloud.faults = faults
 
     # Actors
 
     def _boot(self, machine: SimMachine) -> None:
-        if self.faults.outputs_denied and self.hub.dice.random() < self.faults.outputs_denied:
+        if self.faults.outputs_denied and self.scheduler.rng.random() < self.faults.outputs_denied:
             metadata = machine.boot.metadata
             self.store.refused.add(f"runs/{metadata['outlast-run']}/outputs/{metadata['outlast-attempt']}")
-        self.agent_type(self.hub, self.store, self.cloud, machine, root=self.root).boot()
+        self.agent_type(self.scheduler, self.store, self.cloud, machine, root=self.root).boot()
 
     def workspace_of(self, actor: Actor) -> Workspace:
         bucket = SimBucket(self.store, actor)
-        return self.workspace_type(bucket, clock=actor.time, ids=self.hub.id, snapshot_gap=SNAPSHOT_GAP)
+        return self.workspace_type(bucket, clock=actor.time, ids=self.scheduler.id, snapshot_gap=SNAPSHOT_GAP)
 
     def add_user(
         self,
@@ -134,9 +134,9 @@ class Simulation:
         no_progress: int = 1000,
         max_hours: float = 0.0,
     ) -> None:
-        """Somebody who submits a run, tries again if it did not work, and may cancel it later."""
-        actor = Actor(self.hub, "submit", f"user {len(self.people) + 1}")
-        self.people.append(actor)
+        """Add a user who submits a run, retries after a failure, and may cancel it later."""
+        actor = Actor(self.scheduler, "submit", f"user {len(self.users) + 1}")
+        self.users.append(actor)
 
         limits: dict[str, Any] = {"no_progress": no_progress, "crashes": crashes}
         if cost_usd:
@@ -166,21 +166,21 @@ class Simulation:
                     request = write_run(workspace, clouds, prepared)
                     break
                 except (OutlastError, CloudError):
-                    actor.sleep(2.0)  # a user whose submit failed submits again: that is another run
+                    actor.sleep(2.0)  # then the user submits again, which is another run
             if cancel_after_s:
                 actor.sleep(cancel_after_s)
                 self._cancel(workspace, request.run, actor)
 
-        self.hub.spawn(actor, submit, after_s=at_s)
+        self.scheduler.spawn(actor, submit, after_s=at_s)
 
     def limit_workspace(self, limits: Limits) -> None:
-        """Somebody has said what all runs together may cost, before there was any."""
+        """Set the limits of the workspace."""
         self.store.put("limits/workspace.json", msgspec.json.encode(limits))
 
     def _cancel(self, workspace: Workspace, run: str, actor: Actor) -> None:
         from outlast.runs.events import Cancelled
 
-        nonce = self.hub.id()
+        nonce = self.scheduler.id()
         while True:
             try:
                 workspace.story(run).append(Cancelled(who="user", at=actor.time()), nonce=nonce)
@@ -190,7 +190,7 @@ class Simulation:
                 actor.sleep(1.0)
 
     def add_supervisor(self, *, after_s: float = 0.0) -> None:
-        actor = Actor(self.hub, "supervisor", f"supervisor {len(self.supervisors) + 1}")
+        actor = Actor(self.scheduler, "supervisor", f"supervisor {len(self.supervisors) + 1}")
         self.supervisors.append(actor)
 
         def supervise() -> None:
@@ -198,32 +198,32 @@ class Simulation:
             while True:
                 try:
                     if self.faults.ignore_lease or supervisor.lease.hold():
-                        self.witness.rounds[actor] = self.hub.now
+                        self.witness.rounds[actor] = self.scheduler.now
                         steps = supervisor.round()
                         self.steps_applied += steps
                         if not supervisor.world.unreachable:
-                            self.rounds.append(self.hub.now)
+                            self.rounds.append(self.scheduler.now)
                         if not steps:
                             states = {view.run: view.state for view in supervisor.world.runs}
-                            invariants.whoever_waits_says_why(states)
+                            invariants.waiting_runs_have_a_reason(states)
                 except OutlastError:
                     pass
                 finally:
                     self.witness.rounds.pop(actor, None)
-                actor.sleep(self.hub.dice.uniform(0.5, 4.0))
+                actor.sleep(self.scheduler.rng.uniform(0.5, 4.0))
 
-        self.hub.spawn(actor, supervise, after_s=after_s)
+        self.scheduler.spawn(actor, supervise, after_s=after_s)
 
     def _seen_now(self, actor: Actor, work: Callable[[], None]) -> Callable[[], None]:
-        """Let the witness know how old the view is that an effect acts on."""
+        """Record for the witness the age of the view on which an effect acts."""
         effect, views = object(), self.witness.views
-        views[effect] = self.witness.rounds.get(actor, self.hub.now)
+        views[effect] = self.witness.rounds.get(actor, self.scheduler.now)
 
         def act() -> None:
             try:
                 work()
             finally:
-                self.slowest_s = max(self.slowest_s, self.hub.now - views.pop(effect))
+                self.slowest_s = max(self.slowest_s, self.scheduler.now - views.pop(effect))
 
         return act
 
@@ -238,21 +238,21 @@ class Simulation:
                     who=actor.name,
                     clock=actor.time,
                     monotonic=actor.monotonic,
-                    ids=self.hub.id,
+                    ids=self.scheduler.id,
                     each=one_by_one,
-                    effects=SimEffects(lambda work: self.hub.spawn(actor, self._seen_now(actor, work))),
+                    effects=SimEffects(lambda work: self.scheduler.spawn(actor, self._seen_now(actor, work))),
                 )
             except OutlastError:
                 actor.sleep(1.0)
                 continue
             supervisor.applier = self.applier_type(
-                workspace, clouds, supervisor.observer, who=actor.name, clock=actor.time, ids=self.hub.id
+                workspace, clouds, supervisor.observer, who=actor.name, clock=actor.time, ids=self.scheduler.id
             )
             return supervisor
 
     def keep_supervised(self) -> None:
-        """Whoever restarts a supervisor that died: a user, a cron job, the next `outlast run`."""
-        actor = Actor(self.hub, "keeper", "whoever restarts supervisors")
+        """Restart supervisors that died, as a user or the next `outlast run` does."""
+        actor = Actor(self.scheduler, "restarter", "restarter of supervisors")
 
         def watch() -> None:
             while True:
@@ -263,7 +263,7 @@ class Simulation:
                         self.add_supervisor()
                         break
 
-        self.hub.spawn(actor, watch)
+        self.scheduler.spawn(actor, watch)
 
     def storm(self) -> None:
         self.storms.begin()
@@ -271,11 +271,11 @@ class Simulation:
     def running(self) -> list[SimMachine]:
         return [m for m in self.cloud.alive() if m.facts.status == "running"]
 
-    # The whole
+    # The whole run
 
     def run(self) -> WorldResult:
         try:
-            self.hub.run(lambda: self.hub.now >= self.storm_over, limit_s=self.storm_s + 1)
+            self.scheduler.run(lambda: self.scheduler.now >= self.storm_over, limit_s=self.storm_s + 1)
             self._calm_down()
             self._come_to_rest()
             self._check_the_end()
@@ -286,17 +286,16 @@ class Simulation:
             shutil.rmtree(self.root, ignore_errors=True)
 
     def _come_to_rest(self) -> None:
-        """Let time pass until the world stays at rest. A zombie's last words may still be on their way; they must
-        change nothing for long."""
-        calm_until = self.hub.now + CALM_S
-        while self.hub.run(self._at_rest, limit_s=max(0.0, calm_until - self.hub.now)):
-            quiet_until = self.hub.now + QUIET_S
-            self.hub.run(lambda until=quiet_until: self.hub.now >= until, limit_s=QUIET_S + 1)  # type: ignore[misc]
+        """Let time pass until the world stays at rest. Late writes of a zombie may interrupt it for a while."""
+        calm_until = self.scheduler.now + CALM_S
+        while self.scheduler.run(self._at_rest, limit_s=max(0.0, calm_until - self.scheduler.now)):
+            quiet_until = self.scheduler.now + QUIET_S
+            self.scheduler.run(lambda until=quiet_until: self.scheduler.now >= until, limit_s=QUIET_S + 1)  # type: ignore[misc]
             if self._at_rest():
                 return
 
     def _calm_down(self) -> None:
-        """The faults stop. What is true now must lead to rest."""
+        """Stop the faults."""
         calm = msgspec.structs.replace(NONE, ignore_lease=self.faults.ignore_lease, store_slow_s=0.02)
         self.store.faults = self.cloud.faults = self.faults = calm
         self.cloud.out_until.clear()
@@ -307,7 +306,7 @@ class Simulation:
             self.add_supervisor()
 
     def _at_rest(self) -> bool:
-        """Every run that can be read and found has ended, and nothing of it is left."""
+        """Return whether every readable and listed run has ended, and left nothing behind."""
         store = self.store
 
         def is_readable(run: str) -> bool:
@@ -328,16 +327,16 @@ class Simulation:
         invariants = invariants_at_rest
         invariants.every_run_ended(self.witness)
         invariants.every_machine_is_gone(self.cloud)
-        invariants.nothing_is_remembered_of_the_dead(self.store, self.cloud)
+        invariants.ended_runs_leave_nothing_behind(self.store, self.cloud)
         invariants.ended_runs_are_listed(self.store, self.witness)
-        invariants.what_is_stored_is_named(self.store, self.witness)
+        invariants.every_part_is_referenced(self.store, self.witness)
         expected = {record.run: chain(int(record.spec["params"]["steps"])) for record in self.witness.runs.values()}
         invariants.results_are_right(self.store, self.witness, expected)
-        invariants.cost_counted_is_cost_caused(self.cloud, self.witness, self.hub.now, lag_s=LAG_S)
-        away_s = max(after - before for before, after in itertools.pairwise([*self.rounds, self.hub.now]))
+        invariants.recorded_cost_is_actual_cost(self.cloud, self.witness, self.scheduler.now, lag_s=LAG_S)
+        away_s = max(after - before for before, after in itertools.pairwise([*self.rounds, self.scheduler.now]))
         lag_s = CAP_ROUNDS * away_s + CAP_LAG_S + self.slowest_s
-        invariants.spend_stays_within_the_cap(self.cloud, self.witness, self.hub.now, lag_s=lag_s)
-        invariants.seconds_counted_are_seconds_run(self.witness, lag_s=self.stormy.listing_lag_s)
+        invariants.spend_stays_within_limits(self.cloud, self.witness, self.scheduler.now, lag_s=lag_s)
+        invariants.billed_seconds_are_actual_seconds(self.witness, lag_s=self.stormy.listing_lag_s)
         invariants.no_machine_is_wasted(self.witness, self.stormy)
         if self.notices_only:
             invariants.a_handoff_loses_nothing(self.witness)
@@ -348,21 +347,21 @@ class Simulation:
         found = self.store.objects.get("limits/workspace.json")
         allowed = msgspec.json.decode(found[0], type=Limits).max_machines if found else 0
         if allowed:
-            # A supervisor that does not see what another one places at the same time adds one at most.
+            # Each further supervisor may add one machine that the others do not see yet.
             others = self.stormy.supervisors - 1
             invariants_at_rest.the_machine_limit_is_kept(self.witness, allowed + others)
 
     def _a_world_at_rest_plans_nothing(self) -> None:
-        actor = Actor(self.hub, "auditor", "auditor")
+        actor = Actor(self.scheduler, "auditor", "auditor")
         found: list[tuple[Step, ...]] = []
 
-        def look() -> None:
+        def audit() -> None:
             supervisor = self._make_supervisor(actor)
             found.append(plan(supervisor.observer.observe(actor.time())))
 
-        self.hub.spawn(actor, look)
-        self.hub.run(lambda: bool(found), limit_s=60.0)
-        invariants.demand(found == [()], "a_world_at_rest_plans_nothing", f"{found}")
+        self.scheduler.spawn(actor, audit)
+        self.scheduler.run(lambda: bool(found), limit_s=60.0)
+        invariants.require(found == [()], "a_world_at_rest_plans_nothing", f"{found}")
 
     def _result(self, problem: str) -> WorldResult:
         endings: dict[str, int] = {}
@@ -371,25 +370,25 @@ class Simulation:
                 if event["event"] in ("finished", "failed", "cancelled"):
                     endings[event["event"]] = endings.get(event["event"], 0) + 1
         return WorldResult(
-            seed=self.hub.seed,
+            seed=self.scheduler.seed,
             problem=problem,
             trace=tuple(self._story()) if problem else (),
             runs=len(self.witness.runs),
             attempts=len(self.cloud.history),
             effects=sum(self.store.calls.values()) + sum(self.cloud.calls.values()),
-            sim_s=self.hub.now - 1_000_000.0,
+            sim_s=self.scheduler.now - 1_000_000.0,
             endings=endings,
         )
 
     def _story(self) -> list[str]:
-        lines = [f"seed {self.hub.seed}, {self.stormy}"]
+        lines = [f"seed {self.scheduler.seed}, {self.stormy}"]
         for record in self.witness.runs.values():
             lines += [f"{record.run} {number:4d} {event}" for number, event in enumerate(record.events, 1)]
-        return [*lines, *self.hub.trace[-200:]]
+        return [*lines, *self.scheduler.trace[-200:]]
 
 
 def simulate(seed: int, *, kind: type[Simulation] = Simulation) -> WorldResult:
-    """The world of one seed: a few users, some supervisors, and a storm."""
+    """Simulate the world of one seed."""
     world = kind(seed)
     populate(world, seed)
     return world.run()

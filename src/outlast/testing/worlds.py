@@ -1,4 +1,4 @@
-"""The world of a seed: which users, limits, supervisors and faults it has. Each concern has dice of its own."""
+"""The users, limits, supervisors and faults of a seed. Each concern has a separate RNG."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outlast.testing.faults import draw_notices, draw_rare
 if TYPE_CHECKING:
     from outlast.testing.simulate import Simulation
 
-# So many worlds have preemption with notice and no other fault.
+# The fraction of worlds with preemption with notice and no other fault.
 _NOTICES_ONLY = 0.12
 
 
 def has_notices_only(seed: int) -> bool:
-    """Return whether the seed's world has preemption with notice and no other fault: the first thing that it draws."""
+    """Return whether the seed's world has preemption with notice and no other fault; its first draw."""
     return random.Random(f"rare {seed}").random() < _NOTICES_ONLY
 
 
@@ -26,30 +26,30 @@ def populate(world: Simulation, seed: int) -> None:
     notices_only = rare.random() < _NOTICES_ONLY
     world.set_faults(draw_notices(rare) if notices_only else draw_rare(world.faults, rare))
     world.notices_only = notices_only
-    dice = world.hub.dice
+    rng = world.scheduler.rng
     money, rules = random.Random(f"money {seed}"), random.Random(f"rules {seed}")
     hurry = random.Random(f"deadline {seed}")
     _limit_workspace(world, money, rules)
-    for _ in range(dice.choice([1, 1, 2, 3])):
-        cancel_after_s = dice.uniform(1.0, 400.0) if dice.random() < 0.2 else 0.0
-        steps, pace_s = dice.randint(4, 40), dice.choice([1.0, 5.0, 20.0])
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        cancel_after_s = rng.uniform(1.0, 400.0) if rng.random() < 0.2 else 0.0
+        steps, pace_s = rng.randint(4, 40), rng.choice([1.0, 5.0, 20.0])
         world.add_user(
             steps=steps,
             pace_s=pace_s,
-            at_s=dice.uniform(0, 200.0),
+            at_s=rng.uniform(0, 200.0),
             cancel_after_s=cancel_after_s,
             cost_usd=money.uniform(0.02, 0.2) if money.random() < 0.25 else 0.0,
             deadline_s=steps * pace_s * hurry.uniform(1.1, 6.0) + 60.0 if hurry.random() < 0.1 else 0.0,
             secret="hush" if rules.random() < 0.5 else "",
             keep=rules.choice([1, 1, 2, 3]),
             crashes=rules.choice([1, 2, 3, 1000, 1000]),
-            # The brake ends a run whose story its agents cannot read, while its supervisor remembers it.
+            # This ends a run whose agents cannot read the story, while its supervisor has it cached.
             no_progress=rules.choice([2, 4, 8] if world.faults.damage_stories else [2, 4, 8, 1000, 1000]),
-            # A story that nobody can read leaves a machine to the longest life that its run allows.
+            # The machine of an unreadable story lives until `max_hours`.
             max_hours=0.5 if world.faults.damage_stories else 0.0,
         )
     for _ in range(world.faults.supervisors):
-        world.add_supervisor(after_s=dice.uniform(0, 30.0))
+        world.add_supervisor(after_s=rng.uniform(0, 30.0))
     world.keep_supervised()
     world.storm()
 

@@ -29,7 +29,7 @@ def play(crash: CrashPlan) -> tuple[Simulation, WorldResult]:
     world.add_user(steps=12, pace_s=20.0, at_s=3.0, cost_usd=0.05)
     world.add_supervisor()
     world.keep_supervised()
-    fate = Actor(world.hub, "fate", "fate")
+    fate = Actor(world.scheduler, "fate", "fate")
 
     def blows() -> None:
         for after_s, notice in ((35.0, True), (45.0, False)):
@@ -37,7 +37,7 @@ def play(crash: CrashPlan) -> tuple[Simulation, WorldResult]:
             for machine in world.running()[:1]:
                 world.cloud.preempt(machine, notice=notice)
 
-    world.hub.spawn(fate, blows)
+    world.scheduler.spawn(fate, blows)
     return world, world.run()
 
 
@@ -52,7 +52,7 @@ def points_of(kind: str) -> list[str]:
 def survive(kind: str, *numbers: int) -> None:
     crash = CrashPlan(kind, *numbers)
     world, result = play(crash)
-    struck = ", ".join(crash.struck)
+    struck = ", ".join(crash.crashed)
     story = "\n".join(result.trace)
     assert not result.problem, f"{kind} died at {numbers} ({struck}):\n{story}\n{result.problem}"
     if kind != "submit":  # a submit that died may have asked for nothing; the others lose nothing
@@ -82,10 +82,10 @@ def test_survives_a_death_of_the_supervisor_at_every_point(quarter: int) -> None
 @pytest.mark.parametrize("kind", ["submit", "agent", "supervisor"])
 def test_survives_pairs_of_deaths(kind: str) -> None:
     count = len(points_of(kind))
-    dice = random.Random(kind)
+    rng = random.Random(kind)
     for _ in range(60):
-        first = dice.randrange(count)
-        survive(kind, first, first + dice.randrange(1, 30))
+        first = rng.randrange(count)
+        survive(kind, first, first + rng.randrange(1, 30))
 
 
 def test_every_kind_of_step_is_died_in() -> None:
@@ -104,9 +104,9 @@ READS = {
 
 def calls() -> dict[tuple[type, str], object]:
     """Each effect once, on a world with one machine."""
-    hub = Scheduler(1)
-    actor = Actor(hub, "tester", "tester")
-    store, cloud = SimStore(hub), SimCloud(hub)
+    scheduler = Scheduler(1)
+    actor = Actor(scheduler, "tester", "tester")
+    store, cloud = SimStore(scheduler), SimCloud(scheduler)
     bucket, view = SimBucket(store, actor), SimCloudView(cloud, actor)
     from outlast.clouds.cloud import Boot
 
@@ -131,20 +131,20 @@ def calls() -> dict[tuple[type, str], object]:
         (Cloud, "delete"): lambda: view.delete("m"),
         (Cloud, "put_secrets"): lambda: view.put_secrets("s", {"a": "b"}),
         (Cloud, "drop_secrets"): lambda: view.drop_secrets("s"),
-        "hub": hub,
+        "scheduler": scheduler,
         "actor": actor,
     }  # type: ignore[dict-item]
 
 
 def test_a_new_effect_must_have_points() -> None:
     known = calls()
-    hub, actor = known.pop("hub"), known.pop("actor")  # type: ignore[call-overload]
+    scheduler, actor = known.pop("scheduler"), known.pop("actor")  # type: ignore[call-overload]
     for protocol, reads in READS.items():
         methods = {name for name, _ in inspect.getmembers(protocol, inspect.isfunction) if not name.startswith("_")}
         effects = methods - reads
         assert effects == {name for kind, name in known if kind is protocol}, "an effect without points"
     plan = CrashPlan("tester", NEVER)
-    hub.crash = plan
+    scheduler.crash = plan
 
     def life() -> None:
         for call in known.values():
@@ -153,6 +153,6 @@ def test_a_new_effect_must_have_points() -> None:
             seen = plan.labels[before:]
             assert [label.split()[0] for label in seen] == ["before", "after"], seen
 
-    hub.spawn(actor, life)
-    hub.run(lambda: False, limit_s=60.0)
+    scheduler.spawn(actor, life)
+    scheduler.run(lambda: False, limit_s=60.0)
     assert len(plan.labels) == 2 * len(known)
