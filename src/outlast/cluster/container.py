@@ -11,13 +11,14 @@ import os
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from outlast.agent import container, oci
 from outlast.cluster.paths import NodePaths
 from outlast.errors import OutlastError
+from outlast.machines.create import Report
 from outlast.spec.cluster import ContainerSpec
 
 # Keeps the container alive.
@@ -51,7 +52,6 @@ _EXTRA_CAPABILITIES = {
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }
-Report = Callable[[str], None]
 
 
 class NodeContainer:

@@ -7,7 +7,7 @@ the next `down` or the reaper finishes an interrupted one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,9 +17,9 @@ from outlast.cluster.machines import ClusterMachines
 from outlast.cluster.record import LABEL_ID, LABEL_NAME, Cluster, Clusters, PastMachine
 from outlast.errors import CloudError, NoSuchRun
 from outlast.machines import sshfiles
+from outlast.machines.create import Report
 from outlast.store.parallel import in_parallel
 
-Report = Callable[[str], None]
 # Listings lag, and a launch that the head had started may appear late.
 _TRIES, _PAUSE_S = 5, 1.0
 

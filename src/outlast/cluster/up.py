@@ -12,13 +12,13 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
 
 from outlast.agent import container, oci
-from outlast.clouds.cloud import Cloud, InteractiveCloud, Machine, why_missing
+from outlast.clouds.cloud import Boot, Cloud, InteractiveCloud, Machine, why_missing
 from outlast.cluster import broker
 from outlast.cluster.boot import boot, volume_mounts
 from outlast.cluster.down import delete_machine, take_down
@@ -28,7 +28,7 @@ from outlast.code.bundle import git_record, pack, store
 from outlast.code.record import CodeRecord
 from outlast.errors import CloudError, Exists, NotFound, OutlastError, SpecError, UsageError
 from outlast.machines import sshfiles
-from outlast.machines.create import MachineRequest, create_machine
+from outlast.machines.create import MachineRequest, Report, create_machine
 from outlast.records.resources import ResourceRecords
 from outlast.runs.data import local_path
 from outlast.spec.cluster import ClusterSpec, NodeKind
@@ -37,7 +37,6 @@ from outlast.store.blobs import put_blob
 from outlast.volumes.mounts import check_volumes, zones_for
 from outlast.workspace import Workspace
 
-Report = Callable[[str], None]
 _SECRET_MAX = 60_000
 
 
@@ -194,18 +193,22 @@ class Up:
             there: self._mount(_source_path(self.options, here), values) for there, here in cluster.spec.files.items()
         }
         self.cloud.put_secrets(cluster.secrets, values, supervisors=True)
-        workers = boot(
+        workers = self._boot(cluster, "worker", cluster.spec.workers)
+        return self.clusters.write(
+            msgspec.structs.replace(cluster, mounts=mounts, code=self._code(), worker_boot=workers)
+        )
+
+    def _boot(self, cluster: Cluster, role: str, kinds: Sequence[NodeKind], broker: str = "") -> Boot:
+        return boot(
             self.clusters.workspace,
             cluster.name,
             cluster.cloud,
-            role="worker",
+            role=role,
             secrets=cluster.secrets,
             life_s=cluster.spec.life_s,
+            broker=broker,
             volumes=volume_mounts(self.clusters.workspace, cluster.spec),
-            images=_images(cluster.spec, *cluster.spec.workers),
-        )
-        return self.clusters.write(
-            msgspec.structs.replace(cluster, mounts=mounts, code=self._code(), worker_boot=workers)
+            images=_images(cluster.spec, *kinds),
         )
 
     def _code(self) -> CodeRecord | None:
@@ -238,17 +241,7 @@ class Up:
             broker.start(self.cloud, cluster.id, cluster.head, cluster.secrets)
             path = broker.socket_path(cluster.id)
         head = cluster.spec.head
-        own = boot(
-            self.clusters.workspace,
-            cluster.name,
-            cluster.cloud,
-            role="head",
-            secrets=cluster.secrets,
-            life_s=cluster.spec.life_s,
-            broker=path,
-            volumes=volume_mounts(self.clusters.workspace, cluster.spec),
-            images=_images(cluster.spec, cluster.spec.head),
-        )
+        own = self._boot(cluster, "head", [head], broker=path)
         request = MachineRequest(
             name=cluster.head,
             needs=head.needs(),

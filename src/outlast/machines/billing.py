@@ -61,10 +61,12 @@ def open_lines(
                 and machine_record is not None
                 and machine.labels.get(LABEL_MACHINE) == machine_record.id
             ):
-                dear = on_demand(cloud, machine)
                 lines.append(
                     machine_line(
-                        machine, who=machine_record.who, extra_usd=machine_record.extra_usd, on_demand_usd_per_hour=dear
+                        machine,
+                        who=machine_record.who,
+                        extra_usd=machine_record.extra_usd,
+                        on_demand_usd_per_hour=on_demand(cloud, machine),
                     )
                 )
     return lines, unreachable

@@ -14,7 +14,7 @@ from outlast.sync import events
 from outlast.sync.channel import Channel, LinkLost
 from outlast.sync.copy import Rsync
 from outlast.sync.events import Emit
-from outlast.sync.receiver import FileReceiver, WriteRefused, parts_of, resolve
+from outlast.sync.receiver import FileReceiver, SyncRefused, parts_of, resolve
 from outlast.sync.remote_dir import RemoteDir, greet
 from outlast.sync.select import folders_of
 
@@ -51,7 +51,7 @@ class Pull:
             # Do not trust paths from the machine.
             try:
                 parts_of(path)
-            except WriteRefused as problem:
+            except SyncRefused as problem:
                 self.emit(events.Problem(path=path, why=problem.message))
                 continue
             sizes[path], times[path] = size, mtime_ns
@@ -118,7 +118,7 @@ def open_store(root: str, remote: RemoteDir) -> FileReceiver:
         if remote.delete:
             store.check_delete(root)
         store.open()
-    except WriteRefused as problem:
+    except SyncRefused as problem:
         raise UsageError(problem.message, hint=problem.hint) from problem
     except OSError as problem:
         raise UsageError(f"`{root}` cannot be written: {problem.strerror}", hint="name another folder") from problem

@@ -45,7 +45,7 @@ _SHARED = "/ /home /root /media /mnt /opt /run /srv /tmp /usr/local /usr/src /de
 _SHARED += " /private /Users /Volumes"
 
 
-class WriteRefused(Exception):
+class SyncRefused(Exception):
     """A request that the receiver refuses: the message for the user, and the next step."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -69,26 +69,26 @@ def _below(path: str, folders: list[str]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def resolve(asked: str, home: str, base: str = "") -> str:
-    """Return the real path of the folder. Both the given and the resolved path must be allowed. Raises WriteRefused."""
-    path = os.path.expanduser(asked) if asked.startswith("~") else asked
+def resolve(given: str, home: str, base: str = "") -> str:
+    """Return the real path of the folder. Both the given and the resolved path must be allowed. Raises SyncRefused."""
+    path = os.path.expanduser(given) if given.startswith("~") else given
     path = os.path.normpath(os.path.join(home, base, path))
     real = os.path.realpath(path)
     for judged in (path, real):
         why = forbidden(judged, os.path.realpath(home)) or forbidden(judged, home)
         if why:
-            shown = f"`{asked}`" if judged == asked else f"`{asked}` is {judged}, which"
-            raise WriteRefused(f"{shown} {why}", "use a separate folder, such as `~/project`")
+            shown = f"`{given}`" if judged == given else f"`{given}` is {judged}, which"
+            raise SyncRefused(f"{shown} {why}", "use a separate folder, such as `~/project`")
     if os.path.lexists(real) and not os.path.isdir(real):
-        raise WriteRefused(f"`{asked}` is not a folder", "pass a folder; it is created if it does not exist")
+        raise SyncRefused(f"`{given}` is not a folder", "pass a folder; it is created if it does not exist")
     return real
 
 
 def parts_of(path: str) -> list[str]:
-    """Split a path that stays below the folder. Raises WriteRefused for any other."""
+    """Split a path that stays below the folder. Raises SyncRefused for any other."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == STATE_DIR:
-        raise WriteRefused(f"{path!r} leads out of the folder")
+        raise SyncRefused(f"{path!r} leads out of the folder")
     return parts
 
 
@@ -124,11 +124,11 @@ class FileReceiver:
         os.replace(fresh, self.journal)
         self.log = open(self.journal, "ab", 0)  # noqa: SIM115 - open until `close`
 
-    def check_delete(self, asked: str) -> None:
-        """Raise WriteRefused if the folder has files that this origin never synced."""
+    def check_delete(self, given: str) -> None:
+        """Raise SyncRefused if the folder has files that this origin never synced."""
         if not self.empty and not self.known:
-            raise WriteRefused(
-                f"`{asked}` has files that this sync did not create, and `--delete` could delete them",
+            raise SyncRefused(
+                f"`{given}` has files that this sync did not create, and `--delete` could delete them",
                 "use an empty folder, or omit `--delete`",
             )
 
@@ -231,7 +231,7 @@ class FileReceiver:
             if problem.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             if walked not in self.owned:
-                raise WriteRefused(f"`{walked}` is a file or link that this sync did not create") from None
+                raise SyncRefused(f"`{walked}` is a file or link that this sync did not create") from None
             os.unlink(part, dir_fd=handle)
         try:
             os.mkdir(part, dir_fd=handle)
@@ -330,17 +330,17 @@ class FrameReader:
 
 
 def hello(request: dict[str, Any]) -> tuple[FileReceiver, dict[str, Any]]:
-    """Open the requested folder and describe it. Raises WriteRefused."""
+    """Open the requested folder and describe it. Raises SyncRefused."""
     home = os.path.expanduser("~")
-    asked = str(request["path"])
-    root = resolve(asked, home, str(request.get("base") or ""))
+    given = str(request["path"])
+    root = resolve(given, home, str(request.get("base") or ""))
     pull = bool(request.get("pull"))
     if pull and not os.path.isdir(root):
-        raise WriteRefused(f"folder `{asked}` does not exist", "with `--watch`, the sync waits for it")
+        raise SyncRefused(f"folder `{given}` does not exist", "with `--watch`, the sync waits for it")
     store = FileReceiver(root, str(request["origin"]))
     if not pull:
         if request.get("delete"):
-            store.check_delete(asked)
+            store.check_delete(given)
         store.open()
     tools = {"rsync": bool(shutil.which("rsync")), "python": sys.version.split()[0]}
     answer: dict[str, Any] = {"root": root, "home": home, "created": store.created, "tools": tools}
@@ -380,7 +380,7 @@ def main() -> None:
                 else:
                     more = handle(store, request, body)
                 answer.update(more)
-            except WriteRefused as problem:
+            except SyncRefused as problem:
                 answer.update(refused=problem.message, hint=problem.hint)
             except OSError as problem:
                 answer.update(refused=problem.strerror or str(problem), hint="")

@@ -17,8 +17,8 @@ from outlast.code.source_files import (
     Ignoring,
     SkippedFile,
     SourceTree,
-    link_escapes,
     always_excluded,
+    link_escapes,
     rules_without_git,
     secret_name,
 )
@@ -81,7 +81,12 @@ class PathFilter:
     def _find_rules(self, folder: str) -> Ignoring | None:
         above, name = os.path.dirname(folder), os.path.basename(folder)
         rules = self._rules(above)
-        if rules is None or always_excluded(name) or name in SECRET_FOLDERS or self._ignored(rules, folder, folder=True):
+        if (
+            rules is None
+            or always_excluded(name)
+            or name in SECRET_FOLDERS
+            or self._ignored(rules, folder, folder=True)
+        ):
             return None
         whole = os.path.join(self.root, folder)
         if os.path.islink(whole) or os.path.exists(os.path.join(whole, "pyvenv.cfg")):

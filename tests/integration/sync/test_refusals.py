@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.sync.receiver import FileReceiver, WriteRefused, forbidden, resolve
+from outlast.sync.receiver import FileReceiver, SyncRefused, forbidden, resolve
 from tests.integration.sync.far import Far, left_behind
 from tests.support.home import Home
 
@@ -128,7 +128,7 @@ def test_system_folders_are_refused() -> None:
         assert forbidden(path, "/people/ada"), path
     for path in ("/people/ada/x", "/people/bob/x", "/usr/local/x", "/srv/x", "/mnt/disk", "/dev/shm/x", "/etcetera"):
         assert not forbidden(path, "/people/ada"), path
-    with pytest.raises(WriteRefused):
+    with pytest.raises(SyncRefused):
         resolve("/srv/../etc", "/people/ada")
 
 
@@ -136,9 +136,9 @@ def test_system_folders_are_refused() -> None:
 def test_the_receiver_writes_nowhere_else(tmp_path: Path, path: str) -> None:
     store = FileReceiver(str(tmp_path / "dest"), "me")
     store.open()
-    with pytest.raises(WriteRefused):
+    with pytest.raises(SyncRefused):
         store.put(path, b"x", 0o644, 1)
-    with pytest.raises(WriteRefused):
+    with pytest.raises(SyncRefused):
         store.drop(path)
     store.close()
     assert sorted(os.listdir(tmp_path)) == ["dest"]
@@ -151,7 +151,7 @@ def test_the_receiver_follows_no_link(tmp_path: Path) -> None:
     store = FileReceiver(str(tmp_path / "dest"), "me")
     store.open()
     os.symlink(outside, tmp_path / "dest" / "way")
-    with pytest.raises(WriteRefused):
+    with pytest.raises(SyncRefused):
         store.put("way/x", b"ours", 0o644, 1)
     store.claim(["way/x"])
     store.drop("way/x")

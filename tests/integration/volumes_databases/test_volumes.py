@@ -54,7 +54,7 @@ def test_a_day_with_a_volume(team: Team) -> None:
         ("two.txt", False),
     ]
     assert "one.txt" in team.done("volume", "ls", "demos", "copy/of/a")
-    assert "leads out of" in team.refused(2, "volume", "ls", "demos", "../..")
+    assert "leaves the volume" in team.refused(2, "volume", "ls", "demos", "../..")
     assert os.readlink(inside(team) / "link") == "two.txt"
     assert "2000 GB" in team.done("volume", "resize", "demos", "--size", "2TB")
     assert described(team)["size_gb"] == 2000
@@ -72,7 +72,7 @@ def test_bad_input_has_specific_exit_codes(team: Team) -> None:
     assert "NAME" in team.refused(2, "volume", "create", "Other!", "--size", "1GB")
     assert "no zone" in team.refused(5, "volume", "create", "other", "--size", "1GB", "--zone", "mars1-a").lower()
     assert "SRC" in team.refused(2, "volume", "populate", "demos", "nothing-here")
-    assert "no volume was mounted" in team.refused(20, "volume", "unmount", "nowhere")
+    assert "no volume is mounted" in team.refused(20, "volume", "unmount", "nowhere")
     assert [row["name"] for row in json.loads(team.done("volume", "list", "--json"))] == ["demos"]
 
 
@@ -250,11 +250,11 @@ def test_an_unreachable_volume_is_refused_before_any_launch(team: Team) -> None:
     ("table", "output"),
     [
         ('"/data" = "other"', "there is no volume `other`"),
-        ('"/etc" = "demos"', "is the machine's own"),
+        ('"/etc" = "demos"', "is a folder of the system"),
         ('"../up" = "demos"', "without `..`"),
-        ('"data" = "demos/../../x"', "must not hold `..`"),
-        ('"data" = "demos/{name}"', "filled in is `{run}`"),
-        ('"data" = "demos"\n"data/below" = "demos"', "lies inside of `data`"),
+        ('"data" = "demos/../../x"', "expected a folder without `..`"),
+        ('"data" = "demos/{name}"', "only `{run}` is replaced"),
+        ('"data" = "demos"\n"data/below" = "demos"', "cannot be inside `data`"),
         ('"outputs" = "demos"', "[outputs]"),
         ('"data" = "Demos"', "lower-case"),
     ],
@@ -272,7 +272,7 @@ def test_code_at_the_mount_point_is_not_lost(team: Team) -> None:
     team.write("outlast.toml", 'name = "t"\ncommand = "true"\n[limits]\ncrashes = 1\n[volumes]\n"data" = "demos"\n')
     answer = team.outlast("run", timeout_s=90)
     assert answer.returncode != 0
-    assert "the code has something there already" in team.done("show", "t-1")
+    assert "the code has a file or folder at this path" in team.done("show", "t-1")
 
 
 def test_mount_and_unmount(team: Team) -> None:
