@@ -1,4 +1,4 @@
-"""However `outlast run` is left or broken into, its run is handed over, and nobody is shown a traceback."""
+"""However `outlast run` ends, a background supervisor takes over, and no traceback is printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.run.embedded_supervisor import ensure_supervised, embedded_supervisor
+from outlast.cli.run.embedded_supervisor import embedded_supervisor, ensure_supervised
 from outlast.store.lease import Lease
 from tests.e2e.test_adversary_programs import STUCK
 from tests.support.home import COUNTER, OUTLAST, Home, processes_mentioning
@@ -26,7 +26,7 @@ def shell(home: Home, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def assert_goes_on_without_us(home: Home, total: int) -> None:
-    """Someone supervises: the run survives the loss of its machine, and ends."""
+    """Check that the run is supervised: it survives the loss of its machine, and ends."""
     home.until_counted(10)
     home.cloud.preempt(home.machines()[0].name, notice=False)
     home.until(lambda: home.state().closed, "the end", 60)
@@ -35,7 +35,7 @@ def assert_goes_on_without_us(home: Home, total: int) -> None:
     assert home.machines() == []
 
 
-def test_goes_on_when_the_reader_of_its_output_leaves(home: Home) -> None:
+def test_a_run_continues_when_the_reader_of_its_output_exits(home: Home) -> None:
     home.write("count.py", STUCK)
     answer = shell(home, "outlast run -- python3 count.py 15 0.02 | head -n 2")
     assert answer.stdout == "resumed at 0\ncount 1\n"
@@ -43,11 +43,11 @@ def test_goes_on_when_the_reader_of_its_output_leaves(home: Home) -> None:
     assert_goes_on_without_us(home, 15)
 
 
-def test_goes_on_when_its_terminal_is_closed(home: Home) -> None:
+def test_a_run_continues_when_its_terminal_is_closed(home: Home) -> None:
     home.write("count.py", STUCK)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        # `setsid --ctty` makes it the terminal's own session, as a login shell's is.
+        # `setsid --ctty` gives the process the terminal as its session, like a login shell.
         ["setsid", "--ctty", OUTLAST, "run", "--", "python3", "count.py", "15", "0.02"],
         cwd=home.project,
         env=home.environment,
@@ -72,7 +72,7 @@ def test_runs_with_closed_streams(home: Home, closed: str) -> None:
     assert home.state().closed
 
 
-def test_a_home_that_cannot_be_written_to_costs_no_run_its_supervisor(home: Home) -> None:
+def test_a_read_only_home_does_not_prevent_supervision(home: Home) -> None:
     home.write("count.py", COUNTER)
     Path(home.environment["HOME"]).write_text("a file, and no folder")
     answer = home.outlast("submit", "--", "python3", "count.py", "3", "0.01")
@@ -80,10 +80,10 @@ def test_a_home_that_cannot_be_written_to_costs_no_run_its_supervisor(home: Home
     home.until(lambda: home.state().closed, "the end")
 
 
-def test_a_submit_that_was_cut_short_is_no_run(home: Home) -> None:
+def test_an_interrupted_submit_creates_no_run(home: Home) -> None:
     home.write("hello.py", "print('hello')\n")
     assert home.outlast("run", "--name", "hello", "--", "python3", "hello.py").returncode == 0
-    # All that a submit had written when it was killed.
+    # The objects that a submit writes before it is killed.
     body = home.workspace.bucket.get("runs/hello-1/spec.json")
     home.workspace.bucket.create("runs/hello-2/spec.json", body.replace(b"hello-1", b"hello-2"))
     home.workspace.wake("hello-2")
@@ -95,7 +95,7 @@ def test_a_submit_that_was_cut_short_is_no_run(home: Home) -> None:
     assert home.supervise().returncode == 0
 
 
-def test_damaged_hints_stop_no_command(home: Home) -> None:
+def test_damaged_hints_do_not_stop_commands(home: Home) -> None:
     home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     process = home.start("run", "--", "python3", "wait.py")
     home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
@@ -116,7 +116,7 @@ def test_damaged_hints_stop_no_command(home: Home) -> None:
     assert process.returncode == 7
 
 
-def test_a_machine_that_is_kept_is_told_as_such_and_the_reason_of_the_failure_too(home: Home) -> None:
+def test_a_kept_machine_is_reported_with_the_reason_of_the_failure(home: Home) -> None:
     home.write("crash.py", "import sys\nsys.exit(3)\n")
     answer = home.outlast("run", "--crashes", "1", "--keep-on-failure", "2s", "--", "python3", "crash.py")
     assert answer.returncode == 3
@@ -127,7 +127,7 @@ def test_a_machine_that_is_kept_is_told_as_such_and_the_reason_of_the_failure_to
     home.until(lambda: not processes_mentioning(str(home.root)), "end of every process")
 
 
-def test_following_a_run_whose_workspace_was_deleted_ends_with_a_sentence(home: Home) -> None:
+def test_following_a_run_whose_workspace_was_deleted_ends_with_an_error(home: Home) -> None:
     home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     process = home.start("run", "--", "python3", "wait.py")
     home.until(lambda: home.workspace.runs() and "ready" in home.log(), "start")
@@ -138,7 +138,7 @@ def test_following_a_run_whose_workspace_was_deleted_ends_with_a_sentence(home: 
     assert "Traceback" not in output
 
 
-def test_ctrl_c_while_the_supervisor_is_started_leaves_the_run_to_somebody(
+def test_ctrl_c_during_the_start_of_the_supervisor_starts_a_background_supervisor(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, left = threading.Thread.start, []
@@ -158,7 +158,7 @@ def test_ctrl_c_while_the_supervisor_is_started_leaves_the_run_to_somebody(
     assert not any(thread.name == "supervisor" for thread in threading.enumerate())
 
 
-def test_ctrl_c_between_the_asking_and_the_supervising_leaves_the_run_to_somebody(
+def test_ctrl_c_between_submission_and_supervision_starts_a_background_supervisor(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HOME", "OUTLAST_LOCAL_CLOUD"):

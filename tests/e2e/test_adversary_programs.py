@@ -1,17 +1,17 @@
-"""Programs and files that attack the agent: what they leave behind, how they name it, and when they are interrupted."""
+"""Programs and files that challenge the agent: leftover processes, unusual names, and interrupts."""
 
 from __future__ import annotations
 
 from tests.support.home import COUNTER, Home
 
-# The first attempt never gets beyond 10, so there is all the time in the world to take its machine away.
+# The first attempt stops at 10, so that its machine can be preempted at any time.
 COUNTED = 'print("count", count, flush=True)'
 STUCK = COUNTER.replace(
     COUNTED, COUNTED + '\n    while count == 10 and os.environ["OUTLAST_ATTEMPT"] == "1": time.sleep(0.05)'
 )
 
 
-def test_one_whose_daemon_never_stops_talking_is_finished_all_the_same(home: Home) -> None:
+def test_a_program_whose_daemon_keeps_printing_finishes(home: Home) -> None:
     home.write("chatty.sh", "echo first; yes noise & sleep 0.2; echo last; exit 0\n")
     answer = home.outlast("run", "--quiet", "--", "bash", "chatty.sh", timeout_s=40)
     assert answer.returncode == 0, answer.stderr
@@ -20,7 +20,7 @@ def test_one_whose_daemon_never_stops_talking_is_finished_all_the_same(home: Hom
     assert home.machines() == []
 
 
-def test_one_that_writes_its_checkpoints_among_its_code_survives(home: Home) -> None:
+def test_a_program_with_checkpoints_among_its_code_survives(home: Home) -> None:
     home.write("count.py", STUCK.replace('os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "count")', '"count"'))
     process = home.start("run", "--checkpoint", ".", "--", "python3", "count.py", "15", "0.02")
     home.until_counted(10)
@@ -31,7 +31,7 @@ def test_one_that_writes_its_checkpoints_among_its_code_survives(home: Home) -> 
     assert home.state().attempts[1].resumed_from
 
 
-def test_one_whose_outputs_are_inside_of_its_checkpoints_finds_the_folder_again(home: Home) -> None:
+def test_a_program_with_outputs_inside_its_checkpoints_finds_the_folder_after_a_resume(home: Home) -> None:
     home.write("count.py", STUCK)
     home.write(
         "outlast.toml",
@@ -46,7 +46,7 @@ def test_one_whose_outputs_are_inside_of_its_checkpoints_finds_the_folder_again(
     assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "15"
 
 
-def test_outputs_of_a_machine_that_vanished_are_there_if_others_resumed_after_them(home: Home) -> None:
+def test_outputs_of_a_lost_machine_are_kept_if_a_later_attempt_resumed_from_it(home: Home) -> None:
     home.write(
         "epochs.py",
         """
@@ -71,7 +71,7 @@ for epoch in range(first + 1, 4):
     assert names == {"epoch-1.txt", "epoch-2.txt", "epoch-3.txt"}
 
 
-def test_odd_outputs_neither_stop_the_run_nor_keep_the_others_back(home: Home) -> None:
+def test_unusual_output_files_stop_neither_the_run_nor_other_outputs(home: Home) -> None:
     home.write(
         "odd.py",
         r"""

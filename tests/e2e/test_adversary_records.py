@@ -1,4 +1,4 @@
-"""Records that others wrote into the workspace: they stop neither the supervision of the others nor the reaper."""
+"""Forged records in the workspace stop neither the supervision of other runs nor `outlast reap`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def workspace(home: Home) -> Path:
 
 
 def forge(home: Home, run: str, *, inside: str = "", **spec: object) -> None:
-    """A run as whoever may write to the workspace can make one up."""
+    """Forge a run, as any user with write access to the workspace can."""
     request = {"run": inside or run, "spec": {"command": "true", "name": "evil", **spec}, "code": {"kind": "none"}}
     for key, value in (
         (f"runs/{run}/spec.json", request),
@@ -28,7 +28,7 @@ def forge(home: Home, run: str, *, inside: str = "", **spec: object) -> None:
         path.write_text(json.dumps(value))
 
 
-def test_made_up_runs_launch_nothing_and_keep_no_other_from_its_machine(home: Home) -> None:
+def test_forged_runs_launch_nothing_and_do_not_block_others(home: Home) -> None:
     for run in (
         "a\nb-1",
         "a\x1b[2J-1",

@@ -1,4 +1,4 @@
-"""What users write: odd characters, numbers that are none, secrets in the wrong place. Told at once, never launched."""
+"""Invalid input of users: unusual characters, NaN, secrets in the wrong place. It is refused before a launch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_machine_could_be_given_is_refused_before_anything_is_launched(home: Home, name: str) -> None:
-    file, argv, told = REFUSED[name]
+def test_values_that_no_machine_can_receive_are_refused_before_a_launch(home: Home, name: str) -> None:
+    file, argv, result = REFUSED[name]
     home.write("outlast.toml", file)
     answer = home.outlast("run", *argv)  # type: ignore[arg-type]
     assert answer.returncode == 2, answer.stderr
-    assert told in answer.stderr
+    assert result in answer.stderr
     assert "Traceback" not in answer.stderr
     assert list(home.workspace.runs()) == []
 
@@ -38,7 +38,7 @@ def test_a_secret_written_where_its_name_belongs_is_not_repeated(home: Home) -> 
         assert "names of environment variables" in answer.stderr
 
 
-def test_odd_characters_reach_the_command_as_they_are(home: Home) -> None:
+def test_unusual_characters_reach_the_command_unchanged(home: Home) -> None:
     odd = "a 'b' \"c\" $HOME `d` ; \\ * é 漢 \n e"
     home.write("show.py", "import os, sys\nprint([sys.argv[1], os.environ['X'], os.environ['OUTLAST_PARAM_P']])\n")
     home.write("outlast.toml", 'command = "python3 show.py {p}"\n')

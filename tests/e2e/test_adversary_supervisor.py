@@ -1,4 +1,4 @@
-"""Supervisors that are late, doubled, deserted or lied to: none of it harms a healthy run."""
+"""Late, duplicate and misinformed supervisors do not harm a healthy run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def supervisor_of(home: Home, who: str = "me:1", watch: Watch | None = None) -> 
     return Supervisor(home.workspace, {"local": home.cloud}, who=who, monotonic=watch or Watch())
 
 
-def test_a_story_that_gets_damaged_does_not_stop_the_supervision_of_the_others(home: Home) -> None:
+def test_a_damaged_story_does_not_stop_the_supervision_of_other_runs(home: Home) -> None:
     home.write("wait.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
     damaged = home.run("python3", "wait.py")
     home.start("supervise")
@@ -39,26 +39,26 @@ def test_a_story_that_gets_damaged_does_not_stop_the_supervision_of_the_others(h
     home.write("count.py", COUNTER)
     healthy = home.run("python3", "count.py", "3", "0.05")
     home.until(lambda: home.state(healthy).closed, "the end of the healthy run")
-    # Nobody knows whether the damaged one is alive, so nobody takes its machine away either.
+    # It is unknown whether the damaged run is alive, so its machine is kept.
     assert [m.labels["outlast-run"] for m in home.machines()] == [damaged]
     [row] = [row for row in home.ps() if row["run"] == damaged]
     assert row["state"] == "damaged"
 
 
-def test_a_machine_that_another_supervisor_launched_is_never_taken_for_an_orphan(home: Home) -> None:
+def test_a_machine_of_another_supervisor_is_never_treated_as_an_orphan(home: Home) -> None:
     home.write("wait.py", "import time\ntime.sleep(600)\n")
     run = home.run("python3", "wait.py")
     late, quick = supervisor_of(home, "late:1"), supervisor_of(home, "quick:2")
     home.until(lambda: late.round() == () and home.state(run).current, "attempt 1")
     home.cloud.delete(home.machines()[0].name)
-    # Unseen by the late one, the machine is replaced.
+    # The machine is replaced without the knowledge of the late supervisor.
     home.until(lambda: quick.round() == () and len(home.machines()) == 1, "the machine of attempt 2")
     late.round()
     late.round()
     assert [m.labels["outlast-attempt"] for m in home.machines()] == ["2"]
 
 
-def test_reap_leaves_the_machine_of_a_run_alone_whose_heartbeat_is_missing(home: Home) -> None:
+def test_reap_keeps_the_machine_of_a_run_without_a_heartbeat(home: Home) -> None:
     home.write("wait.py", "import time\ntime.sleep(600)\n")
     run = home.run("python3", "wait.py")
     supervisor = supervisor_of(home)
@@ -69,7 +69,7 @@ def test_reap_leaves_the_machine_of_a_run_alone_whose_heartbeat_is_missing(home:
     assert len(home.machines()) == 1
 
 
-def test_a_run_that_waited_long_for_capacity_gives_its_machine_the_time_to_boot(home: Home) -> None:
+def test_a_machine_has_time_to_boot_after_a_long_wait_for_capacity(home: Home) -> None:
     home.write("wait.py", "import time\ntime.sleep(600)\n")
     run = home.run("python3", "wait.py")
     for zone in ZONES:
@@ -98,14 +98,14 @@ def test_a_live_run_whose_heartbeat_was_lost_gets_a_new_one(home: Home) -> None:
 
 
 class Unbootable(LocalCloud):
-    """Its machines go off before anybody can start an agent on them."""
+    """A cloud whose machines stop before an agent starts on them."""
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         script = "#!/bin/sh\necho no room for outlast\nshutdown -h now\n"
         return super().launch(offer, name, boot=msgspec.structs.replace(boot, script=script), labels=labels)
 
 
-def test_why_machines_end_before_the_command_begins_is_told_though_they_are_gone(home: Home) -> None:
+def test_the_reason_is_reported_when_machines_end_before_the_command_starts(home: Home) -> None:
     home.cloud = Unbootable(str(home.root / "cloud"))
     run = home.run("true")
     supervisor = supervisor_of(home)
@@ -115,7 +115,7 @@ def test_why_machines_end_before_the_command_begins_is_told_though_they_are_gone
     assert home.machines() == []
 
 
-def test_what_was_found_out_before_the_command_could_start_is_in_the_log(home: Home) -> None:
+def test_findings_before_the_start_of_the_command_are_in_the_log(home: Home) -> None:
     save = "import os, time\nopen(os.environ['OUTLAST_CHECKPOINT_DIR'] + '/one', 'w').write('1')\ntime.sleep(600)\n"
     home.write("save.py", save)
     run = home.outlast("submit", "--secret", "TOKEN", "--", "python3", "save.py", TOKEN="hunter2").stdout.strip()

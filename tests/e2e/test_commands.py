@@ -1,4 +1,4 @@
-"""The commands as a user meets them: wrong words, broken files, stockouts, secrets, data, git."""
+"""Commands from the user's view: wrong arguments, broken files, stockouts, secrets, data, git."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def assert_clean_error(answer: subprocess.CompletedProcess[str], code: int, *arg
         assert word in answer.stderr, (word, answer.stderr)
 
 
-def test_a_broken_file_is_told_whole_launches_nothing_and_exits_2(home: Home) -> None:
+def test_all_problems_of_a_file_are_reported_and_nothing_is_launched(home: Home) -> None:
     home.write(
         "outlast.toml",
         """
@@ -57,7 +57,7 @@ crashes = -1
         ('command = "true', ["outlast.toml", "TOML", "Unterminated"]),
     ],
 )
-def test_what_is_wrong_is_named(home: Home, text: str, argv: list[str]) -> None:
+def test_the_wrong_field_is_named(home: Home, text: str, argv: list[str]) -> None:
     home.write("outlast.toml", text)
     for verb in ("run", "submit"):
         assert_clean_error(home.outlast(verb), 2, *argv)
@@ -81,11 +81,11 @@ def test_what_is_wrong_is_named(home: Home, text: str, argv: list[str]) -> None:
         (["run", "--workspace", "/dev/null/x", "--", "true"], 4, "workspace"),
     ],
 )
-def test_wrong_words_get_a_clear_error_and_a_code(home: Home, argv: list[str], code: int, says: str) -> None:
+def test_wrong_arguments_get_a_clear_error_and_a_code(home: Home, argv: list[str], code: int, says: str) -> None:
     assert_clean_error(home.outlast(*argv), code, says)
 
 
-def test_a_stockout_moves_on_to_the_next_zone_and_says_so(home: Home) -> None:
+def test_a_stockout_moves_to_the_next_zone_and_is_reported(home: Home) -> None:
     home.cloud.set_zone("local2-b", capacity=0)
     answer = home.outlast("run", "--", "true")
     assert answer.returncode == 0, answer.stderr
@@ -95,7 +95,7 @@ def test_a_stockout_moves_on_to_the_next_zone_and_says_so(home: Home) -> None:
     assert "refused" in answer.stderr
 
 
-def test_no_capacity_anywhere_holds_the_run_which_says_why_and_goes_on_when_there_is_some(home: Home) -> None:
+def test_a_run_without_capacity_waits_with_a_reason_and_continues_when_there_is_some(home: Home) -> None:
     zones = list(home.cloud.zone_settings())
     for zone in zones:
         home.cloud.set_zone(zone, capacity=0)
@@ -110,7 +110,7 @@ def test_no_capacity_anywhere_holds_the_run_which_says_why_and_goes_on_when_ther
     assert home.state().ending == "finished"
 
 
-def test_a_permanent_error_of_the_cloud_is_told_at_once_and_not_tried_in_other_zones(home: Home) -> None:
+def test_a_permanent_error_of_the_cloud_is_reported_at_once_and_not_retried_in_other_zones(home: Home) -> None:
     for zone in home.cloud.zone_settings():
         home.cloud.set_zone(zone, deny="the account may not create machines")
     answer = home.outlast("run", "--", "true", timeout_s=20)
@@ -156,7 +156,7 @@ while not os.path.exists("/proc/self/nothing") and os.environ["OUTLAST_ATTEMPT"]
     assert SECRET not in home.cloud.serial(name)
     for path in (home.root / "cloud" / "secrets").iterdir():
         assert path.stat().st_mode & 0o077 == 0
-    home.outlast("preempt", "last")  # the second attempt needs the secret, too, and the submitter's shell may be gone
+    home.outlast("preempt", "last")  # the second attempt also needs the secret, and the submitter's shell may be closed
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert SECRET not in output
@@ -197,7 +197,7 @@ print("metadata", c.getresponse().read().decode())
     assert "mean life 7200" in answer.stdout
 
 
-def test_data_is_brought_to_the_machine(home: Home) -> None:
+def test_data_is_copied_to_the_machine(home: Home) -> None:
     for number in range(30):
         home.write(f"../store/part-{number}.txt", str(number))
     home.write("outlast.toml", 'command = "cat data/*.txt | sort -n | tail -1"\n[data]\n"data" = "../store"\n')
@@ -230,7 +230,7 @@ def test_code_by_git_ref_is_fetched_at_that_commit_which_is_recorded(home: Home)
     assert home.workspace.request(home.only_run()).code.commit == first
 
 
-def test_setup_runs_before_the_command_and_its_failure_is_told(home: Home) -> None:
+def test_setup_runs_before_the_command_and_its_failure_is_reported(home: Home) -> None:
     home.write("outlast.toml", 'command = "cat made"\nsetup = "echo prepared > made"\n')
     answer = home.outlast("run")
     assert answer.returncode == 0, answer.stderr
@@ -256,7 +256,7 @@ def test_cancel_deletes_the_machine_and_ends_the_run(home: Home) -> None:
     home.until(lambda: not processes_mentioning(str(home.root)), "end of all processes")
 
 
-def test_plan_and_reap_show_and_remove_what_nobody_owns(home: Home) -> None:
+def test_plan_shows_and_reap_deletes_machines_without_an_owner(home: Home) -> None:
     from outlast.clouds.cloud import Boot, Requirements
 
     offer = home.cloud.offers(Requirements())[0]
@@ -275,14 +275,14 @@ def test_every_listing_has_json(home: Home) -> None:
     assert home.outlast("run", "--name", "quick", "--", "echo", "hi").returncode == 0
     (row,) = json.loads(home.outlast("ps", "--all", "--json").stdout)
     assert (row["run"], row["state"]) == ("quick-1", "finished")
-    told = json.loads(home.outlast("show", "quick", "--json").stdout)
-    assert told["events"][0]["event"] == "submitted"
+    result = json.loads(home.outlast("show", "quick", "--json").stdout)
+    assert result["events"][0]["event"] == "submitted"
     assert json.loads(home.outlast("plan", "--json").stdout) == []
     assert json.loads(home.outlast("reap", "--json").stdout) == []
     assert home.outlast("logs", "q").stdout == "hi\n"
 
 
-def test_output_that_nobody_reads_any_more_is_no_error(home: Home) -> None:
+def test_a_closed_pipe_is_not_an_error(home: Home) -> None:
     home.write("loud.py", "for i in range(20000): print('line', i)\n")
     assert home.outlast("run", "--quiet", "--", "python3", "loud.py").returncode == 0
     pipe = subprocess.run(

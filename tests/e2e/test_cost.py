@@ -1,4 +1,4 @@
-"""What was spent on real machines of the local cloud: the sums agree with the stories, and with the cloud."""
+"""Costs of machines of the local cloud: the sums agree with the stories and with the cloud."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ def released(home: Home) -> list[ev.Released]:
     return [event for event in story.events if isinstance(event, ev.Released)]
 
 
-def test_a_run_that_was_preempted_costs_what_its_releases_say_and_its_lost_work_is_seen(home: Home) -> None:
+def test_the_cost_of_a_preempted_run_is_the_sum_of_its_releases_and_includes_lost_work(home: Home) -> None:
     home.write("train.py", COUNTER)
     process = home.start("run", "--no-pull", "--", "python", "train.py", "120", "0.1")
     home.until_counted(10)
     home.until(lambda: home.state().checkpoints, "a checkpoint: else nothing of it was work")
     assert home.outlast("preempt", "last", "--no-notice").returncode == 0
     assert process.wait(timeout=60) == 0
-    told, bills = cost(home), released(home)
-    assert told["total"]["cost_usd"] == pytest.approx(sum(bill.cost_usd for bill in bills), rel=1e-9)
-    assert told["total"]["machines"] == len(bills) == 2
-    assert told["total"]["estimated_usd"] == 0
-    # At the price of the catalogue, for as long as the cloud has billed, and for the disk.
-    for line, bill in zip(told["lines"], bills, strict=True):
+    result, bills = cost(home), released(home)
+    assert result["total"]["cost_usd"] == pytest.approx(sum(bill.cost_usd for bill in bills), rel=1e-9)
+    assert result["total"]["machines"] == len(bills) == 2
+    assert result["total"]["estimated_usd"] == 0
+    # The price of the catalogue for the billed time, plus the disk.
+    for line, bill in zip(result["lines"], bills, strict=True):
         price = TYPES[line["type"]].on_demand_usd_per_hour * ZONES[line["zone"]]
         disk = 10.0 * DISK_USD_PER_GB_HOUR
         assert bill.cost_usd == pytest.approx(bill.seconds / 3600 * price + bill.disk_usd, rel=1e-3)
         assert bill.disk_usd == pytest.approx(bill.seconds / 3600 * disk, rel=0.5)
         assert sum(line["causes"].values()) == pytest.approx(line["cost_usd"])
         assert line["on_demand_usd"] > line["cost_usd"] * 2
-    assert told["lines"][0]["causes"]["work"] > 0
-    assert 0 < told["total"]["goodput"] < 1
+    assert result["lines"][0]["causes"]["work"] > 0
+    assert 0 < result["total"]["goodput"] < 1
     one = cost(home, home.only_run(), "--by", "machine")
     assert set(one["groups"]) == {attempt.machine for attempt in home.state().attempts}
-    assert one["total"]["cost_usd"] == pytest.approx(told["total"]["cost_usd"])
+    assert one["total"]["cost_usd"] == pytest.approx(result["total"]["cost_usd"])
 
 
-def test_what_runs_is_an_estimate_and_becomes_a_bill(home: Home) -> None:
+def test_the_cost_of_a_running_machine_is_an_estimate_until_it_ends(home: Home) -> None:
     home.write("train.py", COUNTER)
     process = home.start("run", "--no-pull", "--", "python", "train.py", "15", "0.1")
     home.until_counted(1)
-    told = cost(home)
-    assert told["total"]["estimated_usd"] == told["total"]["cost_usd"] > 0
+    result = cost(home)
+    assert result["total"]["estimated_usd"] == result["total"]["cost_usd"] > 0
     assert "~$" in home.outlast("cost").stdout
     assert process.wait(timeout=60) == 0
     assert cost(home)["total"]["estimated_usd"] == 0
 
 
-def test_a_stopped_machine_by_hand_costs_its_disk_and_a_deleted_one_is_not_forgotten(home: Home) -> None:
+def test_a_stopped_manual_machine_costs_its_disk_and_a_deleted_one_stays_in_the_report(home: Home) -> None:
     answer = home.outlast("machine", "create", "desk", "--type", "local-2", "--wait", "60s", "--no-ssh-config")
     assert answer.returncode == 0, answer.stderr
     (line,) = cost(home)["lines"]
@@ -85,10 +85,10 @@ def test_a_stopped_machine_by_hand_costs_its_disk_and_a_deleted_one_is_not_forgo
     (closed,) = cost(home)["lines"]
     assert closed["cost_usd"] >= later["cost_usd"]
     assert not closed.get("estimated")
-    assert cost(home)["groups"] == cost(home)["groups"]  # nothing grows any more
+    assert cost(home)["groups"] == cost(home)["groups"]  # the cost no longer grows
 
 
-def test_a_machine_by_hand_whose_time_is_up_is_reaped_and_its_bill_is_kept(home: Home) -> None:
+def test_an_expired_manual_machine_is_reaped_and_its_cost_is_kept(home: Home) -> None:
     answer = home.outlast("machine", "create", "desk", "--wait", "60s", "--no-ssh-config")
     assert answer.returncode == 0, answer.stderr
     machine_records = MachineRecords(home.workspace)
@@ -106,20 +106,20 @@ def test_a_machine_by_hand_whose_time_is_up_is_reaped_and_its_bill_is_kept(home:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--user", "nobody-of-that-name"], "user `nobody-of-that-name`"),
+        (["--user", "unknown-user"], "user `unknown-user`"),
         (["--since", "2026-13-40"], "invalid date"),
         (["--since", "soon"], "--since soon"),
         (["--since", "2999-01-01"], "in the future"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_told_so(home: Home, argv: list[str], says: str) -> None:
+def test_invalid_options_are_refused(home: Home, argv: list[str], says: str) -> None:
     answer = home.outlast("cost", *argv)
     assert answer.returncode == 2
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
-def test_a_run_that_does_not_exist_has_a_code_of_its_own(home: Home) -> None:
+def test_an_unknown_run_has_a_separate_exit_code(home: Home) -> None:
     assert home.outlast("cost", "census-7").returncode == 3
 
 
@@ -136,7 +136,7 @@ def test_a_budget_that_does_not_pay_for_an_hour_is_refused_before_anything_is_la
     assert not home.machines()
 
 
-def test_who_has_spent_a_budget_is_refused_and_nothing_is_launched(home: Home) -> None:
+def test_a_spent_budget_refuses_further_runs(home: Home) -> None:
     write_limits(home.workspace.bucket, Limits(cost_usd=0.001, per="total"))
     for argv in (["submit", "--", "true"], ["machine", "create", "desk", "--no-ssh-config"]):
         answer = home.outlast(*argv)
@@ -146,7 +146,7 @@ def test_who_has_spent_a_budget_is_refused_and_nothing_is_launched(home: Home) -
     assert not home.machines()
 
 
-def test_limits_are_shown_set_and_refused_when_they_are_nonsense(home: Home) -> None:
+def test_limits_are_shown_and_set_and_invalid_ones_are_refused(home: Home) -> None:
     assert "there are no limits" in home.outlast("limits").stderr
     assert home.outlast("limits", "--cost-usd", "50", "--max-machines", "3").returncode == 0
     assert "$0 of $50 this month; 3 machines at a time" in home.outlast("limits").stdout
@@ -160,14 +160,14 @@ def test_limits_are_shown_set_and_refused_when_they_are_nonsense(home: Home) -> 
     assert [one["who"] for one in json.loads(home.outlast("limits", "--json").stdout)] == ["ann"]
 
 
-def test_prices_of_clouds_that_can_be_asked_are_shown_beside_those_that_cannot(home: Home) -> None:
+def test_prices_are_listed_although_some_clouds_cannot_be_queried(home: Home) -> None:
     answer = home.outlast("prices", "--gpu", "T4", "--json")
     assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout)
-    assert [offer["cloud"] for offer in told["offers"]] == ["local", "local"]
-    assert set(told["problems"]) == {"gcp", "aws"}
-    assert all(offer["source"] for offer in told["offers"])
-    prices = [offer["price_usd_per_hour"] for offer in told["offers"]]
+    result = json.loads(answer.stdout)
+    assert [offer["cloud"] for offer in result["offers"]] == ["local", "local"]
+    assert set(result["problems"]) == {"gcp", "aws"}
+    assert all(offer["source"] for offer in result["offers"])
+    prices = [offer["price_usd_per_hour"] for offer in result["offers"]]
     assert prices == sorted(prices)
     page = home.outlast("prices", "--gpu", "T4")
     assert "gcp: " in page.stderr
@@ -177,7 +177,7 @@ def test_prices_of_clouds_that_can_be_asked_are_shown_beside_those_that_cannot(h
     assert home.outlast("prices", "--cloud", "gcp").returncode == 5
 
 
-def test_the_picture_has_a_row_a_day_and_the_signs_of_what_was_paid_for(home: Home) -> None:
+def test_the_bars_have_one_row_per_day_and_one_character_per_cause(home: Home) -> None:
     from outlast.billing.ledger import DAY_S, lines_of
     from outlast.runs.state import fold
     from tests.unit.test_ledger import LOST, _shifted

@@ -1,5 +1,7 @@
-"""Records that a power cut or a hand has damaged: every listing shows the others, names the damaged one, and ends with
-4. What bills can be ended without its record."""
+"""Damaged records: every listing shows the others, names the damaged one, and exits with 4.
+
+A resource can be deleted without its record.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ LISTINGS = {
 
 
 @pytest.mark.parametrize("damage", [b'{"name": "ba', b""], ids=["torn", "empty"])
-def test_a_damaged_record_hides_none_of_the_others(home: Home, damage: bytes) -> None:
+def test_a_damaged_record_does_not_hide_others(home: Home, damage: bytes) -> None:
     assert home.outlast("volume", "create", "demos", "--size", "1GB").returncode == 0
     for key in LISTINGS.values():
         home.workspace.bucket.put(key, damage)
@@ -39,7 +41,7 @@ def test_a_damaged_record_hides_none_of_the_others(home: Home, damage: bytes) ->
             assert [row["name"] for row in json.loads(answer.stdout)] == ["demos"]
 
 
-def test_a_machine_whose_record_is_damaged_is_left_by_the_reaper_and_can_be_deleted(home: Home) -> None:
+def test_reap_keeps_a_machine_with_a_damaged_record_and_delete_deletes_it(home: Home) -> None:
     needs_ssh()
     made = home.outlast("machine", "create", "one", "--cpus", "1")
     assert made.returncode == 0, made.stderr
@@ -54,7 +56,7 @@ def test_a_machine_whose_record_is_damaged_is_left_by_the_reaper_and_can_be_dele
     assert not home.workspace.bucket.children("machines/")
 
 
-def test_a_damaged_image_is_listed_as_such_and_boots_nothing(tmp_path: Path) -> None:
+def test_a_damaged_image_is_listed_as_damaged_and_boots_no_machine(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "env-1.json").write_text("{")
     assert [image.description[:7] for image in images.list_all(str(tmp_path)) if image.name == "env-1"] == ["damaged"]

@@ -1,4 +1,4 @@
-"""A run with a deadline on the local cloud, under a replayed trace: in time, on the mix and for the cost foretold."""
+"""A run with a deadline on the local cloud under a replayed trace ends in time, with the predicted mix and cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.policy.replay import ReplayJob, ReplayZone, replay
 from tests.support.home import COUNTER, Home
 
 TYPE, ZONE = "local-8-v100", "local1-a"
-# Twenty-one seconds of capacity, and then none: ticks of ten minutes, two hundred times as fast.
+# 21 seconds of capacity, then none: ticks of ten minutes at 200 times the speed.
 TICK_S, UP_TICKS = 3.0, 7
 WORK_S, DEADLINE_S = 40.0, 66.0
 SPEC = f"""
@@ -42,7 +42,7 @@ def prepare(home: Home, ticks: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(240)
-def test_ends_in_time_on_the_mix_and_for_the_cost_that_were_foretold(home: Home) -> None:
+def test_the_run_ends_in_time_with_the_predicted_mix_and_cost(home: Home) -> None:
     prepare(home, "0" * UP_TICKS + "1" * 400)
     began = read_settings(str(home.root / "cloud"))[ZONE]["trace"]["started_at"]
     answer = home.outlast("run", "--no-pull", timeout_s=200.0)
@@ -52,7 +52,7 @@ def test_ends_in_time_on_the_mix_and_for_the_cost_that_were_foretold(home: Home)
     worked = [attempt for attempt in state.attempts if attempt.started_at]
     assert [attempt.spot for attempt in worked] == [True, False], state.attempts
 
-    # The same capacity, a tick a second, from where this run met it.
+    # The same capacity with one tick per second, from the start of this run.
     first, last = worked
     up_s = began + UP_TICKS * TICK_S - first.placed_at
     start_s = max(attempt.started_at - attempt.placed_at for attempt in worked)
@@ -66,9 +66,9 @@ def test_ends_in_time_on_the_mix_and_for_the_cost_that_were_foretold(home: Home)
 
 
 @pytest.mark.timeout(240)
-def test_moves_to_on_demand_with_what_it_has_done_when_a_loss_could_not_be_made_good(home: Home) -> None:
+def test_the_run_moves_to_on_demand_before_a_loss_would_miss_the_deadline(home: Home) -> None:
     home.write("counter.py", COUNTER)
-    # Nothing is committed before the notice: soon the loss of the spot machine would cost more than there is to spare.
+    # Nothing is committed before the notice: soon the loss of the spot machine would cost more than the spare time.
     tight = SPEC.replace("160 0.25", "60 0.5").replace(f"{DEADLINE_S:g}s", "45s").replace(f"{WORK_S:g}s", "30s")
     home.write("outlast.toml", tight.replace('path = "checkpoints"', 'path = "checkpoints"\nevery = "1h"'))
     answer = home.outlast("run", "--no-pull", timeout_s=200.0)
@@ -84,7 +84,7 @@ def test_moves_to_on_demand_with_what_it_has_done_when_a_loss_could_not_be_made_
     assert resumed[1] > 0
 
 
-def test_plan_tells_what_is_chosen_and_why(home: Home) -> None:
+def test_plan_prints_the_choice_and_its_reason(home: Home) -> None:
     prepare(home, "0")
     run = home.outlast("submit").stdout.strip()
     home.until(lambda: home.state(run).current is not None, "the run works")
@@ -92,9 +92,9 @@ def test_plan_tells_what_is_chosen_and_why(home: Home) -> None:
     assert answer.returncode == 0, answer.stderr
     assert f"stays on spot in {ZONE}" in answer.stdout
     assert "on demand" in answer.stdout
-    told = json.loads(home.outlast("plan", run, "--json").stdout)
-    assert (told["choice"], told["place"]) == ("spot", ZONE)
-    assert {option["name"] for option in told["options"]} == {ZONE, "on demand", "wait"}
+    result = json.loads(home.outlast("plan", run, "--json").stdout)
+    assert (result["choice"], result["place"]) == ("spot", ZONE)
+    assert {option["name"] for option in result["options"]} == {ZONE, "on demand", "wait"}
     assert home.outlast("cancel", run).returncode == 0
     over = home.outlast("plan", run)
     assert over.returncode == 1

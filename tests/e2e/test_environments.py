@@ -1,4 +1,4 @@
-"""Programs find the Python that whoever submits has activated, whichever runs outlast."""
+"""Programs use the Python environment that is active at submission, not the one of outlast."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from outlast.supervisor.boot import environments
 from tests.support.home import Home
 
 
-def test_a_virtual_environment_that_is_activated_is_the_one_that_is_used(home: Home) -> None:
+def test_the_active_virtual_environment_is_used(home: Home) -> None:
     activated = home.root / "theirs"
     venv.create(activated, symlinks=True)
     packages = sysconfig.get_path("purelib", vars={"base": str(activated)})
     Path(packages, "only_there.py").write_text("print('found')")
     path = f"{activated / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    # And a set-up may add to it, on the machine alone.
+    # `setup` may add packages, on the machine only.
     command = f"touch {packages}/added.py && python -c 'import only_there, added, sys; print(sys.prefix)'"
     answer = home.outlast("run", "--", "bash", "-c", command, PATH=path)
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -29,7 +29,7 @@ def test_a_virtual_environment_that_is_activated_is_the_one_that_is_used(home: H
         assert not Path(packages, "added.py").exists()
 
 
-def test_what_an_environment_was_made_from_comes_along_under_both_names(tmp_path: Path) -> None:
+def test_the_base_of_an_environment_is_included_under_both_names(tmp_path: Path) -> None:
     real, named, environment = tmp_path / "python-3.12.1", tmp_path / "python-3.12", tmp_path / "project" / ".venv"
     for folder in (real / "bin", environment / "bin", tmp_path / "conda" / "conda-meta", tmp_path / "plain" / "bin"):
         folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_what_an_environment_was_made_from_comes_along_under_both_names(tmp_path
 
 
 @pytest.mark.parametrize("home", ["~/bin", "nowhere", ""])
-def test_no_home_is_shown_because_a_python_is_in_it(tmp_path: Path, home: str) -> None:
+def test_a_python_in_a_home_folder_does_not_expose_the_home(tmp_path: Path, home: str) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "pyvenv.cfg").write_text(f"home = {os.path.expanduser(home)}\n")
     assert os.path.expanduser("~") not in environments(f"{tmp_path}/bin")

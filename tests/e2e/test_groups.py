@@ -1,4 +1,4 @@
-"""Groups on real machines: in order, released, added to, and one master at a time."""
+"""Groups on machines of the local cloud: start order, release, added runs, and one master at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.home import Home
 
 pytestmark = pytest.mark.timeout(180)
 
-# Says when it has it and when it writes; a file in the project's folder stands for the database.
+# Prints when it holds the lock and when it writes; a file in the project folder is the database.
 MASTER = """
 import os, sys, time
 end = time.time() + float(sys.argv[1])
@@ -68,7 +68,7 @@ def test_a_group_starts_in_order_is_added_to_and_is_released_with_its_master(hom
     assert not home.machines()
 
 
-def test_what_is_wrong_with_a_group_launches_nothing(home: Home) -> None:
+def test_an_invalid_group_launches_nothing(home: Home) -> None:
     home.write(
         "outlast.toml",
         'name = "evolve"\n[tasks.a]\ncommand = "true"\nafter = "b"\n[tasks.b]\ncommand = "true"\nafter = "a"\n',
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_a_group_launches_nothing(home: Home) -> None:
     answer = home.outlast("run")
     assert answer.returncode == 2
     assert "[tasks.a] command: the script `none.py` does not exist" in answer.stderr
-    for argv, told in [
+    for argv, result in [
         (("--task", "c"), "it has `a`, `b`"),
         (("--count", "2"), "need --task"),
         (("--task", "b"), "no group `evolve` is running"),
@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_group_launches_nothing(home: Home) -> None:
     ]:
         home.write("outlast.toml", 'name = "evolve"\n[tasks.a]\ncommand = "true"\n[tasks.b]\ncommand = "true"\n')
         answer = home.outlast("run", *argv)
-        assert told in answer.stderr, argv
+        assert result in answer.stderr, argv
         assert answer.returncode in (2, 3), argv
     assert not home.workspace.runs()
     assert not home.machines()
@@ -124,13 +124,13 @@ def submit_master(home: Home, book: Path, seconds: float, name: str) -> str:
 
 
 def entries(book: Path) -> list[tuple[float, str, int]]:
-    """When, who, and with which number it wrote."""
+    """Return time, writer and fence of each write."""
     rows = [line.split() for line in book.read_text().splitlines()] if book.exists() else []
     return [(float(at), f"{run} {attempt}", int(fence)) for at, run, attempt, fence in rows]
 
 
 def writers(book: Path) -> list[str]:
-    """Who wrote, in order, each time somebody else did."""
+    """Return the writers in order, without repetitions."""
     found: list[str] = []
     for _, who, _ in entries(book):
         if not found or found[-1] != who:
@@ -138,19 +138,19 @@ def writers(book: Path) -> list[str]:
     return found
 
 
-def test_there_is_one_master_although_others_are_started(home: Home, book: Path) -> None:
+def test_only_one_master_runs_at_a_time(home: Home, book: Path) -> None:
     first = submit_master(home, book, 120, "first")
     home.until(lambda: entries(book), "it writes")
     others = [submit_master(home, book, 0.5, "second") for _ in range(3)]
     for other in others:
-        home.until(lambda other=other: home.state(other).waiting, "it is told what it waits for")
+        home.until(lambda other=other: home.state(other).waiting, "the reason for waiting")
     home.until(
         lambda: any(row["holds"] == "db:genomes" for row in home.ps()), "it says with its heartbeat that it has it"
     )
-    told = {str(row["run"]): row for row in home.ps()}
-    assert told[first]["holds"] == "db:genomes"
+    result = {str(row["run"]): row for row in home.ps()}
+    assert result[first]["holds"] == "db:genomes"
     for other in others:
-        assert told[other]["why"] == f"`db:genomes` is held by {first}"
+        assert result[other]["why"] == f"`db:genomes` is held by {first}"
     Path(f"{book}.{first}").touch()
     home.until(lambda: all(home.state(run).ending for run in (first, *others)), "all are through", within_s=90)
     assert writers(book) == [f"{run} 1" for run in (first, *others)]
@@ -158,7 +158,7 @@ def test_there_is_one_master_although_others_are_started(home: Home, book: Path)
     assert all(home.state(run).ending == "finished" for run in (first, *others))
 
 
-def test_a_master_whose_machine_died_is_followed_by_its_next_attempt(home: Home, book: Path) -> None:
+def test_the_next_attempt_of_a_master_takes_over_after_a_lost_machine(home: Home, book: Path) -> None:
     run = submit_master(home, book, 60, "master")
     home.until(lambda: entries(book), "it writes")
     died_at = time.time()

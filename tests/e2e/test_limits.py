@@ -1,4 +1,4 @@
-"""Limits on real machines: what runs saves and stops, says so before, and is told apart from what failed."""
+"""Limits on machines of the local cloud: runs get a warning, save and stop, and do not count as failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.submit.prepare import prepare
 from outlast.submit.write import write_run
 from tests.support.home import COUNTER, Home
 
-# Saves only when it is asked to leave: what is committed after the limit was saved because of it.
+# Saves only on SIGTERM: a commit after the limit was caused by the limit.
 PATIENT = """
 import os, signal, sys, time
 path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state")
@@ -34,7 +34,7 @@ def kinds(home: Home) -> list[str]:
     return [type(event).__name__ for event in story.events]
 
 
-def test_at_a_limit_the_program_saves_what_it_has_and_the_run_ends_as_stopped(home: Home) -> None:
+def test_at_a_limit_the_program_saves_and_the_run_ends_as_stopped(home: Home) -> None:
     home.write("train.py", PATIENT)
     answer = home.outlast("run", "--no-pull", "--set", "limits.max_hours=0.001", "--", "python", "train.py")
     assert answer.returncode == 9, answer.stderr
@@ -45,16 +45,16 @@ def test_at_a_limit_the_program_saves_what_it_has_and_the_run_ends_as_stopped(ho
     assert state.ending == "failed"
     assert state.limit is not None
     assert state.limit.name == "max_hours"
-    told = kinds(home)
-    assert told.index("LimitReached") < told.index("Saved") < told.index("Stopped") < told.index("Failed")
-    assert "Noticed" not in told
+    result = kinds(home)
+    assert result.index("LimitReached") < result.index("Saved") < result.index("Stopped") < result.index("Failed")
+    assert "Noticed" not in result
     assert [a.outcome for a in state.attempts] == ["stopped"]
     assert not home.machines()
     (row,) = home.ps()
     assert (row["state"], row["limit"]) == ("stopped", "max_hours")
 
 
-def test_a_limit_that_is_near_is_said_before_it_is_reached(home: Home) -> None:
+def test_a_warning_precedes_a_limit(home: Home) -> None:
     home.write("train.py", COUNTER)
     answer = home.outlast(
         "run", "--no-pull", "--set", "limits.max_hours=0.002", "--", "python", "train.py", "1000", "0.05"
@@ -65,7 +65,7 @@ def test_a_limit_that_is_near_is_said_before_it_is_reached(home: Home) -> None:
 
 
 @pytest.mark.soak
-def test_a_program_that_does_not_listen_is_killed_when_its_time_is_up(home: Home) -> None:
+def test_a_program_that_ignores_the_signal_is_killed_after_the_grace(home: Home) -> None:
     home.write("train.py", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
     answer = home.outlast(
         "run", "--no-pull", "--set", "limits.max_hours=0.0005", "--", "python", "train.py", timeout_s=90.0
@@ -74,7 +74,7 @@ def test_a_program_that_does_not_listen_is_killed_when_its_time_is_up(home: Home
     assert not home.machines()
 
 
-def test_a_program_that_is_done_within_the_grace_has_finished(home: Home) -> None:
+def test_a_program_that_ends_within_the_grace_is_finished(home: Home) -> None:
     program = PATIENT.replace("sys.exit(0)", 'open(os.environ["OUTLAST_DONE_FILE"], "w").close(); sys.exit(0)')
     home.write("train.py", program)
     answer = home.outlast("run", "--no-pull", "--set", "limits.max_hours=0.0005", "--", "python", "train.py")
@@ -83,8 +83,8 @@ def test_a_program_that_is_done_within_the_grace_has_finished(home: Home) -> Non
 
 
 @pytest.mark.soak
-def test_a_budget_of_the_workspace_that_is_spent_stops_what_runs(home: Home) -> None:
-    """Set while it runs: a run whose budget would not last an hour is not even taken."""
+def test_a_spent_budget_of_the_workspace_stops_live_runs(home: Home) -> None:
+    """The limit is set while it runs: a budget of less than an hour would be refused at submission."""
     home.write("train.py", PATIENT)
     process = home.start("run", "--no-pull", "--", "python", "train.py")
     home.until_counted(1)
@@ -97,18 +97,18 @@ def test_a_budget_of_the_workspace_that_is_spent_stops_what_runs(home: Home) -> 
     assert "the budget of the workspace of $1e-06 is spent" in state.why
     assert state.checkpoints
     assert not home.machines()
-    # What the cap was exceeded by: one machine, for as long as it lived.
+    # The excess is at most the cost of one machine over its life.
     released = [e for e in home.workspace.story(home.only_run()).refresh().attempts if e.released]
     assert len(released) == 1
     ended, _ = EndedRuns(home.workspace).newest()
     assert [record.state.cost_usd for record in ended] == [released[0].cost_usd]
 
 
-def test_a_run_that_has_spent_its_own_budget_has_saved_and_is_over_it_by_little(home: Home) -> None:
-    """Asked for without the check that refuses such a budget: an hour is too long for a test."""
+def test_a_run_saves_at_its_own_budget_and_exceeds_it_only_slightly(home: Home) -> None:
+    """The run skips the check that refuses such a budget: an hour is too long for a test."""
     home.write("train.py", PATIENT)
     bundle = pack(str(home.project))
-    budget = 0.00015  # 48 s of the cheapest machine; to save and leave takes 25 s of it at most
+    budget = 0.00015  # 48 s of the cheapest machine; saving and stopping takes at most 25 s of it
     spec = parse({"name": "run", "command": ["python", "train.py"], "limits": {"cost_usd": budget}})
     clouds = {"local": home.cloud}
     code = store(home.workspace.bucket, bundle)
@@ -120,7 +120,7 @@ def test_a_run_that_has_spent_its_own_budget_has_saved_and_is_over_it_by_little(
     assert (state.ending, state.limit.name if state.limit else "") == ("failed", "cost_usd")
     assert state.checkpoints
     assert [attempt.outcome for attempt in state.attempts] == ["stopped"]
-    # One machine at its price, for the time until a supervisor that is there has noticed.
+    # One machine at its price, for the time until a supervisor notices.
     assert 0 < state.cost_usd <= budget + 10.0 / 3600 * state.attempts[0].price_usd_per_hour
 
 

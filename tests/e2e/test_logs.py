@@ -1,18 +1,18 @@
-"""`outlast logs`: what is printed where nobody looks, and what is waited for."""
+"""`outlast logs` in a pipe, and for an attempt without output."""
 
 from __future__ import annotations
 
 from tests.support.home import Home
 
 
-def test_nothing_commands_a_terminal_where_there_is_none(home: Home) -> None:
+def test_a_pipe_gets_no_control_sequences_of_ours(home: Home) -> None:
     home.write("crash.py", "print('words', flush=True)\nraise SystemExit(3)\n")
     assert home.outlast("run", "--crashes", "2", "--", "python3", "crash.py").returncode == 3
     answer = home.outlast("logs", "last")
     assert (answer.stdout, answer.stderr) == ("words\nwords\n", "-- attempt 1\n-- attempt 2\n")
 
 
-def test_an_attempt_that_has_said_nothing_yet_is_waited_for(home: Home) -> None:
+def test_follow_waits_for_an_attempt_without_output(home: Home) -> None:
     home.write(
         "late.py",
         "import os, time\nwhile not os.path.exists(os.environ['GO']): time.sleep(0.05)\nprint('late')\n",

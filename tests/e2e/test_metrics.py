@@ -1,4 +1,4 @@
-"""A plain script that appends to its metrics file: its curve is whole after a preemption, and can be drawn."""
+"""A plain script that appends to its metrics file: its curve is complete after a preemption, and can be drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from outlast.runs.metrics import Curves, stitched, unstitched, write_piece
 from tests.support.home import Home
 
-# Logs each step and saves every fifth. The first attempt waits at a step for its machine to be taken.
+# Logs each step and saves every fifth. The first attempt waits at a step for its preemption.
 LOGGER = """
 import json, os, sys, time
 folder = os.environ["OUTLAST_CHECKPOINT_DIR"]
@@ -50,7 +50,7 @@ def saved_step(home: Home) -> int:
 
 
 def preempted_run(home: Home) -> str:
-    """A run of 60 steps that lost its machine at step 32, without notice, went on from 30, and finished."""
+    """Run 60 steps: the machine is lost at step 32 without notice, the run resumes from 30 and finishes."""
     process = start_logger(home, 60, 32)
     home.until(lambda: home.workspace.runs() and saved_step(home) == 30 and newest_step(home) == 32, "step 32")
     answer = home.outlast("preempt", "last", "--no-notice")
@@ -60,7 +60,7 @@ def preempted_run(home: Home) -> str:
     return home.only_run()
 
 
-def test_the_curve_of_a_preempted_run_is_whole_and_never_goes_back(home: Home) -> None:
+def test_the_curve_of_a_preempted_run_is_complete_and_monotonic(home: Home) -> None:
     run = preempted_run(home)
     state, found = home.state(), curves(home)
     assert len(state.attempts) == 2
@@ -71,8 +71,8 @@ def test_the_curve_of_a_preempted_run_is_whole_and_never_goes_back(home: Home) -
     assert [(mark.kind, mark.attempt, mark.step) for mark in found.marks] == [("preempted", 1, 32), ("resumed", 2, 30)]
     everything = unstitched(home.workspace.bucket, run, state).series["loss"]
     assert [(p.step, p.attempt) for p in everything] == [(s, 1) for s in range(33)] + [(s, 2) for s in range(30, 60)]
-    told = home.outlast("show", "last").stdout
-    assert "metrics  step 59: loss 0.01667, accuracy 0.9836\n" in told
+    result = home.outlast("show", "last").stdout
+    assert "metrics  step 59: loss 0.01667, accuracy 0.9836\n" in result
 
 
 def test_a_preempted_run_is_drawn_with_its_mark(home: Home) -> None:
@@ -97,14 +97,14 @@ def assert_draws_a_picture(home: Home) -> None:
 
     for name, options in (("a.png", ()), ("b.png", ("--log", "--all-attempts", "--width", "640", "--height", "200"))):
         answer = home.outlast("plot", "last", "--png", name, *options)
-        # On a busy computer it says before that it is at it.
+        # On a busy computer a progress line precedes it.
         assert (answer.returncode, answer.stderr.splitlines()[-1]) == (0, f"wrote {name}")
         height, width, *_ = imread(str(home.project / name)).shape
         assert (width, height) == ((640, 400) if options else (1000, 720))
         assert not list(home.project.glob(f"{name}.*"))
 
 
-def test_what_cannot_be_drawn_is_said_with_the_next_step(home: Home) -> None:
+def test_metrics_that_cannot_be_drawn_are_reported_with_the_next_step(home: Home) -> None:
     answer = home.outlast("run", "--", "true")
     assert answer.returncode == 0, answer.stderr
     answer = home.outlast("plot", "last", "--png", "none.png")
@@ -121,7 +121,7 @@ def test_what_cannot_be_drawn_is_said_with_the_next_step(home: Home) -> None:
     assert home.outlast("plot", "last").returncode == 0, "one point"
 
     for package, option in (("plotext", ()), ("matplotlib", ("--png", "none.png"))):
-        # A package that cannot be loaded, in front of the one that can.
+        # A broken package that shadows the working one.
         home.write(f"without-{package}/{package}.py", "raise ImportError('not here')")
         answer = home.outlast("plot", "last", *option, PYTHONPATH=str(home.project / f"without-{package}"))
         assert answer.returncode == 1
@@ -129,9 +129,9 @@ def test_what_cannot_be_drawn_is_said_with_the_next_step(home: Home) -> None:
         assert "hint: pip install 'outlast[plot]'" in answer.stderr
 
 
-def test_ps_shows_the_newest_step_that_was_logged(home: Home) -> None:
+def test_ps_shows_the_newest_logged_step(home: Home) -> None:
     start_logger(home, 60, 7)
-    home.until(lambda: [row["step"] for row in home.ps()] == [7], "a step that no checkpoint tells")
+    home.until(lambda: [row["step"] for row in home.ps()] == [7], "a step that is in no checkpoint")
 
 
 SILENT = """
@@ -143,7 +143,7 @@ while time.time() < begin + 4:
 """
 
 
-def test_a_program_that_only_logs_metrics_is_not_taken_for_a_hung_one(home: Home) -> None:
+def test_a_program_that_only_logs_metrics_is_not_hung(home: Home) -> None:
     home.write("silent.py", SILENT)
     answer = home.outlast("run", "--hang-after", "2s", "--", "python3", "silent.py")
     assert answer.returncode == 0, answer.stderr

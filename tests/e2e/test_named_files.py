@@ -1,4 +1,4 @@
-"""Programs whose checkpoints are files among others, in the folder that they run in."""
+"""Programs whose checkpoints are files in their working folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.home import Home
 
-# As scripts of examples do: a file in the working folder, written anew each time, and a log that stays open.
+# Like many example scripts: a file in the working folder that is rewritten, and a log that stays open.
 PLAIN = """
 import os, sys, time
 from names_of_checkpoints import PATH
@@ -48,16 +48,16 @@ def survives(home: Home, path: str, *, notice: bool) -> str:
 
 
 @pytest.mark.parametrize("notice", [True, False])
-def test_one_file_beside_the_code_comes_back_and_the_code_stays(home: Home, notice: bool) -> None:
+def test_a_checkpoint_file_beside_the_code_is_restored_and_the_code_stays(home: Home, notice: bool) -> None:
     home.write("train.py", PLAIN)
     home.write("names_of_checkpoints.py", 'PATH = "checkpoint.pth.tar"')
-    home.write("checkpoint.pth.tar", "4000")  # of an earlier training here, which nobody asked to go on with
+    home.write("checkpoint.pth.tar", "4000")  # from an earlier training, which must not be resumed
     output = survives(home, "checkpoint.pth.tar", notice=notice)
     assert "left out of the bundle: checkpoint.pth.tar (a checkpoint of an earlier run)" in output
     assert "=> loaded at 0\n" in output
 
 
-def test_a_database_beside_the_code_comes_back_while_it_is_open(home: Home) -> None:
+def test_an_open_database_beside_the_code_is_restored(home: Home) -> None:
     home.write("train.py", DATABASE)
     survives(home, "study.db", notice=False)
 
@@ -71,7 +71,7 @@ def test_a_pattern_in_a_folder_below_is_drilled(home: Home) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_trials_that_share_a_machine_are_told_to_use_a_folder(home: Home) -> None:
+def test_trials_on_a_shared_machine_must_use_a_folder(home: Home) -> None:
     home.write(
         "outlast.toml",
         'command = "python3 train.py {lr}"\n[checkpoint]\npath = "model.pt"\n'

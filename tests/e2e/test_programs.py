@@ -1,4 +1,4 @@
-"""Programs that misbehave, each in its way, end as the design says, with an honest reason."""
+"""Misbehaving programs end with the documented outcome and reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.support.home import COUNTER, Home, processes_mentioning
 
 
-def test_one_that_ignores_sigterm_is_killed_before_the_deadline_and_resumes(home: Home) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_before_the_deadline_and_resumes(home: Home) -> None:
     home.write(
         "deaf.py",
         """
@@ -37,7 +37,7 @@ while True: time.sleep(0.1)
     assert (first.outcome, first.exit_code) == ("preempted", 137)
 
 
-def test_one_that_exits_0_on_sigterm_is_not_finished(home: Home) -> None:
+def test_exit_code_0_after_sigterm_is_not_finished(home: Home) -> None:
     home.write(
         "polite.py",
         """
@@ -58,7 +58,7 @@ while True: time.sleep(0.1)
     assert home.state().attempts[0].outcome == "preempted"
 
 
-def test_one_that_says_done_is_finished_though_it_was_noticed(home: Home) -> None:
+def test_a_program_that_reports_done_after_a_notice_is_finished(home: Home) -> None:
     home.write(
         "done.py",
         """
@@ -80,7 +80,7 @@ while True: time.sleep(0.1)
     assert home.machines() == []
 
 
-def test_one_that_forks_daemons_leaves_none_of_them(home: Home) -> None:
+def test_daemons_of_a_program_are_killed(home: Home) -> None:
     home.write(
         "daemons.sh",
         """
@@ -96,7 +96,7 @@ echo forked
     home.until(lambda: not processes_mentioning(str(home.root / "cloud")), "end of the daemons")
 
 
-def test_one_that_prints_100_mb_is_logged_to_the_last_byte(home: Home) -> None:
+def test_output_of_100_mb_is_logged_to_the_last_byte(home: Home) -> None:
     home.write("loud.py", "import sys\nline = 'x' * 999 + '\\n'\nfor _ in range(100_000): sys.stdout.write(line)\n")
     answer = home.outlast("run", "--quiet", "--", "python3", "loud.py", timeout_s=100)
     assert answer.returncode == 0, answer.stderr
@@ -105,7 +105,7 @@ def test_one_that_prints_100_mb_is_logged_to_the_last_byte(home: Home) -> None:
     assert len(logs.stdout) == 100_000_000
 
 
-def test_one_that_hangs_is_a_crash_and_says_so(home: Home) -> None:
+def test_a_hang_is_reported_as_a_crash(home: Home) -> None:
     home.write("hang.py", "import time\nprint('then nothing', flush=True)\nwhile True: time.sleep(60)\n")
     answer = home.outlast("run", "--hang-after", "1s", "--crashes", "2", "--", "python3", "hang.py")
     assert answer.returncode not in (0, 2)
@@ -116,7 +116,7 @@ def test_one_that_hangs_is_a_crash_and_says_so(home: Home) -> None:
     assert home.machines() == []
 
 
-def test_one_that_crashes_every_time_fails_with_its_own_code(home: Home) -> None:
+def test_repeated_crashes_fail_with_the_exit_code_of_the_command(home: Home) -> None:
     home.write("crash.py", "import sys\nprint('boom', flush=True)\nsys.exit(42)\n")
     answer = home.outlast("run", "--", "python3", "crash.py")
     assert answer.returncode == 42
@@ -127,14 +127,14 @@ def test_one_that_crashes_every_time_fails_with_its_own_code(home: Home) -> None
     assert "exited with 42" in answer.stderr
 
 
-def test_one_that_is_killed_without_a_notice_counts_as_a_crash(home: Home) -> None:
+def test_a_kill_without_a_notice_counts_as_a_crash(home: Home) -> None:
     home.write("killed.sh", "kill -9 $$\n")
     answer = home.outlast("run", "--crashes", "1", "--", "bash", "killed.sh")
     assert answer.returncode == 137
     assert home.state().attempts[0].outcome == "killed"
 
 
-def test_preemptions_without_any_progress_are_braked(home: Home) -> None:
+def test_preemptions_without_progress_are_slowed_down(home: Home) -> None:
     home.write("idle.py", "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.1)\n")
     process = home.start("run", "--set", "limits.no_progress=3", "--", "python3", "idle.py")
     for number in range(1, 4):
@@ -149,13 +149,13 @@ def test_preemptions_without_any_progress_are_braked(home: Home) -> None:
     assert "checkpoint" in output.split("hint:")[-1]
 
 
-def test_a_command_that_does_not_exist_is_told_as_such(home: Home) -> None:
+def test_a_missing_command_is_reported(home: Home) -> None:
     answer = home.outlast("run", "--crashes", "1", "--", "no-such-program", "--flag")
     assert answer.returncode == 127
     assert "no-such-program" in answer.stderr
 
 
-def test_the_machine_of_a_crashed_run_is_kept_for_a_while_if_asked(home: Home) -> None:
+def test_keep_on_failure_keeps_the_machine_of_a_crashed_run(home: Home) -> None:
     home.write("crash.py", "import sys\nsys.exit(1)\n")
     answer = home.outlast("submit", "--crashes", "1", "--keep-on-failure", "3s", "--", "python3", "crash.py")
     assert answer.returncode == 0, answer.stderr
@@ -188,7 +188,7 @@ while True: time.sleep(0.1)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_one_that_fills_its_disk_fails_and_the_reason_names_the_disk(home: Home) -> None:
+def test_a_full_disk_is_named_in_the_reason(home: Home) -> None:
     cloud = home.root / "cloud"
     cloud.mkdir(exist_ok=True)
     mounted = subprocess.run(
@@ -210,8 +210,8 @@ def test_one_that_fills_its_disk_fails_and_the_reason_names_the_disk(home: Home)
             subprocess.run(["umount", "-l", str(cloud)], check=False)
 
 
-def test_a_full_workspace_stops_nothing_that_can_go_on_later(home: Home, tmp_path: Path) -> None:
-    """The store is away for a while (here: not writable); the run goes on when it is back."""
+def test_a_full_workspace_delays_a_run_and_does_not_end_it(home: Home, tmp_path: Path) -> None:
+    """The store is read-only for a while; the run continues when it is writable again."""
     if os.geteuid() == 0 and shutil.which("chattr") is None:
         pytest.skip("root writes to read-only folders; needs chattr")
     home.write("slow.py", "import time\nfor i in range(30): print('line', i, flush=True); time.sleep(0.05)\n")
@@ -234,9 +234,9 @@ def test_a_full_workspace_stops_nothing_that_can_go_on_later(home: Home, tmp_pat
     assert "line 29" in output
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
-def test_a_log_that_stays_open_beside_the_checkpoints_does_not_keep_them_back(home: Home) -> None:
-    """As TensorBoard's, in the folder in which most frameworks keep both."""
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are listed only on Linux")
+def test_an_open_log_beside_the_checkpoints_does_not_delay_commits(home: Home) -> None:
+    """Like TensorBoard's log, in the folder that many frameworks use for both."""
     log = 'import os; log = open(os.environ["OUTLAST_CHECKPOINT_DIR"] + "/train.log", "a", 1); log.write("begun\\n")\n'
     home.write("train.py", log + COUNTER.replace('print("count"', 'log.write(f"{count}\\n"); print("count"'))
     process = home.start("run", "--no-pull", "--", "python", "train.py", "150", "0.1")
@@ -248,10 +248,10 @@ def test_a_log_that_stays_open_beside_the_checkpoints_does_not_keep_them_back(ho
     assert home.log().count("resumed at 0\n") == 1
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells what is open")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are listed only on Linux")
 @pytest.mark.parametrize("journal", ["delete", "wal"])
-def test_a_database_that_stays_open_is_itself_a_checkpoint(home: Home, journal: str) -> None:
-    """As Optuna's studies are: each trial is a transaction, and the connection is never closed."""
+def test_an_open_database_is_committed_as_a_checkpoint(home: Home, journal: str) -> None:
+    """Like Optuna's studies: each trial is a transaction, and the connection is never closed."""
     home.write(
         "search.py",
         f"""
@@ -282,8 +282,8 @@ print("done", *row, *study.execute("PRAGMA integrity_check").fetchone(), flush=T
     assert home.log().rstrip().endswith("ok")
 
 
-def test_why_a_checkpoint_is_not_committed_stands_in_the_log_of_the_run(home: Home) -> None:
-    """The machine's console goes with the machine."""
+def test_the_log_of_the_run_has_the_reason_of_a_missing_commit(home: Home) -> None:
+    """The console of the machine is deleted with the machine."""
     home.write(
         "train.py",
         r"""
@@ -295,6 +295,6 @@ print("done", flush=True)
 """,
     )
     assert home.outlast("run", "--", "python3", "train.py").returncode == 0
-    told = [line for line in home.log().splitlines() if line.startswith("outlast: checkpoint not committed: ")]
-    assert len(told) == 1
-    assert "bad" in told[0]
+    result = [line for line in home.log().splitlines() if line.startswith("outlast: checkpoint not committed: ")]
+    assert len(result) == 1
+    assert "bad" in result[0]

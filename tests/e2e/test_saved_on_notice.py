@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.home import Home
 
-# Saves nothing before its notice; then two files in place, and leaves at once. Resumed, it is done.
+# Saves nothing before its notice; then writes two files and exits at once. After a resume it is done.
 TRAINER = """
 import os, signal, sys, time
 folder = os.environ["OUTLAST_CHECKPOINT_DIR"]
@@ -59,7 +59,7 @@ def test_a_save_on_sigterm_counts_below_a_shell(home: Home) -> None:
     assert "resumed with weights optimizer" in home.log()
 
 
-# Its handler raises in the middle of a write to the only file, which stays half written.
+# The handler raises during a write to the only file, which stays incomplete.
 INTERRUPTED = """
 import os, signal, sys, time
 path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "weights")

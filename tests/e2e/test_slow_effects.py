@@ -1,4 +1,4 @@
-"""A cloud that takes its time: rounds go on, other runs are revived, and nothing is done twice."""
+"""A slow cloud: rounds continue, other runs are restarted, and no step is applied twice."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def machine_of(home: Home, run: str) -> str:
     return home.workspace.machine_name(run, 1)
 
 
-def test_a_deletion_that_takes_long_holds_up_no_other_run_and_no_lease(home: Home, slow: SlowCloud) -> None:
+def test_a_slow_deletion_delays_neither_other_runs_nor_the_lease(home: Home, slow: SlowCloud) -> None:
     first = waiting_run(home)
     deletion = f"delete {machine_of(home, first)}"
     slow.held = {deletion}
@@ -102,7 +102,7 @@ def test_a_deletion_that_takes_long_holds_up_no_other_run_and_no_lease(home: Hom
     assert home.machines() == []
 
 
-def test_a_launch_that_takes_long_holds_up_no_other_run(home: Home, slow: SlowCloud) -> None:
+def test_a_slow_launch_does_not_delay_other_runs(home: Home, slow: SlowCloud) -> None:
     first = waiting_run(home)
     launch = f"launch {machine_of(home, first)}"
     slow.held = {launch}
@@ -116,14 +116,14 @@ def test_a_launch_that_takes_long_holds_up_no_other_run(home: Home, slow: SlowCl
     assert slow.calls[launch] == 1
 
 
-def test_a_run_that_is_cancelled_while_it_launches_leaves_no_machine(home: Home, slow: SlowCloud) -> None:
+def test_a_run_that_is_cancelled_during_its_launch_leaves_no_machine(home: Home, slow: SlowCloud) -> None:
     run = waiting_run(home)
     launch, deletion = f"launch {machine_of(home, run)}", f"delete {machine_of(home, run)}"
     slow.held = {launch}
     with supervising(home, slow):
         home.until(lambda: slow.calls[launch], "the launch")
         cancel_run(home.workspace, run)
-        # A whole run passes, so rounds have seen the cancelled one; its machine is not deleted before it is there.
+        # A whole run passes, so rounds have observed the cancelled one; its machine is deleted only after it exists.
         home.write("count.py", COUNTER)
         other = home.run("python3", "count.py", "3", "0.05")
         home.until(lambda: home.state(other).closed, "the end of the other run", within_s=120.0)
@@ -134,7 +134,7 @@ def test_a_run_that_is_cancelled_while_it_launches_leaves_no_machine(home: Home,
     assert home.machines() == []
 
 
-def test_a_supervisor_that_is_asked_to_stop_leaves_a_long_deletion_to_the_next(home: Home, slow: SlowCloud) -> None:
+def test_a_stopping_supervisor_leaves_a_slow_deletion_to_the_next(home: Home, slow: SlowCloud) -> None:
     run = waiting_run(home)
     deletion = f"delete {machine_of(home, run)}"
     slow.held = {deletion}
@@ -151,7 +151,7 @@ def test_a_supervisor_that_is_asked_to_stop_leaves_a_long_deletion_to_the_next(h
     assert home.machines() == []
 
 
-# Supervises with a cloud whose deletions never come back.
+# A supervisor with a cloud whose deletions never return.
 _STUCK = """
 import sys, threading
 from outlast.clouds.local.cloud import LocalCloud
@@ -167,7 +167,7 @@ Supervisor(open_workspace(sys.argv[1]), {"local": Stuck(sys.argv[2])}).run(stop=
 """
 
 
-def test_the_next_supervisor_finishes_the_deletion_of_one_that_was_killed(home: Home) -> None:
+def test_the_next_supervisor_finishes_the_deletion_of_a_killed_one(home: Home) -> None:
     run = waiting_run(home)
     argv = [sys.executable, "-c", _STUCK, home.workspace.url, home.cloud.root]
     with subprocess.Popen(argv, env=home.environment, stdout=subprocess.PIPE, text=True) as killed:

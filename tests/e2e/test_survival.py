@@ -1,4 +1,4 @@
-"""A counter that is preempted, killed and deserted in every way ends with the right total, and nothing is left."""
+"""A counter that is preempted and killed in many ways ends with the right total, and no machine is left."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def assert_right_total(home: Home, total: int = TOTAL) -> None:
     assert body == str(total).encode()
 
 
-def test_ends_with_the_right_total_after_five_preemptions_at_random_moments(home: Home) -> None:
+def test_the_total_is_right_after_five_preemptions_at_random_times(home: Home) -> None:
     dice = random.Random(20261115)
     process = start_counter(home, total=160)
     for number in range(1, 6):
-        # The first blow falls before the first checkpoint can be there.
+        # The first preemption precedes the first checkpoint.
         until = 0 if number == 1 else dice.randint(8, 14) * number
         home.until(
             lambda n=number: home.workspace.runs() and len(home.state().attempts) >= n and home.state().current,
@@ -60,9 +60,9 @@ def test_ends_with_the_right_total_after_five_preemptions_at_random_moments(home
     assert process.returncode == 0, output
     assert_right_total(home, 160)
     assert sum(a.preempted for a in home.state().attempts) == 5
-    told = home.outlast("show", "last").stdout
-    assert told.count("preempted") >= 5
-    assert "resumed from checkpoint" in told
+    result = home.outlast("show", "last").stdout
+    assert result.count("preempted") >= 5
+    assert "resumed from checkpoint" in result
     assert (home.project / "outputs" / home.only_run() / "total.txt").read_text() == "160"
     assert_nothing_left(home)
 
@@ -87,7 +87,7 @@ print("whole at the end:", open(path).read(), flush=True)
 
 
 @pytest.mark.parametrize("notice", [True, False])
-def test_a_checkpoint_that_was_being_written_is_never_taken_for_a_whole_one(home: Home, notice: bool) -> None:
+def test_an_incomplete_checkpoint_is_never_restored(home: Home, notice: bool) -> None:
     home.write(
         "save.py",
         SLOW_SAVER.replace("else 0\n", "else 0\nif os.path.exists(path): assert 'whole' in open(path).read()\n", 1),
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_was_being_written_is_never_taken_for_a_whole_one(home
     assert home.state().crashes == 0
 
 
-def test_survives_kill_9_of_outlast_run_itself(home: Home) -> None:
+def test_a_run_survives_kill_9_of_outlast_run(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(10)
     process.kill()
@@ -112,7 +112,7 @@ def test_survives_kill_9_of_outlast_run_itself(home: Home) -> None:
     assert_nothing_left(home)
 
 
-def test_survives_kill_9_of_run_and_a_preemption_that_nobody_saw(home: Home) -> None:
+def test_a_run_survives_kill_9_of_outlast_run_and_an_unobserved_preemption(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
     process.kill()
@@ -124,10 +124,10 @@ def test_survives_kill_9_of_run_and_a_preemption_that_nobody_saw(home: Home) -> 
 
 
 def pids_of(home: Home, module: str) -> list[int]:
-    """The processes of this home's cloud that run a module of ours (not the shells that mention it)."""
+    """Return the processes of this home's cloud that run one of our modules."""
     found = []
     shims = processes_mentioning(str(home.root / "cloud"))
-    # A machine with a root of its own mentions nothing of its host; it descends from a shim that does.
+    # A machine with a separate root does not mention its host; it descends from a shim that does.
     for pid in {*shims, *descendants(shims)}:
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if module.encode() in argv:
@@ -135,7 +135,7 @@ def pids_of(home: Home, module: str) -> list[int]:
     return found
 
 
-def test_survives_kill_9_of_the_agent(home: Home) -> None:
+def test_a_run_survives_kill_9_of_the_agent(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
     agents = pids_of(home, "outlast.agent")
@@ -149,7 +149,7 @@ def test_survives_kill_9_of_the_agent(home: Home) -> None:
     assert_nothing_left(home)
 
 
-def test_survives_kill_9_of_the_shim(home: Home) -> None:
+def test_a_run_survives_kill_9_of_the_shim(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(20)
     shims = pids_of(home, "outlast.clouds.local.shim")
@@ -162,7 +162,7 @@ def test_survives_kill_9_of_the_shim(home: Home) -> None:
     assert_nothing_left(home)
 
 
-def test_survives_a_supervisor_that_is_killed_at_every_awkward_moment(home: Home) -> None:
+def test_a_run_survives_repeated_kills_of_its_supervisor(home: Home) -> None:
     home.write("count.py", COUNTER)
     run = home.run("python3", "count.py", "40", "0.05")
     dice = random.Random(7)
@@ -180,14 +180,14 @@ def test_survives_a_supervisor_that_is_killed_at_every_awkward_moment(home: Home
     assert_nothing_left(home)
 
 
-def test_two_supervisors_never_double_an_attempt(home: Home) -> None:
+def test_two_supervisors_never_duplicate_an_attempt(home: Home) -> None:
     home.write("count.py", COUNTER)
     runs = [home.run("python3", "count.py", "20", "0.05") for _ in range(4)]
     supervisors = [home.start("supervise") for _ in range(3)]
     for _ in range(3):
         home.until(lambda: len(home.machines()) > 0, "machines")
         for machine in home.machines()[:2]:
-            with contextlib.suppress(BadRequest, NotFound):  # gone meanwhile: that is the game
+            with contextlib.suppress(BadRequest, NotFound):  # deleted in the meantime, which this test provokes
                 home.cloud.preempt(machine.name, notice=False)
     home.until(lambda: all(home.state(run).closed for run in runs), "end of all runs", 60)
     for supervisor in supervisors:
@@ -199,7 +199,7 @@ def test_two_supervisors_never_double_an_attempt(home: Home) -> None:
     assert home.machines() == []
 
 
-def test_hands_over_to_a_successor_that_boots_during_the_grace(home: Home) -> None:
+def test_a_successor_boots_during_the_grace_period(home: Home) -> None:
     home.write(
         "slow.py",
         """
@@ -225,13 +225,13 @@ while True: time.sleep(0.05)
     assert process.returncode == 0, output
     assert "resumed with the last word" in output
     first, second = home.state().attempts
-    assert second.placed_at < first.over_at  # it was there before the first had left
+    assert second.placed_at < first.over_at  # it existed before the first one had left
     assert second.started_at >= first.over_at
     assert second.started_at - first.over_at < 1.0
     assert second.zone != first.zone  # not back to where it was just preempted
 
 
-def test_detaches_when_interrupted_without_a_terminal_and_a_background_supervisor_goes_on(home: Home) -> None:
+def test_an_interrupt_without_a_terminal_detaches_and_a_background_supervisor_continues(home: Home) -> None:
     process = start_counter(home)
     home.until_counted(5)
     os.kill(process.pid, signal.SIGINT)
@@ -244,7 +244,7 @@ def test_detaches_when_interrupted_without_a_terminal_and_a_background_superviso
     home.until(lambda: not processes_mentioning(str(home.root)), "end of the background supervisor")
 
 
-def test_a_machine_may_be_taken_away_while_the_one_before_it_is_still_going(home: Home) -> None:
+def test_a_machine_may_be_preempted_while_its_predecessor_is_still_leaving(home: Home) -> None:
     endless = COUNTER.replace("while count < total:", 'while not os.path.exists("/tmp/never"):')
     home.write("train.py", endless)
     home.start("run", "--no-pull", "--", "python", "train.py", "0", "0.05")

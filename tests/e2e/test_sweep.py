@@ -1,4 +1,4 @@
-"""Sweeps with real machines that are taken away, and drivers that are killed: one result a trial, the same again."""
+"""Sweeps under preemptions and killed drivers: one result per trial, and reproducible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.home import Home
 
 pytest.importorskip("optuna", reason="sweeps are chosen by Optuna")
 
-# Logs its loss over a few steps, and saves each; what it comes to is a function of its parameters alone.
+# Logs its loss over a few steps and saves each; the result depends only on the parameters.
 TRIAL = """
 import argparse, json, os, time
 parser = argparse.ArgumentParser()
@@ -60,19 +60,19 @@ def state_of(home: Home) -> SweepState:
 
 
 def preempt_one(home: Home, dice: random.Random) -> bool:
-    """Take some machine away, with or without a notice."""
+    """Preempt a machine, with or without a notice."""
     running = [machine.name for machine in home.machines() if machine.status == "running"]
     if not running:
         return False
     try:
         home.cloud.preempt(dice.choice(running), notice=dice.random() < 0.5)
     except OutlastError:
-        return False  # it ended by itself at this moment
+        return False  # it ended by itself just now
     return True
 
 
 class Storm:
-    """A preemption every so often, and now and then the driver is killed, which supervises, too: another takes over."""
+    """Regular preemptions, and kills of the driver, which also supervises: another driver takes over."""
 
     def __init__(self, home: Home, argv: list[str], *, every_s: float, kills: int) -> None:
         self.home = home
@@ -84,9 +84,9 @@ class Storm:
         self.due = time.monotonic() + every_s
 
     def blow(self) -> bool:
-        """Strike if it is time to; whether the sweep is over."""
+        """Preempt or kill if it is time; return whether the sweep is over."""
         state = state_of(self.home)
-        # The first as soon as something was told: on a quick computer all of it is over before a moment that is set.
+        # The first one after the first result: on a fast computer the sweep may end before a fixed time.
         if time.monotonic() > self.due or (state.ended and not self.taken):
             self.taken += preempt_one(self.home, self.dice)
             self.due = time.monotonic() + self.every_s
@@ -106,11 +106,11 @@ class Storm:
 
 
 def check_each_once(home: Home, trials: int) -> SweepState:
-    """Exactly so many results, none twice, in the story and in what is shown."""
+    """Check that the story and the output have exactly one result per trial."""
     story = SweepStory(home.workspace.bucket, find(home.workspace, "last").name)
     state = story.refresh()
-    told = [event.trial for event in story.events if isinstance(event, ResultRecorded)]
-    assert sorted(told) == list(range(trials))
+    result = [event.trial for event in story.events if isinstance(event, ResultRecorded)]
+    assert sorted(result) == list(range(trials))
     assert [trial.outcome for trial in state.trials] == ["complete"] * trials, [
         (trial.why, [attempt.why for attempt in home.state(trial.run).attempts]) for trial in state.trials if trial.why
     ]
@@ -131,7 +131,7 @@ def check_best_again(home: Home, state: SweepState) -> None:
 
 def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s: float, within_s: float) -> None:
     command = write_trial(home, pause_s=pause_s)
-    # The brake is not what is tried here: on a busy computer a machine may be taken away before it could save, often.
+    # High limit: on a busy computer a machine is often preempted before its first save.
     patient = ["--set", "limits.no_progress=1000"]
     argv = ["sweep", *SEARCHED, "--trials", str(trials), "--parallel", str(machines), *patient, *command]
     Storm(home, argv, every_s=every_s, kills=2).last(within_s)
@@ -142,7 +142,7 @@ def rehearse(home: Home, trials: int, machines: int, *, pause_s: float, every_s:
 
 
 @pytest.mark.timeout(300)
-def test_trials_are_preempted_and_drivers_killed_and_each_has_one_result(home: Home) -> None:
+def test_each_trial_has_one_result_despite_preemptions_and_killed_drivers(home: Home) -> None:
     rehearse(home, 9, 3, pause_s=0.2, every_s=1.5, within_s=200.0)
 
 
@@ -153,7 +153,7 @@ def test_sixty_trials_over_six_machines_with_a_preemption_every_few_seconds(home
 
 
 @pytest.mark.timeout(300)
-def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home: Home) -> None:
+def test_workers_run_several_trials_at_a_time_and_resume_them(home: Home) -> None:
     command = write_trial(home, pause_s=0.2)
     argv = ["sweep", *SEARCHED, "--trials", "10", "--parallel", "4", "--per-machine", "2", *command]
     Storm(home, argv, every_s=4.0, kills=1).last(200.0)
@@ -168,12 +168,12 @@ def test_workers_carry_out_several_trials_at_a_time_and_come_back_with_them(home
     ("argv", "said"),
     [
         (["--param", "lr=3..1", "--goal", "min:loss"], "[sweep.params] lr: '3..1' is empty: 3 is more than 1"),
-        (["--param", "lr=1..3"], "[sweep] goal: what is sought?"),
-        (["--goal", "min:loss"], "[sweep.params]: what is to be searched?"),
+        (["--param", "lr=1..3"], "[sweep] goal: missing"),
+        (["--goal", "min:loss"], "[sweep.params]: missing"),
         (["--param", "lr=0.1..1", "--goal", "min:loss", "--sampler", "grid"], "give `lr` a step"),
     ],
 )
-def test_bad_input_is_said_before_anything_is_launched(home: Home, argv: list[str], said: str) -> None:
+def test_bad_input_is_reported_before_a_launch(home: Home, argv: list[str], said: str) -> None:
     answer = home.outlast("sweep", *argv, "--", "true")
     assert answer.returncode == 2
     assert said in answer.stderr
@@ -181,17 +181,17 @@ def test_bad_input_is_said_before_anything_is_launched(home: Home, argv: list[st
     assert not home.machines()
 
 
-def test_a_goal_that_is_never_logged_ends_it_with_what_was(home: Home) -> None:
+def test_a_missing_metric_halts_the_sweep_and_lists_the_logged_ones(home: Home) -> None:
     home.write("train.py", "import json; print(json.dumps({'accuracy': 0.5, 'auc': 0.75}))")
     answer = home.outlast(
         "sweep", "--param", "lr=1..30", "--goal", "min:loss", "--trials", "30", "--", "python3", "train.py"
     )
     assert answer.returncode == 6, answer.stderr
-    assert "`loss` was never logged as a number; it logged `accuracy`, `auc`" in answer.stderr
+    assert "no number logged for `loss`; the trial logged `accuracy`, `auc`" in answer.stderr
     assert len(home.workspace.runs()) <= 4
 
 
-def test_a_trial_that_always_crashes_stops_it_after_a_few(home: Home) -> None:
+def test_repeated_crashes_halt_the_sweep(home: Home) -> None:
     home.write("train.py", "raise SystemExit('no such luck')")
     argv = ["--param", "lr=1..90", "--goal", "min:loss", "--trials", "90", "--crashes", "1"]
     answer = home.outlast("sweep", *argv, "--", "python3", "train.py")
@@ -200,7 +200,7 @@ def test_a_trial_that_always_crashes_stops_it_after_a_few(home: Home) -> None:
     assert len(home.workspace.runs()) <= 5
 
 
-def test_the_last_line_of_json_is_a_score_and_more_trials_can_be_had(home: Home) -> None:
+def test_the_last_json_line_is_the_result_and_trials_can_be_added(home: Home) -> None:
     home.write(
         "train.py", "import json, sys; print('hello'); print(json.dumps({'score': int(sys.argv[-1])})); print('x')"
     )
@@ -216,7 +216,7 @@ def test_the_last_line_of_json_is_a_score_and_more_trials_can_be_had(home: Home)
     assert "the grid has 4 points" in too_many.stderr
 
 
-def test_it_is_left_to_the_background_stopped_and_looked_at_from_elsewhere(home: Home, tmp_path: Path) -> None:
+def test_a_detached_sweep_can_be_stopped_and_shown_from_elsewhere(home: Home, tmp_path: Path) -> None:
     command = write_trial(home, pause_s=0.3)
     answer = home.outlast("sweep", *SEARCHED, "--trials", "40", "--parallel", "2", "--detach", *command)
     assert answer.returncode == 0, answer.stderr
@@ -234,7 +234,7 @@ def test_it_is_left_to_the_background_stopped_and_looked_at_from_elsewhere(home:
     assert [(row["sweep"], row["state"]) for row in listed] == [(name, "stopped")]
 
 
-def test_ctrl_c_leaves_it_to_the_background_and_all_comes_from_the_file(home: Home) -> None:
+def test_ctrl_c_moves_the_sweep_of_a_file_to_the_background(home: Home) -> None:
     write_trial(home, pause_s=1.0)
     home.write(
         "outlast.toml",
@@ -271,7 +271,7 @@ def test_the_pruner_ends_hopeless_trials_of_a_worker(home: Home) -> None:
     assert all(trial.reports for trial in state.trials if trial.outcome == "pruned")
 
 
-def test_what_it_found_is_drawn_and_exported(home: Home) -> None:
+def test_results_are_drawn_and_exported(home: Home) -> None:
     home.write(
         "train.py", "import json, sys; print(json.dumps({'loss': (int(sys.argv[1]) - 3) ** 2 + len(sys.argv[2])}))"
     )

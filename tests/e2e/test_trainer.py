@@ -1,4 +1,4 @@
-"""The trainer library on machines that vanish: the same five lines as on a laptop."""
+"""The trainer library on preemptible machines: the same five lines as on a laptop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_notice_loses_no_step_and_a_power_cut_only_those_since_the_last_save(h
     home.until_counted(15)
     home.outlast("preempt", "last")
     home.until(lambda: len(home.state().attempts) > 1 and home.state().current, "the second attempt")
-    # In its own log: the first may have come as far before its notice.
+    # In the log of the second attempt: the first may have reached the same step before its notice.
     second_log = LogReader(home.workspace.bucket, home.only_run(), 2)
     home.until(lambda: any(b"count" in piece for piece in second_log.read()), "a step of the second attempt")
     home.outlast("preempt", "last", "--no-notice")

@@ -13,6 +13,10 @@ import msgspec
 from outlast.cli.doctor import Check
 from outlast.clouds.cloud import Machine
 from outlast.clouds.resources import Backup, Database, Volume
+from outlast.cluster.listing import ClusterRow
+from outlast.cluster.status import ClusterStatus
+from outlast.databases.check import CheckStep
+from outlast.drill.judge import Report
 from outlast.images.records import BuildResult, RecipeRecord
 from outlast.records.resources import ResourceRecord
 from outlast.workspace import RunRequest
@@ -336,11 +340,18 @@ class SweepShown(_Shape, frozen=True, kw_only=True):
     trials: list[TrialRow]
 
 
-# Environment variables by name.
-Variables = dict[str, str]
+# Types of other packages by name, and environment variables.
+_OTHERS = {
+    "CheckStep": CheckStep,
+    "ClusterRow": ClusterRow,
+    "ClusterStatus": ClusterStatus,
+    "Report": Report,
+    "Variables": dict[str, str],
+}
 
 
 def json_type(expression: str) -> Any:
     """Return the type that a command declares: `RunRow`, or `list[RunRow]`."""
-    found: Any = globals()[expression.removeprefix("list[").removesuffix("]")]
+    name = expression.removeprefix("list[").removesuffix("]")
+    found: Any = _OTHERS.get(name) or globals()[name]
     return list.__class_getitem__(found) if expression.startswith("list[") else found

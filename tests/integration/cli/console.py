@@ -1,4 +1,4 @@
-"""The real console script, in a home, a workspace and a cloud of its own."""
+"""The real console script, with a separate home, workspace and cloud."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OUTLAST = str(Path(sys.executable).parent / "outlast")
 
 
 class Console:
-    """A user's terminal. `answer` is what the last command said."""
+    """A user's terminal. `answer` is the result of the last command."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "project"
@@ -42,7 +42,7 @@ class Console:
         return answer
 
     def well(self, *argv: str, **variables: str) -> str:
-        """What a command prints that must succeed."""
+        """Return the output of a command that must succeed."""
         answer = self.run(*argv, **variables)
         assert answer.returncode == 0, answer.stderr
         return answer.stdout

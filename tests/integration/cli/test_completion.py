@@ -1,4 +1,4 @@
-"""Shells are taught our commands, options, runs, zones and machines."""
+"""Shell completion of commands, options, runs, zones and machines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def console(tmp_path: Path) -> Console:
 
 
 def complete(console: Console, line: str) -> list[str]:
-    """What bash is told when the tab key is pressed at the end of the line."""
+    """Return the completions for the end of the line."""
     variables = {"_OUTLAST_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     answer = console.run(**variables)
     assert answer.returncode == 0
@@ -58,7 +58,7 @@ def test_completes_zones(console: Console) -> None:
     assert complete(console, "outlast local set local2") == ["local2-a", "local2-b"]
 
 
-def test_completes_machines_runs_and_images_wherever_one_is_meant(console: Console) -> None:
+def test_completes_machines_runs_and_images_in_every_command(console: Console) -> None:
     workspace = open_workspace(str(console.workspace))
     workspace.story("census-1").append_or_raise(Submitted(), nonce="")
     MachineRecords(workspace).create(MachineRecord(name="census-box", id="1a2b3c", cloud="local"))
@@ -88,12 +88,12 @@ def test_completes_sweeps_clusters_volumes_and_databases(console: Console) -> No
     assert complete(console, "outlast sweep show la") == ["last"]
 
 
-# Words that stand for something that has a name and is written down somewhere.
+# Metavars of things with a recorded name.
 NAMED = ("RUN", "MACHINE", "SWEEP", "IMAGE", "FAMILY", "ZONE")
 
 
-def test_every_name_that_is_written_down_somewhere_is_completed() -> None:
-    """An argument that makes something new has a name that nobody knows yet."""
+def test_every_recorded_name_is_completed() -> None:
+    """The name of a new resource cannot be completed."""
     missing = []
     for command, param in arguments():
         metavar = param.make_metavar(click.Context(ALL_COMMANDS[command])).strip("[].").upper()
@@ -132,7 +132,7 @@ def test_bash_itself_completes_names(console: Console, argv: str, found: set[str
     for run in ("census-1", "census-2"):
         workspace.story(run).append_or_raise(Submitted(), nonce="")
     MachineRecords(workspace).create(MachineRecord(name="census-box", id="1a2b3c", cloud="local"))
-    # As readline calls it: the function that `complete -F` has registered for us.
+    # Call the function that `complete -F` registered, like readline.
     ask = (
         "source <(outlast completion bash); "
         "function=$(complete -p outlast | sed 's/.*-F \\([^ ]*\\).*/\\1/'); "
@@ -145,7 +145,7 @@ def test_bash_itself_completes_names(console: Console, argv: str, found: set[str
     assert answer.stderr == ""
 
 
-def test_zsh_and_fish_are_answered_in_their_own_way(console: Console) -> None:
+def test_zsh_and_fish_get_their_own_formats(console: Console) -> None:
     open_workspace(str(console.workspace)).story("census-1").append_or_raise(Submitted(), nonce="")
     zsh = {"_OUTLAST_COMPLETE": "zsh_complete", "COMP_WORDS": "outlast logs cen", "COMP_CWORD": "2"}
     assert console.run(**zsh).stdout.split() == ["plain", "census-1", "_"]
@@ -168,7 +168,7 @@ def test_bash_itself_completes_with_the_script(console: Console) -> None:
     assert answer.stderr == ""
 
 
-def test_says_how_to_install_it_when_somebody_looks(console: Console) -> None:
+def test_prints_install_instructions_on_a_terminal(console: Console) -> None:
     """Only on a terminal: a start-up file evaluates the same command in every new shell."""
     ours, theirs = pty.openpty()
     try:
@@ -183,7 +183,7 @@ def test_says_how_to_install_it_when_somebody_looks(console: Console) -> None:
 
 
 @pytest.mark.parametrize("shell", ["", "/bin/tcsh"])
-def test_a_shell_that_is_not_known_is_a_usage_error(console: Console, shell: str) -> None:
+def test_an_unknown_shell_is_a_usage_error(console: Console, shell: str) -> None:
     answer = console.run("completion", SHELL=shell)
     assert answer.returncode == 2
     assert "bash|zsh|fish" in answer.stderr

@@ -1,4 +1,4 @@
-"""`outlast doctor` tells what is wrong, in every case that it is there for, and never breaks itself."""
+"""`outlast doctor` reports every problem that it covers, and never fails itself."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_an_empty_home_is_usable(console: Console) -> None:
     assert {"python", "outlast", "local cloud", "git", "ssh", "rsync", "tmux", "machines", "stories"} <= set(found)
 
 
-def test_leaves_nothing_of_its_trials_behind(console: Console) -> None:
+def test_leaves_no_test_objects_behind(console: Console) -> None:
     console.well("doctor")
     assert not list(console.workspace.glob("doctor/*"))
 
 
-def test_a_workspace_below_a_file_is_an_error_and_no_traceback(console: Console) -> None:
+def test_a_workspace_below_a_file_is_an_error_without_a_traceback(console: Console) -> None:
     (console.folder / "file").touch()
     answer = console.run("doctor", "-w", str(console.folder / "file" / "workspace"))
     assert answer.returncode == 1
@@ -55,7 +55,7 @@ def test_a_workspace_below_a_file_is_an_error_and_no_traceback(console: Console)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_workspace_that_may_not_be_written_is_an_error(console: Console) -> None:
+def test_a_read_only_workspace_is_an_error(console: Console) -> None:
     console.workspace.mkdir(mode=0o500)
     answer = console.run("doctor")
     assert answer.returncode == 1
@@ -68,7 +68,7 @@ def test_an_unknown_store_and_a_broken_project_are_rows(console: Console) -> Non
     assert "invalid TOML" in rows(console, OUTLAST_WORKSPACE="")["workspace"]["says"]
 
 
-def test_missing_programs_are_warnings_with_what_they_are_for(console: Console, tmp_path: Path) -> None:
+def test_missing_programs_are_warnings_with_their_purpose(console: Console, tmp_path: Path) -> None:
     answer = console.run("doctor", PATH=str(tmp_path / "empty"))
     assert answer.returncode == 0
     found = rows(console, PATH=str(tmp_path / "empty"))
@@ -78,27 +78,29 @@ def test_missing_programs_are_warnings_with_what_they_are_for(console: Console, 
 
 
 @pytest.mark.parametrize(("mode", "state"), [("nonsense", "error"), ("plain", "warning")])
-def test_says_which_mode_the_local_cloud_has_and_why_not_a_better_one(console: Console, mode: str, state: str) -> None:
+def test_reports_the_mode_of_the_local_cloud_and_why_not_a_better_one(
+    console: Console, mode: str, state: str
+) -> None:
     row = rows(console, OUTLAST_LOCAL_MODE=mode)["local cloud"]
     assert mode in row["says"]
     if os.uname().sysname == "Linux":
         assert row["state"] == state
 
 
-def test_a_local_cloud_that_cannot_be_written_is_a_row(console: Console) -> None:
+def test_a_read_only_local_cloud_is_a_row(console: Console) -> None:
     (console.folder / "file").touch()
     answer = console.run("doctor", OUTLAST_LOCAL_CLOUD=str(console.folder / "file" / "cloud"))
     assert answer.returncode == 1
     assert "set OUTLAST_LOCAL_CLOUD" in answer.stdout
 
 
-def test_says_who_supervises(console: Console) -> None:
-    lease = Lease(open_workspace(str(console.workspace)).bucket, "supervisor", who="somebody:7", ttl_s=60.0)
+def test_names_the_supervisor(console: Console) -> None:
+    lease = Lease(open_workspace(str(console.workspace)).bucket, "supervisor", who="laptop:7", ttl_s=60.0)
     assert lease.hold()
-    assert "somebody:7" in rows(console)["supervisor"]["says"]
+    assert "laptop:7" in rows(console)["supervisor"]["says"]
 
 
-def test_a_run_that_nobody_supervises_is_a_warning(console: Console) -> None:
+def test_an_unsupervised_run_is_a_warning(console: Console) -> None:
     open_workspace(str(console.workspace)).wake("census-1")
     row = rows(console)["supervisor"]
     assert row["state"] == "warning"

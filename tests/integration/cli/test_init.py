@@ -1,4 +1,4 @@
-"""`outlast init` writes a file that works, guesses well, and destroys nothing."""
+"""`outlast init` writes a valid file with good guesses, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written(console: Console) -> dict[str, Any]:
     return tomllib.loads((console.folder / "outlast.toml").read_text())
 
 
-def test_writes_a_file_that_the_parser_takes_and_says_the_next_step(console: Console) -> None:
+def test_writes_a_valid_file_and_prints_the_next_step(console: Console) -> None:
     (console.folder / "train.py").touch()
     answer = console.run("init")
     assert answer.returncode == 0
@@ -50,7 +50,7 @@ def test_prefers_train_over_main_over_the_only_script(console: Console) -> None:
         assert parse(written(console)).command.__class__ is str
 
 
-def test_says_so_when_there_is_no_script_to_be_guessed(console: Console) -> None:
+def test_reports_a_missing_script(console: Console) -> None:
     (console.folder / "one.py").touch()
     (console.folder / "two.py").touch()
     answer = console.run("init")
@@ -58,13 +58,13 @@ def test_says_so_when_there_is_no_script_to_be_guessed(console: Console) -> None
     assert parse(written(console)).command
 
 
-def test_guesses_the_checkpoint_folder_from_what_is_there(console: Console) -> None:
+def test_guesses_the_checkpoint_folder_from_existing_folders(console: Console) -> None:
     (console.folder / "ckpt").mkdir()
     console.well("init")
     assert parse(written(console)).checkpoint.path == "ckpt"
 
 
-def test_never_overwrites_unless_it_is_told_to(console: Console) -> None:
+def test_overwrites_only_with_force(console: Console) -> None:
     file = console.folder / "outlast.toml"
     file.write_text("mine")
     answer = console.run("init")
@@ -75,7 +75,7 @@ def test_never_overwrites_unless_it_is_told_to(console: Console) -> None:
     assert file.read_text() != "mine"
 
 
-def test_does_not_hide_a_table_of_pyproject(console: Console) -> None:
+def test_does_not_override_a_table_of_pyproject(console: Console) -> None:
     (console.folder / "pyproject.toml").write_text("[tool.outlast]\ncommand = 'true'\n")
     answer = console.run("init")
     assert answer.returncode == 2
@@ -91,7 +91,7 @@ def test_writes_to_another_folder_and_names_a_run_by_it(console: Console) -> Non
     assert re.fullmatch(r"[a-z][a-z0-9-]*", parse(table).name)
 
 
-def test_a_folder_that_is_not_there_is_a_usage_error(console: Console) -> None:
+def test_a_missing_folder_is_a_usage_error(console: Console) -> None:
     answer = console.run("init", "nowhere")
     assert answer.returncode == 2
     assert "nowhere" in answer.stderr

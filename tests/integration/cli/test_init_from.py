@@ -1,4 +1,4 @@
-"""`outlast init --from` takes files of SkyPilot and of Ray's launcher over, and nothing vanishes without a word."""
+"""`outlast init --from` converts SkyPilot and Ray cluster files, and reports every field that it drops."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_task_becomes_a_run(console: Console) -> None:
     assert found.command.startswith('python train.py --model "$MODEL" \\\n')
 
 
-def test_machines_are_on_demand_unless_the_task_says_spot(console: Console) -> None:
+def test_machines_are_on_demand_unless_the_task_requests_spot(console: Console) -> None:
     assert spec(console, "resources: {infra: aws}\nrun: 'true'").machine.spot is False
 
 
@@ -93,7 +93,7 @@ def test_alternatives_of_spot_and_on_demand_become_a_fallback(console: Console) 
     assert (machine.spot, machine.fallback) == (True, True)
 
 
-def test_alternatives_of_clouds_become_an_order_and_strangers_are_named(console: Console) -> None:
+def test_alternative_clouds_become_an_order_and_unknown_ones_are_named(console: Console) -> None:
     text = """
 resources:
   cpus: 4+
@@ -107,7 +107,7 @@ run: 'true'
     assert machine.zones == ("us-east-1", "*")
 
 
-def test_files_are_brought_and_found_where_the_task_looks_for_them(console: Console) -> None:
+def test_files_are_copied_to_the_paths_that_the_task_uses(console: Console) -> None:
     (console.folder / "answers").mkdir()
     (console.folder / "answers" / "one.txt").write_text("forty-two\n")
     text = """
@@ -144,12 +144,12 @@ def test_tasks_side_by_side_are_released_with_the_primary_one(console: Console) 
     assert tasks["actor"].spec.member.after == ()
 
 
-def test_several_nodes_that_work_alone_become_a_count(console: Console) -> None:
+def test_independent_nodes_become_a_count(console: Console) -> None:
     tasks = parse_tasks(table(console, "num_nodes: 3\nrun: python sample.py\n"))
     assert [(task.name, task.least) for task in tasks] == [("node", 3)]
 
 
-def test_volumes_and_restarts_and_git_are_taken_over(console: Console) -> None:
+def test_volumes_restarts_and_git_are_converted(console: Console) -> None:
     text = """
 workdir: {url: https://example.com/a.git, ref: v2}
 resources: {infra: gcp, job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 4}, image_id: my-image}
@@ -163,12 +163,12 @@ run: 'true'
     assert found.volumes == {"/mnt/data": "demos"}
 
 
-def test_a_container_image_is_taken_over(console: Console) -> None:
+def test_a_container_image_is_converted(console: Console) -> None:
     text = "resources: {infra: gcp, image_id: 'docker:python:3.12'}\nrun: 'true'"
     assert spec(console, text).machine.container == "python:3.12"
 
 
-# Field → a value for it. None of these has a counterpart.
+# Field → a value. These fields have no counterpart.
 WITHOUT_COUNTERPART = {
     "resources.disk_tier": "resources: {infra: aws, disk_tier: high}",
     "resources.network_tier": "resources: {infra: aws, network_tier: best}",
@@ -194,17 +194,17 @@ WITHOUT_COUNTERPART = {
 
 
 @pytest.mark.parametrize("field", WITHOUT_COUNTERPART)
-def test_what_has_no_counterpart_is_named_here_and_in_the_file(console: Console, field: str) -> None:
+def test_fields_without_a_counterpart_are_named_on_stderr_and_in_the_file(console: Console, field: str) -> None:
     answer = ask(console, f"{WITHOUT_COUNTERPART[field]}\nrun: 'true'\n")
     assert answer.returncode == 0, answer.stderr
-    assert f"changed: {field}: " not in answer.stderr, "what is left out is not done otherwise, too"
+    assert f"changed: {field}: " not in answer.stderr, "a field is either left out or changed"
     assert f"left out: {field}: " in answer.stderr
     text = (console.folder / "outlast.toml").read_text()
     assert f"# - {field}: " in text.partition("# Left out:")[2]
     parse(tomllib.loads(text))
 
 
-# What makes a file one that cannot be taken over → the field that is blamed.
+# Text that makes a conversion impossible → the field in the error.
 REFUSED = {
     "service: {replicas: 2}\nrun: 'true'": "service",
     "pool: {workers: 2}\nrun: 'true'": "pool",
@@ -229,11 +229,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: REFUSED[text])
-def test_what_would_do_something_else_is_refused(console: Console, text: str) -> None:
+def test_fields_that_would_change_their_meaning_are_refused(console: Console, text: str) -> None:
     assert REFUSED[text] in refusal(console, text)
 
 
-def test_what_is_to_be_filled_in_or_may_be_empty_is_a_secret(console: Console) -> None:
+def test_variables_without_a_value_become_secrets(console: Console) -> None:
     answer = ask(console, "envs: {TOKEN: <your token>, SIDE: a<b}\nsecrets: {KEY: ''}\nrun: 'true'\n")
     found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
     assert found.secrets == {"TOKEN": "TOKEN", "KEY": "KEY"}
@@ -241,14 +241,14 @@ def test_what_is_to_be_filled_in_or_may_be_empty_is_a_secret(console: Console) -
     assert "`KEY=` suffices" in answer.stderr
 
 
-def test_a_job_that_asks_for_its_share_has_all_of_it(console: Console) -> None:
+def test_a_single_job_gets_the_whole_share(console: Console) -> None:
     answer = ask(console, "run: python ocr.py $((1000 / SKYPILOT_NUM_JOBS)) $SKYPILOT_JOB_RANK\n")
     found = parse(tomllib.loads((console.folder / "outlast.toml").read_text()))
     assert found.env == {"SKYPILOT_JOB_RANK": "0", "SKYPILOT_NUM_JOBS": "1"}
     assert "changed: run: SKYPILOT_JOB_RANK, SKYPILOT_NUM_JOBS: " in answer.stderr
 
 
-def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Console) -> None:
+def test_an_unsupported_job_group_is_refused_with_every_reason(console: Console) -> None:
     header = "name: elastic\nexecution: parallel\nprimary_tasks: [boss]\n---\nname: boss\nresources: {infra: k8s}\n"
     said = refusal(
         console, f"---\n{header}run: a\n---\nname: hands\nresources: {{infra: k8s}}\nnum_nodes: 1500\nrun: b\n"
@@ -257,7 +257,7 @@ def test_a_job_group_that_cannot_be_had_is_refused_with_every_reason(console: Co
         assert reason in said
 
 
-# What is called, the file that it is given, and what is said of it.
+# Command, file, and error.
 UNREADABLE = [
     ("init --from", "folder", "is a folder"),
     ("submit --file", "folder", "is a folder"),
@@ -267,7 +267,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(("argv", "name", "why"), UNREADABLE)
-def test_a_file_that_is_none_is_said_in_words(console: Console, argv: str, name: str, why: str) -> None:
+def test_an_unreadable_file_is_a_clear_error(console: Console, argv: str, name: str, why: str) -> None:
     (console.folder / "folder").mkdir()
     (console.folder / "binary").write_bytes(b"\x80\x81\x00")
     answer = console.run(*argv.split(), name)
@@ -277,14 +277,14 @@ def test_a_file_that_is_none_is_said_in_words(console: Console, argv: str, name:
     assert "hint: " in answer.stderr
 
 
-def test_a_secret_that_stands_in_the_file_is_not_copied(console: Console) -> None:
+def test_a_secret_in_the_file_is_not_copied(console: Console) -> None:
     answer = ask(console, "secrets: {TOKEN: hunter2hunter2}\nrun: 'true'\n")
     text = (console.folder / "outlast.toml").read_text()
     assert "hunter2" not in text + answer.stdout + answer.stderr
     assert parse(tomllib.loads(text)).secrets == {"TOKEN": "TOKEN"}
 
 
-def test_names_of_somebody_else_move_no_cursor(console: Console) -> None:
+def test_foreign_names_cannot_move_the_cursor(console: Console) -> None:
     answer = ask(console, 'run: "true"\n"\\e[2Jgone": 1\n')
     assert answer.returncode == 0
     assert "\x1b" not in answer.stderr
@@ -321,18 +321,18 @@ def test_a_cluster_file_of_ray_becomes_a_cluster(console: Console) -> None:
     assert "outlast cluster up --dry-run" in answer.stderr
     found = parse_cluster(tomllib.loads((console.folder / "outlast.toml").read_text()), name="x", source="outlast.toml")
     wanted, _ = parse_ray(yaml.safe_load(RAY), source="task.yaml")
-    # How many heads there may be is no question.
+    # A cluster has exactly one head.
     assert found == structs.replace(wanted, head=structs.replace(wanted.head, max=0))
 
 
-def test_what_a_cluster_table_cannot_say_is_named(console: Console) -> None:
+def test_fields_that_a_cluster_table_lacks_are_named(console: Console) -> None:
     answer = ask(console, RAY + "rsync_exclude: ['*.pyc']\nauth: {ssh_user: ubuntu}\n")
     assert answer.returncode == 0, answer.stderr
     assert "left out: rsync_exclude: *.pyc: " in answer.stderr
     assert "changed: auth: " in answer.stderr
 
 
-def test_the_container_of_a_cluster_is_taken_over(console: Console) -> None:
+def test_the_container_of_a_cluster_is_converted(console: Console) -> None:
     answer = ask(
         console, RAY + "docker: {image: 'rayproject/ray:2.60', container_name: box, run_options: [--env A=b]}\n"
     )
@@ -351,20 +351,20 @@ def test_containers_that_differ_are_refused(console: Console) -> None:
     assert "different images" in refusal(console, RAY + boxes)
 
 
-def test_a_cluster_file_that_is_wrong_is_refused_with_every_reason(console: Console) -> None:
+def test_an_invalid_cluster_file_is_refused_with_every_reason(console: Console) -> None:
     said = refusal(console, RAY.replace("search", "me-CUSTOMIZE-THIS") + "nonsense: 1\n")
     assert "has not been filled in" in said
     assert "nonsense" in said
 
 
-def test_a_file_that_is_there_is_not_overwritten(console: Console) -> None:
+def test_an_existing_file_is_not_overwritten(console: Console) -> None:
     (console.folder / "outlast.toml").write_text("mine")
     assert ask(console, PLAIN).returncode == 2
     assert (console.folder / "outlast.toml").read_text() == "mine"
     assert ask(console, PLAIN, "--force").returncode == 0
 
 
-def test_paths_are_told_from_the_new_file(console: Console) -> None:
+def test_paths_are_relative_to_the_new_file(console: Console) -> None:
     (console.folder / "new").mkdir()
     (console.folder / "task.yaml").write_text("workdir: src\nfile_mounts: {data: ./data}\nrun: 'true'\n")
     console.well("init", "new", "--from", "task.yaml")
@@ -374,7 +374,7 @@ def test_paths_are_told_from_the_new_file(console: Console) -> None:
 
 
 @pytest.mark.parametrize("text", ["it's\n", 'a\\b\n"c"\n', "'''\n", "\x1b\n\x7f", "ü\t\n", "ends with '\n'"])
-def test_text_is_written_so_that_it_is_read_back_as_it_was(text: str) -> None:
+def test_text_survives_writing_and_reading(text: str) -> None:
     assert tomllib.loads(written({"a b": text, "t": {"u": {"x": [text, 1]}}})) == {
         "a b": text,
         "t": {"u": {"x": [text, 1]}},
@@ -382,13 +382,13 @@ def test_text_is_written_so_that_it_is_read_back_as_it_was(text: str) -> None:
 
 
 def test_every_field_of_a_cluster_is_written() -> None:
-    """A field that is new in `[cluster]` and missing from the export would be lost without a word."""
+    """A new field of `[cluster]` that the export lacks would be lost silently."""
     import yaml
 
     spec, _ = parse_ray(yaml.safe_load(RAY), source="task.yaml")
-    told = set(cluster_table(spec)[0]["cluster"])
+    result = set(cluster_table(spec)[0]["cluster"])
     ours = {"container", "idle_down", "orphan", "life", "env", "initialization", "head_setup", "worker_setup"}
     with pytest.raises(Exception, match="unknown field") as raised:
         parse_cluster({"cluster": {"?": 1, "workers": {"a": {}}}}, name="x", source="x")
     known = set(str(raised.value).partition("known here: ")[2].split("\n")[0].split(", "))
-    assert known == told | ours
+    assert known == result | ours

@@ -1,4 +1,4 @@
-"""`outlast local` shows and changes the weather, and shows and deletes machines."""
+"""`outlast local` shows and changes zone conditions, and lists and deletes machines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_lists_the_zones_of_a_cloud_that_was_never_used(console: Console) -> Non
     assert 0 < low < high < zone["on_demand_usd_per_hour"][1]
 
 
-def test_sets_what_is_named_and_takes_it_back(console: Console) -> None:
+def test_sets_and_removes_named_settings(console: Console) -> None:
     console.well("local", "set", "local1-a", "--capacity", "2", "--mean-life", "10m", "--grace", "5s")
     console.well("local", "set", "local1-a", "--grace", "none")
     found = {zone["zone"]: zone for zone in console.json("local", "zones")}
@@ -80,7 +80,7 @@ def test_replays_a_trace_of_counts(console: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "result"),
     [
         (["local9-z", "--capacity", "1"], "local9-z"),
         (["local1-a"], "no setting given"),
@@ -97,11 +97,11 @@ def test_replays_a_trace_of_counts(console: Console) -> None:
         (["local1-a", "--trace", "x", "--speed-up", "nan"], "--speed-up"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(console: Console, argv: list[str], told: str) -> None:
+def test_invalid_settings_are_refused_and_change_nothing(console: Console, argv: list[str], result: str) -> None:
     before = console.json("local", "zones")
     answer = console.run("local", "set", *argv)
     assert answer.returncode == 2
-    assert told in answer.stderr
+    assert result in answer.stderr
     assert console.json("local", "zones") == before
 
 
@@ -112,7 +112,7 @@ def test_a_window_that_the_trace_lacks_is_refused(console: Console) -> None:
     assert "no window `0`; windows: `7`" in answer.stderr
 
 
-def test_lists_machines_with_whose_they_are(console: Console, machine: str) -> None:
+def test_lists_machines_with_their_run(console: Console, machine: str) -> None:
     found = console.json("local", "machines")
     assert [(m["name"], m["run"], m["attempt"], m["zone"]) for m in found] == [(machine, "census-7", "2", "local1-a")]
     assert found[0]["age_s"] >= 0
@@ -123,7 +123,7 @@ def test_lists_machines_with_whose_they_are(console: Console, machine: str) -> N
     assert console.json("local", "zones")[0]["running"] == 1
 
 
-def test_says_that_there_are_no_machines(console: Console) -> None:
+def test_reports_that_there_are_no_machines(console: Console) -> None:
     assert console.well("local", "machines") == "no machines\n"
     assert console.json("local", "machines") == []
 
@@ -134,7 +134,7 @@ def test_prints_the_serial_output(console: Console, machine: str) -> None:
     )
 
 
-def test_deletes_after_asking(console: Console, machine: str) -> None:
+def test_deletes_after_confirmation(console: Console, machine: str) -> None:
     refused = console.run("local", "delete", machine, says="n\n")
     assert refused.returncode == 0
     assert "census-7" in refused.stderr
@@ -152,13 +152,13 @@ def test_deletes_at_once_with_yes(console: Console, machine: str) -> None:
 
 
 @pytest.mark.parametrize("argv", [["serial", "nobody"], ["delete", "nobody", "--yes"]])
-def test_a_machine_that_is_not_there_is_an_error_of_the_cloud(console: Console, argv: list[str]) -> None:
+def test_a_missing_machine_is_an_error_of_the_cloud(console: Console, argv: list[str]) -> None:
     answer = console.run("local", *argv)
     assert answer.returncode == 5
     assert "nobody" in answer.stderr
 
 
-def test_a_cloud_that_cannot_be_written_is_told_in_a_sentence(console: Console) -> None:
+def test_a_read_only_local_cloud_is_a_clear_error(console: Console) -> None:
     (console.folder / "file").touch()
     where = str(console.folder / "file" / "cloud")
     answer = console.run("local", "set", "all", "--capacity", "1", OUTLAST_LOCAL_CLOUD=where)

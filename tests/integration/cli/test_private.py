@@ -1,4 +1,4 @@
-"""What other users of this computer could read: command lines, and folders that outlast made."""
+"""Nothing private is readable by other users of this computer: command lines, folders of outlast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.cli.console import OUTLAST, Console
 from tests.support.waiting import eventually
 
 
-def test_a_workspace_folder_that_outlast_makes_is_closed_to_others(tmp_path: Path) -> None:
+def test_a_new_workspace_folder_is_private(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         open_bucket(str(tmp_path / "deep" / "workspace")).put("runs/a/b", b"")
@@ -29,9 +29,9 @@ def test_a_workspace_folder_that_outlast_makes_is_closed_to_others(tmp_path: Pat
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """The mode of each path below the folder. The cloud may be deleting a machine meanwhile."""
+    """Return the mode of each path below the folder; paths may vanish meanwhile."""
     found = {}
-    for root, folders, files in os.walk(folder):  # which passes over what vanishes
+    for root, folders, files in os.walk(folder):  # skips paths that vanish
         for path in [Path(root), *(Path(root, name) for name in (*folders, *files))]:
             with contextlib.suppress(FileNotFoundError):
                 found[str(path.relative_to(folder))] = stat.S_IMODE(path.lstat().st_mode)
@@ -48,7 +48,7 @@ data = "file://{data}"
 """
 
 
-def test_everything_that_outlast_makes_in_the_home_is_closed_to_others(tmp_path: Path) -> None:
+def test_all_files_that_outlast_creates_in_the_home_are_private(tmp_path: Path) -> None:
     console = Console(tmp_path)
     (tmp_path / "home").mkdir()
     (tmp_path / "data").write_text("figures")
@@ -69,7 +69,7 @@ def test_everything_that_outlast_makes_in_the_home_is_closed_to_others(tmp_path:
     assert (home / "workspace" / "runs" / run).is_dir()
 
 
-def test_a_home_that_an_older_version_left_open_is_closed_at_the_next_command(tmp_path: Path) -> None:
+def test_a_home_with_open_permissions_is_closed_by_the_next_command(tmp_path: Path) -> None:
     console = Console(tmp_path)
     home = tmp_path / "home" / ".outlast"
     home.mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_a_home_that_an_older_version_left_open_is_closed_at_the_next_command(tm
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-def test_a_log_and_a_cache_that_an_older_version_left_open_are_closed_at_their_next_use(
+def test_a_log_and_a_cache_with_open_permissions_are_closed_at_their_next_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -95,7 +95,7 @@ def test_a_log_and_a_cache_that_an_older_version_left_open_are_closed_at_their_n
     assert log.read_text() == "before\nafter\n"
 
 
-def test_a_workspace_that_is_shared_with_a_group_on_purpose_stays_shared(tmp_path: Path) -> None:
+def test_a_workspace_that_is_shared_with_a_group_stays_shared(tmp_path: Path) -> None:
     """A set-gid folder is a user's decision. If it is in their home, the group passes through `~/.outlast`."""
     console = Console(tmp_path)
     shared = tmp_path / "home" / ".outlast" / "workspace"
@@ -108,11 +108,11 @@ def test_a_workspace_that_is_shared_with_a_group_on_purpose_stays_shared(tmp_pat
     assert stat.S_IMODE(shared.parent.stat().st_mode) == 0o750
 
 
-def test_the_link_of_the_page_is_on_no_command_line(tmp_path: Path) -> None:
+def test_the_link_of_the_dashboard_is_on_no_command_line(tmp_path: Path) -> None:
     pytest.importorskip("nicegui", reason="NiceGUI, which the page is made with, is missing")
     console = Console(tmp_path)
     called = tmp_path / "called"
-    # Stands where the browser would: keeps the words of its command line, as everybody could.
+    # A fake browser that records its command line, which every user could read.
     opener = tmp_path / "bin" / "xdg-open"
     opener.parent.mkdir()
     opener.write_text(f'#!/bin/sh\necho "$@" > {called}.new && mv {called}.new {called}\n')

@@ -1,4 +1,4 @@
-"""`outlast simulate`: what may happen, told before anything is paid; and bad input, said at once."""
+"""`outlast simulate`: its predictions, and its errors for bad input."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def console(tmp_path: Path) -> Console:
 JOB = ("--work", "6h", "--deadline", "9h", "--start", "3m", "--runs", "40")
 
 
-def test_tells_cost_end_and_lateness_with_a_picture(console: Console) -> None:
-    told = console.well("simulate", *JOB)
+def test_prints_cost_end_and_risk_with_histograms(console: Console) -> None:
+    result = console.well("simulate", *JOB)
     for word in ("6h 00m of work", "perfect foresight", "uniform-progress", "0.0 %", "cost with outlast", "waiting"):
-        assert word in told
+        assert word in result
 
 
-def test_the_same_seed_plays_the_same_runs(console: Console) -> None:
+def test_the_same_seed_gives_the_same_runs(console: Console) -> None:
     one, again, other = (console.json("simulate", *JOB, "--seed", seed) for seed in ("3", "3", "4"))
     assert one == again
     assert one["policies"]["outlast"] != other["policies"]["outlast"]
@@ -33,27 +33,27 @@ def test_the_same_seed_plays_the_same_runs(console: Console) -> None:
     assert one["policies"]["outlast"]["cost_usd"] < one["policies"]["on-demand"]["cost_usd"]
 
 
-def test_plays_recorded_capacity_of_several_zones(console: Console) -> None:
+def test_simulates_recorded_capacity_of_several_zones(console: Console) -> None:
     for name, ticks in (("a", "0011" * 30), ("b", "1100" * 30)):
         (console.folder / f"{name}.json").write_text(json.dumps({"gap_seconds": 600, "windows": {"0": ticks}}))
-    told = console.json("simulate", *JOB, "--trace", "a.json", "--trace", "b.json")
-    assert told["tick_s"] == 600.0
-    assert told["policies"]["outlast"]["spot_share"] > 0.9
-    assert console.json("simulate", *JOB, "--trace", ".")["policies"] == told["policies"]
+    result = console.json("simulate", *JOB, "--trace", "a.json", "--trace", "b.json")
+    assert result["tick_s"] == 600.0
+    assert result["policies"]["outlast"]["spot_share"] > 0.9
+    assert console.json("simulate", *JOB, "--trace", ".")["policies"] == result["policies"]
 
 
 def test_takes_the_job_from_the_file(console: Console) -> None:
     (console.folder / "job.toml").write_text(
         'command = "true"\n[machine]\ntype = "local-8-v100"\n[limits]\nwork = "2h"\ndeadline = "3h"\n'
     )
-    told = console.json("simulate", "job.toml", "--runs", "5")
-    assert (told["work_s"], told["deadline_s"], told["on_demand_usd_per_hour"]) == (7200.0, 10800.0, 2.8)
+    result = console.json("simulate", "job.toml", "--runs", "5")
+    assert (result["work_s"], result["deadline_s"], result["on_demand_usd_per_hour"]) == (7200.0, 10800.0, 2.8)
 
 
-def test_plays_a_job_without_a_deadline(console: Console) -> None:
-    told = console.json("simulate", "--work", "4h", "--runs", "20")
-    assert told["deadline_s"] is None
-    assert "foresight" not in told
+def test_simulates_a_job_without_a_deadline(console: Console) -> None:
+    result = console.json("simulate", "--work", "4h", "--runs", "20")
+    assert result["deadline_s"] is None
+    assert "foresight" not in result
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_plays_a_job_without_a_deadline(console: Console) -> None:
         (("nowhere.toml",), "nowhere.toml"),
     ],
 )
-def test_says_at_once_what_is_wrong(console: Console, argv: tuple[str, ...], why: str) -> None:
+def test_invalid_input_is_reported_at_once(console: Console, argv: tuple[str, ...], why: str) -> None:
     (console.folder / "empty.json").write_text('{"gap_seconds": 600, "windows": {}}')
     (console.folder / "strange.json").write_text('{"gap_seconds": 600, "windows": {"0": "01é"}}', encoding="utf-8")
     answer = console.run("simulate", *argv)

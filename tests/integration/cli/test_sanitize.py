@@ -1,4 +1,4 @@
-"""Other people's words on a terminal: nothing in a name, a reason or a line of output commands it."""
+"""Foreign text on a terminal: names, reasons and output cannot send control sequences to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.cli.console import OUTLAST, Console
 
-# Retitles the window, clears it, asks it for an answer that would be typed, turns the direction, pretends to be a line.
+# Sets the title, clears the screen, requests an answer, reverses the direction, fakes a line.
 EVIL = "a\x1b]0;owned\x07b\x1b[2Jc\x9b6nd\u202ee\nerror: forged\rx"
 OBEYED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x07\x08]|\xc2[\x80-\x9f]|\r(?!\n)")
 
@@ -26,7 +26,7 @@ def write(console: Console, key: str, value: Any) -> None:
 
 
 def submit(console: Console, word: str, *, run: str = "evil-1", number: str = "1.5", whole: str = "7") -> None:
-    """A run as whoever may write to the workspace can make one up."""
+    """Forge a run, as any user with write access to the workspace can."""
     spec = {"command": word, "name": word, "params": {word: word}}
     code = {"kind": "none", "commit": word, "url": word}
     write(console, f"runs/{run}/spec.json", {"run": run, "spec": spec, "code": code, "who": word, "version": word})
@@ -52,7 +52,7 @@ def console(tmp_path: Path) -> Console:
 
 
 def on_a_terminal(console: Console, *argv: str) -> bytes:
-    """What comes to the screen."""
+    """Return the output on the terminal."""
     master, slave = pty.openpty()
     with subprocess.Popen(
         [OUTLAST, *argv],
@@ -68,23 +68,23 @@ def on_a_terminal(console: Console, *argv: str) -> bytes:
             while piece := os.read(master, 65536):
                 seen += piece
         except OSError:
-            pass  # the last one that had it open has left
+            pass  # the last process that had it open has exited
         os.close(master)
     assert b"Traceback" not in seen, seen.decode(errors="replace")
     return seen
 
 
 @pytest.mark.parametrize("argv", ["ps --all", "show evil-1", "logs evil-1 --follow", "cost", "pull evil-1"])
-def test_nothing_in_a_record_commands_the_terminal(console: Console, argv: str) -> None:
+def test_records_cannot_send_control_sequences_to_the_terminal(console: Console, argv: str) -> None:
     submit(console, EVIL)
     seen = on_a_terminal(console, *argv.split())
     assert seen
     assert not OBEYED.search(seen), seen
-    # No line of it pretends to be ours.
+    # No forged line looks like one of ours.
     assert b"\nerror: forged" not in seen
 
 
-def test_a_run_with_an_odd_name_is_listed_and_commands_nothing(console: Console) -> None:
+def test_a_run_with_control_characters_in_its_name_is_listed_safely(console: Console) -> None:
     name = "a\x1b[2J\nb"
     submit(console, "n", run=name)
     seen = on_a_terminal(console, "ps", "--all")
@@ -94,7 +94,7 @@ def test_a_run_with_an_odd_name_is_listed_and_commands_nothing(console: Console)
     assert r"\udcff" in console.run("ps", "--all").stdout
 
 
-def test_output_keeps_its_colours_and_its_bars_and_loses_the_rest(console: Console) -> None:
+def test_output_keeps_colours_and_progress_bars_and_loses_other_sequences(console: Console) -> None:
     submit(console, "n")
     write(console, "runs/evil-1/logs/1/00000001.log", b"\x1b[31mred\x1b[0m 10%\r20%\x1b[K \x1b[A \x1b]0;title\x07 \x1b")
     write(
@@ -106,21 +106,21 @@ def test_output_keeps_its_colours_and_its_bars_and_loses_the_rest(console: Conso
     piped = subprocess.run(
         [OUTLAST, "logs", "evil-1"], cwd=console.folder, env=console.variables, capture_output=True, check=True
     )
-    assert b"\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07" in piped.stdout, "what is piped is passed on byte for byte"
+    assert b"\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07" in piped.stdout, "a pipe gets the output byte for byte"
 
 
 @pytest.mark.parametrize(
     ("number", "whole"), [("-0.5", "-5"), ("1e400", "7"), ("1e308", "7"), ("1e11", "9" * 400), ("5e-324", "0")]
 )
-def test_no_number_in_a_record_fails_a_listing(console: Console, number: str, whole: str) -> None:
+def test_extreme_numbers_in_a_record_do_not_fail_a_listing(console: Console, number: str, whole: str) -> None:
     submit(console, "n", number=number, whole=whole)
     submit(console, "n", run="good-1")
     assert "good-1" in console.well("show", "good-1")
     assert "good-1" in console.run("ps", "--all").stdout
-    # A story that cannot be ours is told of as such; one that can is told.
+    # An invalid story is reported as damaged; a valid one is shown.
     assert {console.run(*argv.split()).returncode for argv in ("ps --all", "cost", "show evil-1")} <= {0, 4}
 
 
-def test_a_name_that_the_console_cannot_write_fails_no_command(console: Console) -> None:
+def test_a_name_that_the_console_cannot_encode_does_not_fail_a_command(console: Console) -> None:
     submit(console, "caf\u00e9 \u2026 \ud83d\ude00")
     assert "caf" in console.well("show", "evil-1", PYTHONIOENCODING="ascii")

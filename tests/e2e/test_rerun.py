@@ -1,4 +1,4 @@
-"""Runs once more, side by side, and on one big machine for a moment."""
+"""`outlast rerun`, `outlast compare` and `outlast burst`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ for step in range(3):
 open(os.path.join(os.environ["OUTLAST_OUTPUT_DIR"], "result.txt"), "w").write(str(lr))
 print("lr", lr)
 """
-# A program as `@outlast.trainer` makes them.
+# A program with the options of `@outlast.trainer`.
 TRAINER = """
 import outlast
 
@@ -38,12 +38,12 @@ if __name__ == "__main__":
 """
 
 
-def test_a_run_is_run_again_as_it_was_recorded_and_compared(home: Home) -> None:
+def test_rerun_repeats_the_recorded_run_and_compare_shows_differences(home: Home) -> None:
     home.write("train.py", PROGRAM)
     argv = ["run", "--name", "lr", "-p", "lr=0.5", "--", "python3", "train.py", "{lr}"]
     first = home.outlast(*argv)
     assert first.returncode == 0, first.stderr
-    # The folder has moved on; what was recorded has not.
+    # The folder has changed; the recorded code has not.
     home.write("train.py", PROGRAM.replace('print("lr", lr)', 'print("new code")'))
     again = home.outlast("rerun", "lr-1", "-p", "lr=0.25")
     assert again.returncode == 0, again.stderr
@@ -52,12 +52,12 @@ def test_a_run_is_run_again_as_it_was_recorded_and_compared(home: Home) -> None:
     third = home.outlast(*argv)
     assert "new code" in third.stdout, third.stderr
 
-    told = home.outlast("compare", "lr-1", "lr-2", "lr-3", "--diff", "--curves")
-    assert told.returncode == 0, told.stderr
-    assert "code: lr-2 and lr-1 are the same" in told.stdout
-    assert "changed  train.py  +1 -1" in told.stdout
-    assert '+print("new code")' in told.stdout
-    facts = told.stdout.partition("code: lr-2")[0].splitlines()
+    result = home.outlast("compare", "lr-1", "lr-2", "lr-3", "--diff", "--curves")
+    assert result.returncode == 0, result.stderr
+    assert "code: lr-2 and lr-1 are the same" in result.stdout
+    assert "changed  train.py  +1 -1" in result.stdout
+    assert '+print("new code")' in result.stdout
+    facts = result.stdout.partition("code: lr-2")[0].splitlines()
     lines = {line.lstrip("≠ ").split()[0]: line for line in facts}
     assert lines["lr"].startswith("≠")
     assert lines["lr"].split()[2:] == ["0.5", "0.25", "0.5"]
@@ -69,7 +69,7 @@ def test_a_run_is_run_again_as_it_was_recorded_and_compared(home: Home) -> None:
     assert (home.project / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_can_no_longer_be_had_is_said_and_nothing_is_launched(home: Home) -> None:
+def test_missing_recorded_parts_are_reported_and_nothing_is_launched(home: Home) -> None:
     home.write("train.py", "print('hello')")
     data = home.root / "data"
     data.mkdir()
@@ -91,7 +91,7 @@ def test_what_can_no_longer_be_had_is_said_and_nothing_is_launched(home: Home) -
     assert "no parameter `lr`" in unknown.stderr
 
 
-def test_a_burst_brings_model_and_outputs_back_and_scores_the_model_here(home: Home) -> None:
+def test_burst_fetches_model_and_outputs_and_evaluates_the_model_locally(home: Home) -> None:
     home.write("train.py", TRAINER)
     argv = ["burst", "--name", "big", "--evaluate", "--", sys.executable, "train.py", "--train-steps", "5"]
     answer = home.outlast(*argv)
@@ -101,13 +101,13 @@ def test_a_burst_brings_model_and_outputs_back_and_scores_the_model_here(home: H
     [place] = (home.project / "bursts").iterdir()
     assert place.name.startswith("big-1-20")
     assert (place / "checkpoint").is_dir()
-    told = json.loads((place / "burst.json").read_text())
-    assert told["ending"] == "finished"
-    assert told["machine"]["cpus"] == 64
+    result = json.loads((place / "burst.json").read_text())
+    assert result["ending"] == "finished"
+    assert result["machine"]["cpus"] == 64
     assert not home.machines()
 
 
-def test_a_burst_tells_the_command_its_cores_and_keeps_to_the_money(home: Home, tmp_path: Path) -> None:
+def test_burst_passes_the_number_of_cores_and_respects_the_price(home: Home, tmp_path: Path) -> None:
     answer = home.outlast("burst", "--most", "0.2", "--pull", str(tmp_path / "x"), "--", "echo", "cores", "{cpus}")
     assert answer.returncode == 0, answer.stderr
     assert "cores 16" in answer.stdout
