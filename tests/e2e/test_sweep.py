@@ -167,7 +167,7 @@ def test_workers_run_several_trials_at_a_time_and_resume_them(home: Home) -> Non
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--param", "lr=3..1", "--goal", "min:loss"], "[sweep.params] lr: '3..1' is empty: 3 is more than 1"),
+        (["--param", "lr=3..1", "--goal", "min:loss"], "[sweep.params] lr: range '3..1' is empty: 3 is more than 1"),
         (["--param", "lr=1..3"], "[sweep] goal: missing"),
         (["--goal", "min:loss"], "[sweep.params]: missing"),
         (["--param", "lr=0.1..1", "--goal", "min:loss", "--sampler", "grid"], "give `lr` a step"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import click
 import msgspec
 
 from outlast.cli.shared.command import READ_ONLY, command
-from outlast.cli.shared.options import clouds, json_option
+from outlast.cli.shared.options import clouds, json_option, parse_option
 from outlast.cli.shared.terminal import note, table
 from outlast.clouds.cloud import Cloud, HasPriceSources, Offer, Requirements
 from outlast.clouds.traits import known_clouds
@@ -17,7 +16,6 @@ from outlast.errors import CloudError, OutlastError, UsageError
 from outlast.spec import quantity
 from outlast.store.parallel import in_parallel
 
-T = TypeVar("T")
 _ROWS = 30
 
 
@@ -55,10 +53,10 @@ def prices(
 
     A cloud that cannot be queried is reported, and the others are listed.
     """
-    kind, count = _read("--gpu", gpu, quantity.gpu_count, ("", 0))
+    kind, count = parse_option("--gpu", gpu, quantity.gpu_count, ("", 0))
     needs = Requirements(
-        cpus=_read("--cpus", cpus, quantity.number_range, Requirements().cpus),
-        memory_gb=_read("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
+        cpus=parse_option("--cpus", cpus, quantity.number_range, Requirements().cpus),
+        memory_gb=parse_option("--memory", memory, quantity.size_range_gb, Requirements().memory_gb),
         gpu=kind,
         gpus=count,
         type=type_name,
@@ -80,15 +78,6 @@ def prices(
     if not rows:
         raise _no_offers(answers)
     return 0
-
-
-def _read(option: str, text: str | None, parse: Callable[[object], T], otherwise: T) -> T:
-    if text is None:
-        return otherwise
-    try:
-        return parse(text)
-    except ValueError as problem:
-        raise UsageError(f"{option}: {problem}") from problem
 
 
 def _no_offers(answers: Sequence[Answer]) -> OutlastError:

@@ -25,9 +25,6 @@ def _complete_machine(_ctx: click.Context, _param: click.Parameter, beginning: s
         return []
 
 
-# Machines
-
-
 @command(interrupt=READ_ONLY, json="list[LocalMachine]")
 @json_option
 def machines(as_json: bool) -> int:

@@ -39,9 +39,6 @@ def _complete_zone(_ctx: click.Context, _param: click.Parameter, beginning: str)
     return [zone for zone in [*catalog.ZONES, "all"] if zone.startswith(beginning)]
 
 
-# Zones
-
-
 @command(interrupt=READ_ONLY, json="list[ZoneRow]")
 @json_option
 def zones(as_json: bool) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +18,7 @@ from outlast.cli.machine.find import (
 )
 from outlast.cli.shared.command import command
 from outlast.cli.shared.interrupt_text import interruptible
-from outlast.cli.shared.options import print_price_note, workspace_option
+from outlast.cli.shared.options import parse_option, print_price_note, workspace_option
 from outlast.cli.shared.project import parse_assignment, unreadable
 from outlast.cli.shared.terminal import money, note
 from outlast.clouds.traits import DEFAULT_CLOUD
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from outlast.machines.create import MachineRequest
     from outlast.records.machines import MachineRecords
 
-T = TypeVar("T")
 _DISK_GB = 10.0
 
 
@@ -62,7 +60,7 @@ def create(name: str, workspace_url: str, cloud_name: str, no_ssh_config: bool, 
 
     machine_records = machine_records_in(workspace_url)
     like = options.pop("like")
-    wait_s = _read("--wait", options.pop("wait"), duration_s, None)
+    wait_s = parse_option("--wait", options.pop("wait"), duration_s, None)
     cloud, request = _machine_request(machine_records, name, cloud_name, like, options)
     note(f"creating {name} on {cloud.name}")
     with interruptible(), ExitStack() as undo:
@@ -123,16 +121,16 @@ def _machine_request(
     if options["type_name"] and (options["cpus"] or options["memory"] or options["gpu"]):
         raise UsageError("`--type` cannot be combined with `--cpus`, `--memory` or `--gpu`")
     sized = options["cpus"] or options["memory"] or options["gpu"]
-    gpu, gpus = _read("--gpu", options["gpu"], quantity.gpu_count, ("", 0))
+    gpu, gpus = parse_option("--gpu", options["gpu"], quantity.gpu_count, ("", 0))
     needs = Requirements(
         type=options["type_name"] or ("" if sized else model.get("type", "")),
-        cpus=_read("--cpus", options["cpus"], quantity.number_range, Range()),
-        memory_gb=_read("--memory", options["memory"], quantity.size_range_gb, Range()),
+        cpus=parse_option("--cpus", options["cpus"], quantity.number_range, Range()),
+        memory_gb=parse_option("--memory", options["memory"], quantity.size_range_gb, Range()),
         gpu=gpu,
         gpus=gpus,
         spot=model.get("spot", False) if options["spot"] is None else options["spot"],
         image=options["image"] or model.get("image", ""),
-        disk_gb=_read("--disk", options["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
+        disk_gb=parse_option("--disk", options["disk"], quantity.size_gb, model.get("disk_gb", _DISK_GB)),
         zones=tuple(options["zones"]),
     )
     boot = Boot(
@@ -167,15 +165,6 @@ def _like(machine_records: MachineRecords, other: str) -> dict[str, Any]:
         "metadata": {key: value for key, value in born.metadata.items() if key not in ("startup-script", "ssh-keys")},
         "labels": {key: value for key, value in born.labels.items() if not key.startswith("outlast-")},
     }
-
-
-def _read(option: str, text: str | None, read: Callable[[object], T], default: T) -> T:
-    if text is None:
-        return default
-    try:
-        return read(text)
-    except ValueError as problem:
-        raise UsageError(f"{option}: {problem}") from problem
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outlast.cli.run.embedded_supervisor import report_bugs, start_background_supervisor
 from outlast.cli.run.options import overrides_from, spec_options
 from outlast.cli.shared.command import command
-from outlast.cli.shared.options import json_option, workspace_option
+from outlast.cli.shared.options import json_option, parse_option, workspace_option
 from outlast.cli.shared.project import load_project, spec_of
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.cli.shared.timeline import legend, timeline
@@ -102,16 +103,9 @@ class _DrillOptions:
             raise UsageError(f"--preemptions: {self.preemptions} is not between 1 and {_PREEMPTIONS_MAX}")
         if not (self.tolerance >= 0 and math.isfinite(self.tolerance)):
             raise UsageError(f"--tolerance: {self.tolerance:g} must be a finite number of at least 0")
-        self.mean_life_s = _duration("--mean-life", options.pop("mean_life"))
-        self.grace_s = _duration("--grace", options.pop("grace"))
-        self.wait_s = _duration("--wait", options.pop("wait"))
-
-
-def _duration(option: str, text: str) -> float:
-    try:
-        return duration_s(text)
-    except ValueError as problem:
-        raise UsageError(f"{option}: {problem}") from problem
+        self.mean_life_s = parse_option("--mean-life", options.pop("mean_life"), duration_s, 0.0)
+        self.grace_s = parse_option("--grace", options.pop("grace"), duration_s, 0.0)
+        self.wait_s = parse_option("--wait", options.pop("wait"), duration_s, 0.0)
 
 
 class _Interrupted(Exception):
@@ -140,7 +134,7 @@ class _Drill:
         from outlast.supervisor.loop import Supervisor
 
         stop = threading.Event()
-        supervisor = Supervisor(self.workspace, {self.cloud.name: self.cloud}, report=_report_bugs)
+        supervisor = Supervisor(self.workspace, {self.cloud.name: self.cloud}, report=report_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
@@ -151,16 +145,9 @@ class _Drill:
             with _signals_ignored():
                 stop.set()
                 thread.join(10.0)
-                self._start_background_supervisor()
+                start_background_supervisor(self.workspace)
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _start_background_supervisor(self) -> None:
-        """Start a supervisor for other runs of the workspace, which may have relied on this one."""
-        from outlast.app.background import start_supervisor
-
-        if self.workspace.heartbeats() or self.workspace.wakeups():
-            start_supervisor(self.workspace)
 
     def play(self) -> tuple[Evidence, Evidence | None]:
         """Run the training undisturbed, if it is to be compared, and then with preemptions."""
@@ -243,11 +230,6 @@ def _signals_ignored() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _report_bugs(text: str) -> None:
-    if text.startswith("bug:"):
-        note(text)
 
 
 def _judged(spec: Spec, drill_options: _DrillOptions, drilled: Evidence, undisturbed: Evidence | None) -> Report:

@@ -42,7 +42,7 @@ def embedded_supervisor(workspace: Workspace, *, then: Callable[[], None]) -> It
         previous = on_signals(detach, signal.SIGTERM, signal.SIGHUP)
         from outlast.supervisor.loop import Supervisor
 
-        supervisor = Supervisor(workspace, clouds(workspace), report=_report_bugs)
+        supervisor = Supervisor(workspace, clouds(workspace), report=report_bugs)
         thread = threading.Thread(target=supervisor.run, kwargs={"stop": stop}, name="supervisor", daemon=True)
         thread.start()
         yield stop
@@ -57,7 +57,7 @@ def embedded_supervisor(workspace: Workspace, *, then: Callable[[], None]) -> It
             signal.signal(number, handler)
 
 
-def _report_bugs(text: str) -> None:
+def report_bugs(text: str) -> None:
     if text.startswith("bug:"):
         note(text)
 

@@ -10,7 +10,7 @@ import click
 from outlast.cli.shared.terminal import find_workspace, note
 from outlast.clouds.registry import Clouds as Clouds
 from outlast.clouds.registry import clouds as clouds  # re-exported for the commands
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, UsageError
 from outlast.runs.ended import EndedRuns
 from outlast.spec.trace import ONES
 from outlast.workspace import natural
@@ -19,6 +19,7 @@ from outlast.workspace import natural
 _ENDED_OFFERED = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def workspace_option(command: F) -> F:
@@ -57,6 +58,16 @@ def complete_run(ctx: click.Context, _param: click.Parameter, beginning: str) ->
 
 def run_argument(command: F) -> F:
     return click.argument("run_name", metavar="RUN", shell_complete=complete_run)(command)
+
+
+def parse_option(option: str, text: str | None, parse: Callable[[object], T], default: T) -> T:
+    """Parse the value of an option; return the default if it is not given. Raises UsageError."""
+    if text is None:
+        return default
+    try:
+        return parse(text)
+    except ValueError as problem:
+        raise UsageError(f"{option}: {problem}") from problem
 
 
 def print_price_note(cloud: object) -> None:
