@@ -1,4 +1,4 @@
-"""The same words, flags and shapes in every command: who knows one knows the others."""
+"""Commands are consistent: the same verbs, flags, metavars and table headers everywhere."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from outlast.cli.shared.command import OutlastCommand, OutlastGroup
 from tests.conventions.sources import PACKAGE, modules, shown, tree
 from tests.conventions.test_documented import ALL_COMMANDS
 
-# Commands that answer a question rather than do something: programs ask, too.
+# Commands that print information; programs read it with --json.
 LISTINGS = {"list", "ls", "ps", "show", "status", "jobs", "zones", "machines", "check", "best", "env"}
 LISTINGS |= {"doctor", "cost", "prices", "limits", "plan", "compare", "simulate", "reap", "drill"}
 
-# Words that begin a name, not what a command does.
+# First words of a noun phrase; help starts with a verb.
 NAMES = {"A", "An", "The", "Every", "Everything", "All", "What", "Who", "Ray's", "Google's"}
 
 # Flag → why it takes a value in one command and none in another.
 BOTH_WAYS = {
-    "--pull": "`run` and `burst` say where results go, `sync` says which way",
-    "--wait": "`cluster submit` waits for an end that nobody knows, others say how long",
-    "--watch": "`machine keep` names the folder that is watched",
+    "--pull": "a folder in `run` and `burst`, a direction in `sync`",
+    "--wait": "`cluster submit` waits without a limit, others take a duration",
+    "--watch": "a folder in `machine keep`",
 }
-# Short flag → the long ones that it stands for. One letter, one thing; `-f` is as old as `tail -f` and `make -f`.
+# Short flag → its long forms: one meaning each, except `-f`, as in `tail -f` and `make -f`.
 SHORT = {
     "-a": {"--all"},
     "-c": {"--command"},
@@ -43,7 +43,7 @@ SHORT = {
     "-w": {"--workspace"},
     "-y": {"--yes"},
 }
-# Option → what it takes, wherever it is.
+# Option → its metavar, in every command.
 TAKES = {
     "--axis": "NAME=V1,V2",
     "--cloud": "NAME",
@@ -77,7 +77,7 @@ def test_the_help_of_a_command_is_a_sentence_that_begins_with_a_verb(name: str) 
     assert first.endswith("."), f"{name}: {first}"
     assert first[0].isupper(), f"{name}: {first}"
     if not isinstance(command, click.Group):
-        assert first.split()[0] not in NAMES, f"outlast {name}: say what it does: {first}"
+        assert first.split()[0] not in NAMES, f"outlast {name}: does not start with a verb: {first}"
 
 
 def test_the_static_table_agrees_with_the_declared_commands() -> None:
@@ -106,10 +106,10 @@ def test_every_listing_has_json() -> None:
             assert any("--json" in param.opts for param in command.params), f"outlast {name} has no --json"
 
 
-def test_an_option_that_takes_something_says_what() -> None:
+def test_an_option_with_a_value_has_a_metavar() -> None:
     for name, option in options():
         if not option.is_flag and not option.hidden and not isinstance(option.type, click.Choice):
-            assert option.metavar, f"outlast {name} {option.opts[0]} takes something, and does not say what"
+            assert option.metavar, f"outlast {name} {option.opts[0]} has no metavar"
             assert option.metavar == TAKES.get(option.opts[0], option.metavar), f"outlast {name} {option.opts[0]}"
 
 
@@ -122,7 +122,7 @@ def test_a_flag_is_a_flag_everywhere() -> None:
     assert set(both) <= set(BOTH_WAYS), both
 
 
-def test_a_letter_stands_for_one_thing() -> None:
+def test_a_short_flag_has_one_meaning() -> None:
     for name, option in options():
         letters = [flag for flag in option.opts if not flag.startswith("--")]
         long = {flag for flag in option.opts if flag.startswith("--")}
@@ -131,7 +131,7 @@ def test_a_letter_stands_for_one_thing() -> None:
             assert long & SHORT[letter], f"outlast {name} {letter} is {long}, elsewhere {SHORT[letter]}"
 
 
-def test_whoever_asks_can_be_told_not_to() -> None:
+def test_a_command_that_asks_has_a_yes_option() -> None:
     for name, command in ALL_COMMANDS.items():
         asks = "asks first" in (command.help or "")
         has = any("--yes" in param.opts for param in command.params)
@@ -140,12 +140,12 @@ def test_whoever_asks_can_be_told_not_to() -> None:
             assert has, f"outlast {name} has no --yes"
 
 
-def test_things_are_made_listed_shown_and_deleted_by_the_same_verbs() -> None:
+def test_resources_are_created_listed_shown_and_deleted_by_the_same_verbs() -> None:
     strangers = {"describe", "get", "info", "remove", "rm", "destroy", "new", "add", "view"}
     assert not {name for name in ALL_COMMANDS if name.split()[-1] in strangers}
 
 
-def test_the_heads_of_tables_are_written_alike() -> None:
+def test_table_headers_are_upper_case() -> None:
     heads: list[str] = []
     for path in modules(PACKAGE / "cli"):
         for node in ast.walk(tree(path)):

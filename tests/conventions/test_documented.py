@@ -30,7 +30,7 @@ def test_every_command_and_each_of_its_options_is_documented(name: str) -> None:
     level = "###" if " " in name else "##"
     own = part(text, f"{level} outlast {name}")
     assert own, f"docs/commands.md has no part `{level} outlast {name}`"
-    assert f"outlast {name}" in "\n".join(re.findall(r"```.*?```", own, re.DOTALL)), "there is no example"
+    assert f"outlast {name}" in "\n".join(re.findall(r"```.*?```", own, re.DOTALL)), "missing example"
     shared = "".join(part(text, heading) for heading in SHARED)
     for parameter in ALL_COMMANDS[name].params:
         if not isinstance(parameter, click.Option):
@@ -42,8 +42,8 @@ def test_every_command_and_each_of_its_options_is_documented(name: str) -> None:
 
 
 def test_no_command_is_documented_that_does_not_exist() -> None:
-    told = re.findall(r"^#{2,3} outlast (.+)$", document("commands.md"), re.MULTILINE)
-    assert set(told) == set(ALL_COMMANDS)
+    documented = re.findall(r"^#{2,3} outlast (.+)$", document("commands.md"), re.MULTILINE)
+    assert set(documented) == set(ALL_COMMANDS)
 
 
 def known_fields(table: dict[str, object], where: str) -> list[str]:
@@ -66,7 +66,7 @@ def fields() -> Iterator[tuple[str, str]]:
 ALL_FIELDS = list(fields())
 
 
-def test_the_parser_tells_its_fields() -> None:
+def test_the_parser_lists_its_fields() -> None:
     assert ("machine", "cpus") in ALL_FIELDS
     assert ("", "command") in ALL_FIELDS
 
@@ -83,8 +83,10 @@ def test_every_field_of_the_spec_is_documented(section: str, field: str) -> None
 def test_no_field_is_documented_that_does_not_exist() -> None:
     text = document("spec.md")
     for section in ("", *{section for section, _ in ALL_FIELDS if section}):
-        told = re.findall(r"^\| `([a-z_]+)` \|", part(text, f"## [{section}]" if section else "## At the top"), re.M)
-        assert set(told) <= {field for within, field in ALL_FIELDS if within == section}
+        documented = re.findall(
+            r"^\| `([a-z_]+)` \|", part(text, f"## [{section}]" if section else "## At the top"), re.M
+        )
+        assert set(documented) <= {field for within, field in ALL_FIELDS if within == section}
 
 
 ALL_EVENTS = list(typing.get_args(events.Event))
@@ -135,5 +137,5 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     assert named
     for path in named:
         assert any(list(base.glob(path)) for base in (ROOT, ROOT / "src", ROOT / "src" / "outlast")), (
-            f"there is no {path}"
+            f"no such file: {path}"
         )

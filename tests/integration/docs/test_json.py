@@ -80,7 +80,7 @@ def test_commands_print_their_declared_fields(home: Home) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+@pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 def test_machine_and_image_commands_print_their_declared_fields(home: Home) -> None:
     assert home.outlast("machine", "create", "box").returncode == 0
     assert home.outlast("machine", "snapshot", "box", "--family", "env", "--stop").returncode == 0
