@@ -1,4 +1,4 @@
-"""`@outlast.trainer`: a typed function becomes a program with the flags that all trainers share and its own."""
+"""`@outlast.trainer`: turns a typed function into a program, with the flags of all trainers and its own."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ OWN = (
         name="job_dir",
         kind=str,
         default="",
-        help="where checkpoints are: a folder, gs://BUCKET/PATH or s3://BUCKET/PATH; "
-        "else the run's checkpoint folder, on a laptop .outlast-local",
+        help="folder of the checkpoints: a path, gs://BUCKET/PATH or s3://BUCKET/PATH; "
+        "default: the run's checkpoint folder, on a laptop .outlast-local",
     ),
     Parameter(
         name="train_steps",
         kind=int,
         default=None,
         may_be_none=True,
-        help="steps in all, over all attempts; `none`: for ever. Inherited from the checkpoint",
+        help="total steps over all attempts; `none`: forever. Inherited from the checkpoint",
     ),
     Parameter(
         name="checkpoint_steps",
         kind=int,
         default=None,
         may_be_none=True,
-        help="steps between checkpoints; else the best interval from what a save costs",
+        help="steps between checkpoints; default: the best interval by the measured cost of a save",
     ),
     Parameter(
         name="eval_steps",
         kind=int,
         default=None,
         may_be_none=True,
-        help="evaluate at each checkpoint and at the end, with so many batches; not given: never while training",
+        help="evaluate at each checkpoint and at the end, with this many batches; default: never while training",
     ),
     Parameter(
         name="mode",
@@ -58,7 +58,7 @@ _DEFAULTS = {parameter.name: parameter.default for parameter in OWN}
 
 
 class Program:
-    """A trainer as a program. Call it under `if __name__ == "__main__"`; `function` is the function itself."""
+    """A trainer as a program. Call it under `if __name__ == "__main__"`; `function` is the decorated function."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Program:
             raise UsageError(f"@outlast.trainer(free=…): `{function.__name__}` has no parameter `{unknown[0]}`")
 
     def evaluate(self, function: Callable[..., Metrics]) -> Callable[..., Metrics]:
-        """Register what `--mode evaluate` calls: `(run, state)`, and by name any of the trainer's parameters."""
+        """Register the function for `--mode evaluate`: `(run, state)`, and by name any of the trainer's parameters."""
         self._evaluate = function
         return function
 
     def __call__(self, argv: Sequence[str] | None = None) -> None:
-        """Parse the command line (or these words) and do what it says. Bad input exits with 2, without a traceback."""
+        """Parse the command line (or `argv`) and run it. Invalid input exits with 2, without a traceback."""
         try:
             self._carry_out(argv)
         except OutlastError as problem:
@@ -101,14 +101,14 @@ class Program:
         settings = _DEFAULTS | {name: given[name] for name in _DEFAULTS if name in given}
         settings |= {"replicated": self.replicated, "pickle": self.pickle}
         _check_steps(settings)
-        place = job_folder(settings["job_dir"], around)
-        if settings["mode"] == "train" or place.mirror is not None:
-            _make(place)
-        if place.mirror is not None:
-            place.mirror.fetch()
-        newest, ending = place.newest(), place.ending()
+        folder = job_folder(settings["job_dir"], around)
+        if settings["mode"] == "train" or folder.mirror is not None:
+            _make(folder)
+        if folder.mirror is not None:
+            folder.mirror.fetch()
+        newest, ending = folder.newest(), folder.ending()
         stored = newest[1] if newest else ending["notes"] if ending else {}
-        params = self._settle(given, stored.get("params", {}), place)
+        params = self._resolve(given, stored.get("params", {}), folder)
         if "train_steps" not in given:
             settings["train_steps"] = stored.get("train_steps")
         notes = {
@@ -116,51 +116,54 @@ class Program:
             "train_steps": settings["train_steps"],
         }
         if settings["mode"] == "evaluate":
-            self._score(place, newest, lambda: TrainingJob(place, params=params, settings=settings, notes=notes))
+            self._print_metrics(
+                folder, newest, lambda: TrainingJob(folder, params=params, settings=settings, notes=notes)
+            )
         elif ending is not None and not _goes_on(settings["train_steps"], ending["notes"].get("train_steps")):
-            _say(around.rank, _finished(place, newest, ending))
+            _report(around.rank, _finished(folder, newest, ending))
         else:
             if newest:
-                told = " ".join(f"{name}={value}" for name, value in params.items())
-                _say(around.rank, f"resuming {place.shown} at step {newest[0]}: {told}".rstrip(": "))
-            self._train(TrainingJob(place, params=params, settings=settings, notes=notes))
+                values = " ".join(f"{name}={value}" for name, value in params.items())
+                _report(around.rank, f"resuming {folder.shown} at step {newest[0]}: {values}".rstrip(": "))
+            self._train(TrainingJob(folder, params=params, settings=settings, notes=notes))
 
-    def _settle(self, given: Mapping[str, Any], stored: Mapping[str, Any], place: JobFolder) -> dict[str, Any]:
-        """Each hyperparameter: as given, else as stored with the checkpoint, else its default. Raises UsageError."""
-        settled: dict[str, Any] = {}
+    def _resolve(self, given: Mapping[str, Any], stored: Mapping[str, Any], folder: JobFolder) -> dict[str, Any]:
+        """Return each hyperparameter: given, else stored with the checkpoint, else its default. Raises UsageError."""
+        resolved: dict[str, Any] = {}
         for parameter in self.parameters:
             name = parameter.name
             known = name in stored and name not in self.free
-            before = parameter.read(stored[name], f"{place.shown}: {parameter.flag}") if known else None
+            before = parameter.read(stored[name], f"{folder.shown}: {parameter.flag}") if known else None
             if known and name in given and json.dumps(given[name]) != json.dumps(before):
                 raise UsageError(
-                    f"{parameter.flag} is {before} in {place.shown}, and {given[name]} was given",
-                    hint=f"leave {parameter.flag} out to go on with {before}, or start anew in another --job-dir",
+                    f"{parameter.flag} is {before} in {folder.shown}, but {given[name]} was given",
+                    hint=f"omit {parameter.flag} to continue with {before}, or start over in another --job-dir",
                 )
             if name not in given and not known and parameter.required:
                 raise UsageError(
-                    f"{parameter.flag} must be given", hint=f"it is {parameter.kind.__name__}, without a default"
+                    f"{parameter.flag} is required",
+                    hint=f"its type is {parameter.kind.__name__}, and it has no default",
                 )
-            settled[name] = given.get(name, before if known else parameter.default)
-        return settled
+            resolved[name] = given.get(name, before if known else parameter.default)
+        return resolved
 
     def _train(self, job: TrainingJob) -> None:
         attach(job)
         if self._evaluate is None and job.eval_steps is not None:
-            raise self._unknown_how()
+            raise self._no_evaluate()
         if self._evaluate is not None:
             job.evaluator = lambda state: self._evaluated(job, state)
-        if job.place.mirror is not None and job.around.rank == 0:
-            job.place.mirror.start()
+        if job.folder.mirror is not None and job.around.rank == 0:
+            job.folder.mirror.start()
         metrics = self.function(job, **job.params)
         if not job.ended:
             job.done(dict(metrics) if isinstance(metrics, Mapping) else None)
 
-    def _score(self, place: JobFolder, newest: object, job_of: Callable[[], TrainingJob]) -> None:
+    def _print_metrics(self, folder: JobFolder, newest: object, job_of: Callable[[], TrainingJob]) -> None:
         if self._evaluate is None:
-            raise self._unknown_how()
+            raise self._no_evaluate()
         nothing = UsageError(
-            f"{place.shown}: no checkpoint to evaluate",
+            f"{folder.shown}: no checkpoint to evaluate",
             hint="train first, with the same --job-dir, or name another one",
         )
         if newest is None:
@@ -173,9 +176,9 @@ class Program:
         print(json.dumps({name: float(value) for name, value in metrics.items()}), flush=True)
         job.close()
 
-    def _unknown_how(self) -> UsageError:
+    def _no_evaluate(self) -> UsageError:
         return UsageError(
-            f"`{self.function.__name__}` cannot be evaluated: nobody said how",
+            f"`{self.function.__name__}` has no function for evaluation",
             hint=f"register a function `(run, state)` with @{self.function.__name__}.evaluate",
         )
 
@@ -190,32 +193,32 @@ class Program:
 def _check_steps(settings: Mapping[str, Any]) -> None:
     for name in ("train_steps", "checkpoint_steps", "eval_steps"):
         if settings[name] is not None and settings[name] < 1:
-            raise UsageError(f"--{name.replace('_', '-')}: {settings[name]} must be at least 1")
+            raise UsageError(f"--{name.replace('_', '-')}: expected a whole number of at least 1, got {settings[name]}")
 
 
-def _make(place: JobFolder) -> None:
+def _make(folder: JobFolder) -> None:
     try:
-        os.makedirs(place.around.checkpoints, exist_ok=True)
+        os.makedirs(folder.around.checkpoints, exist_ok=True)
     except OSError as problem:
-        raise UsageError(f"--job-dir {place.shown}: {problem.strerror}") from problem
+        raise UsageError(f"--job-dir {folder.shown}: {problem.strerror}") from problem
 
 
 def _goes_on(total: int | None, before: int | None) -> bool:
-    """More steps are wanted than the finished job had; one that ended by itself has nothing to go on with."""
+    """Return whether more steps are requested than the finished job had. A job without a total ended by itself."""
     return before is not None and (total is None or total > before)
 
 
-def _finished(place: JobFolder, newest: tuple[int, Any] | None, ending: Mapping[str, Any]) -> str:
+def _finished(folder: JobFolder, newest: tuple[int, Any] | None, ending: Mapping[str, Any]) -> str:
     step = f" at step {newest[0]}" if newest else ""
     metrics = ", ".join(f"{name} {value:.6g}" for name, value in ending.get("metrics", {}).items())
-    told = f" ({metrics})" if metrics else ""
+    shown = f" ({metrics})" if metrics else ""
     return (
-        f"{place.shown} is finished{step}{told}: nothing to do. "
-        "More --train-steps go on with it, another --job-dir starts anew"
+        f"{folder.shown} is finished{step}{shown}: nothing to do. "
+        "Use more --train-steps to continue it, or another --job-dir to start over"
     )
 
 
-def _say(rank: int, text: str) -> None:
+def _report(rank: int, text: str) -> None:
     if rank == 0:
         print(f"outlast: {text}", file=sys.stderr, flush=True)
 
@@ -238,9 +241,9 @@ def trainer(
 ) -> Program | Callable[[Callable[..., Any]], Program]:
     """Turn `def train(run, *, lr: float = 0.1)` into a program.
 
-    `free`: parameters that may differ from attempt to attempt (paths, numbers of workers); they are not stored, and
-    contradict nothing. `replicated`: all ranks hold the same state, so that rank 0 saves for all. `pickle`: save and
-    restore any Python object, which runs code from the checkpoint on a restore.
+    `free`: parameters that may differ from attempt to attempt (paths, numbers of workers); they are not stored.
+    `replicated`: all ranks have the same state, so that rank 0 saves for all. `pickle`: save and restore any Python
+    object; a restore then runs code from the checkpoint.
     """
     if function is None:
         return lambda function: Program(function, free=free, replicated=replicated, pickle=pickle)
