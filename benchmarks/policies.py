@@ -257,7 +257,7 @@ def own(given: argparse.Namespace) -> Setting:
 def main() -> None:
     given = options()
     traces = read_traces(given.traces, ones=given.ones)
-    results: dict[str, object] = {}
+    tables: dict[str, object] = {}
     with concurrent.futures.ProcessPoolExecutor(given.processes) as pool:
         for name in given.set or list(SETTINGS):
             began = time.monotonic()
@@ -269,12 +269,12 @@ def main() -> None:
                 print(f"\r{name}: {done} of {len(todo)}", end="", file=sys.stderr, flush=True)
             print(f", {time.monotonic() - began:.0f} s", file=sys.stderr)
             rows = table(setting, results)
-            results[name] = rows
+            tables[name] = rows
             if not given.json:
                 print("\n" + markdown(setting, rows), flush=True)
                 write_goals(goals(name, setting, rows))
     if given.json:
-        print(json.dumps(results, indent=2))
+        print(json.dumps(tables, indent=2))
 
 
 if __name__ == "__main__":

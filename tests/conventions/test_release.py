@@ -63,7 +63,7 @@ def test_every_extra_is_installed_alone_by_the_release_tool() -> None:
     assert set(tool.extras()) <= set(tool.WORKS)
 
 
-def test_every_benchmark_is_part_of_the_whole() -> None:
+def test_run_all_includes_every_benchmark() -> None:
     text = (ROOT / "benchmarks" / "run_all.py").read_text(encoding="utf-8")
     for path in (ROOT / "benchmarks").glob("*.py"):
         if path.name != "run_all.py" and "\ndef main(" in path.read_text(encoding="utf-8"):

@@ -53,7 +53,7 @@ class Soak:
         self.home = home
         self.rng = random.Random(int(os.environ.get("SOAK_SEED", "1")))
         self.submitted: list[str] = []
-        self.blows: collections.Counter[str] = collections.Counter()
+        self.faults: collections.Counter[str] = collections.Counter()
         self.supervisors: list[subprocess.Popen[bytes]] = []
         self.stopped: list[tuple[float, int]] = []
         self.filler = home.root / "cloud" / "filler"
@@ -83,7 +83,7 @@ class Soak:
         if agents:
             kill_9(self.rng.choice(agents))
 
-    def stop_somebody(self) -> None:
+    def suspend_process(self) -> None:
         """A process that is away for longer than every lease, and then back: a zombie."""
         pids = self._agents() + [p.pid for p in self.supervisors if p.poll() is None]
         if pids:
@@ -119,7 +119,7 @@ class Soak:
             library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
             if library is not None and self.rng.random() < 0.3:
                 environment |= {"LD_PRELOAD": str(library), "FAKETIME": self.rng.choice(["+1h", "-1h"])}
-                self.blows["clock an hour off"] += 1
+                self.faults["clock an hour off"] += 1
             self.supervisors.append(
                 subprocess.Popen(
                     [OUTLAST, "supervise"],
@@ -140,21 +140,21 @@ class Soak:
 
     def run(self) -> None:
         self.home.write("count.py", CAREFUL)
-        blows = [
+        faults = [
             (0.8, self.preempt), (6.0, self.kill_supervisor), (3.0, self.kill_agent),
-            (5.0, self.stop_somebody), (45.0, self.fill_disk),
+            (5.0, self.suspend_process), (45.0, self.fill_disk),
         ]  # fmt: skip
-        next_at = {blow.__name__: time.monotonic() + every for every, blow in blows}
+        next_at = {fault.__name__: time.monotonic() + every for every, fault in faults}
         ends_at = time.monotonic() + SOAK_S
         while time.monotonic() < ends_at:
             self.supervise()
             self.submit_more()
             self.wake_up()
-            for every, blow in blows:
-                if time.monotonic() > next_at[blow.__name__]:
-                    blow()
-                    self.blows[blow.__name__] += 1
-                    next_at[blow.__name__] = time.monotonic() + self.rng.expovariate(1 / every)
+            for every, fault in faults:
+                if time.monotonic() > next_at[fault.__name__]:
+                    fault()
+                    self.faults[fault.__name__] += 1
+                    next_at[fault.__name__] = time.monotonic() + self.rng.expovariate(1 / every)
             left_s = ends_at - time.monotonic()
             done = sum(bool(self.home.state(run).ending) for run in self.submitted)
             print(
@@ -219,7 +219,7 @@ def test_an_hour_of_everything_that_goes_wrong(home: Home) -> None:
         soak.calm_down()
         result = soak.count()
         print(f"\n{len(soak.submitted)} runs, {sum(len(home.state(r).attempts) for r in soak.submitted)} attempts")
-        print("blows:", dict(soak.blows))
+        print("faults:", dict(soak.faults))
         print("result:", dict(result))
         attempts = [a for run in soak.submitted for a in home.state(run).attempts]
         print("outcomes:", dict(collections.Counter(a.outcome for a in attempts)))

@@ -42,6 +42,8 @@ _WARN_S = 60.0
 
 
 class _RayMonitor:
+    """Starts and stops Ray on this machine."""
+
     def __init__(
         self,
         clusters: Clusters,
@@ -104,7 +106,10 @@ class _RayMonitor:
 
 
 class WorkerMonitor(_RayMonitor):
+    """Keeps a worker in the cluster of the current head."""
+
     def run(self) -> None:
+        """Run until the cluster is gone, or no head has appeared for `orphan_s`."""
         threading.Thread(target=self._wait_for_notice, daemon=True).start()
         lost_at = time.monotonic()
         joined, tries = "", _TRIES
@@ -175,7 +180,10 @@ class WorkerMonitor(_RayMonitor):
 
 
 class HeadMonitor(_RayMonitor):
+    """Keeps the head running, renews leases, and takes an idle cluster down."""
+
     def run(self) -> None:
+        """Run until the cluster is deleted or has another head. Raises OutlastError if Ray ends."""
         self.machines = ClusterMachines(
             self.clusters, self.cluster, cloud_of_head(self.cluster.cloud, self.paths.broker)
         )

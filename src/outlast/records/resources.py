@@ -117,7 +117,7 @@ class ResourceRecords(Records[ResourceRecord]):
             if close
             else f"`outlast {self.command} create {name}`"
         )
-        raise NoSuchStore(f"there is no {self.kind} `{name}` in {self.workspace.url}", hint=hint)
+        raise NoSuchStore(f"no {self.kind} `{name}` in {self.workspace.url}", hint=hint)
 
     def remove(self, record: ResourceRecord) -> None:
         """Remove the record of a deleted resource and keep its cost; may be repeated."""

@@ -34,7 +34,7 @@ def test_head_and_workers_mount_a_volume_that_cannot_be_deleted_meanwhile(bench:
     (bench.project / "outlast.toml").write_text(FILE + VOLUMES)
     refused = bench.outlast("cluster", "up")
     assert refused.returncode == 2
-    assert "there is no volume `demos`" in refused.stderr
+    assert "no volume `demos`" in refused.stderr
     assert bench.cloud.machines() == []
     bench.good("volume", "create", "demos", "--size", "1GB")
     place = Path(json.loads(bench.good("volume", "show", "demos", "--json"))["source"])

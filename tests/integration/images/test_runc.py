@@ -131,7 +131,7 @@ def test_a_missing_root_ends_the_run_at_once_with_the_reason(home: Home) -> None
     assert answer.returncode == 6, answer.stderr
     state = home.state()
     assert state.ending == "failed"
-    assert "there is no folder `/nowhere/root`" in state.why
+    assert "has no folder `/nowhere/root`" in state.why
     assert "OCI bundle" in state.hint
     assert len(state.attempts) == 1
     assert home.machines() == []

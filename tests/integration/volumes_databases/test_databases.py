@@ -268,7 +268,7 @@ def test_a_run_wakes_a_database_that_a_reboot_stopped(team: Team, engine: Engine
 
 def test_a_run_with_an_unknown_database_is_refused_before_any_launch(team: Team) -> None:
     team.write("outlast.toml", 'name = "t"\ncommand = "true"\ndatabases = "genomes"\n')
-    assert "there is no database `genomes`" in team.refused(2, "run")
+    assert "no database `genomes`" in team.refused(2, "run")
     assert team.workspace.runs() == []
 
 

@@ -249,7 +249,7 @@ def test_an_unreachable_volume_is_refused_before_any_launch(team: Team) -> None:
 @pytest.mark.parametrize(
     ("table", "output"),
     [
-        ('"/data" = "other"', "there is no volume `other`"),
+        ('"/data" = "other"', "no volume `other`"),
         ('"/etc" = "demos"', "is a folder of the system"),
         ('"../up" = "demos"', "without `..`"),
         ('"data" = "demos/../../x"', "expected a folder without `..`"),
