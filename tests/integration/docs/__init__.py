@@ -1,1 +1,1 @@
-"""The documents: what they say is tried, and the site is built from them."""
+"""The documents: their commands run, their files are valid, and the site is built from them."""

@@ -1,14 +1,13 @@
-"""The fenced blocks of README and docs, and the lines of ours that are in them.
+"""Fenced blocks of README and docs, and the outlast commands in them.
 
-The first word behind a fence is the language; the words after it say what becomes of the block:
+The first word after a fence is the language; further words declare the use of the block:
 
-    sh                      a reader types this, in this order: bash runs it, page by page
-    sh needs=gcp            needs more than this computer, a clone and a minute: only read, and never run
-    sh background           goes on while the rest of the page is typed in another terminal
-    python file=train.py    the reader saves it under this name (toml and yaml, too)
+    sh                      the reader types it: bash runs these blocks in order, page by page
+    sh needs=gcp            needs more than this computer: checked, but never run
+    sh background           keeps running while the rest of the page runs in another terminal
+    python file=train.py    the reader saves it under this name (also toml and yaml)
 
-A block without a language is an example out of its surroundings, or something that is printed. Lines of ours in all of
-them are read: each command and option must exist.
+A block without a language is an excerpt or output. In all blocks, every outlast command and option must exist.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.conventions.sources import ROOT, shown
 
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
 
-# Where a command of ours begins: a line, a substitution, behind a pipe or a list. Prompts are none of ours.
+# The start of an outlast command: of a line, in a substitution, after a pipe or a list.
 _OURS = re.compile(r"(?:^|\$\(|[|;&]\s*)\s*(outlast(?:\s|$).*)")
 
 
@@ -56,29 +55,29 @@ def blocks(page: Path) -> list[Block]:
         while lines[number].rstrip() != fence[1]:
             number += 1
         language, *argv = fence[2].split() or [""]
-        told = {name: value for name, _, value in (word.partition("=") for word in argv)}
+        options = {name: value for name, _, value in (word.partition("=") for word in argv)}
         text = "\n".join(lines[begin:number])
-        found.append(Block(page=page, line=begin, language=language, argv=told, text=text))
+        found.append(Block(page=page, line=begin, language=language, argv=options, text=text))
         number += 1
     return found
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The words of each call of ours in a block, without the name of the program."""
+    """Return the arguments of each outlast command in a block."""
     found: list[list[str]] = []
     for line in block.text.replace("\\\n", " ").splitlines():
         begin = 0
         while match := _OURS.search(line, begin):
             begin = match.start(1) + len("outlast")
             inside = line[: match.start(1)].rstrip().endswith("$(")
-            # What another call prints is one word of this one.
+            # A substitution is one argument.
             own = match[1] if inside else re.sub(r'"?\$\([^)]*\)"?', "printed", match[1])
             found.append(_words(own, inside=inside))
     return found
 
 
 def _words(text: str, *, inside: bool) -> list[str]:
-    """As bash splits them, up to the end of this command: a comment, a pipe, the bracket around it."""
+    """Split like bash, up to the end of the command: a comment, a pipe or a closing bracket."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="|;&)" if inside else "|;&")
     lexer.whitespace_split = True
     lexer.commenters = ""

@@ -1,3 +1,3 @@
-"""The same home as for the stories of runs."""
+"""Fixtures of this folder; they are those of the end-to-end tests."""
 
 from tests.support.home import home as home

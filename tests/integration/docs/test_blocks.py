@@ -1,4 +1,4 @@
-"""What the documents tell people to type exists; what they tell them to write is valid."""
+"""Commands in the documents exist, and files in them are valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.docs.blocks import PAGES, Block, blocks, commands
 ALL = [block for page in PAGES for block in blocks(page)]
 LANGUAGES = {"", "sh", "toml", "python", "json", "yaml", "text"}
 WORDS = {"sh": {"needs", "background"}, "python": {"file"}, "toml": {"file"}, "yaml": {"file"}, "json": {"file"}}
-# What a block may need that not every reader has.
+# Optional requirements of a block.
 NEEDS = {
     "account",
     "aws",
@@ -46,7 +46,7 @@ def check(argv: list[str]) -> None:
     command: click.Command = app
     context = app.make_context("outlast", list(argv))
     while isinstance(command, click.Group):
-        # What click itself keeps for the command below.
+        # Arguments that click keeps for the subcommand.
         rest = [*context._protected_args, *context.args]
         if not rest:
             return
@@ -67,14 +67,14 @@ def test_every_command_and_option_exists(block: Block) -> None:
             pytest.fail(f"{block.where}: outlast {' '.join(argv)}: {problem.format_message()}")
 
 
-def test_a_command_that_does_not_exist_is_found_out() -> None:
+def test_an_unknown_command_is_detected() -> None:
     for argv in (["rum"], ["run", "--cpu", "3"], ["machine", "list", "--jsn"], ["prices", "--spot=3"], ["handover"]):
         with pytest.raises(click.UsageError):
             check(argv)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_every_block_says_what_becomes_of_it(page: Path) -> None:
+def test_every_block_declares_its_use(page: Path) -> None:
     for block in blocks(page):
         if block.language.startswith("{"):
             continue  # the site's own
@@ -106,7 +106,7 @@ def test_every_json_is_json(block: Block) -> None:
     json.loads(block.text)
 
 
-def test_the_words_of_a_line_are_found_as_bash_finds_them() -> None:
+def test_a_line_is_split_as_in_bash() -> None:
     text = (
         "outlast run -p a=1 -- python train.py   # a comment\n"
         'eval "$(outlast local env)"\n'

@@ -1,4 +1,4 @@
-"""The site is built from the documents without a warning, and needs nobody else's host."""
+"""The site is built from the documents without a warning, and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conventions.sources import ROOT
 pytestmark = pytest.mark.timeout(300)
 pytest.importorskip("furo", reason="the site is built with the extra `docs`")
 
-# What a page loads by itself; links that a reader may click are no part of it.
+# Resources that a page loads by itself; links are excluded.
 _LOADED = re.compile(
     r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*"|@import|url\(["\']?(?:https?:)?//'
 )
@@ -23,7 +23,7 @@ _LOADED = re.compile(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that the pages that a build writes are those of this test alone."""
+    """Build the site from a copy of the documents."""
     root = tmp_path_factory.mktemp("site")
     for name in ("docs", "tools", "src"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "reference", "_build"))
@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_every_page_is_built_and_found_from_the_first(site: Path) -> None:
+def test_every_page_is_built_and_linked(site: Path) -> None:
     first = (site / "index.html").read_text(encoding="utf-8")
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     for page in pages - {Path("README.html")}:
@@ -50,7 +50,7 @@ def test_every_page_is_built_and_found_from_the_first(site: Path) -> None:
         assert f'href="{page.as_posix()}"' in first or page.name == "index.html", f"{page} is in no table of contents"
 
 
-def test_no_page_loads_anything_from_another_host(site: Path) -> None:
+def test_no_page_loads_resources_from_another_host(site: Path) -> None:
     for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
         found = _LOADED.search(path.read_text(encoding="utf-8"))
         assert found is None or "canonical" in found.group(), f"{path.name}: {found.group()}"
@@ -67,7 +67,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         ("variables", ["OUTLAST_CHECKPOINT_DIR"]),
     ],
 )
-def test_the_reference_is_written_from_the_code(site: Path, page: str, argv: list[str]) -> None:
+def test_the_reference_is_generated_from_the_code(site: Path, page: str, argv: list[str]) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "reference" / f"{page}.html").read_text(encoding="utf-8"))
     for word in argv:
         assert word in text

@@ -1,4 +1,4 @@
-"""The pages typed word for word: bash runs their blocks from the first to the last, in a new home and a new project."""
+"""Pages typed literally: bash runs their blocks in order, in a new home and a new project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.home import Home
 
 TYPED = [page for page in PAGES if any(block.is_run for block in blocks(page))]
 
-# What a reader has before the first line: a program that trains for a while, whatever it is told, and survives.
+# The reader's program: it trains for a while with any options, and resumes.
 TRAIN = """
 import pathlib, time
 place = pathlib.Path("checkpoints")
@@ -35,11 +35,11 @@ pathlib.Path("outputs/model").write_text("trained")
 """
 GIVEN = {"train.py": TRAIN, "demonstrations/one.txt": "1\n"}
 
-# Lines that go on until somebody ends them.
+# Lines that run until they are interrupted.
 ENDLESS = ("outlast ps --watch",)
-# Line → how a test has to type it.
+# Line → its form in the test.
 INSTEAD = {
-    # The port that is told to people may be another server's here.
+    # The documented port may be in use here.
     "outlast local serve": "outlast local serve --port 0",
     # The home of a reader is not the project.
     "~/demonstrations": "demonstrations",
@@ -48,7 +48,7 @@ INSTEAD = {
     "python3 ": f"{shlex.quote(sys.executable)} ",
 }
 
-# A line that ends badly ends the page, and says which it was.
+# A failing line ends the page and is reported.
 PROLOGUE = """
 set -eEuo pipefail
 trap 'echo "FAILED: $BASH_COMMAND" >&2' ERR
@@ -57,7 +57,7 @@ endless() { timeout --signal INT 2 "$@" || [ $? = 124 ] || [ $? = 130 ]; }
 
 
 def script(page: Path) -> str:
-    """The page as a program for bash: files are written where they stand, blocks follow each other."""
+    """Return the page as a bash program: files are written in place, blocks run in order."""
     lines = [PROLOGUE]
     for block in blocks(page):
         if "file" in block.argv:
@@ -76,14 +76,14 @@ def _typed(block: Block) -> str:
         text = text.replace(line, f"endless {line}")
     if "background" not in block.argv:
         return text
-    # Another terminal: what it serves is there when its variables can be asked for.
+    # Another terminal: the server is ready when its variables can be printed.
     waiting = "for _ in $(seq 200); do outlast local env >/dev/null 2>&1 && break; sleep 0.1; done"
     return f"({text}\n) >background.log 2>&1 </dev/null &\n{waiting}"
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", TYPED, ids=shown)
-def test_every_line_works_as_it_is_written(page: Path, home: Home) -> None:
+def test_every_line_works_literally(page: Path, home: Home) -> None:
     for name, text in GIVEN.items():
         home.write(name, text)
     (home.root / "home").mkdir(exist_ok=True)
@@ -102,5 +102,5 @@ def test_every_line_works_as_it_is_written(page: Path, home: Home) -> None:
     assert "Traceback" not in answer.stderr, answer.stderr
 
 
-def test_the_first_pages_are_among_those_that_are_typed() -> None:
+def test_the_first_pages_are_typed() -> None:
     assert {ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "guides" / "survival.md"} <= set(TYPED)
