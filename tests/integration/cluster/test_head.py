@@ -72,7 +72,7 @@ def test_every_command_reports_a_killed_head(bench: Bench) -> None:
     assert "the head of `small` is stopped" in follower.communicate(timeout=60)[0]
     assert follower.returncode == 5
     assert entered.wait(within_s=60) == 5
-    read_until(watcher, "Ray cannot be asked: the head of `small` is stopped")
+    read_until(watcher, "Ray cannot be reached: the head of `small` is stopped")
     read_until(tunnel, "waiting for another")
     for argv in (("logs", "small", running), ("stop", "small", running)):
         answer = bench.outlast("cluster", *argv)

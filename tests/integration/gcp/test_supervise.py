@@ -1,4 +1,4 @@
-"""The supervisor on a machine of the cloud: the laptop submits and sleeps, the machine does the rest and goes."""
+"""A supervisor machine on Google Cloud: the laptop submits and sleeps, the machine supervises and is deleted."""
 
 from __future__ import annotations
 
@@ -36,16 +36,14 @@ def holder(home: Home) -> str:
 
 
 @pytest.mark.timeout(240)
-def test_the_laptop_sleeps_while_a_machine_supervises_and_the_last_runs_end_takes_it_down(
-    home: Home, gcp: GcpCloud
-) -> None:
+def test_a_supervisor_machine_is_deleted_after_the_last_run(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
     up = home.outlast("supervise", "--on", "gcp", "--until-idle", timeout_s=120)
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"{name} on gcp (e2-micro in us-")
     again = home.outlast("supervise", "--on", "gcp", "--until-idle", timeout_s=120)
     assert again.returncode == 0, again.stderr
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     assert [machine.name for machine in gcp.machines()] == [name]
     argv = ["submit", "--cloud", "gcp", "--type", "e2-standard-2", "--name", "count", "--checkpoint", "ckpt"]
     submitted = home.outlast(*argv, "--", "python3", "wait.py")
@@ -62,7 +60,7 @@ def test_the_laptop_sleeps_while_a_machine_supervises_and_the_last_runs_end_take
     eventually(lambda: story.refresh().ending == "finished", within_s=120, what="the run's end")
     state = story.state
     assert len(state.attempts) == 2
-    # Nobody but the machine has worked at it: the supervisor that `submit` brings has left at once.
+    # Only the machine has supervised: the supervisor that `submit` started has left at once.
     events = [msgspec.json.decode(home.workspace.bucket.get(event_key("count-1", n))) for n in range(1, state.length)]
     assert {event["by"] for event in events if event["event"] in ("placed", "lost", "released")} == {name}
     eventually(lambda: gcp.machines() == [], within_s=60, what="every machine being gone")
@@ -72,7 +70,7 @@ def test_the_laptop_sleeps_while_a_machine_supervises_and_the_last_runs_end_take
 
 @pytest.mark.soak
 @pytest.mark.timeout(240)
-def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_called_off(
+def test_a_supervisor_that_ends_is_restarted_until_it_is_switched_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
     name = supervisor_name(home.workspace)
@@ -99,13 +97,13 @@ def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_ca
         what="the cloud reviving it",
     )
     eventually(lambda: holder(home).startswith(name), within_s=60, what="the supervisor of its next boot")
-    # Switched off: whoever wants one starts it, and it is the same.
+    # Stopped: the next request starts the same machine.
     gcp.stop(name)
     again = home.outlast("supervise", "--on", "gcp", timeout_s=120)
     assert again.returncode == 0, again.stderr
     assert "is stopped; starting it" in again.stderr
     assert [machine.name for machine in gcp.machines()] == [name]
-    # A run on this computer's own cloud is not that machine's to touch.
+    # That machine does not touch runs on the local cloud.
     here = home.outlast("run", "--cloud", "local", "--name", "here", "--", "echo", "done here", timeout_s=90)
     assert here.returncode == 0, here.stdout + here.stderr
     eventually(lambda: holder(home).startswith(name), within_s=30, what="the machine supervising on")
@@ -117,33 +115,33 @@ def test_whatever_ends_the_supervisor_another_one_takes_its_place_until_it_is_ca
 
 
 @pytest.mark.timeout(120)
-def test_a_machine_that_supervises_and_has_no_record_any_more_deletes_itself(home: Home, gcp: GcpCloud) -> None:
+def test_a_supervisor_machine_without_a_record_deletes_itself(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
     assert home.outlast("supervise", "--on", "gcp", timeout_s=100).returncode == 0
     MachineRecords(home.workspace).remove(name)
     eventually(lambda: gcp.machines() == [], within_s=60, what="the machine deleting itself")
 
 
-def test_a_command_that_was_killed_while_it_made_the_machine_leaves_what_reap_finds(home: Home, gcp: GcpCloud) -> None:
+def test_reap_deletes_the_machine_of_a_command_that_was_killed(home: Home, gcp: GcpCloud) -> None:
     name = supervisor_name(home.workspace)
     assert home.outlast("supervise", "--on", "gcp", "--no-wait", timeout_s=100).returncode == 0
     machine_records = MachineRecords(home.workspace)
     machine_record = machine_records.find(name)
     assert machine_record is not None
-    # As the record is between the launch and the end of the command, whose process is no more.
+    # The record as it is between the launch and the end of the command, whose process is dead.
     dead = subprocess.Popen(["true"])
     dead.wait()
     killed = msgspec.structs.replace(machine_record, phase="creating", by=f"{host_name()}:{dead.pid}")
     home.workspace.bucket.put(f"machines/{name}.json", msgspec.json.encode(killed))
     assert f"delete {name} on gcp" in home.outlast("reap").stdout
     assert gcp.machines() == []
-    # And the next command makes another, unharmed by the record of the first.
+    # The next command creates another machine despite the record of the first.
     assert home.outlast("supervise", "--on", "gcp", "--no-wait", timeout_s=100).returncode == 0
     assert home.outlast("supervise", "--off").returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "error"),
     [
         (("--on", "local"), "no machine of `local` can supervise while this computer sleeps"),
         (("--on", "gcp", "--workspace", "/tmp/here"), "machines of gcp cannot see the workspace"),
@@ -152,11 +150,11 @@ def test_a_command_that_was_killed_while_it_made_the_machine_leaves_what_reap_fi
         (("--on", "gcp", "--zone", "mars"), "Google has no zone `mars`"),
     ],
 )
-def test_what_cannot_supervise_is_told_before_anything_is_made(
-    home: Home, gcp: GcpCloud, argv: tuple[str, ...], said: str
+def test_an_invalid_request_is_refused_before_anything_is_created(
+    home: Home, gcp: GcpCloud, argv: tuple[str, ...], error: str
 ) -> None:
     answer = home.outlast("supervise", *argv)
     assert answer.returncode != 0
-    assert said in answer.stderr
+    assert error in answer.stderr
     assert gcp.machines() == []
     assert MachineRecords(home.workspace).all() == []
