@@ -1,4 +1,4 @@
-"""A training in a process of its own that is told to leave, then killed, then let be; beside an undisturbed one."""
+"""A training in separate processes that receives SIGTERM, then is killed, then finishes; and an undisturbed one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-# What each script begins with. At the step that the test names it waits there for what the test does to it.
+# The start of each script. `hold` waits at the step that the test names.
 PREAMBLE = """
 import json, os, random, sys, time
 import outlast
@@ -25,7 +25,7 @@ def hold(run, step):
     if step == int(os.environ.get("HOLD_AT", "-1")) and run.around.rank == 0:
         run._saver.wait()
         print("holding", flush=True)
-        while not run.leaving:
+        while not run.stop_requested:
             time.sleep(0.005)
 
 def result(run, **values):
@@ -47,8 +47,8 @@ def digest(*arrays):
 """
 
 
-# A busy computer takes its time to import a framework.
-_PATIENCE_S = 300.0
+# Importing a framework takes long on a busy machine.
+_TIMEOUT_S = 300.0
 
 
 class Trial:
@@ -90,42 +90,42 @@ class Trial:
             )
 
     def until_held(self, step: int) -> subprocess.Popen[str]:
-        """Start, and come back when the training waits at this step."""
+        """Start, and return when the training waits at this step."""
         process = self.start(hold_at=step)
         assert process.stdout is not None
         for line in process.stdout:
             if line.strip() == "holding":
                 return process
-        raise AssertionError(f"it ended with {process.wait()} before step {step}:\n{self.errors}")
+        raise AssertionError(f"it exited with {process.wait()} before step {step}:\n{self.errors}")
 
     def notice(self, step: int) -> None:
-        """The notice at this step: it must save and leave, and must not say that it is done."""
+        """Send SIGTERM at this step: the training must save and exit, and must not declare itself complete."""
         process = self.until_held(step)
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=_PATIENCE_S)
-        # A launcher such as torchrun passes the signal on, waits, and then ends with 1: preempted, whatever the code.
+        output, _ = process.communicate(timeout=_TIMEOUT_S)
+        # A launcher such as torchrun passes the signal on, waits, and exits with 1.
         assert process.returncode == 0 or self.launcher != [sys.executable], f"{output}\n{self.errors}"
         assert not self.is_done
         assert not (self.root / "outputs" / "result.json").exists()
 
     def kill(self, step: int) -> None:
-        """No notice at all."""
+        """Kill the training at this step without notice."""
         process = self.until_held(step)
         os.killpg(process.pid, signal.SIGKILL)
-        # Ranks are in sessions of their own, and a machine takes them along.
+        # Ranks are in separate sessions; a machine that vanishes kills them, too.
         for pid in (self.root / f"pids-{self.attempt}.txt").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-        process.communicate(timeout=_PATIENCE_S)
+        process.communicate(timeout=_TIMEOUT_S)
         assert not self.is_done
 
     def finish(self) -> dict[str, Any]:
         process = self.start()
-        output, _ = process.communicate(timeout=_PATIENCE_S)
+        output, _ = process.communicate(timeout=_TIMEOUT_S)
         assert process.returncode == 0, f"exit {process.returncode}: {output}\n{self.errors}"
         assert self.is_done, f"{output}\n{self.errors}"
-        answer: dict[str, Any] = json.loads((self.root / "outputs" / "result.json").read_text())
-        return answer
+        result: dict[str, Any] = json.loads((self.root / "outputs" / "result.json").read_text())
+        return result
 
     @property
     def is_done(self) -> bool:
@@ -137,14 +137,14 @@ class Trial:
 
     @property
     def resumed_at(self) -> list[int]:
-        """Where each attempt began, as it has told."""
+        """The first step of each attempt, as it reported."""
         path = self.root / "resumed.txt"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 @pytest.fixture
 def disturbed(tmp_path: Path) -> Any:
-    """The script's result when it was noticed at a step, killed at another, and then let be; and the trial."""
+    """Return the script's result after SIGTERM at a step and a kill at another; and the trial."""
 
     def run(script: str, *, notice: int, kill: int, launcher: list[str] | None = None) -> tuple[dict[str, Any], Trial]:
         trial = Trial(tmp_path / "disturbed", script, launcher=launcher)

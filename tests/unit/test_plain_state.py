@@ -214,7 +214,7 @@ def test_hostile_streams_are_refused(body: bytes, why: str) -> None:
 
 
 def test_a_pickle_is_no_state() -> None:
-    with pytest.raises(Malformed, match="does not begin"):
+    with pytest.raises(Malformed, match="does not start"):
         loaded(b"cos\nsystem\n(S'true'\ntR.", [])
 
 

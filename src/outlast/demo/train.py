@@ -1,5 +1,5 @@
-"""Teaches a small neural network to tell two spirals apart, in plain Python. Knows nothing of outlast: it writes its
-state to a folder after each epoch, resumes from it, and saves and leaves when it is told to (SIGTERM)."""
+"""Trains a small neural network to separate two spirals, in plain Python and without outlast: it writes its state to a
+folder after each epoch, resumes from it, and on SIGTERM saves and exits."""
 
 import json
 import math
@@ -15,22 +15,22 @@ HIDDEN = 12
 
 
 def spirals(count):
-    """Points of two spirals, and to which of them each belongs."""
-    dice = random.Random(7)
+    """Return points of two spirals, each with the number of its spiral."""
+    rng = random.Random(7)
     points = []
     for i in range(count):
         angle = 3.6 * math.pi * (i // 2) / (count / 2)
         radius = 0.2 + angle / 10
         turn = angle + math.pi * (i % 2)
         points.append(
-            (radius * math.cos(turn) + dice.gauss(0, 0.03), radius * math.sin(turn) + dice.gauss(0, 0.03), i % 2)
+            (radius * math.cos(turn) + rng.gauss(0, 0.03), radius * math.sin(turn) + rng.gauss(0, 0.03), i % 2)
         )
     return points
 
 
 def fresh():
-    dice = random.Random(3)
-    weights = lambda rows, columns: [[dice.gauss(0, 0.9) for _ in range(columns)] for _ in range(rows)]
+    rng = random.Random(3)
+    weights = lambda rows, columns: [[rng.gauss(0, 0.9) for _ in range(columns)] for _ in range(rows)]
     return {
         "epoch": 0,
         "first": weights(HIDDEN, 3),
@@ -47,7 +47,7 @@ def forward(state, x, y):
 
 
 def epoch(state, points, rate):
-    """One pass over all points, in an order that depends on the epoch alone; the mean loss and the hits."""
+    """Train on all points once, in an order that depends on the epoch only. Returns the mean loss and the accuracy."""
     order = list(range(len(points)))
     random.Random(state["epoch"]).shuffle(order)
     loss = hits = 0.0
@@ -86,20 +86,20 @@ def main():
     os.makedirs(FOLDER, exist_ok=True)
     points = spirals(500)
     state = json.load(open(STATE)) if os.path.exists(STATE) else fresh()
-    told = []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    terminated = []
+    signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
     loss, hits = 0.0, 0.0
     while state["epoch"] < EPOCHS:
         for _ in range(13):
             loss, hits = epoch(state, points, 0.008)
         state["epoch"] += 1
         save(state)
-        print(f"epoch {state['epoch']:3d}/{EPOCHS}  loss {loss:.3f}  right {hits:4.0%}", flush=True)
-        if told:
-            print("saved; leaving because I was asked to", flush=True)
+        print(f"epoch {state['epoch']:3d}/{EPOCHS}  loss {loss:.3f}  accuracy {hits:4.0%}", flush=True)
+        if terminated:
+            print("SIGTERM: saved, exiting", flush=True)
             sys.exit(0)
     with open(os.path.join(os.environ.get("OUTLAST_OUTPUT_DIR", "."), "result.json"), "w") as file:
-        json.dump({"epochs": state["epoch"], "loss": loss, "right": hits}, file)
+        json.dump({"epochs": state["epoch"], "loss": loss, "accuracy": hits}, file)
 
 
 main()

@@ -1,1 +1,1 @@
-"""The drill: preempts a training on purpose, at the worst moments, and judges what survived."""
+"""The drill: preempts a training on purpose, at the worst moments, and judges whether it survives."""

@@ -1,4 +1,4 @@
-"""An undisturbed run against a drilled one: final numbers and curves within a tolerance. Pure."""
+"""Comparison of an undisturbed run with a drilled one: final numbers and curves, within a tolerance. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from outlast.drill.findings import Finding
 
 QUESTION = "same result as undisturbed"
 _HINT = (
-    "save all that the next step depends on: optimizer, learning-rate schedule, shuffling order and random states. If "
-    "two undisturbed runs differ as well, fix the seeds, or allow it with --tolerance"
+    "save everything that the next step depends on: optimizer, learning-rate schedule, shuffling order and random "
+    "states. If two undisturbed runs differ as well, fix the seeds, or allow it with --tolerance"
 )
 
 
@@ -37,7 +37,7 @@ def close(a: float, b: float, tolerance: float) -> bool:
 def differences(
     undisturbed: Mapping[str, float], drilled: Mapping[str, float], tolerance: float
 ) -> list[ResultDifference]:
-    """The numbers that both have and that are too far apart, the farthest first."""
+    """Return the numbers that differ by more than the tolerance, the largest difference first."""
     found = [
         ResultDifference(name=name, undisturbed=undisturbed[name], drilled=drilled[name])
         for name in undisturbed
@@ -47,7 +47,7 @@ def differences(
 
 
 def first_apart(undisturbed: Curves, drilled: Curves, tolerance: float) -> tuple[int, str] | None:
-    """The first step at which a curve leaves the other one, and the curve's name."""
+    """Return the first step at which a curve differs, and the curve's name."""
     apart = [
         (step, name)
         for name, points in undisturbed.items()
@@ -58,14 +58,14 @@ def first_apart(undisturbed: Curves, drilled: Curves, tolerance: float) -> tuple
 
 
 def compared(undisturbed: Evidence, drilled: Evidence, tolerance: float) -> Finding:
-    """Whether the blows left a trace in what came out: then something is kept that no checkpoint holds."""
+    """Judge whether the preemptions changed the results: then the program keeps state outside its checkpoints."""
     shared = undisturbed.results.keys() & drilled.results.keys()
     points = sum(len(p.keys() & drilled.curves.get(name, {}).keys()) for name, p in undisturbed.curves.items())
     if not shared and not points:
         return Finding(
             question=QUESTION,
             verdict="warn",
-            answer="there was nothing to compare: no number was found in the last lines, the outputs or the metrics",
+            answer="nothing to compare: the last lines, the outputs and the metrics contain no number",
             hint='end with a line of JSON such as {"loss": 0.25}, or write the numbers to the output folder',
         )
     apart = first_apart(undisturbed.curves, drilled.curves, tolerance)
@@ -74,21 +74,21 @@ def compared(undisturbed: Evidence, drilled: Evidence, tolerance: float) -> Find
         curve = f" and {points} points of the curve" if points else ""
         numbers = f"{len(shared)} final number{'' if len(shared) == 1 else 's'}"
         return Finding(question=QUESTION, verdict="pass", answer=f"{numbers}{curve} are the same within {tolerance:g}")
-    told = []
+    texts = []
     if found:
         worst = found[0]
-        told.append(
+        texts.append(
             f"{len(found)} of {len(shared)} final numbers differ: `{worst.name}` is {worst.drilled:.6g} and "
             f"{worst.undisturbed:.6g} undisturbed"
         )
     if apart is not None:
-        told.append(f"the curve of `{apart[1]}` differs from step {apart[0]} on{_after(drilled, apart[0])}")
-    kept = "it keeps state that no checkpoint holds: "
-    return Finding(question=QUESTION, verdict="fail", answer=kept + "; ".join(told), hint=_HINT)
+        texts.append(f"the curve of `{apart[1]}` differs from step {apart[0]} on{_after(drilled, apart[0])}")
+    reason = "it keeps state that no checkpoint holds: "
+    return Finding(question=QUESTION, verdict="fail", answer=reason + "; ".join(texts), hint=_HINT)
 
 
 def _after(drilled: Evidence, step: int) -> str:
-    """The attempt that told this step last, if it is a resumed one: then the resume is to blame."""
+    """Name the last attempt that reported this step, if it is a resumed one: the resume is the cause."""
     for number in sorted(drilled.steps, reverse=True):
         if number > 1 and any(mark.step == step for mark in drilled.steps[number]):
             first = drilled.steps[number][0].step

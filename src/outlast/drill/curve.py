@@ -1,4 +1,4 @@
-"""Two curves as text: the undisturbed run and the drilled one. Draws; decides nothing."""
+"""A text plot of two curves: the undisturbed run and the drilled one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Mapping
 _UNDISTURBED, _DRILLED, _BOTH = "·", "×", "•"
 
 
-def picture(
-    undisturbed: Mapping[int, float], drilled: Mapping[int, float], *, width: int = 64, height: int = 10
-) -> str:
-    """A small plot over the steps; where both are in a cell they are at one, as far as it can be seen."""
+def plot(undisturbed: Mapping[int, float], drilled: Mapping[int, float], *, width: int = 64, height: int = 10) -> str:
+    """Return a small plot over the steps; empty with too few points."""
     points = [*undisturbed.items(), *drilled.items()]
     if len(points) < 4:
         return ""

@@ -1,4 +1,4 @@
-"""What a run left in the workspace that tells how it fared: steps, final numbers, curves. Reads; judges nothing."""
+"""The evidence that a run left in the workspace: steps, final numbers and curves."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ Curves = dict[str, dict[int, float]]
 
 
 class Injected(msgspec.Struct, frozen=True, kw_only=True):
-    """A blow that was struck. `forced`: its moment did not come in time, and it was struck all the same."""
+    """A preemption that took place. `forced`: it was injected although its moment did not come in time."""
 
-    blow: Injection
+    injection: Injection
     attempt: int
     at: float
     forced: bool = False
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen while it ran, and is in no story: when files of the checkpoint folder changed, by attempt."""
+class Observations(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a running drill that are not in its story."""
 
-    struck: tuple[Injected, ...] = ()
-    # Blows that were not struck, and why.
+    injected: tuple[Injected, ...] = ()
+    # Preemptions that were not injected, and why.
     missed: tuple[tuple[Injection, str], ...] = ()
+    # When files of the checkpoint folder changed, by attempt.
     changes: dict[int, list[float]] = {}
     written: bool = False
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, as it is judged."""
+    """All facts about one run that the verdicts depend on."""
 
     run: str
     state: RunState
-    seen: Seen = Seen()
-    # Attempt → the steps that it told of, in order.
+    observed: Observations = Observations()
+    # Attempt → the steps that it reported, in order.
     steps: dict[int, list[StepMark]] = {}
     results: dict[str, float] = {}
     curves: Curves = {}
 
     @property
     def work_s(self) -> float:
-        """From the first start to the end of an undisturbed run."""
+        """The time from the start to the end of an undisturbed run."""
         last = self.state.attempts[-1] if self.state.attempts else None
         return last.over_at - last.started_at if last and last.started_at else 0.0
 
@@ -64,36 +65,36 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_mark(self) -> StepMark | None:
-        told = [mark for marks in self.steps.values() for mark in marks]
-        return max(told, key=lambda mark: mark.step, default=None)
+        reported = [mark for marks in self.steps.values() for mark in marks]
+        return max(reported, key=lambda mark: mark.step, default=None)
 
 
-def gather(workspace: Workspace, run: str, seen: Seen) -> Evidence:
-    """Everything about a run that is over."""
+def gather(workspace: Workspace, run: str, observed: Observations) -> Evidence:
+    """Collect the evidence of a run that is over."""
     state = workspace.story(run).refresh()
     texts = read_logs(workspace, run)
     logged = {n: metrics.read(workspace.bucket, run, n) for n in metrics.attempts_with_metrics(workspace.bucket, run)}
-    told = {n: [m for at, text in pieces for m in marks(text, at=at)] for n, pieces in texts.items()}
+    reported = {n: [m for at, text in pieces for m in marks(text, at=at)] for n, pieces in texts.items()}
     if logged:
-        told = {n: [StepMark(word="step", step=row.step, at=row.at) for row in rows] for n, rows in logged.items()}
-    numbers_of = sorted(told)
-    steps = dict(zip(numbers_of, steps_of([told[n] for n in numbers_of]), strict=True))
-    whole = {n: "".join(text for _, text in pieces) for n, pieces in texts.items()}
+        reported = {n: [StepMark(word="step", step=row.step, at=row.at) for row in rows] for n, rows in logged.items()}
+    attempts = sorted(reported)
+    steps = dict(zip(attempts, steps_of([reported[n] for n in attempts]), strict=True))
+    outputs = {n: "".join(text for _, text in pieces) for n, pieces in texts.items()}
     stitched = _curves(workspace, run, state)
-    curves = stitched or _curves_of_logs(whole, steps)
-    results = last_numbers(whole[max(whole)]) if whole else {}
+    curves = stitched or _curves_of_logs(outputs, steps)
+    results = last_numbers(outputs[max(outputs)]) if outputs else {}
     results |= {f"{name} (last)": rows[max(rows)] for name, rows in stitched.items()}
     results |= _outputs(workspace, run, state)
-    return Evidence(run=run, state=state, seen=seen, steps=steps, results=results, curves=curves)
+    return Evidence(run=run, state=state, observed=observed, steps=steps, results=results, curves=curves)
 
 
 def read_logs(workspace: Workspace, run: str) -> dict[int, list[tuple[float, str]]]:
-    """Attempt → its output in pieces, each with the store's time of it: its lines were printed before."""
+    """Return the output of each attempt in pieces, each with the store's time of writing."""
     found: dict[int, list[tuple[float, str]]] = {}
     for attempt in attempts_with_logs(workspace.bucket, run):
         rest = ""
         for entry in workspace.bucket.list(f"runs/{run}/logs/{attempt}/"):
-            # A line that two pieces share is told by the later one.
+            # A line that spans two pieces belongs to the later one.
             text = rest + workspace.bucket.get(entry.key).decode(errors="replace").replace("\r", "\n")
             head, newline, rest = text.rpartition("\n")
             found.setdefault(attempt, []).append((entry.modified_at, head + newline))
@@ -104,22 +105,22 @@ def read_logs(workspace: Workspace, run: str) -> dict[int, list[tuple[float, str
 
 
 def _curves(workspace: Workspace, run: str, state: RunState) -> Curves:
-    """What the trainer logged, stitched over the attempts: what was done again counts once."""
+    """Return the logged metrics over all attempts; repeated steps count once."""
     series = metrics.stitched(workspace.bucket, run, state).series
     return {name: {point.step: point.value for point in points} for name, points in series.items()}
 
 
-def _curves_of_logs(whole: dict[int, str], steps: dict[int, list[StepMark]]) -> Curves:
+def _curves_of_logs(outputs: dict[int, str], steps: dict[int, list[StepMark]]) -> Curves:
     word = next((marks[0].word for marks in steps.values() if marks), "")
     curves: Curves = {}
-    for attempt in sorted(whole) if word else ():
-        for name, points in curve_in(whole[attempt], word).items():
+    for attempt in sorted(outputs) if word else ():
+        for name, points in curve_in(outputs[attempt], word).items():
             curves.setdefault(name, {}).update(points)
     return curves
 
 
 def _outputs(workspace: Workspace, run: str, state: RunState) -> dict[str, float]:
-    """The numbers in result files of text; later attempts' over earlier ones'."""
+    """Return the numbers in text files among the outputs; later attempts replace earlier ones."""
     files: dict[str, str] = {}
     for attempt in state.attempts:
         prefix = OF_ATTEMPT.format(run=run, attempt=attempt.number)
@@ -131,7 +132,7 @@ def _outputs(workspace: Workspace, run: str, state: RunState) -> dict[str, float
         try:
             text = workspace.bucket.get(key).decode()
         except (UnicodeDecodeError, WorkspaceError):
-            continue  # a model or a picture: nothing to compare number by number
+            continue  # a model or an image has no numbers to compare
         found.update({f"{path}: {name}": value for name, value in _numbers_of_file(text).items()})
     return found
 

@@ -1,4 +1,4 @@
-"""What a drill found: one line a question, each with what to change. Values; no judging."""
+"""The findings of a drill as values: one per question, with a hint on what to change."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Literal
 
 import msgspec
 
-# `note` is worth knowing, `warn` is worth changing, `fail` fails the drill, `skip` could not be told.
-Verdict = Literal["pass", "note", "warn", "fail", "skip"]
+# `note` is information, `warn` recommends a change, `fail` fails the drill, `skip` could not be decided.
+FindingVerdict = Literal["pass", "note", "warn", "fail", "skip"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     question: str
-    verdict: Verdict
+    verdict: FindingVerdict
     answer: str
     hint: str = ""
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True):
-    """From an attempt that was taken away to the next one that started."""
+    """The transition from a preempted attempt to the next one that started."""
 
     attempt: int
     moment: str
     notice: bool
-    # The newest checkpoint when the next attempt started, the one it was given, and the step that it holds, at least.
+    # The newest checkpoint when the next attempt started, the one that was restored, and the least step in it.
     committed: str = ""
     restored: str = ""
     committed_step: int | None = None
-    # The step that it may hold: what was told before its files were last written.
+    # The highest step that it may contain: reported before its files were last written.
     reached_step: int | None = None
-    # Whether the step was told by the checkpoint's own name.
-    surely: bool = False
+    # The step is in the checkpoint's name.
+    step_is_exact: bool = False
     began_step: int | None = None
     last_step: int | None = None
     first_step: int | None = None
@@ -51,14 +51,14 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """What an hour of useful work costs, on spot and on demand."""
+    """The price of an hour of useful work, on spot and on demand."""
 
     mean_life_s: float
     recovery_s: float
     lost_s: float
     spot_usd_per_hour: float
     on_demand_usd_per_hour: float
-    # None: with such lives it would never end.
+    # None: machines live too short to finish.
     spot_usd_per_useful_hour: float | None = None
 
     @property
@@ -71,8 +71,8 @@ class DrillPrices(msgspec.Struct, frozen=True, kw_only=True):
 def prices(
     *, mean_life_s: float, recovery_s: float, lost_s: float, spot_usd_per_hour: float, on_demand_usd_per_hour: float
 ) -> DrillPrices:
-    """Every machine lives for `mean_life_s` on average, of which the recovery before and the work lost at its end are
-    no use: of each hour paid, 1 - (recovery + lost) / life is."""
+    """Estimate prices. A machine lives for `mean_life_s`, of which the recovery and the lost work are not useful: the
+    useful share is 1 - (recovery + lost) / life."""
     useful = 1 - (recovery_s + lost_s) / mean_life_s
     return DrillPrices(
         mean_life_s=mean_life_s,

@@ -1,4 +1,4 @@
-"""From a story, the steps told and what was seen on the disk: how each attempt handed over to the next. Pure."""
+"""Handovers between attempts, derived from the story, the reported steps and the observed file changes. Pure."""
 
 from __future__ import annotations
 
@@ -12,80 +12,82 @@ from outlast.runs.state import Attempt, Checkpoint
 
 # Changes of the checkpoint folder this close to each other are one save.
 _ONE_SAVE_S = 0.4
-# Between a line that is printed and the moment at which others know of it.
+# The delay between printing a line and reading it here.
 _LAG_S = 0.05
 
 
 def handovers(evidence: Evidence) -> list[Handover]:
-    """Each attempt that was taken away, with the one that took over; those that ended of themselves are no matter."""
+    """Return a handover for each preempted attempt; attempts that ended by themselves have none."""
     started = [a for a in evidence.state.attempts if a.started_at]
     return [_handover(evidence, before, after) for before, after in itertools.pairwise(started) if before.preempted]
 
 
 def _handover(evidence: Evidence, before: Attempt, after: Attempt) -> Handover:
-    struck = next((s for s in evidence.seen.struck if s.attempt == before.number), None)
-    told, next_told = evidence.steps.get(before.number, []), evidence.steps.get(after.number, [])
+    injected = next((s for s in evidence.observed.injected if s.attempt == before.number), None)
+    steps, next_steps = evidence.steps.get(before.number, []), evidence.steps.get(after.number, [])
     committed = newest(evidence.state.checkpoints, before.number)
-    step, reached, surely = _held_steps(evidence, committed, told)
+    step, reached, exact = _steps_in(evidence, committed, steps)
     kept_at = max(before.saved_at, before.started_at)
-    gone_at = before.over_at
-    if struck is not None and not before.noticed_at:
-        gone_at = min(gone_at, max(struck.at, kept_at))  # that it was gone was seen later
+    preempted_at = before.over_at
+    if injected is not None and not before.noticed_at:
+        preempted_at = min(preempted_at, max(injected.at, kept_at))  # the supervisor noticed it later
     return Handover(
         attempt=before.number,
-        moment=struck.blow.moment if struck else "unasked",
+        moment=injected.injection.moment if injected else "not injected",
         notice=bool(before.noticed_at),
         committed=committed.id if committed else "",
         restored=after.resumed_from,
         committed_step=step,
         reached_step=reached,
-        surely=surely,
-        began_step=_beginning(evidence),
-        last_step=told[-1].step if told else None,
-        first_step=next_told[0].step if next_told else None,
-        lost_s=max(0.0, gone_at - kept_at),
-        recovery_s=max(0.0, after.started_at - (before.noticed_at or gone_at)),
+        step_is_exact=exact,
+        began_step=_first_step(evidence),
+        last_step=steps[-1].step if steps else None,
+        first_step=next_steps[0].step if next_steps else None,
+        lost_s=max(0.0, preempted_at - kept_at),
+        recovery_s=max(0.0, after.started_at - (before.noticed_at or preempted_at)),
         leave_s=_leave_s(before),
         exit_code=before.exit_code,
         outcome=before.outcome,
         saved_after_notice=bool(before.noticed_at)
-        and any(at > before.noticed_at for at in evidence.seen.changes.get(before.number, [])),
+        and any(at > before.noticed_at for at in evidence.observed.changes.get(before.number, [])),
         unsaved=before.unsaved,
     )
 
 
 def newest(checkpoints: Iterable[Checkpoint], attempt: int) -> Checkpoint | None:
-    """The newest that an attempt or one before it committed: whoever comes next has been given it."""
+    """Return the newest checkpoint of this attempt or an earlier one: the next attempt restored it."""
     return next((c for c in reversed(tuple(checkpoints)) if c.attempt <= attempt), None)
 
 
-def _beginning(evidence: Evidence) -> int | None:
-    """The step that a program begins with if it knows nothing of earlier attempts."""
+def _first_step(evidence: Evidence) -> int | None:
+    """Return the step at which the program starts without a checkpoint."""
     return next((marks[0].step for _, marks in sorted(evidence.steps.items()) if marks), None)
 
 
-def _held_steps(
-    evidence: Evidence, committed: Checkpoint | None, told: list[StepMark]
+def _steps_in(
+    evidence: Evidence, committed: Checkpoint | None, steps: list[StepMark]
 ) -> tuple[int | None, int | None, bool]:
-    """The step that a checkpoint holds at least and the one that it may hold: as its name says, else what was told
-    before its files began to be written, and before they were written last. And whether its name says it."""
+    """Return the lowest and the highest step that a checkpoint may contain, and whether its name has the step.
+
+    Without a name, these are the last steps reported before its files began to change, and before they last changed.
+    """
     if committed is None:
         return None, None, False
-    marks = evidence.steps.get(committed.attempt, told)
+    marks = evidence.steps.get(committed.attempt, steps)
     if committed.step is not None and (not marks or committed.step <= marks[-1].step + 1):
         return committed.step, committed.step, True
-    changes = [at for at in evidence.seen.changes.get(committed.attempt, []) if at <= committed.at]
+    changes = [at for at in evidence.observed.changes.get(committed.attempt, []) if at <= committed.at]
     if not changes:
         return None, None, False
-    return _told_by(marks, _began(changes)), _told_by(marks, changes[-1]), False
+    return _reported_by(marks, _began(changes)), _reported_by(marks, changes[-1]), False
 
 
-def _told_by(marks: list[StepMark], at: float) -> int | None:
+def _reported_by(marks: list[StepMark], at: float) -> int | None:
     return next((mark.step for mark in reversed(marks) if mark.at <= at - _LAG_S), None)
 
 
 def _began(changes: list[float]) -> float:
-    """When the last save began."""
+    """Return when the last save began."""
     began = changes[-1]
     for at in reversed(changes[:-1]):
         if began - at > _ONE_SAVE_S:
@@ -95,7 +97,7 @@ def _began(changes: list[float]) -> float:
 
 
 def _leave_s(attempt: Attempt) -> float | None:
-    """From the notice to the last word; to the end of the grace if there was none."""
+    """Return the time from the notice to the last event of the attempt; the grace if there was none."""
     if not attempt.noticed_at:
         return None
     if attempt.outcome in ("preempted", "finished"):

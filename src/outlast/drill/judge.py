@@ -1,4 +1,4 @@
-"""The verdicts of a drill: pure functions of what happened. No IO, no clock, no printing."""
+"""The verdicts of a drill: pure functions of the evidence."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from outlast.spec.spec import Spec
 
 GCE_S, EC2_S = 30.0, 120.0
 _KILLED = 137
-# Losing a little more than an interval is the way of measuring it.
-_MORE = 1.5
+# The measurement may exceed the interval a little.
+_MARGIN = 1.5
 
 
 def judge(
     spec: Spec, drilled: Evidence, *, undisturbed: Evidence | None, grace_s: float, tolerance: float
 ) -> list[Finding]:
-    """Every question, in the order in which one would ask."""
+    """Return the findings, one per question."""
     passed = handovers(drilled)
     case = Case(
         path=spec.checkpoint.shown,
-        written=drilled.seen.written,
+        written=drilled.observed.written,
         commits=len(drilled.state.checkpoints),
         handovers=tuple(passed),
-        whole_s=undisturbed.work_s if undisturbed else None,
+        undisturbed_s=undisturbed.work_s if undisturbed else None,
         last_s=_last_s(drilled),
         kept_s=_kept_s(drilled),
         failed=drilled.state.ending == "failed",
@@ -52,7 +52,7 @@ def _last_s(drilled: Evidence) -> float:
 
 
 def _kept_s(drilled: Evidence) -> float:
-    """The work of all attempts but the last, until their last commit."""
+    """Return the committed working time of all attempts but the last."""
     started = [a for a in drilled.state.attempts if a.started_at]
     return sum(max(0.0, a.saved_at - a.started_at) for a in started[:-1])
 
@@ -68,46 +68,46 @@ def finishes(drilled: Evidence) -> Finding:
 
 
 def work_lost(spec: Spec, drilled: Evidence, passed: list[Handover]) -> Finding:
-    """Against the interval between two checkpoints: nobody can ask to lose less when no notice comes."""
+    """Judge the lost work against the interval between two checkpoints, which a preemption without notice costs."""
     question = "work lost"
     if not passed:
-        return Finding(question=question, verdict="skip", answer="it was never taken away")
+        return Finding(question=question, verdict="skip", answer="it was never preempted")
     lost = [h.lost_s for h in passed]
     each = ", ".join(describe_s(s) for s in lost)
     steps = [h.repeated_steps for h in passed]
     if all(s is not None for s in steps):
-        each += f" ({', '.join(str(s) for s in steps)} steps done again)"
+        each += f" ({', '.join(str(s) for s in steps)} steps repeated)"
     interval_s = interval(spec, drilled)
     if interval_s is None:
         return Finding(question=question, verdict="note", answer=f"{each}; the interval is unknown")
     against = f"{each}; a checkpoint every {describe_s(interval_s)}"
     slow = [h for h in passed if h.notice and h.committed and h.lost_s > max(1.0, interval_s / 2)]
-    if any(h.lost_s > max(1.0, interval_s * _MORE) for h in passed if h.committed):
-        hint = "save more often, or make saves whole sooner: write to a temporary name and rename"
+    if any(h.lost_s > max(1.0, interval_s * _MARGIN) for h in passed if h.committed):
+        hint = "save more often, or complete saves sooner: write to a temporary name and rename"
         return Finding(question=question, verdict="warn", answer=against, hint=hint)
     if slow:
-        hint = "save when SIGTERM comes: then a preemption with a notice costs nothing"
+        hint = "save on SIGTERM: then a preemption with notice costs nothing"
         return Finding(question=question, verdict="warn", answer=against, hint=hint)
     return Finding(question=question, verdict="pass", answer=against)
 
 
 def interval(spec: Spec, drilled: Evidence) -> float | None:
-    """Between two commits of the same attempt, as measured; else as asked for."""
+    """Return the measured time between two commits of the same attempt; else `checkpoint.every`."""
     pairs = itertools.pairwise(drilled.state.checkpoints)
     gaps = [b.at - a.at for a, b in pairs if a.attempt == b.attempt]
     return statistics.median(gaps) if gaps else spec.checkpoint.every_s or None
 
 
 def last_save(passed: list[Handover], grace_s: float) -> list[Finding]:
-    """Did it leave in the time that the clouds give? Longer than the grace of the drill cannot be measured."""
-    told = [h for h in passed if h.leave_s is not None]
+    """Judge whether the command exits within the grace of each cloud, as far as the grace of the drill shows it."""
+    noticed = [h for h in passed if h.leave_s is not None]
     found = []
     for cloud, window_s in (("GCE", GCE_S), ("EC2", EC2_S)):
         question = f"last save fits {window_s:.0f} s ({cloud})"
-        if not told:
-            found.append(Finding(question=question, verdict="skip", answer="no preemption came with a notice"))
+        if not noticed:
+            found.append(Finding(question=question, verdict="skip", answer="no preemption had a notice"))
             continue
-        longest = max(told, key=lambda h: h.leave_s or 0.0)
+        longest = max(noticed, key=lambda h: h.leave_s or 0.0)
         took_s = longest.leave_s or 0.0
         cut = longest.exit_code == _KILLED or longest.outcome not in ("preempted", "finished")
         found.append(_fits(question, took_s, cut=cut, window_s=window_s, grace_s=grace_s))
@@ -115,25 +115,25 @@ def last_save(passed: list[Handover], grace_s: float) -> list[Finding]:
 
 
 def _fits(question: str, took_s: float, *, cut: bool, window_s: float, grace_s: float) -> Finding:
-    took = f"{describe_s(took_s)} from the notice to the last word"
+    took = f"{describe_s(took_s)} from the notice to the end"
     if not cut and took_s <= window_s:
         return Finding(question=question, verdict="pass", answer=took)
     if cut and window_s > grace_s:
-        hint = f"see with --grace {window_s:.0f}s"
-        answer = f"it was still at it when its {describe_s(grace_s)} were over"
+        hint = f"repeat the drill with --grace {window_s:.0f}s"
+        answer = f"it still ran at the end of its grace of {describe_s(grace_s)}"
         return Finding(question=question, verdict="skip", answer=answer, hint=hint)
-    hint = "leave when SIGTERM comes: save, less or faster, and exit; it was killed with whatever it had not saved"
-    answer = f"it was still at it after {describe_s(took_s)}" if cut else took
-    # Who gives it more time than this cloud does has another cloud in mind.
+    hint = "save less or faster on SIGTERM, and exit; it was killed, and unsaved work was lost"
+    answer = f"it still ran after {describe_s(took_s)}" if cut else took
+    # A grace above this cloud's means that the user plans for another cloud.
     return Finding(question=question, verdict="fail" if window_s >= grace_s else "warn", answer=answer, hint=hint)
 
 
 def saved_after_notice(passed: list[Handover]) -> Finding:
-    """Judge the promise that a checkpoint which is written after the notice counts."""
+    """Judge whether checkpoints that were written after the notice were committed."""
     question = "saved after the notice"
     noticed = [h for h in passed if h.notice]
     if not noticed:
-        return Finding(question=question, verdict="skip", answer="no preemption came with a notice")
+        return Finding(question=question, verdict="skip", answer="no preemption had a notice")
     lost = [h for h in noticed if h.unsaved]
     if any(h.saved_after_notice for h in lost):
         hint = "write to a temporary name and rename; let the handler of SIGTERM set a flag, and save after the step"
@@ -151,34 +151,34 @@ def on_sigterm(passed: list[Handover]) -> Finding:
     question = "on SIGTERM"
     codes = sorted({h.exit_code for h in passed if h.notice and h.exit_code is not None})
     if not codes:
-        return Finding(question=question, verdict="skip", answer="no preemption came with a notice")
+        return Finding(question=question, verdict="skip", answer="no preemption had a notice")
     if 0 in codes:
         return Finding(
             question=question,
             verdict="note",
-            answer="it exits with 0 while it is unfinished; outlast knows that it is not done, and goes on",
-            hint="other schedulers take that for success; exit with 143 there",
+            answer="it exits with 0 while it is unfinished; outlast continues it all the same",
+            hint="other schedulers treat that as success; exit with 143 there",
         )
-    told = ", ".join(str(code) for code in codes)
-    return Finding(question=question, verdict="pass", answer=f"it exits with {told}")
+    shown = ", ".join(str(code) for code in codes)
+    return Finding(question=question, verdict="pass", answer=f"it exits with {shown}")
 
 
 def _moments(drilled: Evidence) -> Finding:
-    question, missed = "moments", drilled.seen.missed
-    struck = len(drilled.seen.struck)
-    count = "1 preemption" if struck == 1 else f"{struck} preemptions"
-    if not struck:
+    question = "moments"
+    injected = len(drilled.observed.injected)
+    count = "1 preemption" if injected == 1 else f"{injected} preemptions"
+    if not injected:
         return Finding(
             question=question,
             verdict="fail",
-            answer=f"it was over after {describe_s(drilled.work_s)}, before it could be preempted: nothing was tried",
-            hint="let it train for longer: for half a minute at least",
+            answer=f"it ended after {describe_s(drilled.work_s)}, before any preemption: nothing was tested",
+            hint="let it train for half a minute at least",
         )
-    forced = [s.blow.moment for s in drilled.seen.struck if s.forced]
-    told = [f"{blow.moment}: {why}" for blow, why in missed]
-    told += [f"{moment}: it did not come in time, and was struck all the same" for moment in forced]
-    answer = "; ".join([count, *told])
-    return Finding(question=question, verdict="note" if told else "pass", answer=answer)
+    remarks = [f"{injection.moment}: {why}" for injection, why in drilled.observed.missed]
+    forced = [one.injection.moment for one in drilled.observed.injected if one.forced]
+    remarks += [f"{moment}: the moment did not come in time, so it was preempted anyway" for moment in forced]
+    answer = "; ".join([count, *remarks])
+    return Finding(question=question, verdict="note" if remarks else "pass", answer=answer)
 
 
 def cost(figures: DrillPrices) -> Finding:
@@ -187,7 +187,7 @@ def cost(figures: DrillPrices) -> Finding:
     lost = f"{describe_s(figures.recovery_s)} to recover and {describe_s(figures.lost_s)} of work at each preemption"
     if per_hour is None:
         hint = "save more often, or use machines that live longer"
-        return Finding(question=question, verdict="warn", answer=f"it would never end: {lost}", hint=hint)
+        return Finding(question=question, verdict="warn", answer=f"it would never finish: {lost}", hint=hint)
     answer = (
         f"${per_hour:.4g} on spot against ${figures.on_demand_usd_per_hour:.4g} on demand for an hour of progress "
         f"({figures.saving:.0%} less); {lost}"
@@ -196,14 +196,14 @@ def cost(figures: DrillPrices) -> Finding:
 
 
 def losses(passed: list[Handover]) -> tuple[float, float]:
-    """Mean recovery and mean work lost of a preemption."""
+    """Return the mean recovery and the mean lost work of a preemption."""
     if not passed:
         return 0.0, 0.0
     return statistics.mean(h.recovery_s for h in passed), statistics.mean(h.lost_s for h in passed)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a drill has to say."""
+    """The result of a drill."""
 
     run: str
     undisturbed_run: str = ""

@@ -1,6 +1,6 @@
-"""What the workspace remembers of drills: the report of each, and the curves that it rests on. Written once.
+"""Records of drills in the workspace: the report and the compared curves. Written once.
 
-drills/<run>.json   the report, by the run that was struck
+drills/<run>.json   by the name of the preempted run
 """
 
 from __future__ import annotations
@@ -15,43 +15,45 @@ from outlast.workspace import Workspace
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True):
-    """One drill, as it is kept."""
+    """The record of one drill."""
 
     report: Report
     at: float
     who: str = ""
-    # Of both runs the numbers over their steps, by name; JSON has only text for the names of fields.
+    # The curves of both runs: name → step → value. Steps are text, as JSON requires.
     drilled: dict[str, dict[str, float]] = {}
     undisturbed: dict[str, dict[str, float]] = {}
 
 
-def keep(workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None, *, who: str) -> None:
+def store_drill(
+    workspace: Workspace, report: Report, drilled: Evidence, undisturbed: Evidence | None, *, who: str
+) -> None:
     drill = Drill(
         report=report,
         at=workspace.clock(),
         who=who,
-        drilled=_named(drilled.curves),
-        undisturbed=_named(undisturbed.curves) if undisturbed else {},
+        drilled=_with_text_steps(drilled.curves),
+        undisturbed=_with_text_steps(undisturbed.curves) if undisturbed else {},
     )
     workspace.bucket.put(_key(report.run), msgspec.json.encode(drill), durable=True)
 
 
-def _named(curves: Curves) -> dict[str, dict[str, float]]:
+def _with_text_steps(curves: Curves) -> dict[str, dict[str, float]]:
     return {name: {str(step): value for step, value in points.items()} for name, points in curves.items()}
 
 
 def drills(workspace: Workspace) -> list[str]:
-    """The runs that were struck, in no order."""
+    """Return the names of the preempted runs, unordered."""
     children = workspace.bucket.children("drills/")
     return [child.removesuffix(".json") for child in children if child.endswith(".json")]
 
 
 def read(workspace: Workspace, run: str) -> Drill:
-    """Raises NoSuchRun."""
+    """Read the record of a drill. Raises NoSuchRun."""
     try:
         return decoded(workspace.bucket.get(_key(run)), Drill, _key(run))
     except Missing as problem:
-        raise NoSuchRun(f"there is no report of a drill `{run}`", hint="start one with `outlast drill`") from problem
+        raise NoSuchRun(f"no drill report for run `{run}`", hint="start one with `outlast drill`") from problem
 
 
 def _key(run: str) -> str:

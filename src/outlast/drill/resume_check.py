@@ -1,4 +1,4 @@
-"""Did it resume, and from the right step? The heart of a drill. Pure."""
+"""Whether a drilled run resumed, and from the right step. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import msgspec
 from outlast.drill.findings import Finding, Handover
 
 RESUMES, RIGHT_STEP = "resumes", "from the right step"
-# Steps from the beginning that a checkpoint must be past before a start at the beginning tells anything.
+# A checkpoint must be this many steps past the first one, or a fresh start cannot be recognised.
 _FEW = 1
-# A program may save a step before or after it tells of it.
+# A program may save a step before or after it reports it.
 _SLACK = 1
-# So much of the whole must have been saved before time tells whether it was done again.
-_KEPT = 0.2
+# This share of the work must have been committed before durations show whether it was repeated.
+_KEPT_SHARE = 0.2
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What the question is decided by."""
+    """The facts that decide whether a run resumed."""
 
     path: str
     written: bool
     commits: int
     handovers: tuple[Handover, ...]
-    # How long an undisturbed run took, if there was one, and how long the last attempt took.
-    whole_s: float | None = None
+    # The duration of an undisturbed run, if there was one, and of the last attempt.
+    undisturbed_s: float | None = None
     last_s: float = 0.0
-    # The work that the restored checkpoints held.
+    # The working time in the restored checkpoints.
     kept_s: float = 0.0
     # It crashed too often, or was given up.
     failed: bool = False
@@ -33,41 +33,41 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 def resumes(case: Case) -> Finding:
     if not case.handovers:
-        return _failed("it was never taken away while it ran", "let it train for longer")
+        return _failed("it was never preempted while it ran", "let it train longer")
     if not case.commits:
         return _nothing_saved(case)
     given = [h for h in case.handovers if h.committed]
     if not given:
         return _failed(
-            "no preemption came after a checkpoint, so resuming was not tried",
+            "no preemption came after a checkpoint, so resuming was not tested",
             "save earlier, or wait longer for the first checkpoint with --wait",
         )
     empty = [h for h in given if not h.restored]
     if empty:
         return _failed(
-            f"it started again from the beginning: `{empty[0].committed}` was committed, and could not be restored",
+            f"it started again from the beginning: `{empty[0].committed}` was committed but could not be restored",
             "see `outlast show` and the serial output of its machines; was the checkpoint damaged?",
         )
-    telling = [h for h in given if _telling(h)]
-    if not telling and case.failed:
+    decisive = [h for h in given if _is_decisive(h)]
+    if not decisive and case.failed:
         return _failed(
-            f"`{given[0].restored}` was restored, and it failed before it told of a step",
-            "see `outlast logs`: can it load what it has saved?",
+            f"`{given[0].restored}` was restored, and the program failed before it reported a step",
+            "see `outlast logs`: can it load its own checkpoint?",
         )
-    if not telling:
-        return _by_the_clock(case, given)
-    ignored = [h for h in telling if _from_the_beginning(h)]
+    if not decisive:
+        return _by_duration(case, given)
+    ignored = [h for h in decisive if _started_over(h)]
     if ignored:
-        when = "after every preemption" if len(ignored) == len(telling) else f"{len(ignored)} of {len(telling)} times"
+        when = "after every preemption" if len(ignored) == len(decisive) else f"{len(ignored)} of {len(decisive)} times"
         reached = max(max(h.last_step or 0, h.reached_step or 0) for h in ignored)
         return _failed(
             f"it started again from the beginning {when}: its checkpoint was restored but ignored (step "
-            f"{ignored[-1].first_step} again, and {reached} was reached before)",
+            f"{ignored[-1].first_step} again after step {reached})",
             "read the checkpoint folder at the start: it holds the newest checkpoint when OUTLAST_RESUME is 1",
         )
-    # One that was taken away again before it told of a step has no last one.
-    steps = ", ".join(f"{h.first_step}" + (f" after {h.last_step}" if h.last_step else "") for h in telling)
-    return Finding(question=RESUMES, verdict="pass", answer=f"went on at step {steps}")
+    # An attempt that was preempted before it reported a step has no last one.
+    steps = ", ".join(f"{h.first_step}" + (f" after {h.last_step}" if h.last_step else "") for h in decisive)
+    return Finding(question=RESUMES, verdict="pass", answer=f"continued at step {steps}")
 
 
 def _failed(answer: str, hint: str) -> Finding:
@@ -75,102 +75,101 @@ def _failed(answer: str, hint: str) -> Finding:
 
 
 def _nothing_saved(case: Case) -> Finding:
-    """Three ways to have no checkpoint, and what to do about each."""
+    """Return why the run has no checkpoint: never stable, wrong folder, or not saved at all."""
     again = "it started again from the beginning after every preemption: nothing was restored, because "
     if case.written:
         return _failed(
-            f"{again}files were written to the checkpoint folder, and never stood still long enough to be committed",
-            "write to a temporary name and rename, and close what is written",
+            f"{again}files in the checkpoint folder were never unchanged long enough to be committed",
+            "write to a temporary name and rename, and close the files",
         )
     if case.path:
         return _failed(
             f"{again}nothing was ever written to `{case.path}`",
-            "is that where it saves? `[checkpoint] path` is below the folder that the command runs in",
+            "does it save there? `[checkpoint] path` is relative to the folder that the command runs in",
         )
     return _failed(
         f"{again}it saves nothing: no `[checkpoint] path` is set, and nothing was written to OUTLAST_CHECKPOINT_DIR",
-        "save to the folder named by OUTLAST_CHECKPOINT_DIR, or say with `[checkpoint] path` where it saves",
+        "save to the folder named by OUTLAST_CHECKPOINT_DIR, or set `[checkpoint] path` to the folder where it saves",
     )
 
 
-def _telling(h: Handover) -> bool:
-    """Whether a start at the beginning would have been seen: steps are told, and the checkpoint was past the first."""
+def _is_decisive(h: Handover) -> bool:
+    """Return whether a fresh start would be recognised: steps are reported, and the checkpoint is past the first."""
     if h.first_step is None or h.began_step is None:
         return False
-    # Who begins anew tells the same first step as the first time.
+    # A fresh start reports the same first step as the first attempt.
     return h.first_step > h.began_step or (h.reached_step is not None and h.reached_step > h.began_step + _FEW)
 
 
-def _from_the_beginning(h: Handover) -> bool:
+def _started_over(h: Handover) -> bool:
     return h.first_step is not None and h.began_step is not None and h.first_step <= h.began_step
 
 
-def _by_the_clock(case: Case, given: list[Handover]) -> Finding:
-    """A program that tells no steps: what was done once need not be done again, so the rest takes less time."""
+def _by_duration(case: Case, given: list[Handover]) -> Finding:
+    """Judge a program that reports no steps by its duration: a resumed attempt takes less time."""
     steps = any(h.first_step is not None for h in given)
-    if steps or case.whole_s is None or case.kept_s < _KEPT * case.whole_s:
+    if steps or case.undisturbed_s is None or case.kept_s < _KEPT_SHARE * case.undisturbed_s:
         why = (
-            "it was taken away too early to see whether it was used"
+            "it was preempted too early to see whether the checkpoint was used"
             if steps
-            else "whether it was used is not to be seen"
+            else "nothing shows whether it was used"
         )
         return Finding(
             question=RESUMES,
             verdict="warn",
             answer=f"a checkpoint was restored; {why}",
-            hint="let it train for longer" if steps else _how_to_tell(case),
+            hint="let it train longer" if steps else _how_to_show(case),
         )
-    if case.last_s > case.whole_s - case.kept_s / 2:
+    if case.last_s > case.undisturbed_s - case.kept_s / 2:
         return _failed(
-            f"it was given checkpoints {len(given)} times, and its last attempt took as long as all of an undisturbed "
-            "run: restored but ignored",
+            f"checkpoints were restored {len(given)} times, but the last attempt took as long as an undisturbed run: "
+            "restored but ignored",
             "read the checkpoint folder at the start: it holds the newest checkpoint when OUTLAST_RESUME is 1",
         )
-    share = case.last_s / case.whole_s
+    share = case.last_s / case.undisturbed_s
     return Finding(question=RESUMES, verdict="pass", answer=f"the last attempt took {share:.0%} of an undisturbed run")
 
 
-def _how_to_tell(case: Case) -> str:
-    if case.whole_s is None:
+def _how_to_show(case: Case) -> str:
+    if case.undisturbed_s is None:
         return "print steps, such as `step 12/100`, or use --compare"
-    return "print steps, such as `step 12/100`, or let it train for longer"
+    return "print steps, such as `step 12/100`, or let it train longer"
 
 
-def _heard(h: Handover) -> bool:
-    """One that did not say its last word may have committed while its successor was about to start, which then has
-    been given more than it said."""
+def _has_ended(h: Handover) -> bool:
+    """Return whether the attempt appended its end. Else it may have committed after its successor restored."""
     return h.outcome != "fenced"
 
 
 def right_step(case: Case) -> Finding:
-    """It may do again what was after the checkpoint, and nothing before it."""
-    older = [h for h in case.handovers if h.restored and h.restored != h.committed and _heard(h)]
+    """Judge whether only steps after the checkpoint were repeated."""
+    older = [h for h in case.handovers if h.restored and h.restored != h.committed and _has_ended(h)]
     if older:
         return Finding(
             question=RIGHT_STEP,
             verdict="fail",
             answer=f"`{older[0].committed}` was committed, and the older `{older[0].restored}` was restored",
-            hint="the newest checkpoint did not hold what its manifest says; see the serial output of the machine",
+            hint="the newest checkpoint does not match its manifest; see the serial output of the machine",
         )
     judged = [h for h in case.handovers if h.committed_step is not None and h.first_step is not None]
     behind = [h for h in judged if _behind(h, h.committed_step)]
     if behind:
         worst = max(behind, key=lambda h: (h.committed_step or 0) - (h.first_step or 0))
-        least = "" if worst.surely else "at least "
+        least = "" if worst.step_is_exact else "at least "
         return Finding(
             question=RIGHT_STEP,
             verdict="fail",
-            answer=f"it went on at step {worst.first_step}, and step {least}{worst.committed_step} was committed",
+            answer=f"it continued at step {worst.first_step}, but step {least}{worst.committed_step} was committed",
             hint="load the newest checkpoint, not the best or the first one, and restore the step counter with it",
         )
     given = [h for h in case.handovers if h.committed]
-    # What it told last, or what it may have saved, is no less than what it saved: who goes on there is right.
-    known = [h for h in given if not _behind(h, _most(h))]
+    # The saved step is at most the last one reported, or the highest that the checkpoint may contain.
+    known = [h for h in given if not _behind(h, _highest_step(h))]
     if not known:
-        return Finding(question=RIGHT_STEP, verdict="skip", answer="the steps of checkpoints and output are not known")
-    answer = "nothing was done again that a checkpoint held"
+        return Finding(question=RIGHT_STEP, verdict="skip", answer="the steps of checkpoints or output are unknown")
+    answer = "no step in a checkpoint was repeated"
     if len(known) < len(given):
-        answer += f", as far as can be told ({len(known)} of {len(given)} preemptions)"
+        answer += f", as far as the output shows ({len(known)} of {len(given)} preemptions)"
     return Finding(question=RIGHT_STEP, verdict="pass", answer=answer)
 
 
@@ -178,6 +177,6 @@ def _behind(h: Handover, step: int | None) -> bool:
     return step is None or h.first_step is None or step - h.first_step > _SLACK
 
 
-def _most(h: Handover) -> int | None:
-    """The latest step that its checkpoint can hold, as far as it is known."""
+def _highest_step(h: Handover) -> int | None:
+    """Return the highest step that its checkpoint may contain, as far as it is known."""
     return h.reached_step if h.reached_step is not None else h.last_step

@@ -1,4 +1,4 @@
-"""Steps and numbers in a program's own output: `step 12`, `epoch 3/60`, `loss=0.25`, a line of JSON. Pure."""
+"""Parsers for steps and numbers in a program's output: `step 12`, `epoch 3/60`, `loss=0.25`, a line of JSON. Pure."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _BAR = re.compile(r"^(.*?)\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[")
 _PAIR = re.compile(
     r"([A-Za-z_][\w./-]*)[\"']?\s*[:=]?\s*(?<![\w.])([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)(?![\w.]*\w))"
 )
-# What differs between two runs of the same program, and means nothing.
-_IDLE = re.compile(
+# Names of values that always differ between two runs of the same program.
+_VOLATILE = re.compile(
     r"time|sec|elapsed|\beta\b|speed|throughput|per_s|attempt|resum|preempt|restor|duration|took|pid|date|^at$|_s$",
     re.I,
 )
 
 
 class StepMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that the program told of, no later than `at`."""
+    """A step that the program reported, no later than `at`."""
 
     word: str
     step: int
@@ -39,24 +39,24 @@ class StepMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def marks(text: str, *, at: float) -> list[StepMark]:
-    """The steps in some lines of output; one for each word in a line."""
+    """Return the steps in some lines of output, at most one for each word in a line."""
     found: list[StepMark] = []
     for line in text.splitlines():
-        told: set[str] = set()
-        for name, step, total in _told(line):
-            if name not in told:
-                told.add(name)
+        seen: set[str] = set()
+        for name, step, total in _steps_in_line(line):
+            if name not in seen:
+                seen.add(name)
                 found.append(StepMark(word=name, step=int(step), at=at, total=int(total) if total else None))
     return found
 
 
-def _told(line: str) -> list[tuple[str, str, str]]:
-    """Word, step and total, if it is told, of each step in a line."""
+def _steps_in_line(line: str) -> list[tuple[str, str, str]]:
+    """Return the word, the step and the total, if any, of each step in a line."""
     found = [(_word(word), step, total) for word, step, total in _STEP.findall(line)]
     if (bracket := _BRACKET.match(line)) is not None:
         found.append(("[", bracket.group(1), ""))
     if (bar := _BAR.match(line)) is not None:
-        # Each by its label: `Writing model shards: 100%|…| 1/1` counts something else.
+        # By label: `Writing model shards: 100%|…| 1/1` counts something else.
         found.append(("|" + bar.group(1).strip(), bar.group(2), bar.group(3)))
     return found
 
@@ -66,13 +66,13 @@ def _word(word: str) -> str:
 
 
 def steps_of(attempts: Sequence[Sequence[StepMark]]) -> list[list[StepMark]]:
-    """The marks of the one word that counts best: the finest of those that only go up within an attempt.
+    """Return the marks of one word: the most detailed of those that only increase within an attempt.
 
-    Steps of a batch begin anew in each epoch, and a total is told once: neither counts.
+    Batch numbers restart in each epoch, and a total is printed once: neither counts.
     """
-    argv = {mark.word for marks in attempts for mark in marks}
+    words = {mark.word for marks in attempts for mark in marks}
     best: tuple[int, str] = (0, "")
-    for word in sorted(argv):
+    for word in sorted(words):
         series = [_without_lead([m for m in marks if m.word == word]) for marks in attempts]
         pairs = [(a.step, b.step) for marks in series for a, b in itertools.pairwise(marks)]
         if sum(a > b for a, b in pairs) <= len(pairs) // 50:
@@ -81,14 +81,14 @@ def steps_of(attempts: Sequence[Sequence[StepMark]]) -> list[list[StepMark]]:
 
 
 def _without_lead(marks: list[StepMark]) -> list[StepMark]:
-    """`steps: 1000` at the head of the output is a setting and no step."""
+    """Remove a leading `steps: 1000`, which is a setting and not a step."""
     while len(marks) > 1 and marks[0].step > marks[1].step:
         marks = marks[1:]
     return marks
 
 
 def progress_of(marks: Iterable[StepMark], *, last: StepMark | None = None) -> float | None:
-    """The part that is done: from `12/60`, or against the last step of an undisturbed run, if it counted the same."""
+    """Return the finished share: by the last step of an undisturbed run with the same word, else from `12/60`."""
     for mark in reversed(list(marks)):
         total = last.step if last is not None and last.word == mark.word else mark.total
         if total:
@@ -97,11 +97,11 @@ def progress_of(marks: Iterable[StepMark], *, last: StepMark | None = None) -> f
 
 
 def numbers(value: object, name: str = "") -> dict[str, float]:
-    """The numbers in a value of JSON, by their path."""
+    """Return the numbers in a JSON value by their path."""
     if isinstance(value, bool) or value is None:
         return {}
     if isinstance(value, int | float):
-        return {} if _IDLE.search(name) else {name or "value": float(value)}
+        return {} if _VOLATILE.search(name) else {name or "value": float(value)}
     found: dict[str, float] = {}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in items:
@@ -110,7 +110,7 @@ def numbers(value: object, name: str = "") -> dict[str, float]:
 
 
 def numbers_in(line: str) -> dict[str, float]:
-    """The numbers that a line of output names: JSON, `loss=0.25`, `loss: 0.25`, `loss 0.25`."""
+    """Return the named numbers in a line of output: JSON, `loss=0.25`, `loss: 0.25`, `loss 0.25`."""
     text = line.strip()
     if text.startswith("{"):
         try:
@@ -118,26 +118,26 @@ def numbers_in(line: str) -> dict[str, float]:
         except ValueError:
             pass
     found = {name: float(value) for name, value in _PAIR.findall(text)}
-    return {name: value for name, value in found.items() if not _IDLE.search(name)}
+    return {name: value for name, value in found.items() if not _VOLATILE.search(name)}
 
 
 def last_numbers(text: str, *, lines_max: int = 5) -> dict[str, float]:
-    """What a program said at its end: its last line of JSON, else what its last lines name."""
+    """Return the final numbers of a program: from its last line of JSON, else from its last lines."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("outlast:")]
     for line in reversed(lines[-50:]):
         if line.lstrip().startswith("{") and (found := numbers_in(line)):
             return found
-    told: dict[str, float] = {}
+    found = {}
     for line in lines[-lines_max:]:
-        told.update(numbers_in(line))
-    return told
+        found.update(numbers_in(line))
+    return found
 
 
 def curve_in(text: str, word: str) -> dict[str, dict[int, float]]:
-    """Name → step → number, from lines that tell a step and more."""
+    """Return name → step → number, from lines with a step and numbers."""
     curves: dict[str, dict[int, float]] = {}
     for line in text.splitlines():
-        step = next((int(n) for w, n, _ in _told(line) if w == word), None)
+        step = next((int(n) for w, n, _ in _steps_in_line(line) if w == word), None)
         if step is None:
             continue
         for name, value in numbers_in(line).items():

@@ -1,4 +1,4 @@
-"""In the user's process: resume, save, notice, metrics. Imports nothing heavy, and works on a bare laptop."""
+"""The trainer library, in the user's process: resume, save, notice, metrics. Imports only the standard library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Trainer(types.ModuleType):
-    """`@outlast.trainer` is this package, called: a name of a package can be nothing else once it was imported."""
+    """Makes this package callable: `outlast.trainer` is the package once it is imported, and also the decorator."""
 
     def __call__(self, *function: Any, **options: Any) -> Any:
         from outlast.trainer.program import trainer

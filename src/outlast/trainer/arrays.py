@@ -10,17 +10,17 @@ from typing import Any
 from outlast.errors import OutlastError
 
 _SIMPLE = re.compile(r"[<>|][biufcmMSUV][0-9]{1,10}(\[[0-9]{0,10}[a-zA-Z]{1,7}\])?")
-# Types of numbers that JAX and others add to NumPy.
+# Number types that JAX and other libraries add to NumPy.
 _FLOAT8 = ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 _ML_DTYPES = frozenset(("bfloat16", *(f"float8_{name}" for name in _FLOAT8)))
 _BIT_GENERATORS = frozenset(("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"))
 # Positions in a generator's block of numbers, with the last valid one. NumPy does not check them and would read
-# memory that is not its own.
+# memory out of bounds.
 _POSITIONS = {"pos": 624, "buffer_pos": 4}
 
 
 class Unsupported(Exception):
-    """A value that plain data cannot express; in `hint`, VALUE stands for its place in the state."""
+    """A value that plain data cannot express; in `hint`, VALUE stands for its path in the state."""
 
     def __init__(self, why: str = "", *, hint: str = "") -> None:
         super().__init__(why)
@@ -28,7 +28,7 @@ class Unsupported(Exception):
 
 
 class MissingLibrary(OutlastError):
-    """A checkpoint holds values of a library that is not installed here."""
+    """A checkpoint contains values of a library that is not installed."""
 
 
 class Blob:
@@ -42,7 +42,7 @@ class Blob:
 
 def missing(name: str, problem: ImportError) -> MissingLibrary:
     return MissingLibrary(
-        f"the checkpoint holds values of {name}, which cannot be imported: {problem}", hint=f"install {name}"
+        f"the checkpoint contains values of {name}, which cannot be imported: {problem}", hint=f"install {name}"
     )
 
 
@@ -118,7 +118,7 @@ def make_dtype(fields: Any) -> Any:
         dtype = numpy.dtype((make_dtype(base), checked_shape(shape)))
     else:
         kind, names, formats, offsets, itemsize, aligned = fields
-        _demand_tuples(names, formats, offsets)
+        _require_tuples(names, formats, offsets)
         if kind != "struct" or not all(type(name) is str for name in names):
             raise ValueError("not a dtype")
         layout = {"names": list(names), "formats": [make_dtype(one) for one in formats], "offsets": list(offsets)}
@@ -128,7 +128,7 @@ def make_dtype(fields: Any) -> Any:
     return dtype
 
 
-def _demand_tuples(*values: Any) -> None:
+def _require_tuples(*values: Any) -> None:
     if any(type(value) is not tuple for value in values):
         raise ValueError("not a tuple")
 
@@ -194,7 +194,7 @@ def _make_bit_generator(state: Any) -> Any:
 
 
 def check_generator(state: dict[str, Any]) -> None:
-    """Refuse a state whose position is outside of the generator's block of numbers. Raises ValueError."""
+    """Refuse a state whose position is outside the generator's block of numbers. Raises ValueError."""
     for name, last in _POSITIONS.items():
         if name in state and not (isinstance(state[name], int) and 0 <= state[name] <= last):
             raise ValueError(f"a generator's {name} is not in 0 to {last}")

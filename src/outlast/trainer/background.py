@@ -1,4 +1,4 @@
-"""The trainer's end of the saver: copy the state, order the write, hear of its end or of its failure later."""
+"""The trainer's side of the saver process: copies the state, requests the write, reads the result later."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from outlast.trainer.files import Arena, after, aligned, shared_folder
 
 
 class SaveFailed(OutlastError):
-    """A save in the background did not work; raised at the next call, or where it was waited for."""
+    """A save in the background failed; raised by the next call, or by `wait`."""
 
 
 class BackgroundSaver:
-    """One save at a time. What the caller waits for is the copy of its state."""
+    """Saves one state at a time. The caller waits only for the copy of its state."""
 
     def __init__(self, *, folder: str, rank: int, ranks: int, keep: int) -> None:
         self.folder = folder
         self.rank = rank
         self.ranks = ranks
         self.keep = keep
-        # What the marker of each checkpoint says besides: hyperparameters, mostly.
+        # Stored in the marker of each checkpoint, such as hyperparameters.
         self.notes: dict[str, Any] = {}
         self.took_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
@@ -36,9 +36,9 @@ class BackgroundSaver:
 
     @property
     def busy(self) -> bool:
-        """A save is being written; also takes note if it has ended."""
+        """Whether a save is being written."""
         while self._pending and self._readable(0.0):
-            self._hear()
+            self._read_response()
         return self._pending
 
     def save(
@@ -50,7 +50,7 @@ class BackgroundSaver:
         *,
         metrics: Mapping[str, float],
     ) -> None:
-        """Copy and return; the rest happens in the saver. `stream` is the name of the file for `body`."""
+        """Copy the state and request the write. `stream` is the name of the file for `body`."""
         self.wait()
         sizes = [view.nbytes for view in buffers]
         begins, end = aligned(sizes)
@@ -59,39 +59,41 @@ class BackgroundSaver:
         for at, view in zip(begins, buffers, strict=True):
             arena.map[at : at + view.nbytes] = view.cast("B")
         arena.map[begin : begin + len(body)] = body
-        order = {
+        request = {
             "folder": self.folder,
             "step": step,
             "rank": self.rank,
             "ranks": self.ranks,
             "keep": self.keep,
-            "told": self.told(metrics),
+            "extra": self.extra(metrics),
             "arena": arena.path,
             "size": arena.size,
             "stream": stream,
             "body": len(body),
             "buffers": sizes,
         }
-        self._order(order)
+        self._send(request)
 
-    def told(self, metrics: Mapping[str, float]) -> dict[str, Any]:
-        """What the marker of a checkpoint says besides."""
+    def extra(self, metrics: Mapping[str, float]) -> dict[str, Any]:
+        """Return the additional fields of a checkpoint's marker."""
         return {"notes": self.notes, "metrics": {name: float(value) for name, value in metrics.items()}}
 
-    def _order(self, order: dict[str, Any]) -> None:
+    def _send(self, request: dict[str, Any]) -> None:
         process = self._start()
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError as problem:
-            raise SaveFailed("the saver process is gone", hint="was it killed for its memory?") from problem
+            raise SaveFailed(
+                "the saver process has died", hint="the system may have killed it for its memory"
+            ) from problem
         self._pending = True
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             argv = [sys.executable, "-P", "-m", "outlast.trainer.saver"]
-            # A session of its own: a signal to the trainer's group must not end a save that is under way.
+            # A new session: a signal to the trainer's group must not end a save in progress.
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
@@ -112,32 +114,32 @@ class BackgroundSaver:
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], timeout_s)[0])
 
-    def _hear(self) -> None:
+    def _read_response(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self._pending = False
         if not line:
-            self._failed = f"the saver process ended with {self._process.wait()}"
+            self._failed = f"the saver process exited with {self._process.wait()}"
             return
-        answer = json.loads(line)
-        self._failed = answer.get("error", "")
-        self.took_s = answer.get("took_s", self.took_s)
+        response = json.loads(line)
+        self._failed = response.get("error", "")
+        self.took_s = response.get("took_s", self.took_s)
 
     def check(self) -> None:
-        """Raise what went wrong in the background since the last call."""
+        """Raise SaveFailed if a save in the background has failed since the last call."""
         if not self.busy and self._failed:
             failed, self._failed = self._failed, ""
-            raise SaveFailed(f"the last checkpoint was not saved: {failed}", hint="the one before it still holds")
+            raise SaveFailed(f"the last checkpoint was not saved: {failed}", hint="the previous one is still valid")
 
     def wait(self) -> None:
-        """Until nothing is under way. Raises SaveFailed."""
+        """Wait for the save in progress. Raises SaveFailed."""
         while self._pending:
-            self._hear()
+            self._read_response()
         self.check()
 
     def close(self) -> None:
-        """Let the saver finish, and go."""
+        """Wait for the saver process to finish, and release its memory."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()

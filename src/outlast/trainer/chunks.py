@@ -1,4 +1,4 @@
-"""Files of checkpoints in pieces, each with its own hash, so that several threads write and verify them at a time."""
+"""Checkpoint files in pieces with separate hashes, so that several threads write and verify them in parallel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ A = TypeVar("A")
 
 
 class BadCheckpoint(OutlastError):
-    """A checkpoint that does not hold; the message says why."""
+    """A checkpoint is damaged; the message gives the reason."""
 
 
 def write(path: str, content: memoryview) -> dict[str, Any]:
-    """A new file, on disk when this returns; what is to be remembered of it."""
+    """Write a new file durably. Returns its entry for the marker: size and hashes."""
     with open(path, "wb", buffering=0) as file:
         file.truncate(len(content))
 
     def one(at: int) -> str:
         piece = content[at : at + _PIECE_BYTES]
-        # Both leave the interpreter's lock; while one thread waits for the disk another one hashes.
+        # Both release the interpreter lock: one thread hashes while another waits for the disk.
         digest = hashlib.sha256(piece).hexdigest()
         with open(path, "r+b", buffering=0) as file:
             file.seek(at)
@@ -38,8 +38,8 @@ def write(path: str, content: memoryview) -> dict[str, Any]:
     return {"bytes": len(content), "piece": _PIECE_BYTES, "sha256": digests}
 
 
-def taken(path: str) -> dict[str, Any]:
-    """Of a file that somebody else wrote: see that it is on disk, and what is to be remembered of it."""
+def describe(path: str) -> dict[str, Any]:
+    """Make a file of the user's code durable. Returns its entry for the marker."""
     size = os.path.getsize(path)
     digests = _each(lambda at: _digest(path, at, min(_PIECE_BYTES, size - at)), size, _PIECE_BYTES)
     sync(path)
@@ -47,7 +47,7 @@ def taken(path: str) -> dict[str, Any]:
 
 
 def read(path: str, known: Any) -> memoryview:
-    """All of a file, verified while it is read, in memory that may be written. Raises BadCheckpoint."""
+    """Read and verify a file into writable memory. Raises BadCheckpoint."""
     size, piece, digests = _checked(path, known)
     content = room(size)
 
@@ -55,21 +55,21 @@ def read(path: str, known: Any) -> memoryview:
         part = content[at : at + piece]
         with open(path, "rb", buffering=0) as file:
             file.seek(at)
-            whole = read_large(file, part) == len(part)
-        return whole and hashlib.sha256(part).hexdigest() == digests[at // piece]
+            complete = read_large(file, part) == len(part)
+        return complete and hashlib.sha256(part).hexdigest() == digests[at // piece]
 
-    _demand(path, _each(one, size, piece))
+    _require(path, _each(one, size, piece))
     return content
 
 
 def verify(path: str, known: Any) -> None:
-    """That a file is what it was. Raises BadCheckpoint."""
+    """Verify a file against its entry. Raises BadCheckpoint."""
     size, piece, digests = _checked(path, known)
-    _demand(path, _each(lambda at: _digest(path, at, min(piece, size - at)) == digests[at // piece], size, piece))
+    _require(path, _each(lambda at: _digest(path, at, min(piece, size - at)) == digests[at // piece], size, piece))
 
 
 def sync(path: str) -> None:
-    """A file's content, or a folder's names."""
+    """Flush a file's content, or a folder's entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -85,31 +85,31 @@ def _digest(path: str, at: int, size: int) -> str:
 
 
 def _checked(path: str, known: Any) -> tuple[int, int, list[str]]:
-    """What is remembered of a file, if it can be true of the one that is there."""
+    """Return size, piece size and hashes of an entry that is consistent with the file. Raises BadCheckpoint."""
     try:
         size, piece, digests = known["bytes"], known["piece"], known["sha256"]
         if type(size) is not int or type(piece) is not int or type(digests) is not list:
             raise BadCheckpoint(f"{path}: its marker has values of the wrong type")
         # A multiple of a block, so that every piece begins at one.
         if piece < 4096 or piece % 4096 or len(digests) != -(-size // piece):
-            raise BadCheckpoint(f"{path}: what its marker says of it cannot be")
+            raise BadCheckpoint(f"{path}: its marker has inconsistent sizes")
         found = os.path.getsize(path)
     except OSError as problem:
         raise BadCheckpoint(f"{path}: {problem.strerror}") from problem
     except (TypeError, LookupError) as problem:
-        raise BadCheckpoint(f"{path}: what its marker says of it cannot be read") from problem
+        raise BadCheckpoint(f"{path}: its marker has missing or invalid fields") from problem
     if found != size:
-        raise BadCheckpoint(f"{path}: it has {found} bytes, and {size} were saved")
+        raise BadCheckpoint(f"{path}: it has {found} bytes, but {size} were saved")
     return size, piece, digests
 
 
-def _demand(path: str, held: list[bool]) -> None:
-    if not all(held):
-        raise BadCheckpoint(f"{path}: its bytes are not what was saved")
+def _require(path: str, matches: list[bool]) -> None:
+    if not all(matches):
+        raise BadCheckpoint(f"{path}: its content differs from the saved one")
 
 
 def _each(work: Callable[[int], A], size: int, piece: int) -> list[A]:
-    """For each piece, by where it begins."""
+    """Call `work` with the offset of each piece, in threads."""
     begins = range(0, size, piece)
     if len(begins) < 2:
         return [work(at) for at in begins]

@@ -1,8 +1,8 @@
 """Decode a trainer's state from plain data; `encode.py` has the format. Input may be hostile.
 
-Nothing of the input names code: each tag and each library name is looked up in a fixed table. Memory is bounded by the
-size of the input: every count is checked against the bytes that are left, every buffer is used once, and what a maker
-copies cannot be referred to again.
+No part of the input names code: each tag and each library name is looked up in a fixed table. Memory is bounded by the
+size of the input: every count is checked against the remaining bytes, every buffer is used once, and a value that a
+maker copies cannot be referred to again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _COMPLEX = struct.Struct("<dd")
 
 
 class Malformed(ValueError):
-    """The input is not what `encode` writes."""
+    """The input was not written by `encode`."""
 
 
-# What values that no encoder writes make Python, NumPy and PyTorch raise while they are put together.
-_REFUSALS = (
+# Errors that Python, NumPy and PyTorch raise for values that no encoder writes.
+_ERRORS = (
     *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, MemoryError, struct.error),
 )
 
@@ -35,10 +35,10 @@ def decode(body: bytes | bytearray | memoryview, buffers: Sequence[memoryview]) 
     """Return the state. Arrays and tensors share the memory of the buffers. Raises Malformed."""
     decoder = _Decoder(bytes(body), buffers)
     try:
-        return decoder.whole()
+        return decoder.state()
     except Malformed:
         raise
-    except _REFUSALS as problem:
+    except _ERRORS as problem:
         raise Malformed(f"invalid value before byte {decoder.at}: {str(problem)[:200]}") from problem
 
 
@@ -81,9 +81,9 @@ class _Decoder:
             ord("x"): self._library,
         }
 
-    def whole(self) -> Any:
+    def state(self) -> Any:
         if not self._body.startswith(MAGIC):
-            raise Malformed("it does not begin as a state of this version of outlast does")
+            raise Malformed("it does not start like a state of this version of outlast")
         value = self._value()
         if self.at != len(self._body):
             raise Malformed(f"{len(self._body) - self.at} bytes follow its end")
@@ -110,7 +110,7 @@ class _Decoder:
         return value
 
     def _take(self, size: int) -> bytes:
-        """Return the next bytes; the caller has checked with `_size` that they are there."""
+        """Return the next bytes; the caller has checked with `_size` that they exist."""
         taken = self._body[self.at : self.at + size]
         self.at += size
         return taken
@@ -132,7 +132,7 @@ class _Decoder:
         """Read a count of elements that take at least `each` bytes: no more than there are."""
         count = self._number()
         if count * each > len(self._body) - self.at:
-            raise Malformed(f"{count} elements are announced at byte {self.at}, and fewer follow")
+            raise Malformed(f"{count} elements are announced at byte {self.at}, but fewer follow")
         return count
 
     def _unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
@@ -169,7 +169,7 @@ class _Decoder:
         elif tag == ord(">"):
             size, buffer = self._number(), next(self._buffers, None)
             if buffer is None or buffer.nbytes != size:
-                raise Malformed(f"a buffer of {size} bytes is announced and missing")
+                raise Malformed(f"a buffer of {size} bytes is announced but missing")
             blob = buffer
         else:
             raise Malformed(f"no blob at byte {self.at - 1}")

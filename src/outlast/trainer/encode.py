@@ -1,6 +1,6 @@
 """Encode a trainer's state as plain data: numbers, text, containers, arrays and tensors, without pickle.
 
-The encoding is a stream of tagged values. Bytes of large arrays stay outside of it, as views of the state's own memory.
+The encoding is a stream of tagged values. Bytes of large arrays stay outside, as views of the state's own memory.
 A value that occurs twice is stored once and restored as one object. A value that contains itself is refused.
 
     b"outlast-state 1\\n"   then one value:
@@ -13,8 +13,8 @@ A value that occurs twice is stored once and restored as one object. A value tha
     r                       a container or library value that occurred before, by its number
     x                       a library value: its name, a count, its fields (values or blobs); see `library.py`
 A blob is: < size bytes (here), > size (the next buffer), = number (a blob that occurred before; tensors only).
-Counts, sizes and numbers are unsigned LEB128. Values inside of a key, of an element of a set or of a library value that
-is no container are not numbered, and are never `r`.
+Counts, sizes and numbers are unsigned LEB128. Values inside a key, a set element or a library value that is
+not a container are not numbered, and are never `r`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outlast.trainer.arrays import Blob, Unsupported
 MAGIC = b"outlast-state 1\n"
 # Deeper than any state that a program builds on purpose, and shallow enough for Python's stack.
 MAX_DEPTH = 150
-# Smaller blobs go into the stream: a buffer of their own costs more than the second copy.
+# Smaller blobs go into the stream: a separate buffer costs more than a second copy.
 _OUTSIDE_BYTES = 4096
 _PACK_FROM = 8
 _INT = struct.Struct("<cq")
@@ -42,25 +42,25 @@ _OPT_IN = "pass pickle=True to outlast.training() or @outlast.trainer; a restore
 
 
 class UnsavableState(OutlastError):
-    """The state holds a value that cannot be saved; the message names the value and its place."""
+    """The state contains a value that cannot be saved; the message names the value and its path."""
 
 
-class _Refused(Exception):
-    """A value that is refused. The containers around it add their step to the path, the innermost first."""
+class _NotPlain(Exception):
+    """A value that cannot be encoded. The containers around it add their step to the path, the innermost first."""
 
     def __init__(self, value: Any, why: str, *, hint: str = "") -> None:
         super().__init__(why)
         self.value, self.why, self.hint = value, why, hint
         self.path: list[str] = []
 
-    def told(self) -> UnsavableState:
-        place = "state" + "".join(reversed(self.path))
-        place = place if len(place) <= 200 else place[:200] + "…"
+    def error(self) -> UnsavableState:
+        path = "state" + "".join(reversed(self.path))
+        path = path if len(path) <= 200 else path[:200] + "…"
         kind = type(self.value)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         return UnsavableState(
-            f"{place} cannot be saved without pickle: {name}" + (f": {self.why}" if self.why else ""),
-            hint=(f"{self.hint.replace('VALUE', place)}, or " if self.hint else "") + _OPT_IN,
+            f"{path} cannot be saved without pickle: {name}" + (f": {self.why}" if self.why else ""),
+            hint=(f"{self.hint.replace('VALUE', path)}, or " if self.hint else "") + _OPT_IN,
         )
 
 
@@ -69,20 +69,20 @@ def encode(state: Any) -> tuple[bytearray, list[memoryview]]:
     encoder = _Encoder()
     try:
         encoder.value(state)
-    except _Refused as problem:
-        raise problem.told() from problem
+    except _NotPlain as problem:
+        raise problem.error() from problem
     except RecursionError as problem:
-        raise _Refused(state, "it is nested too deep for Python's stack").told() from problem
+        raise _NotPlain(state, "it is nested too deep for Python's stack").error() from problem
     return encoder.out, encoder.buffers
 
 
 class _Encoder:
-    """One encoding. It runs while the training loop waits, so that it takes the shortest way."""
+    """One encoding. Optimised for speed: the training loop waits for it."""
 
     def __init__(self) -> None:
         self.out = bytearray(MAGIC)
         self.buffers: list[memoryview] = []
-        # By id, with the value itself: a temporary value that was freed would hand its id to the next.
+        # By id, with the value itself: the id of a freed temporary value could be reused.
         self._seen: dict[int, tuple[int, Any]] = {}
         self._texts: dict[str, int] = {}
         self._blobs: dict[object, tuple[int, memoryview]] = {}
@@ -119,9 +119,9 @@ class _Encoder:
             self._count(seen[0])
             return
         if mark in self._open:
-            raise _Refused(value, "it contains itself")
+            raise _NotPlain(value, "it contains itself")
         if len(self._open) >= MAX_DEPTH:
-            raise _Refused(value, f"it is nested more than {MAX_DEPTH} levels deep")
+            raise _NotPlain(value, f"it is nested more than {MAX_DEPTH} levels deep")
         self._open.add(mark)
         self._containers.get(type(value), self._library)(value)
         self._open.discard(mark)
@@ -173,7 +173,7 @@ class _Encoder:
             self._count(known[0])
             return
         if blob.key is not None:
-            # With the view, which keeps the memory from being given to another tensor.
+            # With the view, which keeps the memory from being reused by another tensor.
             self._blobs[blob.key] = (self._blob_count, view)
         self._blob_count += 1
         self.out += b">" if size >= _OUTSIDE_BYTES else b"<"
@@ -190,9 +190,9 @@ class _Encoder:
         self._count(len(value))
         at, writers, numbered = 0, self._writers, self._numbered
         try:
-            for at, one in enumerate(value):  # noqa: B007  the place of the value that was refused
+            for at, one in enumerate(value):  # noqa: B007  the index of the value that fails
                 writers.get(type(one), numbered)(one)
-        except _Refused as problem:
+        except _NotPlain as problem:
             problem.path.append(f"[{at}]")
             raise
 
@@ -223,7 +223,7 @@ class _Encoder:
                 else:
                     self._key(key)
                 writers.get(type(one), numbered)(one)
-        except _Refused as problem:
+        except _NotPlain as problem:
             problem.path.append(f"[{_short(key)}]")
             raise
 
@@ -233,7 +233,7 @@ class _Encoder:
         for one in value:
             try:
                 self._key(one)
-            except _Refused as problem:
+            except _NotPlain as problem:
                 problem.path.append(f"{{{_short(one)}}}")
                 raise
 
@@ -246,9 +246,9 @@ class _Encoder:
         try:
             name, fields = library.fields_of(value)
         except Unsupported as problem:
-            raise _Refused(value, problem.why, hint=problem.hint) from problem
+            raise _NotPlain(value, problem.why, hint=problem.hint) from problem
         except (RuntimeError, TypeError, ValueError) as problem:
-            raise _Refused(value, str(problem)) from problem
+            raise _NotPlain(value, str(problem)) from problem
         self.out += b"x"
         self._text(name)
         self._count(len(fields))

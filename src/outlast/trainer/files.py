@@ -1,10 +1,10 @@
-"""Checkpoints of the trainer library on disk: a folder a step, whole under its name or not there at all.
+"""Checkpoints of the trainer library on disk: one folder per step, renamed to its final name when it is complete.
 
 step-000000012/rank-0/state.bin      the state without its large buffers, as plain data; or
-step-000000012/rank-0/state.pickle   the same as a pickle, if the program asked for pickle
+step-000000012/rank-0/state.pickle   the same as a pickle, if the program uses `pickle=True`
 step-000000012/rank-0/buffers.bin    the large buffers, one after the other, each aligned
-step-000000012/rank-0/files/…        what the user's own code wrote
-step-000000012/checkpoint.json       sizes and hashes of all; written last, before the folder gets its name
+step-000000012/rank-0/files/…        files that the user's code wrote
+step-000000012/checkpoint.json       sizes and hashes of all files; written last, before the rename
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from outlast.trainer.chunks import BadCheckpoint as BadCheckpoint
 _NAME = re.compile(r"^step-(\d{9})$")
 MARKER = "checkpoint.json"
 _BUFFERS = "buffers.bin"
-# Vector instructions and NumPy want numbers at such addresses.
+# The alignment that vector instructions and NumPy prefer.
 _ALIGNED = 64
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundCheckpoint:
-    """A checkpoint folder that has its name."""
+    """A complete checkpoint folder."""
 
     step: int
     path: str
@@ -43,13 +43,13 @@ def folder_name(step: int) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """Of a checkpoint's folder; None for any other name."""
+    """Return the step of a checkpoint folder; None for any other name."""
     match = _NAME.match(name)
     return int(match.group(1)) if match else None
 
 
 def found_in(folder: str) -> list[FoundCheckpoint]:
-    """The whole checkpoints of a folder, newest first."""
+    """Return the complete checkpoints of a folder, newest first."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -67,62 +67,61 @@ def read_marker(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise BadCheckpoint(f"{path}: its marker cannot be read: {problem}") from problem
     if not isinstance(marker, dict) or not isinstance(marker.get("ranks"), int):
-        raise BadCheckpoint(f"{path}: its marker is not one of outlast")
+        raise BadCheckpoint(f"{path}: its marker was not written by outlast")
     return marker
 
 
 def load(found: FoundCheckpoint, *, rank: int, pickle: bool = False) -> Any:
-    """The state of a rank, verified against the marker while it is read. Raises BadCheckpoint, and PickleRefused for a
-    pickle unless `pickle` is true."""
+    """Read and verify the state of a rank. Raises BadCheckpoint, and PickleRefused for a pickle without `pickle`."""
     marker = read_marker(found.path)
-    known, sizes = _known(found, marker, rank)
+    known, sizes = _entries(found, marker, rank)
     stream = states.PICKLED if states.PICKLED in known else states.PLAIN
     if stream == states.PICKLED and not pickle:
         raise states.refuse_pickle(os.path.join(found.path, f"rank-{rank}", stream))
-    body, arena = (_own(found, known, rank, name, chunks.read) for name in (stream, _BUFFERS))
+    body, arena = (_with_file(found, known, rank, name, chunks.read) for name in (stream, _BUFFERS))
     for name in known.keys() - {stream, _BUFFERS}:
-        _own(found, known, rank, name, chunks.verify)
+        _with_file(found, known, rank, name, chunks.verify)
     begins, size = aligned(sizes)
     if size != len(arena):
-        raise BadCheckpoint(f"{found.path}: its buffers are not what was saved")
+        raise BadCheckpoint(f"{found.path}: its buffers differ from the saved ones")
     buffers = [arena[at : at + size] for at, size in zip(begins, sizes, strict=True)]
     return states.load(stream, body, buffers, path=found.path)
 
 
 def check(found: FoundCheckpoint) -> None:
-    """That every rank's bytes are what was saved; nothing is decoded. Raises BadCheckpoint."""
+    """Verify the files of every rank without decoding them. Raises BadCheckpoint."""
     marker = read_marker(found.path)
     for rank in range(marker["ranks"]):
-        known, _ = _known(found, marker, rank)
+        known, _ = _entries(found, marker, rank)
         for name in known:
-            _own(found, known, rank, name, chunks.verify)
+            _with_file(found, known, rank, name, chunks.verify)
 
 
-def _known(found: FoundCheckpoint, marker: dict[str, Any], rank: int) -> tuple[dict[str, Any], list[int]]:
-    """What the marker says of a rank's files, and the sizes of its buffers."""
+def _entries(found: FoundCheckpoint, marker: dict[str, Any], rank: int) -> tuple[dict[str, Any], list[int]]:
+    """Return the entries of a rank's files in the marker, and the sizes of its buffers."""
     try:
         part = marker["parts"].get(str(rank))
         if part is None:
             raise BadCheckpoint(f"{found.path}: it was saved by {marker['ranks']} ranks and has no rank {rank}")
         files, sizes = dict(part["files"]), [int(size) for size in part["buffers"]]
     except (AttributeError, LookupError, TypeError, ValueError) as problem:
-        raise BadCheckpoint(f"{found.path}: its marker is not one of outlast") from problem
+        raise BadCheckpoint(f"{found.path}: its marker was not written by outlast") from problem
     streams = files.keys() & {states.PLAIN, states.PICKLED}
     if len(streams) != 1 or _BUFFERS not in files or min(sizes, default=0) < 0:
         raise BadCheckpoint(f"{found.path}: its marker does not name one {states.PLAIN} and one {_BUFFERS}")
     return files, sizes
 
 
-def _own(found: FoundCheckpoint, known: dict[str, Any], rank: int, name: str, act: Callable[[str, Any], A]) -> A:
+def _with_file(found: FoundCheckpoint, known: dict[str, Any], rank: int, name: str, act: Callable[[str, Any], A]) -> A:
     top = os.path.join(found.path, f"rank-{rank}")
     path = os.path.normpath(os.path.join(top, name))
     if not path.startswith(os.path.join(top, "")):
-        raise BadCheckpoint(f"{found.path}: its marker names `{name}`, which is not its own")
+        raise BadCheckpoint(f"{found.path}: its marker names `{name}`, which is outside the checkpoint")
     return act(path, known[name])
 
 
 def aligned(sizes: list[int]) -> tuple[list[int], int]:
-    """Return where each buffer begins when they follow each other in one file, and the size of that file."""
+    """Return the offset of each buffer in one file, and the size of that file."""
     begins, end = [], 0
     for size in sizes:
         begins.append(-(-end // _ALIGNED) * _ALIGNED)
@@ -133,14 +132,16 @@ def aligned(sizes: list[int]) -> tuple[list[int], int]:
 def write_rank(
     staged: str, rank: int, *, stream: str, body: bytes | bytearray | memoryview, arena: memoryview, sizes: list[int]
 ) -> None:
-    """One rank's part into the folder that has no name yet, durable, with what is there of `write_into`; its own marker
-    says that it is all there. `stream` is the name of the file for `body`."""
+    """Write one rank's part to the staged folder, durably, and then the rank's own marker.
+
+    Includes files of `write_user_files`. `stream` is the name of the file for `body`.
+    """
     folder = os.path.join(staged, f"rank-{rank}")
     os.makedirs(folder, exist_ok=True)
     try:
         written = _written(folder, {stream: memoryview(body), _BUFFERS: arena})
     except OSError:
-        # Half of it is of no use, and on a full disk it would stand in the way of the next.
+        # An incomplete part is useless, and takes the room of the next one on a full disk.
         shutil.rmtree(folder, ignore_errors=True)
         raise
     temporary = os.path.join(staged, f"rank-{rank}.part")
@@ -151,21 +152,21 @@ def write_rank(
 
 def _written(folder: str, contents: dict[str, memoryview]) -> dict[str, Any]:
     written = {
-        os.path.relpath(os.path.join(where, name), folder): chunks.taken(os.path.join(where, name))
+        os.path.relpath(os.path.join(where, name), folder): chunks.describe(os.path.join(where, name))
         for where, _, names in os.walk(folder)
         for name in names
         if os.path.relpath(where, folder) != "."
     }
     for name, content in contents.items():
         written[name] = chunks.write(os.path.join(folder, name), content)
-    # The bodies before the names that lead to them.
+    # The files before the folders that list them.
     for where, _, _ in os.walk(folder, topdown=False):
         chunks.sync(where)
     return written
 
 
 def parts_written(staged: str, ranks: int) -> dict[str, Any] | None:
-    """What every rank has written; None until the last of them has."""
+    """Return the markers of all ranks; None until the last of them is written."""
     parts: dict[str, Any] = {}
     for rank in range(ranks):
         try:
@@ -176,10 +177,12 @@ def parts_written(staged: str, ranks: int) -> dict[str, Any] | None:
     return parts
 
 
-def give_name(staged: str, step: int, *, parts: dict[str, Any], keep: int, told: dict[str, Any]) -> None:
-    """The commit: the marker, then the name. Older checkpoints than the newest `keep` go. `told` is what the marker
-    says besides: notes and metrics."""
-    marker = {"step": step, "ranks": len(parts), "parts": parts, **told}
+def publish(staged: str, step: int, *, parts: dict[str, Any], keep: int, extra: dict[str, Any]) -> None:
+    """Write the marker, rename the folder to its final name, and delete all but the newest `keep` checkpoints.
+
+    `extra`: further fields of the marker, notes and metrics.
+    """
+    marker = {"step": step, "ranks": len(parts), "parts": parts, **extra}
     with open(os.path.join(staged, MARKER), "w", encoding="utf-8") as file:
         json.dump(marker, file)
         file.flush()
@@ -193,26 +196,26 @@ def give_name(staged: str, step: int, *, parts: dict[str, Any], keep: int, told:
     os.rename(staged, final)
     chunks.sync(folder)
     for old in found_in(folder)[max(1, keep) :]:
-        # Renamed first: whoever lists the folder meanwhile sees a whole checkpoint or none.
-        doomed = old.path + ".tmp"
-        os.rename(old.path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        # Rename first: a concurrent reader sees a complete checkpoint or none.
+        removed = old.path + ".tmp"
+        os.rename(old.path, removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
 
-def write_into(staged: str, writer: Callable[[str], object]) -> None:
-    """Let the user's own code write the checkpoint's files."""
+def write_user_files(staged: str, writer: Callable[[str], object]) -> None:
+    """Let the user's code write the checkpoint's files."""
     folder = os.path.join(staged, "rank-0", "files")
     os.makedirs(folder, exist_ok=True)
     writer(folder)
 
 
 class Arena:
-    """Memory that trainer and saver share: the copy of the state. Kept between saves, so that its pages are warm."""
+    """Shared memory of trainer and saver with the copy of the state. Reused by later saves, which is faster."""
 
     def __init__(self, path: str, size: int, *, create: bool) -> None:
         self.path = path
         self.size = size
-        self._file = open(path, "w+b" if create else "r+b")  # noqa: SIM115  lives as long as the arena
+        self._file = open(path, "w+b" if create else "r+b")  # noqa: SIM115  closed with the arena
         if create:
             self._file.truncate(size)
         self.map = mmap.mmap(self._file.fileno(), size)
@@ -221,19 +224,19 @@ class Arena:
         try:
             self.map.close()
         except BufferError:
-            pass  # somebody still looks at it; it goes with the process
+            pass  # a view still exists; the memory is freed with the process
         self._file.close()
         if remove and os.path.exists(self.path):
             os.unlink(self.path)
 
 
 def after(size: int) -> int:
-    """Where the stream begins behind the buffers in an arena: at a page, like them, as disks want it."""
+    """Return the offset of the stream behind the buffers in an arena: the next page, for direct I/O."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def shared_folder(size: int) -> str:
-    """Where memory is shared: in RAM if there is room, else in a folder for temporary files."""
+    """Return the folder for shared memory: in RAM if there is room, else the folder for temporary files."""
     import tempfile
 
     try:

@@ -1,4 +1,4 @@
-"""A function's keyword-only parameters as flags of a command line: types, defaults, help. Parses; decides nothing."""
+"""Command-line flags from a function's keyword-only parameters: types, defaults, help."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN = ("job_dir", "train_steps", "checkpoint_steps", "eval_steps", "mode", "help
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """One hyperparameter: what it may be, and what it is if nobody says."""
+    """One hyperparameter: its type, choices and default."""
 
     name: str
     kind: type
@@ -38,7 +38,7 @@ class Parameter:
         return self.default is inspect.Parameter.empty
 
     def read(self, value: object, source: str) -> Any:
-        """The value in its type, from a command line's text or from JSON. Raises UsageError."""
+        """Convert a value from the command line or from JSON. Raises UsageError."""
         if self.may_be_none and (value is None or value == "none"):
             return None
         try:
@@ -62,7 +62,7 @@ def _convert(value: object, kind: type) -> Any:
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
-    """The keyword-only parameters of a trainer. Raises UsageError for what cannot be a flag."""
+    """Return the keyword-only parameters of a trainer. Raises UsageError if one cannot be a flag."""
     given = list(inspect.signature(function).parameters.values())
     where = f"@outlast.trainer on `{function.__name__}`"
     if not given or given[0].kind not in (given[0].POSITIONAL_ONLY, given[0].POSITIONAL_OR_KEYWORD):
@@ -79,12 +79,12 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
 
 def _parameter(one: inspect.Parameter, function: Callable[..., Any], where: str, text: str) -> Parameter:
     if one.name in OWN:
-        raise UsageError(f"{where}: `{one.name}` is a flag of every trainer already", hint="give it another name")
+        raise UsageError(f"{where}: `{one.name}` is a flag of every trainer", hint="give it another name")
     hint: Any = one.annotation
     if hint is one.empty:
         hint = str if one.default in (one.empty, None) else type(one.default)
     if isinstance(hint, str):
-        hint = eval(hint, getattr(function, "__globals__", {}))  # the annotation as it stands in the user's own code
+        hint = eval(hint, getattr(function, "__globals__", {}))  # the annotation in the user's code
     may_be_none = one.default is None
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(hint) if part is not type(None)]
@@ -107,12 +107,12 @@ def _parameter(one: inspect.Parameter, function: Callable[..., Any], where: str,
 
 
 def _helps(function: Callable[..., Any]) -> dict[str, str]:
-    """Lines `name: text` of the docstring."""
+    """Return the lines `name: text` of the docstring."""
     return dict(re.findall(r"^\s*`?(\w+)`?\s*:\s+(\S.*)$", inspect.getdoc(function) or "", re.MULTILINE))
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as all of outlast does."""
+    """Raises UsageError instead of exiting."""
 
     def error(self, message: str) -> typing.NoReturn:
         raise UsageError(message, hint=f"`{self.prog} --help` lists the flags")
@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(
     argv: Sequence[str] | None, parameters: Sequence[Parameter], own: Sequence[Parameter], *, about: str
 ) -> dict[str, Any]:
-    """What the command line says, and nothing else: a flag that was not given is not in it. Raises UsageError."""
+    """Parse the command line. The result has only flags that were given. Raises UsageError."""
     parser = _Parser(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for title, group in (("the job", own), ("hyperparameters", parameters)):
         section = parser.add_argument_group(title)
@@ -137,7 +137,7 @@ def _options(parameter: Parameter) -> dict[str, Any]:
     if not parameter.required and parameter.default is not None:
         text = f"{text} (default: {str(parameter.default).replace('%', '%%')})".strip()
     elif parameter.required:
-        text = f"{text} (must be given)".strip()
+        text = f"{text} (required)".strip()
     if parameter.kind is bool and not parameter.may_be_none:
         return {"action": argparse.BooleanOptionalAction, "help": text}
     shown = "|".join(map(str, parameter.choices)) or parameter.kind.__name__.upper()
@@ -145,7 +145,7 @@ def _options(parameter: Parameter) -> dict[str, Any]:
 
 
 def from_params(params: Mapping[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """What the run's parameters say; those that are no flags are for somebody else. Raises UsageError."""
+    """Return the values of the run's parameters that are flags; others are ignored. Raises UsageError."""
     spelled = {name.replace("-", "_"): value for name, value in params.items()}
     return {
         one.name: one.read(spelled[one.name], f"parameter `{one.name}`") for one in parameters if one.name in spelled

@@ -1,4 +1,4 @@
-"""The training of a program made by `@outlast.trainer`: knows its total, its hyperparameters and its job folder."""
+"""The training of a `@outlast.trainer` program: its total, its hyperparameters and its job folder."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class TrainingJob(Training):
     """A `Training` whose steps, intervals and parameters come from the command line."""
 
     def __init__(
-        self, place: JobFolder, *, params: Mapping[str, Any], settings: Mapping[str, Any], notes: Mapping[str, Any]
+        self, folder: JobFolder, *, params: Mapping[str, Any], settings: Mapping[str, Any], notes: Mapping[str, Any]
     ) -> None:
         super().__init__(
-            place.around,
+            folder.around,
             every_s=0.0,
             every_steps=settings["checkpoint_steps"] or 0,
             keep=KEEP,
@@ -41,13 +41,13 @@ class TrainingJob(Training):
         self.train_steps: int | None = settings["train_steps"]
         self.checkpoint_steps: int | None = settings["checkpoint_steps"]
         self.eval_steps: int | None = settings["eval_steps"]
-        # What `--eval-steps` asks for at each checkpoint; None if nobody said how.
+        # Evaluates each checkpoint with `--eval-steps`; None without a registered function.
         self.evaluator: Callable[[Any], Mapping[str, float]] | None = None
-        self._scored: tuple[int, dict[str, float]] = (-1, {})
+        self._evaluated: tuple[int, dict[str, float]] = (-1, {})
         self.ended = False
-        self.place = place
+        self.folder = folder
         self._params = dict(params)
-        # The step that the state of `save_if_due` is as of.
+        # The step of the state that `save_if_due` last received.
         self._reached = -1
 
     @property
@@ -56,7 +56,7 @@ class TrainingJob(Training):
         return self._params
 
     def steps(self, start: int = 0, total: int | None = None) -> Iterator[int]:
-        """As of Training; the total is `--train-steps` if it is not given here."""
+        """Yield steps as `Training.steps` does; `total` defaults to `--train-steps`."""
         yield from super().steps(start, self.train_steps if total is None else total)
         if self.left:
             self._mirror_now()
@@ -78,68 +78,70 @@ class TrainingJob(Training):
         self._reached = step + 1
         saved = super().save_if_due(step, make)
         if saved:
-            self._score(step + 1, make)
+            self._evaluate_state(step + 1, make)
         return saved
 
     def eval_batches(self, batches: Iterable[T]) -> Iterator[T]:
-        """The first `--eval-steps` of them; all if it was not given."""
+        """Return the first `--eval-steps` batches; all without that flag."""
         return itertools.islice(batches, self.eval_steps)
 
-    def _score(self, step: int, make: Callable[[], Any]) -> None:
-        """Score this state as `--mode evaluate` would, and log it. What that draws is not drawn: a resumed training
-        does not score this state again, and must go on with the same numbers."""
-        if self.eval_steps is None or self.evaluator is None or self._scored[0] == step:
+    def _evaluate_state(self, step: int, make: Callable[[], Any]) -> None:
+        """Evaluate this state as `--mode evaluate` does, and log the result.
+
+        Preserves the RNG state: a resumed training does not evaluate this state again, and must draw the same numbers.
+        """
+        if self.eval_steps is None or self.evaluator is None or self._evaluated[0] == step:
             return
         with rng_preserved():
-            state = make()  # asked of all ranks: some gather it from all
+            state = make()  # on all ranks: some states are gathered from all of them
             if self.around.rank != 0:
                 return
             scores = {f"eval_{name}": float(value) for name, value in self.evaluator(state).items()}
-        self._scored = step, scores
+        self._evaluated = step, scores
         self.log(step - 1, **scores)
 
     def done(self, metrics: dict[str, float] | None = None) -> None:
-        """As of Training, after the last state was saved: it is the one that `--mode evaluate` will score."""
+        """Save the last state, which `--mode evaluate` reads, and declare the training complete."""
         if not self.left and self._make is not None and self._saved_step < self._reached:
             self.save(self._reached, self._make(), wait=True)
         if not self.left and self._make is not None:
-            self._score(self._reached, self._make)
-        super().done({**(metrics or {}), **self._scored[1]})
+            self._evaluate_state(self._reached, self._make)
+        super().done({**(metrics or {}), **self._evaluated[1]})
         self.ended = True
         if self.around.rank == 0:
-            self.place.finish(self.around.done_file)
+            self.folder.finish(self.around.done_file)
 
     def _mirror_now(self) -> None:
-        if self.place.mirror is not None and self.around.rank == 0:
-            self.place.mirror.flush()
+        if self.folder.mirror is not None and self.around.rank == 0:
+            self.folder.mirror.flush()
 
     def close(self) -> None:
         super().close()
-        if self.place.mirror is not None:
-            self.place.mirror.close()
+        if self.folder.mirror is not None:
+            self.folder.mirror.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFolder:
-    """Where a job lives: a folder, perhaps with a twin in a bucket."""
+    """The folder of a job, possibly with a mirror in a bucket."""
 
     shown: str
     around: Environment
-    # Where the job's end is remembered for whoever comes later; empty if nobody can.
+    # The file that records the job's end for later starts; empty if there is none.
     record: str
     mirror: BucketMirror | None = None
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
-        """Step and notes of the newest checkpoint that can be read; None if there is none."""
+        """Return step and notes of the newest readable checkpoint; None without one."""
         for found in files.found_in(self.around.checkpoints):
             try:
                 return found.step, files.read_marker(found.path).get("notes", {})
             except files.BadCheckpoint:
-                continue  # `restore` will tell
+                continue  # `restore` reports it
         return None
 
     def ending(self) -> dict[str, Any] | None:
-        """What was remembered of the job's end; None if it has not ended, or something else did."""
+        """Return the record of the job's end; None if it has not ended, or the file is not such a record."""
         if self.mirror is not None:
             body = self.mirror.record()
         elif self.record and os.path.exists(self.record):
@@ -163,9 +165,9 @@ class JobFolder:
 
 
 def job_folder(job_dir: str, around: Environment) -> JobFolder:
-    """The job folder that was named; else the run's checkpoint folder, on a laptop one below `.outlast-local`."""
+    """Return `--job-dir`; else the run's checkpoint folder, or on a laptop the one below `.outlast-local`."""
     if not job_dir:
-        # The story of a run knows its end; on a laptop only a file can.
+        # The story of a run records its end; on a laptop, a file does.
         return JobFolder(shown=around.checkpoints, around=around, record="" if around.on_machine else around.done_file)
     if is_bucket(job_dir):
         url = job_dir.rstrip("/")
@@ -176,7 +178,7 @@ def job_folder(job_dir: str, around: Environment) -> JobFolder:
         return JobFolder(shown=url, around=around, record="", mirror=mirror)
     folder = os.path.abspath(os.path.expanduser(job_dir))
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise UsageError(f"--job-dir {job_dir}: this is a file, not a folder")
+        raise UsageError(f"--job-dir {job_dir}: expected a folder, found a file")
     record = os.path.join(folder, "done.json")
     around = dataclasses.replace(around, checkpoints=folder) if around.on_machine else _below(around, folder)
     return JobFolder(shown=job_dir, around=around, record=record)

@@ -1,4 +1,4 @@
-"""The table of values beyond plain containers that a state may hold: from the standard library, NumPy, PyTorch, JAX.
+"""The table of values beyond plain containers that a state may contain: standard library, NumPy, PyTorch, JAX.
 
 Each has a name and plain fields. Decoding looks names up in `MAKERS` and nowhere else.
 """
@@ -16,7 +16,7 @@ from outlast.trainer.arrays import Unsupported
 from outlast.trainer.rng import checked_python
 
 _PATH_LENGTH = 4096
-# Values that hold any others; the first field is a list or dict of their elements.
+# Values that contain others; the first field is a list or dict of their elements.
 CONTAINERS = frozenset(f"collections.{name}" for name in ("OrderedDict", "defaultdict", "Counter", "deque"))
 # Values that may share the memory of a blob with each other.
 SHARING = frozenset(("torch.Tensor", "torch.nn.Parameter"))
@@ -33,12 +33,12 @@ def fields_of(value: Any) -> Fields:
         return make(value)
     found = tensors.fields_of(value) or arrays.fields_of(value) or _time_fields(value) or _path_fields(value)
     if found is None:
-        raise Unsupported(hint=_way_out(value))
+        raise Unsupported(hint=_alternative(value))
     return found
 
 
-def _way_out(value: Any) -> str:
-    """Suggest what to save instead."""
+def _alternative(value: Any) -> str:
+    """Suggest a value to save instead."""
     kind = type(value)
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return "save VALUE.state_dict() and restore it with load_state_dict()"

@@ -1,7 +1,7 @@
-"""A trainer's state as a pickle, for programs that ask for it: loading one runs code from it.
+"""A trainer's state as a pickle, for programs with `pickle=True`: loading one runs code from it.
 
-Takes anything picklable, with NumPy arrays and PyTorch tensors (on any device) anywhere inside. Large buffers stay
-outside of the pickle: they are copied once and never parsed.
+Accepts anything picklable, with NumPy arrays and PyTorch tensors (on any device) anywhere inside. Large buffers stay
+outside the pickle: they are copied once and never parsed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outlast.trainer.encode import UnsavableState
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors go as buffers of plain bytes, with what is needed to make them again."""
+    """Pickles tensors as buffers of plain bytes, with dtype and shape."""
 
     def reducer_override(self, value: Any) -> Any:
         torch = sys.modules.get("torch")
@@ -44,7 +44,7 @@ def _make_tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad:
     if len(memoryview(buffer)) == 0:
         tensor = torch.empty(shape, dtype=kind)
     else:
-        # A copy of its own: what is restored must be writable, and outlive the file it came from.
+        # A copy: a restored tensor must be writable, and outlive the file.
         tensor = torch.frombuffer(bytearray(buffer), dtype=torch.uint8).view(kind).reshape(shape)
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)
@@ -52,7 +52,7 @@ def _make_tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad:
 
 
 def encode(state: Any) -> tuple[bytes, list[memoryview]]:
-    """The pickle and its buffers, which are views of the state's own memory: copy them before the state changes."""
+    """Return the pickle and its buffers, which are views of the state's memory: copy them before the state changes."""
     buffers: list[memoryview] = []
 
     def take(buffer: pickle.PickleBuffer) -> bool:
@@ -76,5 +76,5 @@ def encode(state: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def decode(body: bytes | memoryview, buffers: Sequence[Any]) -> Any:
-    """The state again. The buffers must be writable if the state's arrays shall be."""
+    """Return the state. Its arrays are writable if the buffers are."""
     return pickle.loads(body, buffers=buffers)

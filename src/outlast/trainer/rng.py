@@ -1,4 +1,4 @@
-"""The random numbers of this process: Python's, and NumPy's and PyTorch's where somebody has loaded them."""
+"""State of the random number generators of this process: Python's, and NumPy's and PyTorch's if they are loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.trainer.arrays import check_generator
 
 
 def rng_state() -> dict[str, Any]:
-    """Where each generator is."""
+    """Return the state of each generator."""
     found: dict[str, Any] = {"python": random.getstate()}
     if (numpy := sys.modules.get("numpy")) is not None:
         found["numpy"] = numpy.random.get_state()
@@ -25,15 +25,14 @@ def rng_state() -> dict[str, Any]:
 
 def checked_python(state: Any) -> Any:
     """Refuse a state that is not one of Python's current generator. Raises ValueError."""
-    # A state of an older version is computed with, element by element, whatever the elements are.
+    # Python would compute with the elements of an older state, of whatever type they are.
     if type(state) is not tuple or len(state) != 3 or state[0] != 3 or type(state[1]) is not tuple:
         raise ValueError("not a state of Python's generator")
     return state
 
 
 def set_rng_state(found: dict[str, Any]) -> None:
-    """Put them where they were; a generator of something that is not loaded here is nobody's. Raises ValueError if a
-    state is none of a generator."""
+    """Restore each generator whose library is loaded. Raises ValueError for an invalid state."""
     random.setstate(checked_python(found["python"]))
     if "numpy" in found and (numpy := sys.modules.get("numpy")) is not None:
         name, key, position, *gauss = found["numpy"]
@@ -47,7 +46,7 @@ def set_rng_state(found: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def rng_preserved() -> Iterator[None]:
-    """Whatever is drawn inside was never drawn."""
+    """Restore all RNG state on exit."""
     before = rng_state()
     try:
         yield

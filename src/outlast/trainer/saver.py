@@ -1,7 +1,7 @@
-"""The saver: a process of its own that writes what the trainer has copied into shared memory.
+"""The saver: a separate process that writes the states that the trainer has copied into shared memory.
 
-A thread would halve the trainer's speed through the interpreter's lock. It reads one order a line from its standard
-input and answers each with a line; when the trainer is gone it finishes what it has and goes, too.
+A thread would halve the trainer's speed because of the interpreter lock. It reads one request per line from its
+standard input and responds with a line. When the trainer ends, it finishes the save in progress and exits.
 """
 
 from __future__ import annotations
@@ -13,52 +13,57 @@ import time
 from typing import Any
 
 from outlast.errors import OutlastError
-from outlast.trainer.files import Arena, after, aligned, folder_name, give_name, parts_written, write_rank
+from outlast.trainer.files import Arena, after, aligned, folder_name, parts_written, publish, write_rank
 
-# How long rank 0 waits for the others' parts.
+# How long rank 0 waits for the parts of other ranks.
 _RANKS_S = 600.0
 
 
-def carry_out(order: dict[str, Any], arena: Arena) -> None:
-    """Write one rank's part; rank 0 gives the whole its name when all have written theirs."""
-    staged = os.path.join(order["folder"], folder_name(order["step"]) + ".tmp")
+def carry_out(request: dict[str, Any], arena: Arena) -> None:
+    """Write one rank's part; rank 0 publishes the checkpoint when all have written theirs."""
+    staged = os.path.join(request["folder"], folder_name(request["step"]) + ".tmp")
     os.makedirs(staged, exist_ok=True)
     view = memoryview(arena.map)
-    _, large = aligned(order["buffers"])
+    _, large = aligned(request["buffers"])
     begin = after(large)
-    buffers, body = view[:large], view[begin : begin + order["body"]]
+    buffers, body = view[:large], view[begin : begin + request["body"]]
     try:
-        write_rank(staged, order["rank"], stream=order["stream"], body=body, arena=buffers, sizes=order["buffers"])
+        write_rank(
+            staged, request["rank"], stream=request["stream"], body=body, arena=buffers, sizes=request["buffers"]
+        )
     finally:
         body.release()
         buffers.release()
         view.release()
-    if order["rank"] != 0:
+    if request["rank"] != 0:
         return
     deadline = time.monotonic() + _RANKS_S
-    while (parts := parts_written(staged, order["ranks"])) is None:
+    while (parts := parts_written(staged, request["ranks"])) is None:
         if time.monotonic() > deadline:
-            raise OutlastError(f"step {order['step']}: not all {order['ranks']} ranks have saved")
+            raise OutlastError(f"step {request['step']}: not all {request['ranks']} ranks have saved")
         time.sleep(0.01)
-    give_name(staged, order["step"], parts=parts, keep=order["keep"], told=order["told"])
+    publish(staged, request["step"], parts=parts, keep=request["keep"], extra=request["extra"])
 
 
 def main() -> None:
     arena: Arena | None = None
     for line in sys.stdin:
-        order = json.loads(line)
+        request = json.loads(line)
         began = time.monotonic()
         try:
-            if arena is None or (arena.path, arena.size) != (order["arena"], order["size"]):
-                arena = Arena(order["arena"], order["size"], create=False)
-            carry_out(order, arena)
-            answer: dict[str, Any] = {"step": order["step"], "took_s": time.monotonic() - began}
+            if arena is None or (arena.path, arena.size) != (request["arena"], request["size"]):
+                arena = Arena(request["arena"], request["size"], create=False)
+            carry_out(request, arena)
+            response: dict[str, Any] = {"step": request["step"], "took_s": time.monotonic() - began}
         except OSError as problem:
-            answer = {"step": order["step"], "error": f"{problem.strerror}: {problem.filename or order['folder']}"}
+            response = {
+                "step": request["step"],
+                "error": f"{problem.strerror}: {problem.filename or request['folder']}",
+            }
         except OutlastError as problem:
-            answer = {"step": order["step"], "error": str(problem)}
+            response = {"step": request["step"], "error": str(problem)}
         try:
-            print(json.dumps(answer), flush=True)
+            print(json.dumps(response), flush=True)
         except BrokenPipeError:
             return
 

@@ -1,7 +1,7 @@
 """A trainer's state as bytes: a small stream and large buffers beside it, which are copied once and never parsed.
 
-A state is stored as plain data (`encode.py`), which runs nothing when it is loaded. A program may ask for pickle
-instead (`pickled.py`); then, and only then, pickles are loaded as well.
+A state is stored as plain data (`encode.py`), which runs nothing when it is loaded. A program may choose pickle
+instead (`pickled.py`); only then are pickles loaded.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from outlast.trainer.decode import Malformed, decode
 from outlast.trainer.encode import UnsavableState as UnsavableState
 from outlast.trainer.encode import encode
 
-# The file of the stream: its name tells how to read it.
+# Names of the stream's file, by format.
 PLAIN, PICKLED = "state.bin", "state.pickle"
 
 
 class PickleRefused(OutlastError):
-    """A checkpoint is a pickle, and the program did not ask for pickles."""
+    """A checkpoint is a pickle, but the program does not use `pickle=True`."""
 
 
 def dump(state: Any, *, pickle: bool) -> tuple[str, bytes | bytearray, list[memoryview]]:
-    """Return the name of the stream, the stream and its buffers, which are views of the state's own memory: copy them
-    before the state changes. Raises UnsavableState."""
+    """Return the name of the stream, the stream and its buffers. Raises UnsavableState.
+
+    Buffers are views of the state's own memory: copy them before the state changes.
+    """
     if not pickle:
         return PLAIN, *encode(state)
     from outlast.trainer import pickled
@@ -46,7 +48,7 @@ def load(name: str, body: memoryview, buffers: Sequence[memoryview], *, path: st
 
 
 def require_pickle(allowed: bool, why: str) -> None:
-    """Fail at once where a state can only be a pickle and the program did not ask for it. Raises UsageError."""
+    """Raise UsageError if a state needs pickle and the program does not allow it."""
     if not allowed:
         raise UsageError(
             f"{why}, which only pickle can save",

@@ -1,7 +1,7 @@
 """PyTorch's tensors and generators and JAX's arrays as plain fields, and back. Imports neither unless a state needs it.
 
 Tensors are restored on the CPU. Tensors that cover exactly the same memory, as tied weights do, stay tied; any other
-view becomes a tensor of its own, so that a slice does not take the whole along.
+view becomes a separate tensor, so that a slice does not include the full one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _tensor_fields(torch: Any, tensor: Any) -> tuple[str, tuple[Any, ...]]:
     device = plain.device
     key = (device.type, device.index, plain.data_ptr(), dtype, shape, stride, plain.is_conj(), plain.is_neg())
     plain = plain.resolve_conj().resolve_neg().cpu()
-    # Other strides than these are kept, as of channels_last, unless elements overlap or leave gaps.
+    # Other dense strides, such as channels_last, are kept; overlapping ones and gaps are not.
     if plain.is_contiguous() or not _is_dense(shape, stride := plain.stride()):
         plain, stride = plain.contiguous(), ()
     name = "torch.Tensor" if type(tensor) is torch.Tensor else "torch.nn.Parameter"
@@ -83,7 +83,7 @@ def _tensor_fields(torch: Any, tensor: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether these strides visit each element of a block of memory once, in any order of the axes."""
+    """Return whether these strides visit each element of a block of memory once, in any order of the axes."""
     expected = 1
     for step, size in sorted((step, size) for step, size in zip(stride, shape, strict=True) if size != 1):
         if step != expected:
@@ -131,13 +131,13 @@ def make_device(text: Any) -> Any:
 
 
 def make_generator(device: Any, state: Any) -> Any:
-    place = make_device(device)
+    wanted = make_device(device)
     try:
-        made = _torch().Generator(place)
+        made = _torch().Generator(wanted)
     except RuntimeError as problem:
-        # Not damage: the checkpoint before this one would fail, too, and the training would begin at step 0.
+        # Not BadCheckpoint: earlier checkpoints would fail, too, and the training would start at step 0.
         raise MissingLibrary(
-            f"the checkpoint holds a torch.Generator on {device}, which is not available here: {problem}",
+            f"the checkpoint contains a torch.Generator on {device}, which is not available: {problem}",
             hint="save generator.get_state() instead of the generator",
         ) from problem
     made.set_state(state)
@@ -151,7 +151,7 @@ def _jax_fields(jax: Any, value: Any) -> tuple[str, tuple[Any, ...]]:
         raise Unsupported("this process does not hold all of it", hint="save its shards by rank")
     import numpy
 
-    # A copy: the memory of the device's array must not be seen to change, and need not be on this host.
+    # A copy: the array may be on a device, and its memory must not change during the save.
     return "jax.Array", array_fields(numpy, numpy.array(value))
 
 

@@ -1,3 +1,3 @@
-"""The same home as the tests that run whole commands have."""
+"""Fixtures of this folder."""
 
 from tests.support.home import home as home

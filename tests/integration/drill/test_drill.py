@@ -1,4 +1,4 @@
-"""Whole drills: real processes, real machines of the local cloud, real preemptions."""
+"""Complete drills: real processes, real machines of the local cloud, real preemptions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.home import Home
 
-# What all trainers here share. Each is made of a way to begin, a step and a way to save.
+# The trainer that the others are variants of: start, step, save.
 GOOD = """
 import json, os, sys, time
 path = os.path.join(os.environ["OUTLAST_CHECKPOINT_DIR"], "state.json")
@@ -30,7 +30,7 @@ while step < total:
     print(f"step {step}/{total} loss {x * x:.9f}", flush=True)
 print(json.dumps({"loss": x * x}))
 """
-# Its counter is in memory alone.
+# Its counter is only in memory.
 NAIVE = """
 import sys, time
 for step in range(1, int(sys.argv[1]) + 1):
@@ -39,7 +39,7 @@ for step in range(1, int(sys.argv[1]) + 1):
 """
 IGNORES = GOOD.replace("if os.path.exists(path):", "if False:")
 FORGETS_MOMENTUM = GOOD.replace("x, v, step = json.load(open(path))", "x, _, step = json.load(open(path))")
-# Each epoch's order is drawn anew, from dice that nobody saves: after a resume they begin again.
+# Draws the order of each epoch from an RNG whose state is not saved: after a resume it starts over.
 FORGETS_ORDER = GOOD.replace(
     "import json, os, sys, time", "import json, os, random, sys, time\nrandom.seed(3)"
 ).replace("v = 0.9 * v - 0.02 * x", "v = 0.9 * v - 0.02 * (x - random.choice([-1.0, 0.0, 1.0]))")
@@ -68,23 +68,23 @@ def test_a_good_trainer_passes(home: Home) -> None:
     assert home.machines() == []
 
 
-def test_a_handler_that_leaves_half_a_checkpoint_is_reported(home: Home) -> None:
+def test_a_handler_that_leaves_an_incomplete_checkpoint_is_reported(home: Home) -> None:
     half = GOOD.replace("import json, os, sys, time", "import json, os, signal, sys, time").replace(
-        "total = int(sys.argv[1])", "total = int(sys.argv[1])\nsignal.signal(signal.SIGTERM, leave)"
+        "total = int(sys.argv[1])", "total = int(sys.argv[1])\nsignal.signal(signal.SIGTERM, on_sigterm)"
     )
     # The handler opens the file, and the process ends before it is complete.
-    leave = """def leave(*_):
+    handler = """def on_sigterm(*_):
     file = open(path, "w")
     file.write("[")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    _, report = drill(home, half.replace("x, v, step = 10.0", leave + "x, v, step = 10.0"), steps=30)
+    _, report = drill(home, half.replace("x, v, step = 10.0", handler + "x, v, step = 10.0"), steps=30)
     assert finding(report, "saved after the notice")["verdict"] != "pass", report
-    assert finding(report, "finishes")["verdict"] == "pass", "the half of a checkpoint was not restored"
+    assert finding(report, "finishes")["verdict"] == "pass", "the incomplete checkpoint was not restored"
 
 
-def test_a_naive_script_is_failed_with_the_right_reason(home: Home) -> None:
+def test_a_script_without_checkpoints_fails_with_the_right_reason(home: Home) -> None:
     code, report = drill(home, NAIVE, "--wait", "1s", steps=20)
     assert (code, report["passed"]) == (8, False)
     found = finding(report, "resumes")
@@ -94,7 +94,7 @@ def test_a_naive_script_is_failed_with_the_right_reason(home: Home) -> None:
     assert len(report["handovers"]) == 3
 
 
-def test_a_trainer_that_ignores_its_checkpoint_is_failed(home: Home) -> None:
+def test_a_trainer_that_ignores_its_checkpoint_fails(home: Home) -> None:
     code, report = drill(home, IGNORES, "--preemptions", "1")
     assert code == 8
     assert "restored but ignored" in finding(report, "resumes")["answer"]
@@ -119,7 +119,7 @@ def test_compare_catches_a_trainer_that_forgets_part_of_its_state(home: Home, sc
     assert "after attempt 2 began" in found["answer"]
 
 
-def test_compare_passes_a_trainer_that_keeps_all_of_it_and_draws_both_curves(home: Home) -> None:
+def test_compare_passes_a_trainer_that_keeps_all_of_its_state_and_plots_both_curves(home: Home) -> None:
     home.write("train.py", GOOD)
     argv = ("--compare", "--preemptions", "2", "--no-notice")
     answer = home.outlast("drill", *argv, "--", "python3", "train.py", "30")
@@ -155,25 +155,27 @@ def test_ctrl_c_cancels_the_drill_and_leaves_nothing(home: Home) -> None:
     [
         (("--preemptions", "0"), "--preemptions: 0 is not between 1 and 50"),
         (("--preemptions", "many"), "many"),
-        (("--tolerance", "-1"), "--tolerance: -1 is no difference"),
-        (("--tolerance", "nan"), "--tolerance: nan is no difference"),
+        (("--tolerance", "-1"), "--tolerance: -1 must be a finite number"),
+        (("--tolerance", "nan"), "--tolerance: nan must be a finite number"),
         (("--mean-life", "long"), "--mean-life: invalid duration 'long'"),
         (("--grace", "0s"), "--grace: expected a duration above zero, got '0s'"),
         ((), "command"),
     ],
 )
-def test_wrong_arguments_are_told_and_nothing_is_launched(home: Home, argv: tuple[str, ...], complaint: str) -> None:
+def test_invalid_options_are_reported_and_nothing_is_launched(
+    home: Home, argv: tuple[str, ...], complaint: str
+) -> None:
     answer = home.outlast("drill", *argv)
     assert answer.returncode == 2
     assert complaint in answer.stderr
     assert home.workspace.runs() == []
 
 
-def test_every_moment_is_struck_through_the_real_path(home: Home) -> None:
+def test_every_moment_is_preempted_as_by_a_real_cloud(home: Home) -> None:
     code, report = drill(home, GOOD, "--preemptions", "6", steps=60)
     assert (code, report["passed"]) == (0, True), report
-    struck = {(h["moment"], h["notice"]) for h in report["handovers"]}
-    assert struck == {
+    preempted = {(h["moment"], h["notice"]) for h in report["handovers"]}
+    assert preempted == {
         ("before the first checkpoint", False),
         ("in the middle", True),
         ("in the middle", False),
@@ -189,15 +191,15 @@ def test_every_moment_is_struck_through_the_real_path(home: Home) -> None:
 
 
 @pytest.mark.soak
-def test_a_short_script_that_never_saves_is_struck_at_the_second_try(home: Home) -> None:
+def test_a_short_script_that_never_saves_is_preempted_in_a_second_run(home: Home) -> None:
     code, report = drill(home, NAIVE, "--preemptions", "2", steps=20)
     assert (code, len(report["handovers"])) == (8, 2), report
     assert "it saves nothing" in finding(report, "resumes")["answer"]
-    assert "struck all the same" in finding(report, "moments")["answer"]
+    assert "preempted anyway" in finding(report, "moments")["answer"]
 
 
 @pytest.mark.soak
-def test_the_end_of_a_program_that_tells_no_steps_is_foreseen_by_the_clock(home: Home) -> None:
+def test_the_end_of_a_program_without_steps_is_estimated_by_time(home: Home) -> None:
     silent = GOOD.replace("""print(f"step {step}/{total} loss {x * x:.9f}", flush=True)""", "pass")
     code, report = drill(home, silent, "--preemptions", "4", "--compare", "--no-notice", steps=40)
     assert code == 0, report

@@ -1,4 +1,4 @@
-"""Rows of what happened → what the drill says. Nothing runs here."""
+"""The verdicts of the drill, row by row, without a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from outlast.drill.compare import compared
-from outlast.drill.curve import picture
-from outlast.drill.evidence import Evidence, Injected, Seen
+from outlast.drill.curve import plot
+from outlast.drill.evidence import Evidence, Injected, Observations
 from outlast.drill.findings import Handover, prices
 from outlast.drill.handovers import handovers
-from outlast.drill.injections import Injection, RunView, choose, due, patience_s
+from outlast.drill.injections import Injection, RunView, choose, due, moment_timeout_s
 from outlast.drill.judge import last_save, on_sigterm, saved_after_notice
 from outlast.drill.resume_check import Case, resumes, right_step
 from outlast.drill.steps import StepMark, curve_in, last_numbers, marks, numbers_in, progress_of, steps_of
@@ -19,7 +19,7 @@ from outlast.runs import events as ev
 from outlast.runs.state import RunState, fold
 
 
-def told(text: str) -> list[int]:
+def parsed_steps(text: str) -> list[int]:
     return [mark.step for mark in steps_of([marks(text, at=0.0)])[0]]
 
 
@@ -43,10 +43,10 @@ def told(text: str) -> list[int]:
     ],
 )
 def test_steps_are_found_in_the_output(text: str, steps: list[int]) -> None:
-    assert told(text) == steps
+    assert parsed_steps(text) == steps
 
 
-def test_progress_is_told_by_the_program_or_by_an_undisturbed_run() -> None:
+def test_progress_comes_from_the_program_or_from_an_undisturbed_run() -> None:
     assert progress_of(marks("step 45/60\n", at=0.0)) == 0.75
     assert progress_of(marks("step 45\n", at=0.0)) is None
     last = marks("step 90\n", at=0.0)[0]
@@ -54,10 +54,10 @@ def test_progress_is_told_by_the_program_or_by_an_undisturbed_run() -> None:
     assert progress_of(marks("epoch 3\n", at=0.0), last=last) is None, "it counts something else"
 
 
-def test_a_program_that_was_seen_to_save_nothing_is_not_waited_for() -> None:
-    assert patience_s(60.0, whole_s=10.0, saves=2) == 60.0
-    assert patience_s(60.0, whole_s=10.0, saves=0) == 4.0
-    assert patience_s(1.0, whole_s=10.0, saves=0) == 1.0
+def test_the_wait_is_short_for_a_program_that_never_saved() -> None:
+    assert moment_timeout_s(60.0, undisturbed_s=10.0, saves=2) == 60.0
+    assert moment_timeout_s(60.0, undisturbed_s=10.0, saves=0) == 4.0
+    assert moment_timeout_s(1.0, undisturbed_s=10.0, saves=0) == 1.0
 
 
 def test_numbers_are_found_in_every_usual_shape() -> None:
@@ -70,53 +70,53 @@ def test_numbers_are_found_in_every_usual_shape() -> None:
     assert curve_in("step 1 loss 3.0\nstep 2 loss 2.0\nloss 9\n", "step") == {"loss": {1: 3.0, 2: 2.0}}
 
 
-# Blows
+# Injections
 
 
-def sight(**changes: Any) -> RunView:
-    usual: dict[str, Any] = {"running_s": 1.0, "awake": True, "saves": 0, "own_saves": 0, "since_save_s": 0.0}
+def view(**changes: Any) -> RunView:
+    usual: dict[str, Any] = {"running_s": 1.0, "active": True, "saves": 0, "own_saves": 0, "since_save_s": 0.0}
     return RunView(**{**usual, "steps_saved": None, "writing": False, **changes})
 
 
-def test_few_blows_are_the_telling_ones_and_come_in_order() -> None:
-    assert [str(blow) for blow in choose(3)] == [
+def test_few_preemptions_are_the_most_informative_ones_in_order() -> None:
+    assert [str(injection) for injection in choose(3)] == [
         "before the first checkpoint, without notice",
         "in the middle, with notice",
         "while saving, without notice",
     ]
-    assert [blow.moment for blow in choose(1)] == ["in the middle"]
+    assert [injection.moment for injection in choose(1)] == ["in the middle"]
     assert len(choose(9)) == 9
     assert choose(9)[-1].moment == "right before the end"
-    assert not any(blow.notice for blow in choose(6, notice=False))
+    assert not any(injection.notice for injection in choose(6, notice=False))
 
 
 @pytest.mark.parametrize(
     ("moment", "seen", "expected"),
     [
-        ("before the first checkpoint", sight(awake=False), "wait"),
-        ("before the first checkpoint", sight(), "strike"),
-        ("before the first checkpoint", sight(saves=1), "late"),
-        ("in the middle", sight(), "wait"),
-        ("in the middle", sight(saves=3), "wait"),
-        ("in the middle", sight(saves=3, own_saves=1, since_save_s=0.5), "strike"),
-        ("in the middle", sight(saves=3, own_saves=1, since_save_s=0.5, steps_saved=2), "wait"),
-        ("in the middle", sight(saves=3, own_saves=1, since_save_s=0.5, steps_saved=3), "strike"),
-        ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.5, steps_saved=2), "strike"),
-        ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.1, progress=0.4), "wait"),
-        ("in the middle", sight(saves=3, own_saves=3, since_save_s=0.1, progress=0.5), "strike"),
-        ("in the middle", sight(progress=0.55), "wait"),
-        ("in the middle", sight(progress=0.6), "strike"),
-        ("in the middle", sight(saves=4, own_saves=4, since_save_s=0.1), "strike"),
-        ("in the middle", sight(running_s=61.0), "strike"),
-        ("while saving", sight(writing=True), "wait"),
-        ("while saving", sight(saves=1, writing=True), "strike"),
-        ("while saving", sight(saves=1), "wait"),
-        ("right before the end", sight(progress=0.5), "wait"),
-        ("right before the end", sight(progress=0.9), "strike"),
-        ("right before the end", sight(running_s=61.0), "late"),
+        ("before the first checkpoint", view(active=False), "wait"),
+        ("before the first checkpoint", view(), "inject"),
+        ("before the first checkpoint", view(saves=1), "late"),
+        ("in the middle", view(), "wait"),
+        ("in the middle", view(saves=3), "wait"),
+        ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5), "inject"),
+        ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5, steps_saved=2), "wait"),
+        ("in the middle", view(saves=3, own_saves=1, since_save_s=0.5, steps_saved=3), "inject"),
+        ("in the middle", view(saves=3, own_saves=3, since_save_s=0.5, steps_saved=2), "inject"),
+        ("in the middle", view(saves=3, own_saves=3, since_save_s=0.1, progress=0.4), "wait"),
+        ("in the middle", view(saves=3, own_saves=3, since_save_s=0.1, progress=0.5), "inject"),
+        ("in the middle", view(progress=0.55), "wait"),
+        ("in the middle", view(progress=0.6), "inject"),
+        ("in the middle", view(saves=4, own_saves=4, since_save_s=0.1), "inject"),
+        ("in the middle", view(running_s=61.0), "inject"),
+        ("while saving", view(writing=True), "wait"),
+        ("while saving", view(saves=1, writing=True), "inject"),
+        ("while saving", view(saves=1), "wait"),
+        ("right before the end", view(progress=0.5), "wait"),
+        ("right before the end", view(progress=0.9), "inject"),
+        ("right before the end", view(running_s=61.0), "late"),
     ],
 )
-def test_a_blow_is_due_when_its_moment_is_there(moment: Any, seen: RunView, expected: str) -> None:
+def test_a_preemption_is_due_when_its_moment_comes(moment: Any, seen: RunView, expected: str) -> None:
     assert due(Injection(moment=moment, notice=True), seen, wait_s=60.0) == expected
 
 
@@ -146,28 +146,28 @@ def case(*passed: Handover, **changes: Any) -> Case:
 @pytest.mark.parametrize(
     ("given", "verdict", "reason"),
     [
-        (case(handover()), "pass", "went on at step 41 after 45"),
-        (case(handover(last_step=None)), "pass", "went on at step 41"),
+        (case(handover()), "pass", "continued at step 41 after 45"),
+        (case(handover(last_step=None)), "pass", "continued at step 41"),
         (case(handover(first_step=1)), "fail", "after every preemption: its checkpoint was restored but ignored"),
         (case(handover(), handover(first_step=1)), "fail", "1 of 2 times"),
         (case(handover(committed="", restored=""), commits=0, written=False), "fail", "no `[checkpoint] path` is set"),
         (case(handover(), commits=0, written=False, path="ckpt"), "fail", "nothing was ever written to `ckpt`"),
-        (case(handover(), commits=0, path="ckpt"), "fail", "never stood still"),
-        (case(handover(committed="", restored="")), "fail", "resuming was not tried"),
+        (case(handover(), commits=0, path="ckpt"), "fail", "were never unchanged"),
+        (case(handover(committed="", restored="")), "fail", "resuming was not tested"),
         (case(handover(restored="")), "fail", "could not be restored"),
-        (case(), "fail", "never taken away"),
-        (case(handover(first_step=None)), "warn", "not to be seen"),
-        (case(handover(first_step=None), whole_s=10.0, last_s=9.9, kept_s=5.0), "fail", "restored but ignored"),
-        (case(handover(first_step=None), whole_s=10.0, last_s=4.0, kept_s=5.0), "pass", "40%"),
-        (case(handover(first_step=None), whole_s=10.0, last_s=9.9, kept_s=1.0), "warn", "not to be seen"),
+        (case(), "fail", "never preempted"),
+        (case(handover(first_step=None)), "warn", "nothing shows whether"),
+        (case(handover(first_step=None), undisturbed_s=10.0, last_s=9.9, kept_s=5.0), "fail", "restored but ignored"),
+        (case(handover(first_step=None), undisturbed_s=10.0, last_s=4.0, kept_s=5.0), "pass", "40%"),
+        (case(handover(first_step=None), undisturbed_s=10.0, last_s=9.9, kept_s=1.0), "warn", "nothing shows whether"),
         (
-            case(handover(first_step=None), whole_s=10.0, last_s=4.0, kept_s=5.0, failed=True),
+            case(handover(first_step=None), undisturbed_s=10.0, last_s=4.0, kept_s=5.0, failed=True),
             "fail",
-            "it failed before",
+            "the program failed before",
         ),
-        # A checkpoint of the very first steps: a start near the beginning is no proof of anything.
+        # A checkpoint of the first steps: a start near the beginning proves nothing.
         (case(handover(committed_step=2, reached_step=2, first_step=1)), "warn", "too early"),
-        (case(handover(committed_step=2, reached_step=2, first_step=2)), "pass", "went on at step 2"),
+        (case(handover(committed_step=2, reached_step=2, first_step=2)), "pass", "continued at step 2"),
     ],
 )
 def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
@@ -179,24 +179,24 @@ def test_whether_it_resumed(given: Case, verdict: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("given", "verdict", "reason"),
     [
-        (case(handover()), "pass", "nothing was done again"),
-        (case(handover(first_step=20)), "fail", "went on at step 20, and step at least 40 was committed"),
-        (case(handover(first_step=20, surely=True)), "fail", "and step 40 was committed"),
+        (case(handover()), "pass", "no step in a checkpoint was repeated"),
+        (case(handover(first_step=20)), "fail", "continued at step 20, but step at least 40 was committed"),
+        (case(handover(first_step=20, step_is_exact=True)), "fail", "but step 40 was committed"),
         (case(handover(committed="0001-00002")), "fail", "the older `0001-00001` was restored"),
-        (case(handover(committed="0001-00002", outcome="fenced")), "pass", "nothing"),
-        (case(handover(committed_step=None, reached_step=40, first_step=20)), "skip", "not known"),
-        (case(handover(committed_step=None, reached_step=None, first_step=46)), "pass", "nothing"),
-        # Taken away again before it told of a step: nothing is known of it, and nothing is held against it.
-        (case(handover(first_step=None)), "skip", "not known"),
+        (case(handover(committed="0001-00002", outcome="fenced")), "pass", "no step"),
+        (case(handover(committed_step=None, reached_step=40, first_step=20)), "skip", "unknown"),
+        (case(handover(committed_step=None, reached_step=None, first_step=46)), "pass", "no step"),
+        # Preempted before it reported a step: undecided.
+        (case(handover(first_step=None)), "skip", "unknown"),
         (case(handover(first_step=None), handover()), "pass", "1 of 2 preemptions"),
     ],
 )
-def test_whether_it_went_on_at_the_right_step(given: Case, verdict: str, reason: str) -> None:
+def test_whether_it_continued_at_the_right_step(given: Case, verdict: str, reason: str) -> None:
     found = right_step(given)
     assert (found.verdict, reason in found.answer) == (verdict, True), found
 
 
-# Leaving
+# Exits
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_whether_the_last_save_fits(leave_s: float, exit_code: int, grace_s: flo
     assert [found.verdict for found in last_save([left], grace_s)] == verdicts
 
 
-def test_an_exit_with_0_is_a_remark_and_no_failure() -> None:
+def test_an_exit_with_0_is_a_remark_and_not_a_failure() -> None:
     assert on_sigterm([handover(exit_code=0)]).verdict == "note"
     assert on_sigterm([handover(exit_code=143)]).verdict == "pass"
     assert on_sigterm([handover(exit_code=None, notice=False)]).verdict == "skip"
@@ -263,22 +263,22 @@ def story(*, step: int | None = None) -> RunState:
 def test_a_handover_is_read_from_the_story_the_steps_and_the_disk() -> None:
     first = [StepMark(word="step", step=n, at=2.0 + n) for n in range(1, 8)]
     second = [StepMark(word="step", step=n, at=9.0 + n) for n in range(5, 10)]
-    seen = Seen(
-        struck=(Injected(blow=Injection(moment="in the middle", notice=True), attempt=1, at=9.9),),
+    observed = Observations(
+        injected=(Injected(injection=Injection(moment="in the middle", notice=True), attempt=1, at=9.9),),
         changes={1: [3.1, 7.5]},
     )
-    (found,) = handovers(Evidence(run="r", state=story(), seen=seen, steps={1: first, 2: second}))
-    assert (found.committed, found.restored, found.committed_step, found.surely) == ("c1", "c1", 5, False)
+    (found,) = handovers(Evidence(run="r", state=story(), observed=observed, steps={1: first, 2: second}))
+    assert (found.committed, found.restored, found.committed_step, found.step_is_exact) == ("c1", "c1", 5, False)
     assert (found.last_step, found.first_step, found.repeated_steps) == (7, 5, 3)
     assert (found.lost_s, found.recovery_s, found.leave_s) == (3.0, 2.0, 1.0)
 
 
-def test_the_name_of_a_checkpoint_tells_its_step_unless_it_counts_something_else() -> None:
+def test_the_name_of_a_checkpoint_has_its_step_unless_it_counts_something_else() -> None:
     first = [StepMark(word="epoch", step=n, at=2.0 + n) for n in range(1, 8)]
     (named,) = handovers(Evidence(run="r", state=story(step=4), steps={1: first}))
-    assert (named.committed_step, named.surely) == (4, True)
+    assert (named.committed_step, named.step_is_exact) == (4, True)
     (other,) = handovers(Evidence(run="r", state=story(step=4000), steps={1: first}))
-    assert (other.committed_step, other.surely) == (None, False)
+    assert (other.committed_step, other.step_is_exact) == (None, False)
 
 
 # Results and cost
@@ -299,13 +299,13 @@ def test_the_results_are_compared_within_the_tolerance() -> None:
     assert compared(evidence({"loss": float("nan")}), evidence({"loss": float("nan")}), 1e-6).verdict == "pass"
 
 
-def test_the_curve_tells_after_which_attempt_it_went_wrong() -> None:
+def test_a_different_curve_names_the_attempt_that_caused_it() -> None:
     found = compared(evidence({}, {29: 3.0, 31: 2.0, 40: 1.0}), evidence({}, {29: 3.0, 31: 2.5, 40: 1.0}), 1e-6)
     assert found.verdict == "fail"
     assert "the curve of `loss` differs from step 31 on, after attempt 2 began at step 30" in found.answer
 
 
-def test_the_cost_counts_what_each_machine_is_no_use_for() -> None:
+def test_the_cost_includes_recovery_and_lost_work() -> None:
     cheap = prices(mean_life_s=3600, recovery_s=60, lost_s=300, spot_usd_per_hour=0.9, on_demand_usd_per_hour=3.0)
     assert cheap.spot_usd_per_useful_hour == pytest.approx(1.0)
     assert cheap.saving == pytest.approx(2 / 3)
@@ -313,8 +313,8 @@ def test_the_cost_counts_what_each_machine_is_no_use_for() -> None:
     assert never.spot_usd_per_useful_hour is None
 
 
-def test_two_curves_are_drawn_and_where_they_part_is_seen() -> None:
-    drawn = picture({n: 10.0 - n for n in range(8)}, {n: 10.0 - min(n, 4) for n in range(8)}, width=20, height=6)
+def test_two_curves_are_plotted() -> None:
+    drawn = plot({n: 10.0 - n for n in range(8)}, {n: 10.0 - min(n, 4) for n in range(8)}, width=20, height=6)
     assert "•" in drawn
     assert "×" in drawn
-    assert picture({1: 1.0}, {1: 1.0}) == ""
+    assert plot({1: 1.0}, {1: 1.0}) == ""

@@ -1,1 +1,1 @@
-"""The trainer library, in processes of its own."""
+"""The trainer library in separate processes."""

@@ -1,4 +1,4 @@
-"""`@outlast.trainer`: a function as a program, from its flags to a finished job, each in a process of its own."""
+"""`@outlast.trainer`: a function as a program, from its flags to a finished job, each in a separate process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Laptop:
         return subprocess.CompletedProcess(argv, process.returncode, output, errors)
 
     def begun(self, *argv: str, **environment: str) -> dict[str, object]:
-        """What the function was called with."""
+        """Return the values that the function was called with."""
         done = self.run(*argv, **environment)
         assert done.returncode == 0, done.stderr
         found: dict[str, object] = json.loads(done.stdout.removeprefix("begin "))
@@ -108,7 +108,7 @@ def test_parameters_are_flags_with_their_types_and_defaults(laptop: Laptop) -> N
     assert begun == {"lr": 0.1, "depth": 4, "opt": "sgd", "shuffle": False, "note": "x y", "data": "here"}
 
 
-def test_the_help_tells_defaults_choices_and_the_docstring(laptop: Laptop) -> None:
+def test_the_help_has_defaults_choices_and_the_docstring(laptop: Laptop) -> None:
     done = laptop.run("--help")
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
@@ -120,7 +120,7 @@ def test_the_help_tells_defaults_choices_and_the_docstring(laptop: Laptop) -> No
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--lr", "fast"], "--lr: `fast` is not a number"),
         (["--depth", "2.5"], "--depth: `2.5` is not a whole number"),
@@ -131,16 +131,16 @@ def test_the_help_tells_defaults_choices_and_the_docstring(laptop: Laptop) -> No
         (["--mode", "sing"], "`train` or `evaluate`"),
         (["--momentum", "1"], "unrecognized arguments: --momentum"),
         (["--lr"], "expected one argument"),
-        (["--job-dir", "train.py"], "a file, not a folder"),
+        (["--job-dir", "train.py"], "expected a folder, found a file"),
         (["--job-dir", "train.py/below"], "--job-dir train.py/below: Not a directory"),
         (["--job-dir", "ftp://host/job"], "unknown URL scheme `ftp://`"),
     ],
 )
-def test_bad_input_is_told_in_a_line_and_exits_with_2(laptop: Laptop, argv: list[str], said: str) -> None:
+def test_invalid_input_is_reported_in_a_line_and_exits_with_2(laptop: Laptop, argv: list[str], message: str) -> None:
     done = laptop.run(*argv)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
 
 
@@ -151,11 +151,11 @@ def test_hyperparameters_are_inherited_on_resume(laptop: Laptop) -> None:
     assert laptop.metrics("--job-dir", "job")["error"] == pytest.approx(0.25**6)
 
 
-def test_a_contradiction_names_the_parameter_both_values_and_the_way_out(laptop: Laptop) -> None:
+def test_a_contradiction_names_the_parameter_both_values_and_the_remedy(laptop: Laptop) -> None:
     laptop.begun("--job-dir", "job", "--lr", "0.25", "--train-steps", "4")
     done = laptop.run("--job-dir", "job", "--lr", "0.1", "--train-steps", "9")
     assert done.returncode == 2
-    assert "--lr is 0.25 in job, and 0.1 was given" in done.stderr
+    assert "--lr is 0.25 in job, but 0.1 was given" in done.stderr
     assert "another --job-dir" in done.stderr
     assert laptop.begun("--job-dir", "job", "--lr", "2.5e-1", "--train-steps", "5")["lr"] == 0.25
 
@@ -167,7 +167,7 @@ def test_a_free_parameter_may_differ(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize("job", [[], ["--job-dir", "job"]], ids=["default", "named"])
-def test_a_finished_job_run_again_does_nothing_and_says_so(laptop: Laptop, job: list[str]) -> None:
+def test_a_finished_job_does_nothing_and_reports_it(laptop: Laptop, job: list[str]) -> None:
     laptop.begun(*job, "--train-steps", "4")
     for argv in ([], ["--train-steps", "4"], ["--train-steps", "3"]):
         done = laptop.run(*job, *argv)
@@ -187,7 +187,7 @@ def test_eval_steps_evaluate_at_each_checkpoint_and_at_the_end(laptop: Laptop) -
     laptop.begun(*argv, "--eval-steps", "5")
     rows = [json.loads(line) for line in (laptop.folder / "job" / "metrics.jsonl").read_text().splitlines()]
     scored = {row["step"]: row for row in rows if "eval_error" in row}
-    assert {2, 6} <= scored.keys() <= {2, 5, 6}, "a checkpoint is passed over while the last one is being written"
+    assert {2, 6} <= scored.keys() <= {2, 5, 6}, "a checkpoint is skipped while the last one is being written"
     assert all(row["eval_error"] == 0.5 ** (step + 1) for step, row in scored.items())
     assert {row["eval_batches"] for row in scored.values()} == {5}
     assert json.loads((laptop.folder / "job" / "done.json").read_text())["metrics"]["eval_error"] == 0.5**7
@@ -198,7 +198,7 @@ def test_without_eval_steps_nothing_is_evaluated_while_training(laptop: Laptop) 
     assert "eval_" not in (laptop.folder / "job" / "metrics.jsonl").read_text()
 
 
-def test_an_evaluation_leaves_the_random_numbers_of_the_training_alone(laptop: Laptop) -> None:
+def test_an_evaluation_preserves_the_random_numbers_of_the_training(laptop: Laptop) -> None:
     laptop.script.write_text(
         "import itertools, random, outlast\n@outlast.trainer\ndef train(run):\n    random.seed(3)\n    drawn = []\n"
         "    for step in run.steps(0):\n        drawn.append(random.random())\n"
@@ -220,14 +220,14 @@ def test_eval_steps_of_a_trainer_that_cannot_be_evaluated_are_an_error(laptop: L
     assert "@train.evaluate" in done.stderr
 
 
-def test_evaluate_without_a_checkpoint_is_told_and_leaves_nothing_behind(laptop: Laptop) -> None:
+def test_evaluate_without_a_checkpoint_is_an_error_and_creates_nothing(laptop: Laptop) -> None:
     done = laptop.run("--mode", "evaluate", "--job-dir", "job")
     assert done.returncode == 2
     assert "job: no checkpoint to evaluate" in done.stderr
     assert not (laptop.folder / "job").exists()
 
 
-def test_evaluate_without_a_function_for_it_is_told(laptop: Laptop) -> None:
+def test_evaluate_without_a_function_is_an_error(laptop: Laptop) -> None:
     laptop.script.write_text("import outlast\n@outlast.trainer\ndef train(run): pass\ntrain()\n")
     done = laptop.run("--mode", "evaluate")
     assert done.returncode == 2
@@ -236,7 +236,7 @@ def test_evaluate_without_a_function_for_it_is_told(laptop: Laptop) -> None:
 
 @pytest.fixture
 def cloud_storage(laptop: Laptop, tmp_path: Path) -> Iterator[str]:
-    """A bucket behind Google's protocol, which is where a job folder is when it is none."""
+    """The URL of a job folder in a bucket with Google's protocol."""
     from outlast_gcp_emulator.endpoint import Endpoint
 
     endpoint = Endpoint(str(tmp_path / "served"))
@@ -249,9 +249,7 @@ def cloud_storage(laptop: Laptop, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "gs"])
-def test_a_training_told_to_leave_goes_on_where_it_was(
-    laptop: Laptop, kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_training_that_receives_sigterm_resumes(laptop: Laptop, kind: str, request: pytest.FixtureRequest) -> None:
     job = {"folder": "job", "file": f"file://{laptop.folder}/far/job"}.get(kind)
     job = job or request.getfixturevalue("cloud_storage")
     process = laptop.start("--job-dir", job, "--lr", "0.9", "--train-steps", "40", SLOWLY="1")
@@ -282,7 +280,7 @@ def test_a_bucket_is_enough_on_another_computer(laptop: Laptop, tmp_path_factory
     assert "--lr is 0.25" in laptop.run(*job, "--lr", "0.5").stderr
 
 
-def test_a_damaged_checkpoint_in_the_bucket_gives_way_to_the_one_before(
+def test_a_damaged_checkpoint_in_the_bucket_is_skipped(
     laptop: Laptop, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     far = tmp_path_factory.mktemp("far")
@@ -291,17 +289,17 @@ def test_a_damaged_checkpoint_in_the_bucket_gives_way_to_the_one_before(
     (far / "step-000000005" / "rank-0" / "state.bin").write_bytes(b"?")
     other = Laptop(tmp_path_factory.mktemp("other"))
     done = other.run("--job-dir", f"file://{far}", "--mode", "evaluate")
-    assert "trying the one before" in done.stderr
+    assert "trying the previous one" in done.stderr
     assert json.loads(done.stdout)["steps"] == 3
 
 
 def on_machine(laptop: Laptop, **params: object) -> dict[str, str]:
-    places = {name: str(laptop.folder / "machine" / name.lower()) for name in ("NOTICE_FILE", "DONE_FILE")}
-    places |= {"CHECKPOINT_DIR": str(laptop.folder / "ckpt"), "METRICS_FILE": str(laptop.folder / "metrics")}
+    paths = {name: str(laptop.folder / "machine" / name.lower()) for name in ("NOTICE_FILE", "DONE_FILE")}
+    paths |= {"CHECKPOINT_DIR": str(laptop.folder / "ckpt"), "METRICS_FILE": str(laptop.folder / "metrics")}
     return {
         "OUTLAST_RUN": "run-1",
         "OUTLAST_PARAMS": json.dumps(params),
-        **{f"OUTLAST_{name}": place for name, place in places.items()},
+        **{f"OUTLAST_{name}": path for name, path in paths.items()},
     }
 
 
@@ -314,17 +312,17 @@ def test_on_a_machine_the_parameters_of_the_run_are_the_defaults(laptop: Laptop)
     assert done["metrics"] == {"error": 0.125**3}
 
 
-def test_a_flag_wins_over_the_parameters_of_the_run(laptop: Laptop) -> None:
+def test_a_flag_overrides_the_parameters_of_the_run(laptop: Laptop) -> None:
     assert laptop.begun("--lr", "0.75", "--train-steps", "1", **on_machine(laptop, lr=0.125))["lr"] == 0.75
 
 
-def test_a_parameter_of_the_run_that_does_not_fit_is_told(laptop: Laptop) -> None:
+def test_an_invalid_parameter_of_the_run_is_an_error(laptop: Laptop) -> None:
     done = laptop.run(**on_machine(laptop, depth="deep"))
     assert done.returncode == 2
     assert "parameter `depth`: `deep` is not a whole number" in done.stderr
 
 
-def test_without_a_total_it_trains_until_it_is_told_to_leave(laptop: Laptop) -> None:
+def test_without_a_total_it_trains_until_sigterm(laptop: Laptop) -> None:
     process = laptop.start("--job-dir", "job", "--checkpoint-steps", "10", SLOWLY="1")
     eventually(lambda: list((laptop.folder / "job").glob("step-*")), what="a checkpoint")
     process.terminate()
@@ -333,25 +331,25 @@ def test_without_a_total_it_trains_until_it_is_told_to_leave(laptop: Laptop) -> 
     assert not (laptop.folder / "job" / "done.json").exists()
 
 
-def test_a_parameter_that_cannot_be_a_flag_is_told_to_the_author() -> None:
+def test_a_parameter_that_cannot_be_a_flag_is_an_error_of_the_author() -> None:
     def positional(run: object, lr: float) -> None: ...
     def unusual(run: object, *, widths: list[int]) -> None: ...
     def taken(run: object, *, job_dir: str) -> None: ...
     def mistaken(run: object, *, opt: Literal["a", "b"] = "c") -> None: ...  # type: ignore[assignment]
     def alone() -> None: ...
 
-    for function, said in [
+    for function, message in [
         *((positional, "`lr` must be keyword-only"), (unusual, "`widths` cannot be a flag")),
-        *((taken, "`job_dir` is a flag of every trainer already"), (mistaken, "`c` is not `a` or `b`")),
+        *((taken, "`job_dir` is a flag of every trainer"), (mistaken, "`c` is not `a` or `b`")),
         (alone, "first parameter must be the run"),
     ]:
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             parameters_of(function)
     with pytest.raises(UsageError, match="has no parameter `data`"):
         outlast.trainer(free=("data",))(lambda run: None)
 
 
-def test_a_flag_without_a_default_must_be_given_once(laptop: Laptop) -> None:
+def test_a_flag_without_a_default_is_required_once(laptop: Laptop) -> None:
     laptop.script.write_text(
         "import outlast\n@outlast.trainer\ndef train(run, *, lr: float):\n"
         "    for step in run.steps((run.restore() or {'step': 0})['step']):\n"
@@ -359,12 +357,12 @@ def test_a_flag_without_a_default_must_be_given_once(laptop: Laptop) -> None:
     )
     done = laptop.run("--train-steps", "2")
     assert done.returncode == 2
-    assert "--lr must be given" in done.stderr
+    assert "--lr is required" in done.stderr
     assert laptop.run("--lr", "3", "--train-steps", "2").stdout == "3.0\n"
     assert laptop.run("--train-steps", "4").stdout == "3.0\n"
 
 
-def test_a_pickled_job_is_an_error_without_a_traceback_unless_the_program_asks_for_pickle(laptop: Laptop) -> None:
+def test_a_pickled_job_is_an_error_unless_the_program_uses_pickle(laptop: Laptop) -> None:
     def run(option: str, steps: str) -> subprocess.CompletedProcess[str]:
         laptop.script.write_text(
             f"import outlast\nclass Model:\n    step = 0\n@outlast.trainer{option}\ndef train(run):\n"
@@ -382,12 +380,12 @@ def test_a_pickled_job_is_an_error_without_a_traceback_unless_the_program_asks_f
     assert run("(pickle=True)", "3").stdout == "2\n"
 
 
-def test_the_snippets_of_the_document_are_true(laptop: Laptop) -> None:
+def test_the_snippets_of_the_document_work(laptop: Laptop) -> None:
     library, program = re.findall(r"```python[^\n]*\n(.*?)```", document("trainer.md"), re.DOTALL)
     laptop.script.write_text(library)
     assert laptop.run().returncode == 0
-    told = json.loads((laptop.folder / ".outlast-local" / "done.json").read_text())
-    assert told["metrics"]["weight"] == pytest.approx(3.0)
+    done = json.loads((laptop.folder / ".outlast-local" / "done.json").read_text())
+    assert done["metrics"]["weight"] == pytest.approx(3.0)
     laptop.script.write_text(program)
     assert laptop.run("--train-steps", "1000", "--lr", "0.05", "--no-shuffle", "--job-dir", "job").returncode == 0
     assert laptop.metrics("--job-dir", "job")["error"] == pytest.approx(0.0, abs=1e-9)

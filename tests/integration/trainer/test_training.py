@@ -1,4 +1,4 @@
-"""`outlast.training()` on a bare laptop: resume, save, leave, done, and everything that goes wrong in between."""
+"""`outlast.training()` on a laptop: resume, save, stop, done, and failures in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def made(folder: Path) -> Iterator[list[Training]]:
-    """Trainings to be closed in the end, and the signal's handler as it was."""
+    """Trainings to close at the end; the handler of SIGTERM is restored."""
     before = signal.getsignal(signal.SIGTERM)
     all_made: list[Training] = []
     yield all_made
@@ -49,7 +49,7 @@ def test_a_fresh_training_restores_nothing(made: list[Training], folder: Path) -
     assert new(made, folder).restore() is None
 
 
-def test_what_was_saved_is_restored(made: list[Training], folder: Path) -> None:
+def test_a_saved_state_is_restored(made: list[Training], folder: Path) -> None:
     value = {"step": 7, "big": b"x" * 100_000, "nested": [1, {"a": (2.5, None)}], "view": bytearray(b"y" * 50_000)}
     run = new(made, folder)
     run.save(7, value, wait=True)
@@ -67,15 +67,15 @@ def test_the_state_may_change_while_it_is_being_written(made: list[Training], fo
     assert bytes(files.load(second, rank=0)["big"][:3]) == b"bbb"
 
 
-def test_only_the_newest_stay(made: list[Training], folder: Path) -> None:
+def test_only_the_newest_checkpoints_stay(made: list[Training], folder: Path) -> None:
     run = new(made, folder, keep=2)
     for step in range(5):
         run.save(step, {"step": step}, wait=True)
     assert [found.step for found in files.found_in(run.around.checkpoints)] == [4, 3]
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "no marker", "marker lies"])
-def test_a_checkpoint_that_does_not_hold_is_told_and_the_one_before_taken(
+@pytest.mark.parametrize("damage", ["truncate", "flip", "no marker", "invalid marker"])
+def test_a_damaged_checkpoint_is_reported_and_skipped(
     made: list[Training], folder: Path, damage: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = new(made, folder)
@@ -94,10 +94,10 @@ def test_a_checkpoint_that_does_not_hold_is_told_and_the_one_before_taken(
     else:
         (newest / "checkpoint.json").write_text('{"ranks": "many"}')
     assert new(made, folder).restore()["step"] == 1
-    assert "trying the one before" in capfd.readouterr().err
+    assert "trying the previous one" in capfd.readouterr().err
 
 
-def test_a_state_that_cannot_be_saved_is_told_and_the_older_one_holds(made: list[Training], folder: Path) -> None:
+def test_a_state_that_cannot_be_saved_raises_and_the_older_one_stays_valid(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run.save(1, {"fine": True}, wait=True)
     with pytest.raises(state.UnsavableState, match=r'^state\["file"\] cannot be saved without pickle: _io'):
@@ -108,7 +108,7 @@ def test_a_state_that_cannot_be_saved_is_told_and_the_older_one_holds(made: list
 
 
 class Model:
-    """An object that only pickle can save; loading it leaves a file behind."""
+    """An object that only pickle can save; loading it creates a file."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -117,16 +117,18 @@ class Model:
         return Path.touch, (self.mark,)
 
 
-def test_a_pickle_is_neither_written_nor_loaded_unless_the_program_asks(made: list[Training], folder: Path) -> None:
+def test_a_pickle_is_neither_written_nor_loaded_unless_the_program_uses_pickle(
+    made: list[Training], folder: Path
+) -> None:
     mark, run = folder / "code ran", new(made, folder)
     run.save(1, {"step": 1}, wait=True)
     with pytest.raises(state.UnsavableState) as refused:
         run.save(2, {"model": Model(mark)})
     assert "pickle=True" in refused.value.hint
     new(made, folder, pickle=True).save(2, {"model": Model(mark)}, wait=True)
-    with pytest.raises(state.PickleRefused, match=r"step-000000002/rank-0/state\.pickle is a pickle") as told:
+    with pytest.raises(state.PickleRefused, match=r"step-000000002/rank-0/state\.pickle is a pickle") as raised:
         new(made, folder).restore()
-    assert "pickle=True" in told.value.hint
+    assert "pickle=True" in raised.value.hint
     assert not mark.exists()
     assert new(made, folder, pickle=True).restore() == {"model": None}
     assert mark.exists()
@@ -147,15 +149,15 @@ def test_a_pickle_under_the_name_of_plain_data_is_damaged_and_never_loaded(
     assert "cannot be decoded" in capfd.readouterr().err
 
 
-def test_a_program_that_asks_for_pickle_goes_on_from_plain_data(made: list[Training], folder: Path) -> None:
+def test_a_program_with_pickle_resumes_from_plain_data(made: list[Training], folder: Path) -> None:
     new(made, folder).save(1, {"step": 1}, wait=True)
     assert new(made, folder, pickle=True).restore() == {"step": 1}
 
 
-def test_a_save_that_fails_in_the_background_is_told_at_the_next_call(made: list[Training], folder: Path) -> None:
+def test_a_save_that_fails_in_the_background_raises_at_the_next_call(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run.save(1, {"a": 1}, wait=True)
-    # A file where the saver wants a folder.
+    # A file at the path of the saver's folder.
     Path(run.around.checkpoints, "step-000000002.tmp").write_text("in the way")
     run.save(2, {"a": 2})
     with pytest.raises(SaveFailed, match=r"not saved: File exists: .*step-000000002\.tmp"):
@@ -163,7 +165,7 @@ def test_a_save_that_fails_in_the_background_is_told_at_the_next_call(made: list
     assert new(made, folder).restore() == {"a": 1}
 
 
-def test_a_killed_saver_is_told_and_replaced(made: list[Training], folder: Path) -> None:
+def test_a_killed_saver_is_replaced(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run.save(1, {"a": 1}, wait=True)
     process = run._saver._process
@@ -174,7 +176,7 @@ def test_a_killed_saver_is_told_and_replaced(made: list[Training], folder: Path)
     assert new(made, folder).restore() == {"a": 2}
 
 
-def test_steps_end_early_after_saving_when_told_to_leave(made: list[Training], folder: Path) -> None:
+def test_steps_end_early_after_a_save_on_sigterm(made: list[Training], folder: Path) -> None:
     run = new(made, folder, every="1h")
     seen = []
     current = {"step": 0}
@@ -196,13 +198,13 @@ def test_steps_end_early_after_saving_when_told_to_leave(made: list[Training], f
     assert json.loads(Path(again.around.done_file).read_text()) == {"metrics": {"loss": 0.5}}
 
 
-def test_every_so_many_steps(made: list[Training], folder: Path) -> None:
+def test_every_steps_sets_the_interval(made: list[Training], folder: Path) -> None:
     run = new(made, folder, every_steps=3)
     saved = [step for step in run.steps(0, total=10) if run.save_if_due(step, lambda s=step: s) or run._saver.wait()]
     assert saved == [2, 5, 8]
 
 
-def test_the_interval_is_told_from_the_stall_and_the_life(made: list[Training], folder: Path) -> None:
+def test_the_interval_follows_from_the_stall_and_the_mean_life(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run._stall_s = 0.5
     assert run.interval_s == pytest.approx(84.85, abs=0.01)
@@ -219,14 +221,14 @@ def test_metrics_are_lines(made: list[Training], folder: Path) -> None:
     assert [(line["step"], line["loss"]) for line in lines] == [(1, 0.5), (2, 0.25)]
 
 
-def test_files_that_the_users_own_code_writes(made: list[Training], folder: Path) -> None:
+def test_files_that_the_users_code_writes_are_restored(made: list[Training], folder: Path) -> None:
     run = new(made, folder)
     run.save(3, into=lambda where: (Path(where) / "model.bin").write_bytes(b"weights"))
     assert (Path(new(made, folder).files) / "model.bin").read_bytes() == b"weights"
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
-def test_files_that_were_damaged_are_told_and_those_before_taken(
+def test_damaged_files_are_reported_and_skipped(
     made: list[Training], folder: Path, damage: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def write(where: str, text: str) -> None:
@@ -236,17 +238,17 @@ def test_files_that_were_damaged_are_told_and_those_before_taken(
     run = new(made, folder)
     run.save(1, into=lambda where: write(where, "old weights"))
     run.save(2, into=lambda where: write(where, "new weights"))
-    hurt = Path(run.files, "deep", "model.bin")
-    assert hurt.read_text() == "new weights"
+    damaged = Path(run.files, "deep", "model.bin")
+    assert damaged.read_text() == "new weights"
     if damage == "delete":
-        hurt.unlink()
+        damaged.unlink()
     else:
-        hurt.write_text("NEW weights" if damage == "flip" else "new")
+        damaged.write_text("NEW weights" if damage == "flip" else "new")
     again = new(made, folder)
     assert Path(again.files, "deep", "model.bin").read_text() == "old weights"
-    told = capfd.readouterr().err
-    assert f"{hurt}: " in told
-    assert "trying the one before" in told
+    errors = capfd.readouterr().err
+    assert f"{damaged}: " in errors
+    assert "trying the previous one" in errors
     again.restore()
     assert again.resumed
     assert again._saved_step == 1
@@ -261,13 +263,13 @@ def test_metrics_are_stored_with_a_checkpoint(made: list[Training], folder: Path
 
 
 @pytest.mark.parametrize("size", [0, 1, (16 << 20) - 1, 16 << 20, (40 << 20) + 4097])
-def test_states_of_any_size_come_back_and_every_piece_of_them_is_verified(
+def test_states_of_any_size_are_restored_and_every_piece_is_verified(
     made: list[Training], folder: Path, size: int
 ) -> None:
     run = new(made, folder)
     big = bytearray(os.urandom(1 << 20) * (size >> 20) + os.urandom(size & 0xFFFFF))
     run.save(1, {"big": bytearray(5)}, wait=True)
-    # The large one beside the stream, the small one in it.
+    # The large one is stored beside the stream, the small one in it.
     run.save(2, {"big": big, "rest": b"z" * 4095}, wait=True)
     back = new(made, folder).restore()
     assert (back["big"], back["rest"]) == (big, b"z" * 4095)
@@ -287,12 +289,12 @@ def test_states_of_any_size_come_back_and_every_piece_of_them_is_verified(
 
 
 def _known(*streams: str, **changed: Any) -> dict[str, Any]:
-    """The files of a rank as a marker has them, each with these changes."""
+    """Return the entries of a rank's files in a marker, each with these changes."""
     return {name: {"bytes": 0, "piece": 4096, "sha256": [], **changed} for name in (*streams, "buffers.bin")}
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "fields",
     [
         {"parts": []},
         {"parts": {"0": {"buffers": []}}},
@@ -306,14 +308,14 @@ def _known(*streams: str, **changed: Any) -> dict[str, Any]:
         {"parts": {"0": {"files": {"../../step-000000001/checkpoint.json": {}}, "buffers": []}}},
     ],
 )
-def test_a_marker_that_lies_is_told_and_the_checkpoint_before_taken(
-    made: list[Training], folder: Path, lie: dict[str, Any]
+def test_a_checkpoint_with_an_inconsistent_marker_is_skipped(
+    made: list[Training], folder: Path, fields: dict[str, Any]
 ) -> None:
     run = new(made, folder)
     for step in (1, 2):
         run.save(step, {"step": step}, wait=True)
     marker = Path(files.found_in(run.around.checkpoints)[0].path, files.MARKER)
-    marker.write_text(json.dumps({"step": 2, "ranks": 1, **lie}))
+    marker.write_text(json.dumps({"step": 2, "ranks": 1, **fields}))
     assert new(made, folder).restore() == {"step": 1}
     with pytest.raises(files.BadCheckpoint):
         files.check(files.found_in(run.around.checkpoints)[0])
@@ -334,7 +336,7 @@ def test_several_ranks_commit_when_all_have_saved(folder: Path, made: list[Train
     assert [run.restore() for run in runs] == [{"rank": rank} for rank in range(3)]
 
 
-def test_all_ranks_leave_after_the_same_step(folder: Path, made: list[Training]) -> None:
+def test_all_ranks_stop_after_the_same_step(folder: Path, made: list[Training]) -> None:
     iterators = []
     for rank in range(3):
         around = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
@@ -344,7 +346,7 @@ def test_all_ranks_leave_after_the_same_step(folder: Path, made: list[Training])
     taken: list[list[int]] = [[], [], []]
     for turn in range(50):
         if turn == 4:
-            made[0].leave()  # it reaches one rank first
+            made[0].leave()  # the signal reaches one rank first
         for rank in (1, 2, 0):
             step = next(iterators[rank], None)
             if step is not None:
@@ -353,10 +355,10 @@ def test_all_ranks_leave_after_the_same_step(folder: Path, made: list[Training])
     assert len(taken[0]) < 10
 
 
-def test_all_ranks_save_after_the_same_step_though_each_has_a_clock(folder: Path, made: list[Training]) -> None:
+def test_all_ranks_save_after_the_same_step_despite_different_clocks(folder: Path, made: list[Training]) -> None:
     for rank in range(3):
         around = detect_environment({"RANK": str(rank), "WORLD_SIZE": "3"}, folder=str(folder))
-        # The others' clocks say that it is time long ago, or never.
+        # By the clocks of the other ranks, a save is due at once, or never.
         made.append(Training(around, every_s=(1e-9, 1e-9, 1e9)[rank], every_steps=0, keep=2, replicated=False))
     saved: list[list[int]] = [[], [], []]
     for step in range(9):
@@ -369,13 +371,13 @@ def test_all_ranks_save_after_the_same_step_though_each_has_a_clock(folder: Path
     assert files.found_in(made[0].around.checkpoints)[0].step == saved[0][-1] + 1
 
 
-def test_importing_outlast_loads_next_to_nothing() -> None:
+def test_importing_outlast_loads_no_dependencies() -> None:
     script = "import sys, outlast; print([m for m in sys.modules if m.split('.')[0] in ('msgspec','click','obstore')])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_trainer_loads_nothing_of_others() -> None:
+def test_the_trainer_loads_no_dependencies() -> None:
     script = (
         "import sys, outlast, tempfile; r = outlast.training(folder=tempfile.mkdtemp());"
         "print([m for m in sys.modules if m in ('click', 'obstore', 'msgspec')])"

@@ -1,1 +1,1 @@
-"""One small file a framework. Each imports its framework when it is imported itself, and none imports another."""
+"""Integrations with frameworks, one module each. A module imports its own framework and no other."""

@@ -1,8 +1,8 @@
 """Keras: `fit` that resumes at the batch, not at the epoch, with weights, optimizer and random numbers.
 
-Keras' own backup is overwritten in place, knows epochs only, and forgets the order of the data. Here an epoch's order
-follows from the seed and its number, and each epoch is a `fit` of its own: callbacks that count over epochs (such as
-EarlyStopping) begin anew with each.
+Keras' own backup is overwritten in place, saves per epoch only, and loses the order of the data. Here an epoch's order
+follows from the seed and its number, and each epoch is a separate `fit`: callbacks that count over epochs (such as
+EarlyStopping) restart with each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import keras
 import numpy
 
 from outlast.errors import UsageError
-from outlast.trainer.integrations.stopping import exit_if_left, leave_after
+from outlast.trainer.integrations.stopping import exit_if_left, save_and_check_stop
 from outlast.trainer.training import Training
 
 
 class Epoch(keras.utils.PyDataset):
-    """The batches of one epoch, shuffled, without those that are done; the last may be smaller."""
+    """The remaining batches of one epoch, shuffled; the last may be smaller."""
 
     def __init__(self, x: Any, y: Any, *, batch_size: int, seed: int, epoch: int, skip: int = 0) -> None:
         super().__init__()
@@ -36,30 +36,30 @@ class Epoch(keras.utils.PyDataset):
 
 
 class SaveBatches(keras.callbacks.Callback):
-    """After each batch: save if it is time; at the notice save and end the training."""
+    """Saves after a batch if a save is due; on a notice, saves and stops the training."""
 
     def __init__(self, run: Training, *, done: int, saved: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.run, self.done, self.saved = run, done, saved
-        self._dice = None if saved is None else saved["dice"]
+        self._rng = None if saved is None else saved["rng"]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        # As late as can be: Keras tries the model on a batch before it begins.
+        # Not earlier: Keras calls the model on a batch before the training begins.
         saved, self.saved = self.saved, None
         if saved is not None:
-            _put(self.model.variables, saved["model"])
+            _assign(self.model.variables, saved["model"])
             self.model.optimizer.build(self.model.trainable_variables)
-            _put(self.model.optimizer.variables, saved["optimizer"])
+            _assign(self.model.optimizer.variables, saved["optimizer"])
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # Later still: whatever reads the data may draw numbers when it begins.
-        dice, self._dice = self._dice, None
-        if dice is not None:
-            _torch().set_rng_state(dice)
+        # Not earlier: data readers may draw random numbers when they start.
+        rng, self._rng = self._rng, None
+        if rng is not None:
+            _torch().set_rng_state(rng)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.done += 1
-        if leave_after(self.run, self.done, self._state):
+        if save_and_check_stop(self.run, self.done, self._state):
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -70,13 +70,13 @@ class SaveBatches(keras.callbacks.Callback):
         both = {"model": self.model.variables, "optimizer": self.model.optimizer.variables}
         arrays = {name: [numpy.array(_value(one)) for one in variables] for name, variables in both.items()}
         torch = _torch()
-        return {"done": self.done, "dice": None if torch is None else torch.get_rng_state(), **arrays}
+        return {"done": self.done, "rng": None if torch is None else torch.get_rng_state(), **arrays}
 
 
 def fit(
     run: Training, model: Any, x: Any, y: Any, *, batch_size: int = 32, epochs: int = 1, seed: int = 0, **rest: Any
 ) -> Any:
-    """`model.fit` on arrays, with `epochs` as the total over all attempts. Leaves the process at the notice."""
+    """`model.fit` on arrays, with `epochs` as the total over all attempts. Exits the process on a notice."""
     saved = run.restore()
     done = 0 if saved is None else saved["done"]
     first, skip = divmod(done, _batches(len(x), batch_size))
@@ -93,7 +93,7 @@ def fit(
 
 
 def _torch() -> Any:
-    """PyTorch, if it is the backend: its dropout draws from its own generator, not from Keras' seeds."""
+    """Return PyTorch if it is the backend: its dropout uses PyTorch's generator, not Keras' seeds."""
     return sys.modules["torch"] if keras.backend.backend() == "torch" else None
 
 
@@ -105,8 +105,8 @@ def _value(variable: Any) -> Any:
     return keras.ops.convert_to_numpy(variable.value)
 
 
-def _put(variables: list[Any], arrays: list[Any]) -> None:
+def _assign(variables: list[Any], arrays: list[Any]) -> None:
     if [tuple(one.shape) for one in variables] != [array.shape for array in arrays]:
-        raise UsageError("the checkpoint is one of another model or optimizer")
+        raise UsageError("the checkpoint belongs to another model or optimizer: its shapes differ")
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)

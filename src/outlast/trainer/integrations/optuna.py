@@ -1,8 +1,8 @@
-"""Optuna: a study that survives, for one machine. It is saved whole after each trial, its sampler's dice with it.
+"""Optuna: a study on one machine that is saved after each trial, with the RNG state of its sampler.
 
-A trial that dies with its machine was never saved: it is tried again with the very same parameters, so that the study
-becomes what it would have become undisturbed. For many machines at once use a database of Optuna's own instead.
-A study with its sampler is a Python object and can only be pickled: `optimize` needs `outlast.training(pickle=True)`.
+A trial that dies with its machine is repeated with the same parameters, so that the study equals an undisturbed one.
+For several machines use a database of Optuna instead. A study with its sampler is a Python object and can only be
+pickled: `optimize` needs `outlast.training(pickle=True)`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from outlast.trainer.training import Training
 def optimize(
     run: Training, objective: Callable[[Any], Any], *, total: int, n_jobs: int = 1, catch: Any = (), **study: Any
 ) -> optuna.Study:
-    """A study of `total` trials over all attempts; `study` is what `optuna.create_study` takes, without a storage.
+    """Run a study of `total` trials over all attempts. `study`: arguments of `optuna.create_study`, without a storage.
 
-    Leaves the process at the notice, after the trial at hand; one too long for that is tried again. The study is
-    pickled whole: the run needs `pickle=True`.
+    On a notice, exits the process after the current trial; a trial that takes too long is repeated. The study is
+    pickled: the run needs `pickle=True`.
     """
     require_pickle(run.pickle, "optimize saves a study with its sampler")
     made: optuna.Study = run.restore() or optuna.create_study(**study)
     _retry_unfinished(made)
 
     def save(study: optuna.Study, trial: Any) -> None:
-        run.save(len(_finished(study)), study, wait=run.leaving)
+        run.save(len(_finished(study)), study, wait=run.stop_requested)
         if trial.value is not None:
             run.log(len(_finished(study)), value=trial.value)
-        if run.leaving:
+        if run.stop_requested:
             run.left = True
             study.stop()
 
@@ -45,13 +45,13 @@ def optimize(
 
 
 def _finished(study: optuna.Study) -> list[Any]:
-    """Trials that have ended by themselves; those that were given up for their machine count for nothing."""
+    """Return the trials that ended by themselves, without those that died with their machine."""
     trials = study.get_trials(deepcopy=False)
     return [trial for trial in trials if trial.state.is_finished() and "given_up" not in trial.user_attrs]
 
 
 def _retry_unfinished(study: optuna.Study) -> None:
-    """With `n_jobs`, other trials were under way when one of them was saved: they died, and are to be tried again."""
+    """Fail and enqueue again the trials that were running at the last save, which happens with `n_jobs`."""
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         study._storage.set_trial_user_attr(trial._trial_id, "given_up", True)
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)

@@ -25,7 +25,7 @@ def fit_search(run: Training, search: Any, X: Any, y: Any = None, *, at_once: in
     """`search.fit(X, y)` for GridSearchCV and RandomizedSearchCV, saved after every `at_once` candidates.
 
     Candidates and folds are drawn once and saved, so that all attempts share them even without a `random_state`.
-    Raise `at_once` to keep more cores busy than there are folds. Leaves the process at the notice.
+    Raise `at_once` to use more cores than folds. Exits the process on a notice.
     """
     state = run.restore() or {"candidates": _candidates(search), "folds": _folds(search, X, y), "blocks": []}
     states.dump(state, pickle=run.pickle)  # a candidate that cannot be saved is reported before the first fit
@@ -34,7 +34,7 @@ def fit_search(run: Training, search: Any, X: Any, y: Any = None, *, at_once: in
     for at in run.steps(done, total=len(candidates)):
         tried = sum(len(block["params"]) for block in blocks)
         if at < tried:
-            continue  # it went with the block before
+            continue  # it belongs to the previous block
         grid = [{name: [value] for name, value in one.items()} for one in candidates[at : at + at_once]]
         part = _one_search(search, grid, state["folds"]).fit(X, y, **fit_params)
         blocks.append(_plain(part.cv_results_))
@@ -61,19 +61,19 @@ def _folds(search: Any, X: Any, y: Any) -> list[Any]:
 
 
 def _one_search(search: Any, grid: Any, folds: Any) -> Any:
-    """The user's search over these candidates alone, without the last fit on all data."""
+    """Return the user's search over these candidates only, without the final fit on all data."""
     kept = ("scoring", "n_jobs", "verbose", "pre_dispatch", "error_score", "return_train_score")
     settings = {name: getattr(search, name) for name in kept}
     return selection.GridSearchCV(search.estimator, grid, cv=folds, refit=False, **settings)
 
 
 def _plain(results: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the columns of parameters: they are arrays of Python objects, and repeat `params`."""
+    """Remove the columns of parameters: they are arrays of Python objects, and repeat `params`."""
     return {name: values for name, values in results.items() if not name.startswith("param_")}
 
 
 def _joined(blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The results of all candidates, ranked among all."""
+    """Return the results of all candidates, ranked together."""
     results: dict[str, Any] = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(blocks)):
         if name == "params":
@@ -89,7 +89,7 @@ def _joined(blocks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _column(parameter: str, blocks: list[dict[str, Any]]) -> Any:
-    """One parameter over all candidates; masked where a candidate does not have it."""
+    """Return one parameter over all candidates; masked where a candidate does not have it."""
     values = [one.get(parameter) for block in blocks for one in block["params"]]
     missing = [parameter not in one for block in blocks for one in block["params"]]
     column: Any = numpy.empty(len(values), dtype=object)
@@ -98,7 +98,7 @@ def _column(parameter: str, blocks: list[dict[str, Any]]) -> Any:
 
 
 def _ranks(means: Any) -> Any:
-    """1 is the best; equals share the better rank; candidates that failed are last."""
+    """Return the ranks: 1 is the best, equals share the better rank, failed candidates are last."""
     scores = numpy.where(numpy.isnan(means), -numpy.inf, means)
     return numpy.array([1 + int((scores > score).sum()) for score in scores], dtype=numpy.int32)
 
@@ -113,7 +113,7 @@ def _best_score(search: Any, blocks: list[dict[str, Any]]) -> float:
 
 
 def _finish(search: Any, blocks: list[dict[str, Any]], *, X: Any, y: Any, fit_params: Any) -> Any:
-    """Make the user's search what its own `fit` would have made of it."""
+    """Set the attributes that the search's own `fit` would set."""
     results = search.cv_results_ = _joined(blocks)
     search.multimetric_ = "mean_test_score" not in results
     search.scorer_ = _scorer(search)
@@ -143,12 +143,12 @@ def _scorer(search: Any) -> Any:
 def fit_partially(
     run: Training, model: Any, batch: Callable[[int], tuple[Any, Any]], *, total: int, **fit_params: Any
 ) -> Any:
-    """`model.partial_fit(*batch(step))` for `total` steps over all attempts. Leaves the process at the notice.
+    """`model.partial_fit(*batch(step))` for `total` steps over all attempts. Exits the process on a notice.
 
-    The model is pickled whole, with its own random numbers: the run needs `pickle=True`. Which data a step sees must
-    follow from the step alone.
+    The model is pickled with its RNG state: the run needs `pickle=True`. The data of a step must depend on the step
+    only.
     """
-    states.require_pickle(run.pickle, f"fit_partially saves a {type(model).__name__} as it is")
+    states.require_pickle(run.pickle, f"fit_partially saves a {type(model).__name__} object")
     saved = run.restore() or {"step": 0, "model": model}
     model = saved["model"]
     for step in run.steps(saved["step"], total=total):

@@ -1,4 +1,4 @@
-"""What all integrations do after a step: save if it is time; at the notice save, wait for the disk, and say so."""
+"""Shared by all integrations: save after a step if a save is due, and save and stop on a notice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from outlast.trainer.training import Training
 
 
-def leave_after(run: Training, steps: int, make: Callable[[], Any]) -> bool:
-    """After `steps` steps in all: must the training end now? Its state is saved then."""
-    if not run.leaving:
+def save_and_check_stop(run: Training, steps: int, make: Callable[[], Any]) -> bool:
+    """Save if due after `steps` steps in total. Returns whether to stop now; the state is saved then."""
+    if not run.stop_requested:
         run.save_if_due(steps - 1, make)
         return False
     run.save(steps, make(), wait=True)
@@ -20,6 +20,6 @@ def leave_after(run: Training, steps: int, make: Callable[[], Any]) -> bool:
 
 
 def exit_if_left(run: Training) -> None:
-    """Leave the process after an early end: code that follows would take a half-trained model for the result."""
+    """Exit the process after an early end: the code that follows expects a fully trained model."""
     if run.left:
         sys.exit(0)

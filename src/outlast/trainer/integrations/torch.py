@@ -1,8 +1,8 @@
 """PyTorch, plain loops: model, optimizer, scheduler, random numbers and the order of the data in one checkpoint.
 
-The order of the data is no state: it follows from the seed and the number of the step, so that workers which read
-ahead cannot get it wrong. With several ranks (DDP, `outlast.training(replicated=True)`) rank 0 saves for all, the
-generators of each among it; resumed with another number of ranks they are seeded anew.
+The order of the data is not part of the state: it is derived from the seed and the step, so that workers may read
+ahead. With several ranks (DDP, `outlast.training(replicated=True)`) rank 0 saves for all, with the RNG states of each
+rank; resumed with another number of ranks, the generators are seeded again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from outlast.trainer.training import Training
 
 
 class SampleOrder(torch.utils.data.Sampler[list[int]]):
-    """A batch sampler without end: shuffled anew each epoch, begun at any step, split over the ranks.
+    """An endless batch sampler: reshuffles each epoch, starts at any step, splits batches over the ranks.
 
-    The last batch of an epoch is dropped if it is not full, so that all steps are alike.
+    Drops the last batch of an epoch if it is not full, so that all steps have the same size.
     """
 
     def __init__(self, length: int, *, batch_size: int, seed: int = 0, start: int = 0, run: Training) -> None:
@@ -43,23 +43,25 @@ class SampleOrder(torch.utils.data.Sampler[list[int]]):
 
 
 class Loop:
-    """All that a loop must not forget. Anything with `state_dict` and `load_state_dict` may be named."""
+    """The state of a training loop: named parts with `state_dict` and `load_state_dict`, and the RNG state."""
 
     def __init__(self, run: Training, **parts: Any) -> None:
         self.run = run
-        self.parts = {name: _inside(part) for name, part in parts.items()}
+        self.parts = {name: _unwrapped(part) for name, part in parts.items()}
 
     def restore(self) -> int:
-        """Put the newest checkpoint into the parts; the step to begin with, 0 if there is none."""
+        """Load the newest checkpoint into the parts. Returns the first step; 0 without a checkpoint."""
         saved = self.run.restore()
         if saved is None:
             return 0
         if saved["parts"].keys() != self.parts.keys():
-            raise UsageError(f"the checkpoint holds {sorted(saved['parts'])}, this program {sorted(self.parts)}")
+            raise UsageError(
+                f"the checkpoint has the parts {sorted(saved['parts'])}, but this program {sorted(self.parts)}"
+            )
         for name, part in self.parts.items():
             part.load_state_dict(saved["parts"][name])
         step: int = saved["step"]
-        rank, every = self.run.around.rank, saved["dice"]
+        rank, every = self.run.around.rank, saved["rng"]
         if not self.run.replicated or len(every) == self.run.around.ranks:
             set_rng_state(every[rank if self.run.replicated else 0])
         else:
@@ -69,29 +71,29 @@ class Loop:
         return step
 
     def batches(self, dataset: Any, *, batch_size: int, start: int, seed: int = 0, **rest: Any) -> Iterator[Any]:
-        """The batches of this rank from step `start` on; `rest` is what `DataLoader` takes."""
+        """Return the batches of this rank from step `start` on. `rest`: arguments of `DataLoader`."""
         order = SampleOrder(len(dataset), batch_size=batch_size, seed=seed, start=start, run=self.run)
-        # A generator of its own: a loader draws from the global one when it begins, and so would move it on a resume.
+        # A separate generator: a loader draws from the global one when it starts, which would change it on a resume.
         generator = torch.Generator().manual_seed(seed * 1_000_003 + start)
         return iter(torch.utils.data.DataLoader(dataset, batch_sampler=order, generator=generator, **rest))
 
     def save_if_due(self, step: int) -> bool:
-        """After each step; the last save, at the notice, is made by `run.steps`."""
+        """Save after a step if a save is due; `run.steps` makes the last save on a notice."""
         return self.run.save_if_due(step, lambda: self.state(step + 1))
 
     def state(self, step: int) -> dict[str, Any]:
-        """What a checkpoint holds after so many steps. Replicated: all ranks must ask, as they do after a step."""
+        """Return the state after `step` steps. If replicated, all ranks must call it."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
-        return {"step": step, "parts": parts, "dice": every_rank(rng_state()) if self.run.replicated else [rng_state()]}
+        return {"step": step, "parts": parts, "rng": every_rank(rng_state()) if self.run.replicated else [rng_state()]}
 
 
-def _inside(part: Any) -> Any:
-    """The model itself without the wrapper of DDP, so that it can be resumed with any number of ranks."""
+def _unwrapped(part: Any) -> Any:
+    """Return the model without the DDP wrapper, so that it can be resumed with any number of ranks."""
     return part.module if isinstance(part, torch.nn.parallel.DistributedDataParallel) else part
 
 
 def every_rank(mine: Any) -> list[Any]:
-    """What each rank has, in their order."""
+    """Return the value of each rank, by rank."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return [mine]
     every: list[Any] = [None] * torch.distributed.get_world_size()

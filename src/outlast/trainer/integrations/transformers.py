@@ -1,7 +1,7 @@
-"""Hugging Face Trainer: at the notice it saves a checkpoint of its own and stops; resumes from the newest whole one.
+"""Hugging Face Trainer: saves its own checkpoint and stops on a notice; resumes from the newest complete one.
 
-The Trainer writes its checkpoints itself: give it `run.around.checkpoints` as `output_dir`. It would resume from the
-one with the highest number, whole or not, and on SIGTERM go on to the code after `train()`: end that with `run.done()`.
+The Trainer writes its checkpoints itself: set `output_dir` to `run.around.checkpoints`. By itself it would resume from
+the highest number, complete or not. After an early end the code after `train()` runs: call `run.done()` there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 class LeaveInTime(transformers.TrainerCallback):
-    """Logs to the run, and ends the training after a save when the machine is about to go."""
+    """Logs to the run; on a notice, saves and stops the training."""
 
     def __init__(self, run: Training) -> None:
         self.run = run
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
-        if self.run.leaving:
+        if self.run.stop_requested:
             control.should_save = control.should_training_stop = self.run.left = True
         return control
 
@@ -36,18 +36,18 @@ class LeaveInTime(transformers.TrainerCallback):
 
 
 def resume_path(run: Training) -> str | None:
-    """The newest whole checkpoint for `train(resume_from_checkpoint=…)`; None if there is none."""
+    """Return the newest complete checkpoint for `train(resume_from_checkpoint=…)`; None without one."""
     try:
         names = os.listdir(run.around.checkpoints)
     except FileNotFoundError:
         return None
     numbers = sorted((int(match.group(1)) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
     paths = [os.path.join(run.around.checkpoints, f"checkpoint-{number}") for number in numbers]
-    return next((path for path in paths if _whole(path)), None)
+    return next((path for path in paths if _is_complete(path)), None)
 
 
-def _whole(path: str) -> bool:
-    """The trainer's state is written last; it may be cut off itself."""
+def _is_complete(path: str) -> bool:
+    """Return whether the trainer's state, which is written last, is complete."""
     if os.path.exists(os.path.join(path, "checkpoint-is-incomplete.txt")):
         return False
     try:
