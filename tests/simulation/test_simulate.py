@@ -57,7 +57,7 @@ def test_a_world_without_faults_needs_one_attempt() -> None:
     assert (result.attempts, result.endings) == (1, {"finished": 1})
 
 
-def test_who_cannot_move_says_why() -> None:
+def test_a_run_that_cannot_proceed_states_the_reason() -> None:
     """Invariant 6: with no capacity anywhere the run is held, with the reason, and goes on when there is some."""
     world = quiet()
     for zone in ("east-a", "east-b", "west-a"):
