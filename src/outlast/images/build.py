@@ -87,16 +87,7 @@ class BuildRequest:
             if found is not None:
                 self.cloud.delete_image(found.name)
             self._delete_stale_builders()
-            return Builder(
-                self.workspace,
-                self.cloud,
-                self.recipe,
-                lease=self.lease,
-                who=self.who,
-                report=self.report,
-                show=self.show,
-                options=self.options,
-            ).build()
+            return Builder(self).build()
         finally:
             self.lease.release()
 

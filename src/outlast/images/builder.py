@@ -10,8 +10,9 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,14 +20,15 @@ from outlast.clouds.cloud import LABEL_MACHINE, LABEL_WORKSPACE, Boot, Image, In
 from outlast.errors import BadRequest, CloudError, NoCapacity, NotFound, OutlastError, OverQuota, StoreUnreachable
 from outlast.images import scrub, steps
 from outlast.images.recipe import Recipe
-from outlast.images.records import BuildFailure, BuildLog, BuildResult, ImageRecords
+from outlast.images.records import BuildFailure, BuildLog, BuildResult
 from outlast.images.remote import Remote, StepFailed, paths
 from outlast.machines import sshfiles
 from outlast.machines.billing import close
 from outlast.records.machines import MachineRecord, MachineRecords
 from outlast.spec.quantity import describe_s
-from outlast.store.lease import Lease
-from outlast.workspace import Workspace
+
+if TYPE_CHECKING:
+    from outlast.images.build import BuildRequest
 
 LABEL_RECIPE = "outlast-recipe"
 LABEL_IMAGE = "outlast-image"
@@ -58,29 +60,13 @@ def find_built(cloud: InteractiveCloud, recipe: Recipe) -> Image | None:
 class Builder:
     """One build, while the caller holds the lease."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        cloud: InteractiveCloud,
-        recipe: Recipe,
-        *,
-        lease: Lease,
-        who: str,
-        report: Callable[[str], None],
-        show: Callable[[str], None],
-        options: BuildOptions,
-    ) -> None:
-        self.workspace = workspace
-        self.cloud = cloud
-        self.recipe = recipe
-        self.lease = lease
-        self.who = who
-        self.report = report
-        self.show = show
-        self.options = options
-        self.records = ImageRecords(workspace)
-        self.machine_records = MachineRecords(workspace)
-        self.log = BuildLog(self.records, recipe.digest)
+    def __init__(self, request: BuildRequest) -> None:
+        self.workspace, self.cloud, self.recipe = request.workspace, request.cloud, request.recipe
+        self.who, self.options, self.lease = request.who, request.options, request.lease
+        self.report, self.show = request.report, request.show
+        self.records = request.records
+        self.machine_records = MachineRecords(self.workspace)
+        self.log = BuildLog(self.records, self.recipe.digest)
 
     def build(self) -> Image:
         """Build and return the image. Raises StepFailed for errors of the recipe, CloudError."""
