@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import secrets
-import threading
-from typing import Any
+from contextlib import AbstractContextManager
 
-from outlast.clouds.local.files import read_json, write_json
 from outlast_gcp_emulator.compute.refs import fingerprint, stable_number
 from outlast_gcp_emulator.environment import PROJECT
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
 from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
+from outlast_gcp_emulator.json_records import Doc, JsonRecords
 from outlast_gcp_emulator.router import Router
 from outlast_gcp_emulator.tokens import service_account_key
 
-Doc = dict[str, Any]
+_DONE = {"name": "operations/noop.DONE_OPERATION", "done": True}
 _PROJECT = re.compile(r"[a-z][-a-z0-9:.]{0,61}[a-z0-9]")
 
 
@@ -26,8 +24,7 @@ class Identity:
     """Accounts, roles, policy and enabled APIs of each project, in `<project>.json`."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
+        self._records = JsonRecords(folder)
 
     def add_to(self, router: Router) -> None:
         services = "/serviceusage/v1/projects/{project}/services"
@@ -53,22 +50,21 @@ class Identity:
         router.add("POST", f"{policy}:setIamPolicy", self._set_policy)
         router.add("POST", f"{policy}:testIamPermissions", self._test_permissions)
 
-    def _file(self, request: HttpRequest) -> str:
+    def _name(self, request: HttpRequest) -> str:
         project, account = request.parts["project"], request.parts.get("name", "")
         if project == "-":
             # The address of an account contains its project.
             project = account.partition("@")[2].partition(".")[0]
         if not _PROJECT.fullmatch(project):
             raise invalid(f"invalid project name '{project}'")
-        return f"{self._folder}/{project}.json"
+        return project
 
     def _read(self, request: HttpRequest) -> Doc:
-        record = read_json(self._file(request))
-        return record or {"accounts": {}, "roles": {}, "bindings": [], "services": []}
+        record = self._records.get(self._name(request))
+        return record or {"accounts": {}, "roles": {}, "bindings": [], "services": [], "account_bindings": {}}
 
-    def _write(self, request: HttpRequest, record: Doc) -> None:
-        os.makedirs(self._folder, exist_ok=True)
-        write_json(self._file(request), record)
+    def _changing(self, request: HttpRequest) -> AbstractContextManager[Doc]:
+        return self._records.changing(self._name(request), lambda: self._read(request))
 
     def _get(self, request: HttpRequest, kind: str) -> HttpResponse:
         found = self._read(request)[kind].get(request.parts["name"])
@@ -77,11 +73,10 @@ class Identity:
         return json_response(found)
 
     def _add(self, request: HttpRequest, kind: str, key: str, doc: Doc) -> HttpResponse:
-        with self._lock:
-            record = self._read(request)
+        with self._changing(request) as record:
             if key in record[kind]:
                 raise ApiError(409, "alreadyExists", f"{kind[:-1]} {key} already exists")
-            self._write(request, {**record, kind: {**record[kind], key: doc}})
+            record[kind][key] = doc
         return json_response(doc)
 
     def _create_account(self, request: HttpRequest) -> HttpResponse:
@@ -101,10 +96,8 @@ class Identity:
 
     def _delete_account(self, request: HttpRequest) -> HttpResponse:
         self._get(request, "accounts")
-        with self._lock:
-            record = self._read(request)
+        with self._changing(request) as record:
             record["accounts"].pop(request.parts["name"], None)
-            self._write(request, record)
         return json_response({})
 
     def _create_key(self, request: HttpRequest) -> HttpResponse:
@@ -129,40 +122,33 @@ class Identity:
         return self._add(request, "roles", name, doc)
 
     def _change_role(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            record, name = self._read(request), request.parts["name"]
-            if name not in record["roles"]:
-                raise not_found(f"Unknown role {name}")
-            doc = {**record["roles"][name], **request.json()}
-            self._write(request, {**record, "roles": {**record["roles"], name: doc}})
-        return json_response(doc)
+        self._get(request, "roles")
+        with self._changing(request) as record:
+            role: Doc = record["roles"][request.parts["name"]]
+            role |= request.json()
+        return json_response(role)
 
     def _account_policy(self, request: HttpRequest) -> Doc:
         record, name = self._read(request), request.parts["name"]
         if name not in record["accounts"]:
             raise not_found(f"Unknown account {name}")
-        bindings = record.get("account_bindings", {}).get(name, [])
-        return _policy(bindings)
+        return _policy(record["account_bindings"].get(name, []))
 
     def _set_account_policy(self, request: HttpRequest) -> HttpResponse:
         policy = request.json().get("policy", {})
-        with self._lock:
+        with self._changing(request) as record:
             _check_etag(policy, self._account_policy(request))
-            record = self._read(request)
-            bound = {**record.get("account_bindings", {}), request.parts["name"]: policy.get("bindings", [])}
-            self._write(request, {**record, "account_bindings": bound})
-            return json_response(self._account_policy(request))
+            record["account_bindings"][request.parts["name"]] = policy.get("bindings", [])
+        return json_response(self._account_policy(request))
 
     def _get_policy(self, request: HttpRequest) -> HttpResponse:
         return json_response(_policy(self._read(request)["bindings"]))
 
     def _set_policy(self, request: HttpRequest) -> HttpResponse:
         policy = request.json().get("policy", {})
-        with self._lock:
-            record = self._read(request)
+        with self._changing(request) as record:
             _check_etag(policy, _policy(record["bindings"]))
-            record = {**record, "bindings": policy.get("bindings", [])}
-            self._write(request, record)
+            record["bindings"] = policy.get("bindings", [])
         return json_response(_policy(record["bindings"]))
 
     def _test_permissions(self, request: HttpRequest) -> HttpResponse:
@@ -170,18 +156,15 @@ class Identity:
         return json_response({"permissions": request.json().get("permissions", [])})
 
     def _enable(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            record = self._read(request)
-            wanted = [request.parts["name"]] if "name" in request.parts else request.json().get("serviceIds", [])
-            self._write(request, {**record, "services": sorted({*record["services"], *wanted})})
-        return json_response({"name": "operations/noop.DONE_OPERATION", "done": True})
+        with self._changing(request) as record:
+            names = [request.parts["name"]] if "name" in request.parts else request.json().get("serviceIds", [])
+            record["services"] = sorted({*record["services"], *names})
+        return json_response(_DONE)
 
     def _disable(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            record = self._read(request)
-            left = [name for name in record["services"] if name != request.parts["name"]]
-            self._write(request, {**record, "services": left})
-        return json_response({"name": "operations/noop.DONE_OPERATION", "done": True})
+        with self._changing(request) as record:
+            record["services"] = [name for name in record["services"] if name != request.parts["name"]]
+        return json_response(_DONE)
 
     def _service(self, request: HttpRequest) -> HttpResponse:
         name = request.parts["name"]
@@ -189,8 +172,8 @@ class Identity:
         return json_response(_service(request.parts["project"], name, state))
 
     def _projects(self, request: HttpRequest) -> HttpResponse:
-        known = [name.removesuffix(".json") for name in os.listdir(self._folder)] if os.path.isdir(self._folder) else []
-        return json_response({"projects": [_project(name) for name in sorted({PROJECT, *known})]})
+        names = sorted({PROJECT, *self._records.names()})
+        return json_response({"projects": [_project(name) for name in names]})
 
     def _services(self, request: HttpRequest) -> HttpResponse:
         on = self._read(request)["services"]

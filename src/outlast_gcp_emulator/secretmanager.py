@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
-import threading
 import time
-from typing import Any
+from contextlib import AbstractContextManager
 
-from outlast.clouds.local.files import read_json, write_json
 from outlast_gcp_emulator.compute.context import Context
 from outlast_gcp_emulator.compute.refs import timestamp
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
 from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
+from outlast_gcp_emulator.json_records import Doc, JsonRecords
 from outlast_gcp_emulator.router import Router
-
-Doc = dict[str, Any]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _ACCESSOR = "roles/secretmanager.secretAccessor"
@@ -27,9 +23,8 @@ class SecretRoutes:
     """Secrets with their policy and versions, in `<project>/<secret>.json`."""
 
     def __init__(self, folder: str, context: Context) -> None:
-        self._folder = folder
+        self._records = JsonRecords(folder)
         self._context = context
-        self._lock = threading.Lock()
 
     def add_to(self, router: Router) -> None:
         secrets = "/secretmanager/v1/projects/{project}/secrets"
@@ -46,48 +41,49 @@ class SecretRoutes:
 
     # Secrets
 
-    def _path(self, request: HttpRequest, secret: str) -> str:
+    def _name(self, request: HttpRequest, secret: str) -> str:
         project = request.parts["project"]
         if not _NAME.fullmatch(secret) or not _NAME.fullmatch(project):
             raise invalid(f"invalid secret `{project}/{secret}`: expected letters, digits, `-` and `_`")
-        return f"{self._folder}/{project}/{secret}.json"
+        return f"{project}/{secret}"
 
-    def _find(self, request: HttpRequest) -> tuple[str, Doc]:
-        path = self._path(request, request.parts["secret"])
-        if (record := read_json(path)) is None:
+    def _find(self, request: HttpRequest) -> Doc:
+        record = self._records.get(self._name(request, request.parts["secret"]))
+        if record is None:
             name = f"projects/{request.parts['project']}/secrets/{request.parts['secret']}"
             raise not_found(f"Secret [{name}] not found.")
-        return path, record
+        return record
+
+    def _changing(self, request: HttpRequest) -> AbstractContextManager[Doc]:
+        name = self._name(request, request.parts["secret"])
+        return self._records.changing(name, lambda: self._find(request))
 
     def _create(self, request: HttpRequest) -> HttpResponse:
-        body, name = request.json(), request.query.get("secretId", "")
-        path, project = self._path(request, name), request.parts["project"]
+        body, secret_id = request.json(), request.query.get("secretId", "")
+        name = self._name(request, secret_id)
         secret = {
-            "name": f"projects/{project}/secrets/{name}",
+            "name": f"projects/{request.parts['project']}/secrets/{secret_id}",
             "replication": body.get("replication") or {"automatic": {}},
             "createTime": timestamp(time.time()),
             **({"labels": body["labels"]} if body.get("labels") else {}),
         }
-        with self._lock:
-            if os.path.exists(path):
+        with self._records.lock:
+            if self._records.get(name) is not None:
                 raise ApiError(409, "alreadyExists", f"Secret [{secret['name']}] already exists.")
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            write_json(path, {"secret": secret, "policy": [], "versions": []}, permissions=0o600)
+            self._records.put(name, {"secret": secret, "policy": [], "versions": []})
         return json_response(secret)
 
     def _get(self, request: HttpRequest) -> HttpResponse:
-        return json_response(self._find(request)[1]["secret"])
+        return json_response(self._find(request)["secret"])
 
     def _list(self, request: HttpRequest) -> HttpResponse:
-        folder = f"{self._folder}/{request.parts['project']}"
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        records = [read_json(f"{folder}/{name}") for name in names if name.endswith(".json")]
-        found = [record["secret"] for record in records if record is not None]
+        found = [record["secret"] for record in self._records.all(request.parts["project"])]
         return json_response({"secrets": found, "totalSize": len(found)} if found else {})
 
     def _delete(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            os.unlink(self._find(request)[0])
+        with self._records.lock:
+            self._find(request)
+            self._records.delete(self._name(request, request.parts["secret"]))
         return json_response({})
 
     # Versions
@@ -98,15 +94,14 @@ class SecretRoutes:
             base64.b64decode(data, validate=True)
         except ValueError as problem:
             raise invalid("payload.data is not base64") from problem
-        with self._lock:
-            path, record = self._find(request)
+        with self._changing(request) as record:
             name = f"{record['secret']['name']}/versions/{len(record['versions']) + 1}"
             version = {"name": name, "createTime": timestamp(time.time()), "state": _ENABLED, "_data": data}
-            write_json(path, {**record, "versions": [*record["versions"], version]}, permissions=0o600)
+            record["versions"].append(version)
         return json_response(_shown(version))
 
     def _versions(self, request: HttpRequest) -> HttpResponse:
-        versions = self._find(request)[1]["versions"]
+        versions = self._find(request)["versions"]
         wanted = request.query.get("filter", "").removeprefix("state:").removeprefix("state=")
         found = [_shown(version) for version in reversed(versions) if wanted in ("", version["state"])]
         return json_response({"versions": found, "totalSize": len(found)} if found else {})
@@ -121,7 +116,7 @@ class SecretRoutes:
         raise not_found(f"Secret Version [{record['secret']['name']}/versions/{wanted}] not found.")
 
     def _access(self, request: HttpRequest) -> HttpResponse:
-        _, record = self._find(request)
+        record = self._find(request)
         self._check_reader(request, record)
         version = self._version(request, record)
         if version["state"] != _ENABLED:
@@ -129,26 +124,21 @@ class SecretRoutes:
         return json_response({"name": version["name"], "payload": {"data": version["_data"]}})
 
     def _destroy(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            path, record = self._find(request)
-            destroyed = {**self._version(request, record), "state": _DESTROYED, "destroyTime": timestamp(time.time())}
-            destroyed.pop("_data", None)
-            versions = [
-                destroyed if version["name"] == destroyed["name"] else version for version in record["versions"]
-            ]
-            write_json(path, {**record, "versions": versions}, permissions=0o600)
-        return json_response(_shown(destroyed))
+        with self._changing(request) as record:
+            version = self._version(request, record)
+            version |= {"state": _DESTROYED, "destroyTime": timestamp(time.time())}
+            version.pop("_data", None)
+        return json_response(_shown(version))
 
     # Access
 
     def _get_policy(self, request: HttpRequest) -> HttpResponse:
-        return json_response({"version": 1, "bindings": self._find(request)[1]["policy"]})
+        return json_response({"version": 1, "bindings": self._find(request)["policy"]})
 
     def _set_policy(self, request: HttpRequest) -> HttpResponse:
         bindings = request.json().get("policy", {}).get("bindings", [])
-        with self._lock:
-            path, record = self._find(request)
-            write_json(path, {**record, "policy": bindings}, permissions=0o600)
+        with self._changing(request) as record:
+            record["policy"] = bindings
         return json_response({"version": 1, "bindings": bindings})
 
     def _check_reader(self, request: HttpRequest, record: Doc) -> None:

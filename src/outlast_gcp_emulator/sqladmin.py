@@ -6,29 +6,25 @@ because two instances cannot both use port 5432 of this computer. Every operatio
 
 from __future__ import annotations
 
-import os
-import threading
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 from outlast.clouds.local.databases import LocalDatabases
-from outlast.clouds.local.files import read_json, write_json
 from outlast.clouds.resources import Backup, Engine
 from outlast.errors import BadRequest, NotFound, OutlastError
 from outlast_gcp_emulator.errors import ApiError, invalid, not_found
 from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse, json_response
+from outlast_gcp_emulator.json_records import Doc, JsonRecords
 from outlast_gcp_emulator.router import Router
-
-Doc = dict[str, Any]
 
 
 class SqlAdmin:
     """Instances in a folder: the settings of each, and the database servers of the local cloud."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self._records = JsonRecords(f"{folder}/instances")
         self._servers = LocalDatabases(folder)
-        self._lock = threading.Lock()
 
     def add_to(self, router: Router) -> None:
         instances = "/sqladmin/v1/projects/{project}/instances"
@@ -41,15 +37,14 @@ class SqlAdmin:
         router.add("POST", f"{instance}/restoreBackup", self._restore)
         router.add("GET", "/sqladmin/v1/projects/{project}/operations/{operation}", self._operation)
 
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/instances/{name}.json"
-
     def _find(self, request: HttpRequest) -> Doc:
-        name = request.parts["name"]
-        record = read_json(self._path(name)) if "/" not in name else None
+        record = self._records.get(request.parts["name"])
         if record is None or record["project"] != request.parts["project"]:
             raise not_found("The Cloud SQL instance does not exist.")
         return record
+
+    def _changing(self, request: HttpRequest) -> AbstractContextManager[Doc]:
+        return self._records.changing(request.parts["name"], lambda: self._find(request))
 
     def _shown(self, record: Doc) -> Doc:
         """Return the resource with the current address of its server."""
@@ -68,11 +63,7 @@ class SqlAdmin:
         }
 
     def _list(self, request: HttpRequest) -> HttpResponse:
-        folder = f"{self._folder}/instances"
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        records = [record for name in names if (record := read_json(f"{folder}/{name}"))]
-        project = request.parts["project"]
-        items = [self._shown(record) for record in records if record["project"] == project and _fits(request, record)]
+        items = [self._shown(record) for record in self._records.all() if _matches(request, record)]
         return json_response({"kind": "sql#instancesList", "items": items})
 
     def _get(self, request: HttpRequest) -> HttpResponse:
@@ -85,11 +76,10 @@ class SqlAdmin:
         settings = body.get("settings") or {}
         if not version.startswith(("MYSQL_", "POSTGRES_")) or not settings.get("tier"):
             raise invalid("Invalid request: databaseVersion and settings.tier are required")
-        with self._lock:
-            if os.path.exists(self._path(name)):
+        with self._records.lock:
+            if self._records.get(name) is not None:
                 raise ApiError(409, "instanceAlreadyExists", "The Cloud SQL instance already exists.")
             _translated(lambda: self._servers.create_server(name, engine, settings.get("userLabels") or {}))
-            os.makedirs(f"{self._folder}/instances", exist_ok=True)
             record = {
                 "name": name,
                 "project": request.parts["project"],
@@ -98,47 +88,43 @@ class SqlAdmin:
                 "settings": settings,
                 "createTime": _now(),
             }
-            write_json(self._path(name), record)
+            self._records.put(name, record)
         return self._done(request, name, "CREATE")
 
     def _patch(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            record = self._find(request)
+        with self._changing(request) as record:
             changes = request.json().get("settings") or {}
             address = {**record["settings"].get("ipConfiguration", {}), **changes.get("ipConfiguration", {})}
             networks = [str(network.get("value", "")) for network in address.get("authorizedNetworks", [])]
             _translated(lambda: self._servers.allow(record["name"], networks))
-            settings = {**record["settings"], **changes, "ipConfiguration": address}
-            write_json(self._path(record["name"]), {**record, "settings": settings})
+            record["settings"] |= changes | {"ipConfiguration": address}
         return self._done(request, record["name"], "UPDATE")
 
     def _delete(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
+        with self._records.lock:
             record = self._find(request)
             _translated(lambda: self._servers.delete(record["name"]))
-            os.unlink(self._path(record["name"]))
+            self._records.delete(record["name"])
         return self._done(request, record["name"], "DELETE")
 
     def _add_database(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            record, database = self._find(request), str(request.json().get("name", ""))
+        with self._changing(request) as record:
+            database = str(request.json().get("name", ""))
             if record.get("_database", database) != database:
                 raise invalid("an instance of this emulator holds only one database")
             if record.get("_database"):
                 raise ApiError(409, "alreadyExists", f"database {database} already exists")
-            write_json(self._path(record["name"]), {**record, "_database": database})
+            record["_database"] = database
         return self._done(request, record["name"], "CREATE_DATABASE")
 
     def _users(self, request: HttpRequest) -> HttpResponse:
         record = self._find(request)
-        items = (
-            [{"kind": "sql#user", "name": record["_user"], "instance": record["name"]}] if record.get("_user") else []
-        )
-        return json_response({"kind": "sql#usersList", "items": items})
+        user = {"kind": "sql#user", "name": record.get("_user"), "instance": record["name"]}
+        return json_response({"kind": "sql#usersList", "items": [user] if record.get("_user") else []})
 
     def _set_user(self, request: HttpRequest) -> HttpResponse:
-        with self._lock:
-            record, body = self._find(request), request.json()
+        with self._changing(request) as record:
+            body = request.json()
             user = str(body.get("name") or request.query.get("name", ""))
             if not record.get("_database") or record.get("_user", user) != user:
                 raise invalid("an instance of this emulator holds one user, and needs a database first")
@@ -146,7 +132,7 @@ class SqlAdmin:
             _translated(
                 lambda: self._servers.create_database(record["name"], record["_database"], user, password=password)
             )
-            write_json(self._path(record["name"]), {**record, "_user": user})
+            record["_user"] = user
         return self._done(request, record["name"], "CREATE_USER")
 
     def _backups(self, request: HttpRequest) -> HttpResponse:
@@ -156,12 +142,10 @@ class SqlAdmin:
 
     def _back_up(self, request: HttpRequest) -> HttpResponse:
         record = self._find(request)
-        made = _translated(lambda: self._servers.back_up(record["name"]))
-        operation = self._operation_of(request, record["name"], "BACKUP_VOLUME")
-        assert isinstance(made, Backup)
-        return json_response(
-            {**operation, "backupContext": {"kind": "sql#backupContext", "backupId": _number(made.id)}}
-        )
+        backup = _translated(lambda: self._servers.back_up(record["name"]))
+        assert isinstance(backup, Backup)
+        details = {"kind": "sql#backupContext", "backupId": _number(backup.id)}
+        return self._done(request, record["name"], "BACKUP_VOLUME", backupContext=details)
 
     def _restore(self, request: HttpRequest) -> HttpResponse:
         record = self._find(request)
@@ -174,13 +158,11 @@ class SqlAdmin:
 
     def _operation(self, request: HttpRequest) -> HttpResponse:
         kind, _, name = request.parts["operation"].partition(".")
-        return json_response(self._operation_of(request, name.rpartition(".")[0], kind))
+        return self._done(request, name.rpartition(".")[0], kind)
 
-    def _done(self, request: HttpRequest, name: str, kind: str) -> HttpResponse:
-        return json_response(self._operation_of(request, name, kind))
-
-    def _operation_of(self, request: HttpRequest, name: str, kind: str) -> Doc:
-        return {
+    def _done(self, request: HttpRequest, name: str, kind: str, **fields: Any) -> HttpResponse:
+        """Return a finished operation."""
+        operation = {
             "kind": "sql#operation",
             "name": f"{kind}.{name}.{time.time_ns()}",
             "status": "DONE",
@@ -190,19 +172,20 @@ class SqlAdmin:
             "insertTime": _now(),
             "endTime": _now(),
         }
+        return json_response(operation | fields)
 
 
 _KINDS = ("PRIMARY", "PRIVATE")
 
 
-def _fits(request: HttpRequest, record: Doc) -> bool:
-    """Match the only supported filter: labels, as `settings.userLabels.KEY:VALUE`, joined by AND."""
+def _matches(request: HttpRequest, record: Doc) -> bool:
+    """Match the project, and the only supported filter: `settings.userLabels.KEY:VALUE`, joined by AND."""
     labels = record["settings"].get("userLabels") or {}
     for term in filter(None, request.query.get("filter", "").split(" AND ")):
         key, _, value = term.removeprefix("settings.userLabels.").partition(":")
         if not term.startswith("settings.userLabels.") or labels.get(key) != value:
             return False
-    return True
+    return bool(record["project"] == request.parts["project"])
 
 
 def _translated(act: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An endpoint of its own for each test that asks; every answer is held against Google's description."""
+"""Fixtures with endpoints whose responses are checked against Google's discovery documents, and a simple client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> It
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Endpoint]:
-    """One for a whole file of tests, that Google's own programs find by the files and variables which they read."""
+    """An endpoint for a whole module, with the files that Google's programs read."""
     endpoint = Endpoint(str(tmp_path_factory.mktemp("served")), watch=watching)
     endpoint.start()
     write_files(endpoint.root, endpoint.url)
@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iter
 
 
 class Caller:
-    """A client without opinions: one connection, what is sent is what is meant."""
+    """A plain client with one connection, which sends requests unchanged."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         host, _, port = endpoint.address.removeprefix("http://").partition(":")
@@ -51,46 +51,46 @@ class Caller:
         self._prefix = endpoint.url.removeprefix(endpoint.address)
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
-        """The answer, with its `body` read."""
+        """Send a request; return the response with its body in `content`."""
         if isinstance(body, dict):
             body, headers = json.dumps(body).encode(), {"Content-Type": "application/json", **headers}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request(method, self._prefix + path, body, named)
-        answer = self._connection.getresponse()
-        answer.content = answer.read()  # type: ignore[attr-defined]
-        return answer
+        response = self._connection.getresponse()
+        response.content = response.read()  # type: ignore[attr-defined]
+        return response
 
     def json(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        answer = self(method, path, body, **headers)
-        assert answer.status < 300, content(answer)
-        return json.loads(content(answer) or b"null")
+        response = self(method, path, body, **headers)
+        assert response.status < 300, content(response)
+        return json.loads(content(response) or b"null")
 
     def refused(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
-        """Status and reason of what must not work."""
-        answer = self(method, path, body, **headers)
-        error = json.loads(content(answer))["error"]
-        assert error["code"] == answer.status
+        """Send a request that must be refused; return status and reason."""
+        response = self(method, path, body, **headers)
+        error = json.loads(content(response))["error"]
+        assert error["code"] == response.status
         assert error["message"]
         assert error["errors"][0]["message"] == error["message"]
-        return answer.status, error["errors"][0]["reason"]
+        return response.status, error["errors"][0]["reason"]
 
 
-def content(answer: http.client.HTTPResponse) -> bytes:
-    body = answer.content  # type: ignore[attr-defined]
+def content(response: http.client.HTTPResponse) -> bytes:
+    body = response.content  # type: ignore[attr-defined]
     assert isinstance(body, bytes)
     return body
 
 
 @pytest.fixture
 def call(endpoint: Endpoint) -> Caller:
-    """Calls to an endpoint with one bucket in it, `box-1`."""
+    """A client of an endpoint with one bucket, `box-1`."""
     caller = Caller(endpoint)
     caller.json("POST", "/storage/v1/b?project=p", {"name": "box-1"})
     return caller
 
 
 def stored_files(root: str) -> list[str]:
-    """What is in the folders for bodies, uploads and bodies under way."""
+    """Return the files of stored bodies, of uploads and of bodies that are being received."""
     found = []
     for below in ("bodies", "staging", "uploads"):
         for folder, _, names in os.walk(Path(root) / "storage" / below):

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from outlast.clouds.local import google_types
 from outlast.errors import NoCapacity, OverQuota
 from outlast_gcp_emulator.compute.context import Call, Context
 from outlast_gcp_emulator.compute.project import CREATED_AT, quotas
-from outlast_gcp_emulator.compute.refs import (
-    GLOBAL,
-    Doc,
-    Ref,
-    last,
-    resource_not_found,
-    scope_link,
-    stable_number,
-)
+from outlast_gcp_emulator.compute.refs import GLOBAL, Doc, Ref, last, resource_not_found, scope_link, stable_number
 from outlast_gcp_emulator.compute.resource import ZONAL, Resource, RouteEntry, builtin_resource
 from outlast_gcp_emulator.errors import invalid
 
@@ -55,14 +48,14 @@ _OBTAINABLE, _UNOBTAINABLE = 0.9, 0.1
 _UPTIME_S = 86400.0
 
 
-class BuiltinKind(Resource):
+class BuiltinKind(Resource, ABC):
     """A kind whose resources are fixed and in no store."""
 
     names: Iterable[str] = ()
 
+    @abstractmethod
     def describe(self, ref: Ref) -> Doc | None:
         """Return the resource; None if it does not exist."""
-        raise NotImplementedError
 
     def scopes(self, scope: str) -> Iterable[str]:
         return [scope]
@@ -82,7 +75,6 @@ class BuiltinKind(Resource):
 
 
 class Zones(BuiltinKind):
-    collection = "zones"
     kind = "zone"
     names = google_types.ZONES
 
@@ -94,7 +86,6 @@ class Zones(BuiltinKind):
 
 
 class Regions(BuiltinKind):
-    collection = "regions"
     kind = "region"
     names = google_types.REGIONS
 
@@ -154,7 +145,6 @@ class ZonalType(BuiltinKind):
 
 
 class MachineTypes(ZonalType):
-    collection = "machineTypes"
     kind = "machineType"
     names = google_types.TYPES
 
@@ -180,7 +170,6 @@ class MachineTypes(ZonalType):
 
 
 class DiskTypes(ZonalType):
-    collection = "diskTypes"
     kind = "diskType"
     names = _DISK_TYPES
 
@@ -192,7 +181,6 @@ class DiskTypes(ZonalType):
 
 
 class AcceleratorTypes(ZonalType):
-    collection = "acceleratorTypes"
     kind = "acceleratorType"
     names = google_types.ACCELERATORS
 

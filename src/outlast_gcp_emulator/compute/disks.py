@@ -19,7 +19,6 @@ _BLANK_GB = 500
 
 
 class Disks(Resource):
-    collection = "disks"
     kind = "disk"
 
     def __init__(self, context: Context, backing: DiskBacking, images: Images) -> None:

@@ -44,7 +44,6 @@ _PATCHED = ("targetSize", "autoHealingPolicies", "updatePolicy", "instanceLifecy
 class GroupManagers(Resource):
     """Managers of instance groups. A group has as many machines as the `targetSize` of its manager."""
 
-    collection = "instanceGroupManagers"
     kind = "instanceGroupManager"
 
     def __init__(self, context: Context, instances: Instances, backend: InstanceBackend) -> None:
@@ -294,7 +293,6 @@ class GroupManagers(Resource):
 class InstanceGroups(Resource):
     """The groups themselves, each filled by the manager of the same name."""
 
-    collection = "instanceGroups"
     kind = "instanceGroup"
 
     def __init__(self, context: Context, managers: GroupManagers) -> None:

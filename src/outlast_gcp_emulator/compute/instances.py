@@ -48,7 +48,6 @@ _STORED_FIELDS = {
 
 
 class Instances(Resource):
-    collection = "instances"
     kind = "instance"
 
     def __init__(

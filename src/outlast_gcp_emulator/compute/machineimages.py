@@ -17,7 +17,6 @@ _DISK = ("autoDelete", "boot", "deviceName", "diskSizeGb", "interface", "mode", 
 
 
 class MachineImages(Resource):
-    collection = "machineImages"
     kind = "machineImage"
 
     def __init__(self, context: Context, saved_disks: SavedDisks) -> None:

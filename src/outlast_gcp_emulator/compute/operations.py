@@ -149,29 +149,26 @@ def failure_of(problem: OutlastError | ApiError, ref: Ref) -> OperationFailure:
     place = f"projects/{ref.project}/{ref.scope}"
     if isinstance(problem, ApiError):
         return OperationFailure(_CODES.get(problem.reason, "INVALID_USAGE"), problem.message, status=problem.status)
-    match problem:
-        case NoCapacity():
-            message = f"The zone '{place}' does not have enough resources available to fulfill the request."
-            return OperationFailure(
-                "ZONE_RESOURCE_POOL_EXHAUSTED", f"{message}  Try a different zone, or try again later.", status=503
-            )
-        case OverQuota():
-            region = ref.scope.removeprefix("zones/").rpartition("-")[0]
-            return OperationFailure(
-                "QUOTA_EXCEEDED", f"Quota 'CPUS' exceeded.  {problem.message} in region {region}.", status=403
-            )
-        case Throttled():
-            return OperationFailure("RATE_LIMIT_EXCEEDED", problem.message, status=429)
-        case Denied():
-            return OperationFailure("PERMISSIONS_ERROR", problem.message, status=403)
-        case NotFound():
-            return OperationFailure("RESOURCE_NOT_FOUND", problem.message, status=404)
-        case BadRequest():
-            return OperationFailure("INVALID_USAGE", problem.message)
-        case _:
-            return OperationFailure("INTERNAL_ERROR", problem.message, status=500)
+    if isinstance(problem, NoCapacity):
+        message = f"The zone '{place}' does not have enough resources available to fulfill the request."
+        message += "  Try a different zone, or try again later."
+        return OperationFailure("ZONE_RESOURCE_POOL_EXHAUSTED", message, status=503)
+    if isinstance(problem, OverQuota):
+        region = ref.scope.removeprefix("zones/").rpartition("-")[0]
+        message = f"Quota 'CPUS' exceeded.  {problem.message} in region {region}."
+        return OperationFailure("QUOTA_EXCEEDED", message, status=403)
+    for kind, code, status in _FAILURES:
+        if isinstance(problem, kind):
+            return OperationFailure(code, problem.message, status=status)
+    return OperationFailure("INTERNAL_ERROR", problem.message, status=500)
 
 
+_FAILURES = (
+    (Throttled, "RATE_LIMIT_EXCEEDED", 429),
+    (Denied, "PERMISSIONS_ERROR", 403),
+    (NotFound, "RESOURCE_NOT_FOUND", 404),
+    (BadRequest, "INVALID_USAGE", 400),
+)
 _CODES = {
     "notFound": "RESOURCE_NOT_FOUND",
     "alreadyExists": "RESOURCE_ALREADY_EXISTS",

@@ -34,14 +34,14 @@ ZONAL, REGIONAL, PROJECT_WIDE = "/zones/{zone}", "/regions/{region}", "/global"
 class Resource:
     """One collection of stored resources. Subclasses add the verbs of their kind."""
 
-    collection = ""
     kind = ""
+    # The plural of the kind unless a subclass sets it.
+    collection = ""
 
-    def __init__(self, context: Context, *, collection: str = "", kind: str = "") -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
         self.store = context.store
-        self.collection = collection or self.collection
-        self.kind = kind or self.kind
+        self.collection = self.collection or f"{self.kind}s"
 
     def ref(self, call: Call) -> Ref:
         return Ref(call.project, call.scope, self.collection, call.name)
@@ -135,7 +135,8 @@ class Resource:
     # Routes
 
     def routes(self) -> Iterator[RouteEntry]:
-        raise NotImplementedError
+        """Yield the routes of this kind; none by default."""
+        return iter(())
 
     def read_routes(self, *places: str) -> Iterator[RouteEntry]:
         for place in places:
@@ -162,7 +163,6 @@ class Resource:
 
 
 class OperationResource(Resource):
-    collection = "operations"
     kind = "operation"
 
     def routes(self) -> Iterator[RouteEntry]:

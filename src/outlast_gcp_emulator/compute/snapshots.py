@@ -63,7 +63,6 @@ class DiskCopies(Resource):
 
 
 class Snapshots(DiskCopies):
-    collection = "snapshots"
     kind = "snapshot"
 
     def routes(self) -> Iterator[RouteEntry]:
@@ -103,7 +102,6 @@ class Snapshots(DiskCopies):
 class SavedDisks(DiskCopies):
     """The disks of machine images. Clients see them only as part of their machine image."""
 
-    collection = "savedDisks"
     kind = "savedDisk"
 
     def add(self, image: Ref, disk: Ref) -> Ref:

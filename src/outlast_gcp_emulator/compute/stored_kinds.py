@@ -104,7 +104,6 @@ class StoredKind(Resource):
 
 
 class Networks(StoredKind):
-    collection = "networks"
     kind = "network"
 
     def defaults(self, project: str, scope: str) -> list[Doc]:
@@ -122,7 +121,6 @@ class Networks(StoredKind):
 
 
 class Subnetworks(StoredKind):
-    collection = "subnetworks"
     kind = "subnetwork"
     scopes = ("regions",)
     setters = ("setPrivateIpGoogleAccess",)
@@ -152,7 +150,6 @@ class Subnetworks(StoredKind):
 
 
 class Firewalls(StoredKind):
-    collection = "firewalls"
     kind = "firewall"
 
     def defaults(self, project: str, scope: str) -> list[Doc]:
@@ -177,7 +174,6 @@ class Firewalls(StoredKind):
 
 
 class Routers(StoredKind):
-    collection = "routers"
     kind = "router"
     scopes = ("regions",)
 
@@ -186,8 +182,8 @@ class Routers(StoredKind):
 
 
 class Addresses(StoredKind):
-    collection = "addresses"
     kind = "address"
+    collection = "addresses"
     scopes = ("regions", GLOBAL)
 
     def fill(self, ref: Ref, doc: Doc) -> Doc:
@@ -203,8 +199,8 @@ class Addresses(StoredKind):
 
 
 class ResourcePolicies(StoredKind):
-    collection = "resourcePolicies"
     kind = "resourcePolicy"
+    collection = "resourcePolicies"
     scopes = ("regions",)
 
     def fill(self, ref: Ref, doc: Doc) -> Doc:
@@ -212,7 +208,6 @@ class ResourcePolicies(StoredKind):
 
 
 class InstanceTemplates(StoredKind):
-    collection = "instanceTemplates"
     kind = "instanceTemplate"
 
     def fill(self, ref: Ref, doc: Doc) -> Doc:
@@ -245,7 +240,6 @@ class InstanceTemplates(StoredKind):
 
 
 class Autoscalers(StoredKind):
-    collection = "autoscalers"
     kind = "autoscaler"
     scopes = ("zones", "regions")
 
@@ -261,22 +255,20 @@ class Autoscalers(StoredKind):
 
 
 class HealthChecks(StoredKind):
-    collection = "healthChecks"
     kind = "healthCheck"
     scopes = (GLOBAL, "regions")
 
 
 class NetworkRoutes(StoredKind):
-    collection = "routes"
     kind = "route"
 
 
 class EmptyKind(Resource):
     """A kind that clients list together with others, and of which no resource exists."""
 
-    def __init__(self, context: Context, *, collection: str, kind: str, place: str) -> None:
-        super().__init__(context, collection=collection, kind=kind)
-        self._place = place
+    def __init__(self, context: Context, kind: str, place: str) -> None:
+        self.kind, self._place = kind, place
+        super().__init__(context)
 
     def routes(self) -> Iterator[RouteEntry]:
         yield "GET", f"{self._place}/{self.collection}", self.listing
@@ -287,8 +279,8 @@ def stored_kinds(context: Context) -> list[Resource]:
     kinds = (Networks, Subnetworks, Firewalls, NetworkRoutes, Routers, Addresses, InstanceTemplates, HealthChecks)
     return [
         *(kind(context) for kind in (*kinds, Autoscalers, ResourcePolicies)),
-        EmptyKind(context, collection="commitments", kind="commitment", place=REGIONAL),
-        EmptyKind(context, collection="reservations", kind="reservation", place=ZONAL),
+        EmptyKind(context, "commitment", REGIONAL),
+        EmptyKind(context, "reservation", ZONAL),
     ]
 
 

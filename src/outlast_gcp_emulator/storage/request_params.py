@@ -21,27 +21,16 @@ RESERVED |= {"cloudresourcemanager", "iam", "oslogin", "projects", "serviceusage
 def conditions_of(request: HttpRequest, *, source: bool = False) -> Conditions:
     """Return the `if…Match` parameters, or with `source` those for the source of a copy."""
     start = "ifSource" if source else "if"
-    return Conditions(
-        generation_match=request.number(f"{start}GenerationMatch"),
-        generation_not_match=request.number(f"{start}GenerationNotMatch"),
-        metageneration_match=request.number(f"{start}MetagenerationMatch"),
-        metageneration_not_match=request.number(f"{start}MetagenerationNotMatch"),
-    )
+    names = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
+    return Conditions(*(request.number(start + name) for name in names))
 
 
 def header_conditions(request: HttpRequest, *, start: str = "x-goog-if") -> Conditions:
     """Return the conditions in the headers of the XML API."""
-
-    def number(name: str) -> int | None:
-        header = f"{start}-{name}"
-        return parse_number(header, request.headers[header]) if header in request.headers else None
-
-    return Conditions(
-        generation_match=number("generation-match"),
-        generation_not_match=number("generation-not-match"),
-        metageneration_match=number("metageneration-match"),
-        metageneration_not_match=number("metageneration-not-match"),
-    )
+    names = ("generation-match", "generation-not-match", "metageneration-match", "metageneration-not-match")
+    headers = [f"{start}-{name}" for name in names]
+    given = request.headers
+    return Conditions(*(parse_number(name, given[name]) if name in given else None for name in headers))
 
 
 def header_checksums(headers: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,8 @@ _BUCKET_COLUMNS = ("name", "project", "metageneration", "created_us", "updated_u
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredBucket:
+    """A bucket. Its `created_us` is its generation."""
+
     name: str
     project: str
     metageneration: int
@@ -73,7 +75,7 @@ class StoredObject:
         return cls(**{**fields, "md5": None if fields["md5"] is None else bytes.fromhex(fields["md5"])})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Conditions:
     """Conditions on the current object. Generation 0 means that there is none."""
 

@@ -1,4 +1,4 @@
-"""A Compute endpoint for tests: its cloud, and a client that knows the way to a project's zone."""
+"""A Compute endpoint for tests, with its cloud and a simple client."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ZONE = "zones/us-central1-a"
 Doc = dict[str, Any]
 
 
-class Place:
-    """An endpoint in front of a cloud in a folder. Everything that is answered is held against Google's description."""
+class ComputeServer:
+    """An endpoint in front of a cloud in a folder. Responses are checked against Google's documents."""
 
     def __init__(self, folder: Path, watching: Watching, mode: str) -> None:
         self.cloud = LocalCloud(str(folder / "cloud"), mode=mode)
@@ -34,7 +34,7 @@ class Place:
         self.call = Caller(self.endpoint)
 
     def reopen(self) -> None:
-        """End the server and begin another on the same folder."""
+        """Stop the server and start another on the same folder."""
         self.endpoint.stop()
         self.open()
 
@@ -46,10 +46,10 @@ class Place:
 
 
 @contextmanager
-def place(folder: Path, watching: Watching, *, mode: str = "") -> Iterator[Place]:
-    """In the mode that is asked for, or in one that works nearly everywhere."""
+def compute_server(folder: Path, watching: Watching, *, mode: str = "") -> Iterator[ComputeServer]:
+    """Open an endpoint in the given mode, or in one that works nearly everywhere."""
     usual = "plain" if why_not("pidns", root=str(folder)) else "pidns"
-    opened = Place(folder, watching, mode or usual)
+    opened = ComputeServer(folder, watching, mode or usual)
     try:
         yield opened
     finally:
@@ -57,10 +57,10 @@ def place(folder: Path, watching: Watching, *, mode: str = "") -> Iterator[Place
 
 
 class Client:
-    """Requests to one project; a word before the path is its method."""
+    """Sends requests to one project. `Z/` at the start of a path stands for the zone."""
 
-    def __init__(self, place: Place, project: str) -> None:
-        self.place = place
+    def __init__(self, server: ComputeServer, project: str) -> None:
+        self.server = server
         self.project = project
 
     def path(self, below: str) -> str:
@@ -68,48 +68,48 @@ class Client:
         return f"/compute/v1/projects/{self.project}/{below}".rstrip("/")
 
     def get(self, below: str, **query: str) -> Doc:
-        asked = "&".join(f"{name}={quote(value)}" for name, value in query.items())
-        answer: Doc = self.place.call.json("GET", f"{self.path(below)}?{asked}" if asked else self.path(below))
-        return answer
+        text = "&".join(f"{name}={quote(value)}" for name, value in query.items())
+        found: Doc = self.server.call.json("GET", f"{self.path(below)}?{text}" if text else self.path(below))
+        return found
 
     def names(self, below: str, **query: str) -> list[str]:
         return [item["name"] for item in self.get(below, **query).get("items", [])]
 
     def begin(self, word: str, body: Doc | None = None) -> Doc:
-        """Ask for something that takes its time; the operation as it was answered."""
+        """Start an operation, as in `POST Z/instances`, and return it."""
         method, _, below = word.partition(" ")
-        operation: Doc = self.place.call.json(method, self.path(below), body)
+        operation: Doc = self.server.call.json(method, self.path(below), body)
         assert operation["kind"] == "compute#operation"
         assert operation["status"] == "RUNNING"
         return operation
 
     def wait(self, operation: Doc) -> Doc:
-        path = operation["selfLink"].removeprefix(self.place.endpoint.url)
-        done: Doc = self.place.call.json("POST", f"{path}/wait")
+        path = operation["selfLink"].removeprefix(self.server.endpoint.url)
+        done: Doc = self.server.call.json("POST", f"{path}/wait")
         assert done["status"] == "DONE"
         return done
 
     def do(self, word: str, body: Doc | None = None) -> Doc:
-        """Ask for something and wait for its end, which must be a good one."""
+        """Start an operation and wait until it succeeds."""
         done = self.wait(self.begin(word, body))
         assert "error" not in done, done["error"]
         return done
 
     def fails(self, word: str, body: Doc | None = None) -> str:
-        """The code of an operation that was begun and must end in error."""
+        """Start an operation that must fail, and return its error code."""
         done = self.wait(self.begin(word, body))
         assert done["httpErrorStatusCode"] >= 400
         return str(done["error"]["errors"][0]["code"])
 
     def refused(self, word: str, body: Doc | None = None) -> tuple[int, str, str]:
-        """Status, reason and message of a request that must be refused at once."""
+        """Send a request that must be refused; return status, reason and message."""
         method, _, below = word.partition(" ")
-        answer = self.place.call(method, self.path(below), body)
-        error = json.loads(content(answer))["error"]
-        return answer.status, error["errors"][0]["reason"], error["message"]
+        response = self.server.call(method, self.path(below), body)
+        error = json.loads(content(response))["error"]
+        return response.status, error["errors"][0]["reason"], error["message"]
 
     def create(self, name: str, **fields: Any) -> Doc:
-        """A machine, running."""
+        """Create a machine and wait until it runs."""
         self.do("POST Z/instances", machine(name, **fields))
         found = self.get(f"Z/instances/{name}")
         assert found["status"] == "RUNNING"
@@ -129,7 +129,7 @@ class Client:
 
 
 def machine(name: str, *, script: str = "", image: str = "", **fields: Any) -> Doc:
-    """What a request says of a new machine."""
+    """Return the body of an insert request."""
     source = image or "projects/debian-cloud/global/images/family/debian-12"
     items = [{"key": "startup-script", "value": script}] if script else []
     return {

@@ -1,4 +1,4 @@
-"""Google's own description of its APIs, held against what is asked and answered: a name that is not in it is wrong."""
+"""Google's discovery documents, and a check of requests and responses against them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from outlast_gcp_emulator.http_types import HttpRequest, HttpResponse
 
-# Sent by the real gcloud, and not in the description.
+# The real gcloud sends these, but the documents do not contain them.
 UNLISTED_PARAMETERS = {"$.xgafv", "includeFoldersAsPrefixes", "upload_id", "enableObjectRetention"}
 UNLISTED_PARAMETERS |= {"returnPartialSuccess"}
 
@@ -27,7 +27,7 @@ class Method:
 
 
 class Description:
-    """One API, from the document inside of google-api-python-client."""
+    """One API, from its document in google-api-python-client."""
 
     def __init__(self, name: str, *, base: str, skip: str = "") -> None:
         import googleapiclient
@@ -60,8 +60,8 @@ class Description:
         fits = (m for m in self._methods if m.verb == verb and m.pattern.fullmatch(request.path))
         return next(fits, None)
 
-    def problems(self, request: HttpRequest, answer: HttpResponse, *, bodies: bool) -> Iterator[str]:
-        """What is wrong with a request to this API and with its answer."""
+    def problems(self, request: HttpRequest, response: HttpResponse, *, bodies: bool) -> Iterator[str]:
+        """Yield the differences of a request and its response from the document."""
         method = self.find(request)
         if method is None:
             yield f"{request.method} {request.path} is in no API"
@@ -74,25 +74,25 @@ class Description:
             if method.request is None:
                 yield f"{method.id} takes no body, but got one"
             else:
-                yield from self.mistakes(request.parsed, {"$ref": method.request}, f"{method.id} asked")
-        if not answer.headers.get("Content-Type", "").startswith("application/json") or answer.status >= 300:
+                yield from self.mistakes(request.parsed, {"$ref": method.request}, f"{method.id} request")
+        if not response.headers.get("Content-Type", "").startswith("application/json") or response.status >= 300:
             return
-        if "x-goog-generation" in answer.headers:
+        if "x-goog-generation" in response.headers:
             return
-        assert isinstance(answer.body, bytes)
+        assert isinstance(response.body, bytes)
         if method.response is None:
-            yield f"{method.id} answers nothing, but got a body"
+            yield f"{method.id} has no response body, but got one"
         else:
-            yield from self.mistakes(json.loads(answer.body), {"$ref": method.response}, method.id)
+            yield from self.mistakes(json.loads(response.body), {"$ref": method.response}, method.id)
 
     def _parameters(self, method: Method, request: HttpRequest) -> Iterator[str]:
-        """What is wrong with the values of parameters: what a number is, what one of a few words, what a field."""
+        """Yield invalid parameters: wrong types, unknown enum values, missing parameters, unknown fields in masks."""
         for name, text in request.query.items():
             schema = method.parameters.get(name, {})
             if schema.get("type") == "boolean" and text not in ("true", "false", "True", "False"):
-                yield f"{method.id}: {name} is no boolean: {text}"
+                yield f"{method.id}: {name} is not a boolean: {text}"
             if schema.get("type") == "integer" and not re.fullmatch(r"-?\d+", text):
-                yield f"{method.id}: {name} is no number: {text}"
+                yield f"{method.id}: {name} is not a number: {text}"
             if "enum" in schema and text not in schema["enum"]:
                 yield f"{method.id}: {name} is none of {schema['enum']}: {text}"
         for name, schema in method.parameters.items():
@@ -103,22 +103,22 @@ class Description:
             yield from self._masked(mask, {"$ref": method.response}, f"{method.id} fields")
 
     def _masked(self, mask: list[str], schema: dict[str, Any], where: str) -> Iterator[str]:
-        """Fields of a mask, as `items(name,disks/source),nextPageToken`, that the answer does not have. Takes what it
-        reads off the mask, up to the parenthesis that ends it."""
-        here, at = schema, where
+        """Yield the fields of a mask such as `items(name,disks/source),nextPageToken` that the schema does not have.
+        Consumes the mask up to its closing parenthesis."""
+        current, at = schema, where
         while mask:
             word = mask.pop(0)
             if word == ")":
                 return
             if word == ",":
-                here, at = schema, where
+                current, at = schema, where
             elif word == "(":
-                yield from self._masked(mask, here, at)
+                yield from self._masked(mask, current, at)
             elif word != "/":
-                below = self._below(here, word)
+                below = self._below(current, word)
                 if below is None:
                     yield f"{at} has no field {word}"
-                here, at = below or {"type": "any", "additionalProperties": {}}, f"{at}/{word}"
+                current, at = below or {"type": "any", "additionalProperties": {}}, f"{at}/{word}"
 
     def _below(self, schema: dict[str, Any], name: str) -> dict[str, Any] | None:
         while "$ref" in schema or schema.get("type") == "array":
@@ -129,38 +129,38 @@ class Description:
         return below
 
     def mistakes(self, value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
-        """Where a value is not what its schema says."""
+        """Yield the places where a value differs from its schema."""
         schema = self._document["schemas"][schema["$ref"]] if "$ref" in schema else schema
         kind = schema.get("type", "any")
         if kind == "object":
             yield from self._object(value, schema, where)
         elif kind == "array":
             if not isinstance(value, list):
-                yield f"{where} is no list: {value!r}"
+                yield f"{where} is not a list: {value!r}"
                 return
-            for number, each in enumerate(value):
-                yield from self.mistakes(each, schema["items"], f"{where}[{number}]")
+            for number, item in enumerate(value):
+                yield from self.mistakes(item, schema["items"], f"{where}[{number}]")
         elif kind == "string":
             if not isinstance(value, str) or not _formatted(value, schema.get("format")):
-                yield f"{where} is no {schema.get('format', 'string')}: {value!r}"
+                yield f"{where} is not a {schema.get('format', 'string')}: {value!r}"
             if "enum" in schema and value not in schema["enum"]:
                 yield f"{where} is none of {schema['enum']}: {value!r}"
         elif kind == "boolean" and not isinstance(value, bool):
-            yield f"{where} is no boolean: {value!r}"
+            yield f"{where} is not a boolean: {value!r}"
         elif kind in ("integer", "number") and (isinstance(value, bool) or not isinstance(value, int | float)):
-            yield f"{where} is no number: {value!r}"
+            yield f"{where} is not a number: {value!r}"
 
     def _object(self, value: Any, schema: dict[str, Any], where: str) -> Iterator[str]:
         if not isinstance(value, dict):
-            yield f"{where} is no object: {value!r}"
+            yield f"{where} is not an object: {value!r}"
             return
         known = schema.get("properties", {})
-        for name, each in value.items():
+        for name, field in value.items():
             below = known.get(name) or schema.get("additionalProperties")
             if below is None:
                 yield f"{where} has no field {name}"
             else:
-                yield from self.mistakes(each, below, f"{where}.{name}")
+                yield from self.mistakes(field, below, f"{where}.{name}")
 
 
 def _formatted(text: str, form: str | None) -> bool:
@@ -172,11 +172,11 @@ def _formatted(text: str, form: str | None) -> bool:
 
 
 class Watching:
-    """Collects what is wrong with everything that passes by an endpoint."""
+    """Collects the differences of all requests and responses of an endpoint from Google's documents."""
 
     def __init__(self, *, ours: bool = False) -> None:
-        # Whether what is asked is held against it as well, all of it: whoever tests the server asks for nonsense on
-        # purpose, and our own code must not.
+        # Whether requests are checked completely, too. Tests of the server send invalid requests on purpose, but our
+        # own code must not.
         self._ours = ours
         self._storage = Description("storage.v1", base="/storage/v1/")
         self._compute = Description("compute.v1", base="/compute/v1/")
@@ -193,22 +193,22 @@ class Watching:
                 "oslogin",
             )
         }
-        # What else happens between a request and its answer.
+        # Called between a request and its response.
         self.then: Callable[[HttpRequest, HttpResponse], None] | None = None
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
     def taken(self) -> list[str]:
-        """What was found since the last time."""
+        """Return the problems since the last call."""
         found, self.problems = self.problems, []
         return found
 
-    def __call__(self, request: HttpRequest, answer: HttpResponse) -> None:
-        self._check(request, answer)
+    def __call__(self, request: HttpRequest, response: HttpResponse) -> None:
+        self._check(request, response)
         if self.then is not None:
-            self.then(request, answer)
+            self.then(request, response)
 
-    def _check(self, request: HttpRequest, answer: HttpResponse) -> None:
+    def _check(self, request: HttpRequest, response: HttpResponse) -> None:
         if request.path.startswith("/compute/v1/"):
             api = self._compute
         elif (other := request.path.split("/")[1]) in self._others:
@@ -217,8 +217,8 @@ class Watching:
             api = self._storage
         else:
             return
-        if answer.status in (404, 405) and api.find(request) is None and not self._ours:
+        if response.status in (404, 405) and api.find(request) is None and not self._ours:
             return
-        self.problems += api.problems(request, answer, bodies=self._ours)
-        if (method := api.find(request)) is not None and answer.status < 300:
+        self.problems += api.problems(request, response, bodies=self._ours)
+        if (method := api.find(request)) is not None and response.status < 300:
             self.seen.add(method.id)

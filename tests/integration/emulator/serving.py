@@ -1,4 +1,4 @@
-"""`outlast local serve` as a process of its own, for tests that stop it, kill it or attack it."""
+"""`outlast local serve` as a separate process, for tests that stop it, kill it or attack it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTLAST = str(Path(sys.executable).parent / "outlast")
 
 
 class Serving:
-    """`outlast local serve` in a home of its own, until it is stopped or killed."""
+    """`outlast local serve` in a separate home folder, until it is stopped or killed."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -38,22 +38,22 @@ class Serving:
         self.url = f"{self.address}/{(self.root / 'token').read_text()}"
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """How it ended, and what it said on stderr."""
+        """Stop the process; return its exit code and stderr."""
         assert self.process is not None
         self.process.send_signal(number)
-        said = self.process.communicate(timeout=20)[1]
+        errors = self.process.communicate(timeout=20)[1]
         process, self.process = self.process, None
-        return process.returncode, said
+        return process.returncode, errors
 
     def outlast(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [OUTLAST, *argv], env=self.variables, capture_output=True, text=True, timeout=60, check=False
         )
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        asked = urllib.request.Request(self.url + path, data=body, method=method, headers=named)
-        with urllib.request.urlopen(asked, timeout=20) as answer:
-            content = answer.read()
+        request = urllib.request.Request(self.url + path, data=body, method=method, headers=named)
+        with urllib.request.urlopen(request, timeout=20) as response:
+            content = response.read()
             assert isinstance(content, bytes)
             return content

@@ -49,12 +49,12 @@ def creation(serving: Serving, *, name: str = "taken", of_host: str = "127.0.0.1
 
 
 def buckets(serving: Serving) -> list[str]:
-    return [each["name"] for each in json.loads(serving.ask("GET", LIST)).get("items", [])]
+    return [each["name"] for each in json.loads(serving.request("GET", LIST)).get("items", [])]
 
 
 @contextlib.contextmanager
 def stopped(serving: Serving) -> Iterator[None]:
-    """The server does nothing meanwhile; the kernel accepts connections for it."""
+    """Pause the server, while the kernel keeps accepting connections for it."""
     assert serving.process is not None
     serving.process.send_signal(signal.SIGSTOP)
     try:
@@ -74,7 +74,7 @@ def threads(serving: Serving) -> int:
 def test_another_user_who_knows_the_token_creates_nothing(serving: Serving, way: str) -> None:
     with stopped(serving) if way in HIT_AND_RUN else contextlib.nullcontext():
         received = stranger.attack(way, host(serving), creation(serving), times=40)
-    # Accepted after all of the others: the server has dealt with them.
+    # The server accepts this request last, so it has handled the others.
     assert buckets(serving) == []
     assert received == b""
 
@@ -96,17 +96,17 @@ def test_another_user_launches_no_machine(serving: Serving, way: str) -> None:
     with stopped(serving):
         stranger.attack(way, host(serving), request, times=20)
     for kind in ("instances", "operations"):
-        assert not json.loads(serving.ask("GET", f"/compute/v1/projects/p/zones/us-central1-a/{kind}"))["items"]
+        assert not json.loads(serving.request("GET", f"/compute/v1/projects/p/zones/us-central1-a/{kind}"))["items"]
 
 
 @needs_root
 def test_connections_of_another_user_take_no_thread_and_block_no_client(serving: Serving) -> None:
-    serving.ask("GET", LIST)
+    serving.request("GET", LIST)
     before = threads(serving)
     record = Attack("hold", host(serving), creation(serving), times=600, stay=True)
     record.begin()
     for number in range(20):
-        serving.ask("POST", LIST, b'{"name": "mine-%d"}' % number)
+        serving.request("POST", LIST, b'{"name": "mine-%d"}' % number)
     assert threads(serving) <= before + 5
     assert record.end() == b""
     assert len(buckets(serving)) == 20
@@ -118,19 +118,19 @@ def test_the_owner_is_served_during_a_flood_and_the_log_stays_short(serving: Ser
     flood = Attack(way, host(serving), creation(serving), times=500, flood=True)
     flood.begin()
     for number in range(20):
-        serving.ask("POST", LIST, b'{"name": "mine-%d"}' % number)
+        serving.request("POST", LIST, b'{"name": "mine-%d"}' % number)
     flood.end()
     assert sorted(buckets(serving)) == sorted(f"mine-{number}" for number in range(20))
-    code, said = serving.end()
-    logged = [line for line in said.splitlines() if "refused a connection" in line]
+    code, errors = serving.end()
+    logged = [line for line in errors.splitlines() if "refused a connection" in line]
     assert code == 0
-    assert 1 <= len(logged) <= 8, said
+    assert 1 <= len(logged) <= 8, errors
     if way == "send_and_read":
         assert f"user {stranger.UID}" in logged[0]
 
 
 def test_a_request_is_not_carried_out_if_its_sender_disconnects(serving: Serving) -> None:
-    serving.ask("PUT", "/box-1")
+    serving.request("PUT", "/box-1")
     path = f"{serving.url.removeprefix(serving.address)}/box-1/object"
     name, _, port = host(serving).partition(":")
     with socket.create_connection((name, int(port)), timeout=20) as client:
@@ -142,16 +142,16 @@ def test_a_request_is_not_carried_out_if_its_sender_disconnects(serving: Serving
             client.close()
     eventually(lambda: stored_files(str(serving.root)) == [], what="the staged body's removal")
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        serving.ask("GET", "/box-1/object")
+        serving.request("GET", "/box-1/object")
 
 
 @pytest.mark.parametrize("token", ["", "outlast-local", "outlast-" + "0" * 32, "local-one", "local-one." + "0" * 32])
 def test_the_owner_needs_the_token_too(serving: Serving, token: str) -> None:
-    """A program of this user that fetches addresses for others must not be a way in."""
+    """A program of this user that fetches addresses for others must not grant access."""
     known, serving.url = serving.url, serving.address
     for bearer, path in (({"Authorization": f"Bearer {token}"} if token else {}, ""), ({}, f"/{token}")):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            serving.ask("POST", path.rstrip("/") + LIST, b'{"name": "taken"}', **bearer)
+            serving.request("POST", path.rstrip("/") + LIST, b'{"name": "taken"}', **bearer)
         assert refused.value.code == 401
         assert "outlast local env" in json.loads(refused.value.read())["error"]["message"]
     serving.url = known

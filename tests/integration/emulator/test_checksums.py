@@ -1,4 +1,4 @@
-"""CRC32C without C: against the slow way, bit by bit, and the numbers that others publish."""
+"""CRC32C compared with a bitwise algorithm and with published values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`outlast local serve` and `env` as a user has them; what a restart and a kill in the middle leave behind."""
+"""`outlast local serve` and `env` as commands, with restarts and kills."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 def test_serve_prints_its_address_and_stops_cleanly(serving: Serving) -> None:
-    assert serving.ask("GET", "/storage/v1/b?project=p") == b'{"kind":"storage#buckets"}'
-    told = serving.outlast("local", "env", "--root", str(serving.root))
-    assert f"export STORAGE_EMULATOR_HOST={serving.url}" in told.stdout.splitlines()
-    code, said = serving.end()
-    assert (code, "Traceback" in said) == (0, False)
+    assert serving.request("GET", "/storage/v1/b?project=p") == b'{"kind":"storage#buckets"}'
+    printed = serving.outlast("local", "env", "--root", str(serving.root))
+    assert f"export STORAGE_EMULATOR_HOST={serving.url}" in printed.stdout.splitlines()
+    code, errors = serving.end()
+    assert (code, "Traceback" in errors) == (0, False)
     after = serving.outlast("local", "env", "--root", str(serving.root))
     assert (after.returncode, after.stdout) == (5, "")
     assert "outlast local serve --root" in after.stderr
@@ -43,10 +43,10 @@ def test_serve_prints_its_address_and_stops_cleanly(serving: Serving) -> None:
 def test_the_variables_work_in_a_shell_and_name_existing_files(serving: Serving) -> None:
     root = shlex.quote(str(serving.root))
     script = f'eval "$({OUTLAST} local env --root {root})" && cat "$BOTO_CONFIG" && echo "$CLOUDSDK_CONFIG"'
-    told = subprocess.run(
+    printed = subprocess.run(
         ["sh", "-euc", script], env=serving.variables, capture_output=True, text=True, timeout=30, check=True
     )
-    assert told.stdout.strip().endswith(f"{serving.root}/gcloud")
+    assert printed.stdout.strip().endswith(f"{serving.root}/gcloud")
     found = json.loads(serving.outlast("local", "env", "--root", str(serving.root), "--json").stdout)
     for name in ("CLOUDSDK_CONFIG", "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", "BOTO_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS"):
         assert os.path.exists(found[name]), name
@@ -79,48 +79,48 @@ def test_googles_login_accepts_the_key(serving: Serving) -> None:
 
 def test_a_restart_keeps_objects_and_unfinished_uploads(serving: Serving) -> None:
     body = os.urandom(GRAIN_BYTES * 2 + 17)
-    serving.ask("PUT", "/kept-1")
-    serving.ask("PUT", "/kept-1/small", b"small", x_goog_meta_own="word")
-    serving.ask("PUT", "/kept-1/large", body)
-    before = serving.ask("GET", "/storage/v1/b/kept-1/o?fields=items(name,generation,crc32c,metadata)")
-    asked = urllib.request.Request(
+    serving.request("PUT", "/kept-1")
+    serving.request("PUT", "/kept-1/small", b"small", x_goog_meta_own="word")
+    serving.request("PUT", "/kept-1/large", body)
+    before = serving.request("GET", "/storage/v1/b/kept-1/o?fields=items(name,generation,crc32c,metadata)")
+    start = urllib.request.Request(
         f"{serving.url}/upload/storage/v1/b/kept-1/o?uploadType=resumable&name=half", data=b"{}", method="POST"
     )
-    location = urllib.request.urlopen(asked, timeout=10).headers["Location"].partition("/upload")[2]
+    location = urllib.request.urlopen(start, timeout=10).headers["Location"].partition("/upload")[2]
     head = f"bytes 0-{GRAIN_BYTES - 1}/*"
     with pytest.raises(urllib.error.HTTPError, match="308"):
-        serving.ask("PUT", "/upload" + location, body[:GRAIN_BYTES], Content_Range=head)
+        serving.request("PUT", "/upload" + location, body[:GRAIN_BYTES], Content_Range=head)
     serving.end(signal.SIGKILL)
     serving.start()
-    assert serving.ask("GET", "/storage/v1/b/kept-1/o?fields=items(name,generation,crc32c,metadata)") == before
-    assert serving.ask("GET", "/kept-1/large") == body
+    assert serving.request("GET", "/storage/v1/b/kept-1/o?fields=items(name,generation,crc32c,metadata)") == before
+    assert serving.request("GET", "/kept-1/large") == body
     rest = f"bytes {GRAIN_BYTES}-{len(body) - 1}/{len(body)}"
-    serving.ask("PUT", "/upload" + location, body[GRAIN_BYTES:], Content_Range=rest)
-    assert serving.ask("GET", "/kept-1/half") == body
+    serving.request("PUT", "/upload" + location, body[GRAIN_BYTES:], Content_Range=rest)
+    assert serving.request("GET", "/kept-1/half") == body
 
 
 def test_a_full_disk_is_reported_and_damages_nothing(serving: Serving) -> None:
-    serving.ask("PUT", "/full-1")
-    serving.ask("PUT", "/full-1/old", b"old" * 100_000)
+    serving.request("PUT", "/full-1")
+    serving.request("PUT", "/full-1/old", b"old" * 100_000)
     serving.end()
     serving.start(file_bytes_max=1_000_000)
     for _ in range(2):
         with pytest.raises(urllib.error.HTTPError, match="503"):
-            serving.ask("PUT", "/full-1/old", b"n" * 2_000_000)
-    # Small ones fill the database instead.
-    small = (serving.ask("PUT", f"/full-1/small-{number}", b"s" * 60_000) for number in range(40))
+            serving.request("PUT", "/full-1/old", b"n" * 2_000_000)
+    # Small objects fill the database instead.
+    small = (serving.request("PUT", f"/full-1/small-{number}", b"s" * 60_000) for number in range(40))
     with pytest.raises(urllib.error.HTTPError, match="503"):
         list(small)
-    assert serving.ask("GET", "/full-1/old") == b"old" * 100_000
+    assert serving.request("GET", "/full-1/old") == b"old" * 100_000
     assert len(stored_files(str(serving.root))) == 1
-    code, said = serving.end()
-    assert (code, "Traceback" in said) == (0, False), said
+    code, errors = serving.end()
+    assert (code, "Traceback" in errors) == (0, False), errors
 
 
 def test_a_kill_during_an_upload_leaves_the_old_object_and_no_temporary_files(serving: Serving) -> None:
     old = b"old" * 50_000
-    serving.ask("PUT", "/killed-1")
-    serving.ask("PUT", "/killed-1/object", old)
+    serving.request("PUT", "/killed-1")
+    serving.request("PUT", "/killed-1/object", old)
     host, _, port = serving.address.removeprefix("http://").partition(":")
     path = f"{serving.url.removeprefix(serving.address)}/killed-1/object".encode()
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -131,5 +131,5 @@ def test_a_kill_during_an_upload_leaves_the_old_object_and_no_temporary_files(se
         serving.end(signal.SIGKILL)
     assert len(stored_files(str(serving.root))) == 2
     serving.start()
-    assert serving.ask("GET", "/killed-1/object") == old
+    assert serving.request("GET", "/killed-1/object") == old
     assert len(stored_files(str(serving.root))) == 1

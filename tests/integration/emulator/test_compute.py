@@ -1,4 +1,4 @@
-"""Machines by Google's Compute API: each is a real machine of the local cloud."""
+"""Instances of the Compute API, each a real machine of the local cloud."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from outlast_gcp_emulator.faults import Fault
-from tests.integration.emulator.compute import SPOT, ZONE, Client, Place, machine, place
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, compute_server, machine
 from tests.integration.emulator.discovery import Watching
 from tests.support.emulator import Caller
 from tests.support.waiting import eventually
@@ -23,19 +23,19 @@ CLOUD_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("compute"), watching) as opened:
+def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
+    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(here: Place) -> Iterator[Client]:
-    """A project of its own for each test, and an empty cloud behind it."""
-    yield Client(here, f"proj{next(_numbers)}")
-    for zone in here.cloud.zone_settings():
-        here.cloud.set_zone(zone, capacity=None, quota=None, rate=None, grace_s=None)
-    for one in here.cloud.machines():
-        here.cloud.delete(one.name)
+def client(server: ComputeServer) -> Iterator[Client]:
+    """A separate project for each test, with an empty cloud."""
+    yield Client(server, f"proj{next(_numbers)}")
+    for zone in server.cloud.zone_settings():
+        server.cloud.set_zone(zone, capacity=None, quota=None, rate=None, grace_s=None)
+    for one in server.cloud.machines():
+        server.cloud.delete(one.name)
 
 
 def test_a_machine_is_created_described_stopped_started_and_deleted(client: Client) -> None:
@@ -74,13 +74,13 @@ def test_scripts_read_metadata_as_on_googles_machines(client: Client) -> None:
     made["metadata"]["items"].append({"key": "mine", "value": "m"})
     client.do("POST Z/instances", made)
     client.prints("one", "startup-script exit status 0")
-    said = client.serial("one")
+    output = client.serial("one")
     number = project["id"]
-    assert f"startup-script: zone=projects/{number}/zones/us-central1-a name=one project={client.project}" in said
-    assert f"mine=m ours=o type=projects/{number}/machineTypes/n1-standard-1" in said
-    assert f"scopes={CLOUD_SCOPE}" in said
-    assert '"access_token"' in said
-    assert "hidden=none" in said
+    assert f"startup-script: zone=projects/{number}/zones/us-central1-a name=one project={client.project}" in output
+    assert f"mine=m ours=o type=projects/{number}/machineTypes/n1-standard-1" in output
+    assert f"scopes={CLOUD_SCOPE}" in output
+    assert '"access_token"' in output
+    assert "hidden=none" in output
 
 
 def test_scripts_read_addresses_and_disks_from_the_metadata(client: Client) -> None:
@@ -120,8 +120,8 @@ def test_a_script_reports_its_progress_by_guest_attributes(client: Client) -> No
     assert client.get(ask, queryPath="startup/step")["queryValue"]["items"] == written[1:]
     assert client.get(ask, variableKey="startup/step")["variableValue"] == "7"
     assert [item for item in client.get(ask)["queryValue"]["items"] if item["namespace"] != "hostkeys"] == written
-    told = "The resource 'startup/nothing' of type 'Guest Attribute' was not found."
-    assert client.refused(f"GET {ask}?queryPath=startup/nothing") == (404, "notFound", told)
+    message = "The resource 'startup/nothing' of type 'Guest Attribute' was not found."
+    assert client.refused(f"GET {ask}?queryPath=startup/nothing") == (404, "notFound", message)
     client.do("POST Z/instances/one/stop")
     assert client.get(ask, queryPath="startup/state")["queryValue"]["items"] == written[:1]
 
@@ -146,7 +146,7 @@ def test_a_machine_that_powers_itself_off_is_terminated_with_an_operation(client
     def written() -> bool:
         return "compute.instances.guestTerminate" in [op["operationType"] for op in client.get("Z/operations")["items"]]
 
-    eventually(written, what="the operation of the machine's own end")
+    eventually(written, what="the operation of the power-off")
 
 
 # Errors
@@ -161,11 +161,11 @@ def test_a_machine_that_powers_itself_off_is_terminated_with_an_operation(client
     ],
 )
 def test_an_insert_can_fail_in_its_operation_and_leaves_nothing(client: Client, zone: Any, code: str) -> None:
-    client.place.cloud.set_zone("us-central1-a", **zone)
+    client.server.cloud.set_zone("us-central1-a", **zone)
     try:
         assert client.fails("POST Z/instances", machine("one")) == code
     finally:
-        client.place.cloud.set_zone("us-central1-a", capacity=None, quota=None, deny=None)
+        client.server.cloud.set_zone("us-central1-a", capacity=None, quota=None, deny=None)
     assert client.refused("GET Z/instances/one")[:2] == (404, "notFound")
     assert client.names("Z/disks") == []
     client.create("one")
@@ -174,17 +174,17 @@ def test_an_insert_can_fail_in_its_operation_and_leaves_nothing(client: Client, 
 def test_a_start_can_fail_without_capacity(client: Client) -> None:
     client.create("one")
     client.do("POST Z/instances/one/stop")
-    client.place.cloud.set_zone("us-central1-a", capacity=0)
+    client.server.cloud.set_zone("us-central1-a", capacity=0)
     assert client.fails("POST Z/instances/one/start") == "ZONE_RESOURCE_POOL_EXHAUSTED"
     assert client.status("one") == "TERMINATED"
 
 
 def test_too_many_requests_are_throttled_only_in_their_zone(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", rate=0)
+    client.server.cloud.set_zone("us-central1-a", rate=0)
     assert client.refused("GET Z/instances")[:2] == (429, "rateLimitExceeded")
     assert client.get("zones/us-central1-b/instances")["items"] == []
-    client.place.cloud.set_zone("us-central1-a", rate=2)
-    statuses = [client.place.call("GET", client.path("Z/instances")).status for _ in range(20)]
+    client.server.cloud.set_zone("us-central1-a", rate=2)
+    statuses = [client.server.call("GET", client.path("Z/instances")).status for _ in range(20)]
     assert statuses[0] == 200
     assert 429 in statuses
 
@@ -192,7 +192,7 @@ def test_too_many_requests_are_throttled_only_in_their_zone(client: Client) -> N
 def test_a_repeated_request_id_returns_the_same_operation(client: Client) -> None:
     path = "Z/instances?requestId=c8eae213-1074-48bb-8304-c04afb5a1c8a"
     first = client.begin(f"POST {path}", machine("one"))
-    again = client.place.call.json("POST", client.path(path), machine("one"))
+    again = client.server.call.json("POST", client.path(path), machine("one"))
     assert again["name"] == first["name"]
     client.wait(first)
     assert client.names("Z/instances") == ["one"]
@@ -252,7 +252,7 @@ def test_the_machine_type_changes_only_while_the_machine_is_stopped(client: Clie
     client.do("POST Z/instances/one/stop")
     client.do("POST Z/instances/one/setMachineType", body)
     assert client.get("Z/instances/one")["machineType"].endswith("custom-4-8192")
-    assert [one.type for one in client.place.cloud.machines()] == ["custom-4-8192"]
+    assert [one.type for one in client.server.cloud.machines()] == ["custom-4-8192"]
 
 
 def test_a_protected_instance_cannot_be_deleted(client: Client) -> None:
@@ -262,11 +262,11 @@ def test_a_protected_instance_cannot_be_deleted(client: Client) -> None:
     client.do("DELETE Z/instances/one")
 
 
-# What the cloud does
+# Events of the cloud
 
 
 def test_a_maintenance_event_preempts_a_spot_machine_with_notice(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", grace_s=0.5)
+    client.server.cloud.set_zone("us-central1-a", grace_s=0.5)
     ask = "curl -s -H Metadata-Flavor:Google http://metadata/computeMetadata/v1/instance/preempted"
     script = f"echo waiting; until [ $({ask}) = TRUE ]; do sleep 0.02; done; echo noticed"
     client.create("one", script=script, scheduling=SPOT)
@@ -283,7 +283,7 @@ def test_a_maintenance_event_preempts_a_spot_machine_with_notice(client: Client)
 
 
 def test_a_preempted_machine_with_action_delete_is_deleted(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", grace_s=0.1)
+    client.server.cloud.set_zone("us-central1-a", grace_s=0.1)
     client.create("one", scheduling={**SPOT, "instanceTerminationAction": "DELETE"})
     client.do("POST Z/instances/one/simulateMaintenanceEvent")
     eventually(lambda: client.names("Z/instances") == [], what="the end of the machine")
@@ -302,14 +302,14 @@ def test_a_machine_stops_after_its_maximum_run_duration(client: Client, action: 
 
 def test_the_scopes_of_a_machine_limit_its_requests(client: Client) -> None:
     ask = "curl -s http://metadata/computeMetadata/v1/instance/service-accounts/default/token -H Metadata-Flavor:Google"
-    me = f"{client.place.endpoint.address}{client.path('Z/instances')}/$(hostname)"
+    me = f"{client.server.endpoint.address}{client.path('Z/instances')}/$(hostname)"
     script = f"""
     token=$({ask} | sed 's/.*"access_token": "\\([^"]*\\)".*/\\1/')
-    curl -s -o /dev/null -w 'answer=%{{http_code}}\\n' -X DELETE -H "Authorization: Bearer $token" {me}
+    curl -s -o /dev/null -w 'status=%{{http_code}}\\n' -X DELETE -H "Authorization: Bearer $token" {me}
     """
     weak = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/devstorage.read_write"]}]
     client.create("weak", script=script.replace("$(hostname)", "weak"), serviceAccounts=weak)
-    client.prints("weak", "answer=403")
+    client.prints("weak", "status=403")
     strong = [{"email": "default", "scopes": [CLOUD_SCOPE]}]
     client.do(
         "POST Z/instances", machine("strong", script=script.replace("$(hostname)", "strong"), serviceAccounts=strong)
@@ -319,7 +319,7 @@ def test_the_scopes_of_a_machine_limit_its_requests(client: Client) -> None:
 
 def test_a_restarted_server_keeps_its_instances(client: Client) -> None:
     before = client.create("one", labels={"a": "b"})
-    client.place.reopen()
+    client.server.reopen()
     after = client.get("Z/instances/one")
     same = ("id", "labels", "status", "creationTimestamp")
     assert [after[name] for name in same] == [before[name] for name in same]
@@ -331,57 +331,57 @@ def test_a_restarted_server_keeps_its_instances(client: Client) -> None:
 def test_a_server_killed_during_a_launch_or_a_delete_leaves_no_partial_machine(client: Client, mark: str) -> None:
     client.create("half")
     client.create("whole")
-    [kept] = Path(client.place.endpoint.root, "compute", "instances").glob(f"{client.project}*/half.json")
+    [kept] = Path(client.server.endpoint.root, "compute", "instances").glob(f"{client.project}*/half.json")
     record = json.loads(kept.read_text())
     record["doc"][mark] = True
-    # As it is on disk while the operation goes on.
+    # The state on disk during the operation.
     kept.write_text(json.dumps(record))
-    client.place.reopen()
+    client.server.reopen()
     assert client.names("Z/instances") == ["whole"]
     assert client.names("Z/disks") == ["whole"]
-    assert len(client.place.cloud.machines()) == 1
+    assert len(client.server.cloud.machines()) == 1
 
 
 def test_a_path_without_the_api_version_works(client: Client) -> None:
-    """A client of Google's that was given it as its endpoint leaves `/compute/v1` out."""
-    found = client.place.call.json("GET", f"/projects/{client.project}/zones/us-central1-a")
+    """Google's clients omit `/compute/v1` if the server's address is their endpoint."""
+    found = client.server.call.json("GET", f"/projects/{client.project}/zones/us-central1-a")
     assert found["selfLink"] == client.get("zones/us-central1-a")["selfLink"]
-    assert client.place.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
+    assert client.server.call("GET", f"/projects/{client.project}/nothing/of/the/kind").status == 404
 
 
 def test_a_machine_that_cannot_boot_does_not_stop_the_reconciler(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", grace_s=1.0)
+    client.server.cloud.set_zone("us-central1-a", grace_s=1.0)
     client.create("spot", scheduling=SPOT)
     client.create("lost")
-    folder = client.place.cloud._folder("lost")
-    # What is no folder is no disk: it cannot boot from it.
+    folder = client.server.cloud._folder("lost")
+    # A disk that is a file instead of a folder cannot boot.
     os.rename(folder.disk_path, f"{folder.disk_path}.away")
     Path(folder.disk_path).touch()
     os.kill((folder.state() or {})["shim_pid"], signal.SIGKILL)
-    told = "compute.instances.hostError"
+    verb = "compute.instances.hostError"
     eventually(
-        lambda: told in [one["operationType"] for one in client.get("Z/operations")["items"]], what="the end of `lost`"
+        lambda: verb in [one["operationType"] for one in client.get("Z/operations")["items"]], what="a host error"
     )
     client.do("POST Z/instances/spot/simulateMaintenanceEvent")
     client.comes("spot", "TERMINATED")
 
 
-# Faults on the way
+# Injected faults
 
 
 def test_a_request_with_a_lost_response_can_be_repeated_without_a_duplicate(client: Client) -> None:
     path = client.path("Z/instances?requestId=5f5c9f5e-0001-4c1e-9f43-3f4f1b1f9a11")
-    client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", after_work=True))
+    client.server.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", after_work=True))
     with pytest.raises(ConnectionError):
-        client.place.call("POST", path, machine("one"))
-    client.place.call = Caller(client.place.endpoint)
-    client.wait(client.place.call.json("POST", path, machine("one")))
+        client.server.call("POST", path, machine("one"))
+    client.server.call = Caller(client.server.endpoint)
+    client.wait(client.server.call.json("POST", path, machine("one")))
     assert client.names("Z/instances") == ["one"]
     assert len(client.get("Z/operations", filter="operationType=insert")["items"]) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 429, 500, 503])
 def test_injected_faults_have_googles_form_and_change_nothing(client: Client, status: int) -> None:
-    client.place.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", status=status))
+    client.server.endpoint.faults.add(Fault(path="/compute/v1/projects/*/instances", method="POST", status=status))
     assert client.refused("POST Z/instances", machine("one"))[0] == status
     assert client.names("Z/instances") == []

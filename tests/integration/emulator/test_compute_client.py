@@ -1,4 +1,4 @@
-"""Google's own Python client for Compute Engine, against the endpoint."""
+"""Google's Python client for Compute Engine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.integration.emulator.compute import Place, place
+from tests.integration.emulator.compute import ComputeServer, compute_server
 from tests.integration.emulator.discovery import Watching
 
 PROJECT, ZONE = "proj1", "us-central1-a"
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("compute"), watching) as opened:
+def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
+    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
         yield opened
 
 
@@ -34,12 +34,12 @@ class Clients:
 
 
 @pytest.fixture
-def clients(here: Place) -> Clients:
-    return Clients(here.endpoint.url)
+def clients(server: ComputeServer) -> Clients:
+    return Clients(server.endpoint.url)
 
 
 def wait(clients: Clients, operation: Any) -> Any:
-    """By name: the client's own futures forget the endpoint that they came from."""
+    """Wait for an operation by its name, because the client's futures ignore the endpoint."""
     if operation.zone:
         where = {"project": PROJECT, "zone": operation.zone.rpartition("/")[2], "operation": operation.name}
         done = clients.ZoneOperations.wait(**where)
@@ -107,24 +107,24 @@ def test_the_official_client_pages_and_filters(clients: Clients) -> None:
     assert [disk.name for _, scoped in every for disk in scoped.disks] == ["disk-3", "disk-4"]
 
 
-def test_the_official_client_gets_typed_errors(clients: Clients, here: Place) -> None:
+def test_the_official_client_gets_typed_errors(clients: Clients, server: ComputeServer) -> None:
     from google.api_core.exceptions import BadRequest, Conflict, NotFound
 
     with pytest.raises(NotFound):
         clients.Instances.get(project=PROJECT, zone=ZONE, instance="nosuch")
     resource = instance(clients, "twice")
-    asked = {"project": PROJECT, "zone": ZONE, "instance_resource": resource}
-    request = clients.v1.InsertInstanceRequest(**asked, request_id="545d5bb6-de44-4d6e-917b-75c880b73b64")
+    fields = {"project": PROJECT, "zone": ZONE, "instance_resource": resource}
+    request = clients.v1.InsertInstanceRequest(**fields, request_id="545d5bb6-de44-4d6e-917b-75c880b73b64")
     first = clients.Instances.insert_unary(request=request)
     assert clients.Instances.insert_unary(request=request).name == first.name
     wait(clients, first)
     with pytest.raises(Conflict):
-        clients.Instances.insert_unary(**asked)
+        clients.Instances.insert_unary(**fields)
     resource.name = "Wrong"
     with pytest.raises(BadRequest, match=r"resource\.name"):
-        clients.Instances.insert_unary(**asked)
-    here.cloud.set_zone(ZONE, capacity=0)
+        clients.Instances.insert_unary(**fields)
+    server.cloud.set_zone(ZONE, capacity=0)
     resource.name = "crowded"
-    done = wait(clients, clients.Instances.insert_unary(**asked))
+    done = wait(clients, clients.Instances.insert_unary(**fields))
     assert [error.code for error in done.error.errors] == ["ZONE_RESOURCE_POOL_EXHAUSTED"]
-    here.cloud.set_zone(ZONE, capacity=None)
+    server.cloud.set_zone(ZONE, capacity=None)

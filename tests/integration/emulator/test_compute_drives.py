@@ -1,4 +1,4 @@
-"""Disks beside the boot disk, on machines that have a root of their own: formatted, mounted, moved, grown, copied."""
+"""Data disks on machines of mode `root`: formatted, mounted, moved, resized and copied."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from outlast.clouds.local.probe import why_not
-from tests.integration.emulator.compute import SPOT, ZONE, Client, Doc, Place, machine, place
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, Doc, compute_server, machine
 from tests.integration.emulator.discovery import Watching
 from tests.support.waiting import eventually
 
-# As Google's own pages say it, and everybody's scripts.
+# As in Google's documentation and in common scripts.
 MOUNT = """
 DISK=/dev/disk/by-id/google-data
 blkid $DISK || sudo mkfs.ext4 -q -m 0 -E lazy_itable_init=1,lazy_journal_init=1,discard $DISK
@@ -27,47 +27,47 @@ echo boots=$(wc -l < /mnt/disks/data/boots)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
+def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
     folder = tmp_path_factory.mktemp("drives")
     if reason := why_not("root", root=str(folder)):
         pytest.skip(f"disks beside the boot disk need machines of mode root: {reason}")
     if not os.path.exists("/dev/loop-control"):
-        pytest.skip("disks beside the boot disk need loop devices: there is no /dev/loop-control")
-    with place(folder, watching, mode="root") as opened:
+        pytest.skip("data disks need loop devices: /dev/loop-control is missing")
+    with compute_server(folder, watching, mode="root") as opened:
         opened.cloud.set_zone("us-central1-a", grace_s=1.0)
         yield opened
-    eventually(lambda: held(opened) == [], what="all devices being given back")
+    eventually(lambda: held(opened) == [], what="the release of all devices")
 
 
-def held(here: Place) -> list[str]:
-    """The files of this cloud that are behind loop devices."""
+def held(server: ComputeServer) -> list[str]:
+    """Return the files of this cloud behind loop devices."""
     found = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
             found.append(path.read_text().strip())
         except OSError:
-            continue  # it went while we looked
-    return [path for path in found if path.startswith(here.cloud.root)]
+            continue  # it was removed meanwhile
+    return [path for path in found if path.startswith(server.cloud.root)]
 
 
 def is_held(client: Client) -> bool:
-    return any(path.endswith(f"/{client.get('Z/disks/data')['id']}") for path in held(client.place))
+    return any(path.endswith(f"/{client.get('Z/disks/data')['id']}") for path in held(client.server))
 
 
 def with_data(name: str, script: str = MOUNT, *, disk: str = "data", scheduling: Doc | None = None, **how: Any) -> Doc:
-    """A machine with a disk beside its boot disk, attached like that."""
+    """Return an instance with a data disk that is attached with these options."""
     made = machine(name, script=script, scheduling=scheduling or {})
     made["disks"].append({"source": f"{ZONE}/disks/{disk}", "deviceName": "data", **how})
     return made
 
 
-def files(here: Place) -> list[str]:
-    folder = Path(here.cloud.root) / "drives"
+def files(server: ComputeServer) -> list[str]:
+    folder = Path(server.cloud.root) / "drives"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def test_a_data_disk_survives_preemptions_and_machines(here: Place) -> None:
-    client = Client(here, "kept")
+def test_a_data_disk_survives_preemptions_and_machines(server: ComputeServer) -> None:
+    client = Client(server, "kept")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})
     client.do("POST Z/instances", with_data("one", scheduling=SPOT))
     client.prints("one", "boots=1")
@@ -84,8 +84,8 @@ def test_a_data_disk_survives_preemptions_and_machines(here: Place) -> None:
     assert client.names("Z/disks") == []
 
 
-def test_a_disk_is_attached_resized_and_detached_while_the_machine_runs(here: Place) -> None:
-    client = Client(here, "hot")
+def test_a_disk_is_attached_resized_and_detached_while_the_machine_runs(server: ComputeServer) -> None:
+    client = Client(server, "hot")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     watch = """
     for i in $(seq 400); do
@@ -101,12 +101,12 @@ def test_a_disk_is_attached_resized_and_detached_while_the_machine_runs(here: Pl
     client.do("POST Z/disks/data/resize", {"sizeGb": "3"})
     client.prints("one", f"size={3 * 2**30}")
     client.do("POST Z/instances/one/detachDisk?deviceName=data")
-    eventually(lambda: client.serial("one").count("size=none") == 2, within_s=20, what="the disk being gone")
-    eventually(lambda: not is_held(client), what="the device being given back")
+    eventually(lambda: client.serial("one").count("size=none") == 2, within_s=20, what="the removal of the disk")
+    eventually(lambda: not is_held(client), what="the release of the device")
 
 
-def test_entries_of_fstab_are_mounted_at_the_next_boot(here: Place) -> None:
-    client = Client(here, "fstab")
+def test_entries_of_fstab_are_mounted_at_the_next_boot(server: ComputeServer) -> None:
+    client = Client(server, "fstab")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     script = """
     if mountpoint -q /data; then echo found $(cat /data/kept); exit; fi
@@ -120,10 +120,10 @@ def test_entries_of_fstab_are_mounted_at_the_next_boot(here: Place) -> None:
     client.prints("one", "found precious")
 
 
-def test_snapshots_and_images_of_a_data_disk_contain_its_files(here: Place) -> None:
-    client = Client(here, "copies")
+def test_snapshots_and_images_of_a_data_disk_contain_its_files(server: ComputeServer) -> None:
+    client = Client(server, "copies")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
-    before = set(files(here))
+    before = set(files(server))
     client.do("POST Z/instances", with_data("one", MOUNT + "sync -f /mnt/disks/data; echo written"))
     client.prints("one", "written")
     client.do("POST Z/disks/data/createSnapshot", {"name": "snap"})
@@ -142,11 +142,11 @@ def test_snapshots_and_images_of_a_data_disk_contain_its_files(here: Place) -> N
         client.do(f"DELETE Z/disks/{name}")
     client.do("DELETE Z/instances/one")
     client.do("DELETE Z/disks/data")
-    assert set(files(here)) <= before
+    assert set(files(server)) <= before
 
 
-def test_a_disk_is_cloned_while_mounted_and_imaged_after_its_machine_stopped(here: Place) -> None:
-    client = Client(here, "cloned")
+def test_a_disk_is_cloned_while_mounted_and_imaged_after_its_machine_stopped(server: ComputeServer) -> None:
+    client = Client(server, "cloned")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1", "type": f"{ZONE}/diskTypes/pd-ssd"})
     client.do("POST Z/instances", with_data("one", MOUNT + "sync -f /mnt/disks/data; echo written"))
     client.prints("one", "written")
@@ -163,8 +163,8 @@ def test_a_disk_is_cloned_while_mounted_and_imaged_after_its_machine_stopped(her
         client.do(f"DELETE Z/instances/{name}")
 
 
-def test_many_machines_can_read_a_disk_and_none_can_write_it_meanwhile(here: Place) -> None:
-    client = Client(here, "many")
+def test_many_machines_can_read_a_disk_and_none_can_write_it_meanwhile(server: ComputeServer) -> None:
+    client = Client(server, "many")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.do("POST Z/instances", with_data("writer"))
     client.prints("writer", "boots=1")
@@ -180,8 +180,8 @@ def test_many_machines_can_read_a_disk_and_none_can_write_it_meanwhile(here: Pla
     assert client.refused("POST Z/instances", with_data("three"))[1] == "resourceInUseByAnotherResource"
 
 
-def test_a_local_ssd_is_empty_after_a_stop(here: Place) -> None:
-    client = Client(here, "scratch")
+def test_a_local_ssd_is_empty_after_a_stop(server: ComputeServer) -> None:
+    client = Client(server, "scratch")
     script = """
     for d in /dev/disk/by-id/google-local-nvme-ssd-*; do readlink -f $d; blkid $d || mkfs.ext4 -q $d; done
     echo over
@@ -201,32 +201,32 @@ def test_a_local_ssd_is_empty_after_a_stop(here: Place) -> None:
     assert client.names("Z/disks") == []
 
 
-def test_a_killed_shim_leaves_no_loop_devices(here: Place) -> None:
-    client = Client(here, "killed")
+def test_a_killed_shim_leaves_no_loop_devices(server: ComputeServer) -> None:
+    client = Client(server, "killed")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.do("POST Z/instances", with_data("doomed", scheduling={"automaticRestart": False}))
     client.prints("doomed", "boots=1")
     assert is_held(client)
-    state = here.cloud._folder("doomed").state() or {}
+    state = server.cloud._folder("doomed").state() or {}
     os.kill(state["shim_pid"], signal.SIGKILL)
-    eventually(lambda: not is_held(client), within_s=20, what="the device being given back")
+    eventually(lambda: not is_held(client), within_s=20, what="the release of the device")
 
 
-def test_a_data_disk_survives_a_failed_launch(here: Place) -> None:
-    client = Client(here, "nocapacity")
+def test_a_data_disk_survives_a_failed_launch(server: ComputeServer) -> None:
+    client = Client(server, "nocapacity")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
-    here.cloud.set_zone("us-central1-a", capacity=0)
+    server.cloud.set_zone("us-central1-a", capacity=0)
     try:
         wanted = with_data("one", autoDelete=True)
         assert client.fails("POST Z/instances", wanted) == "ZONE_RESOURCE_POOL_EXHAUSTED"
     finally:
-        here.cloud.set_zone("us-central1-a", capacity=None)
+        server.cloud.set_zone("us-central1-a", capacity=None)
     assert client.names("Z/disks") == ["data"]
 
 
-def test_a_symlink_on_the_machine_cannot_redirect_its_devices(here: Place, tmp_path: Path) -> None:
-    """Nodes are made from outside, and whoever is root on the machine decides what /dev/disk is."""
-    client = Client(here, "links")
+def test_a_symlink_on_the_machine_cannot_redirect_its_devices(server: ComputeServer, tmp_path: Path) -> None:
+    """The host creates device nodes, while root on the machine controls /dev/disk."""
+    client = Client(server, "links")
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     client.create("one", script=f"ln -s {tmp_path} /dev/disk; echo laid")
     client.prints("one", "laid")
@@ -236,7 +236,7 @@ def test_a_symlink_on_the_machine_cannot_redirect_its_devices(here: Place, tmp_p
 
 
 def test_a_machine_without_data_disks_logs_the_reason(tmp_path: Path, watching: Watching) -> None:
-    with place(tmp_path, watching) as opened:
+    with compute_server(tmp_path, watching) as opened:
         client = Client(opened, "plain")
         client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
         client.do("POST Z/instances", with_data("one", "echo started"))
@@ -245,8 +245,8 @@ def test_a_machine_without_data_disks_logs_the_reason(tmp_path: Path, watching: 
         assert client.serial("one").count(f"could not attach disk google-data: {why}") == 1
 
 
-def test_a_machine_image_contains_all_disks(here: Place) -> None:
-    client, before = Client(here, "whole-machine"), files(here)
+def test_a_machine_image_contains_all_disks(server: ComputeServer) -> None:
+    client, before = Client(server, "whole-machine"), files(server)
     client.do("POST Z/disks", {"name": "data", "sizeGb": "10"})
     client.do("POST Z/instances", with_data("one"))
     client.prints("one", "boots=1")
@@ -261,4 +261,4 @@ def test_a_machine_image_contains_all_disks(here: Place) -> None:
     client.do("DELETE Z/instances/two")
     for name in client.names("Z/disks"):
         client.do(f"DELETE Z/disks/{name}")
-    assert files(here) == before
+    assert files(server) == before

@@ -1,6 +1,6 @@
-"""The real gcloud: machines made, looked at, entered and deleted by it, and scripts as people write them for the cloud.
+"""The real gcloud: machines created, described, entered and deleted, and typical scripts for the cloud.
 
-Skips where gcloud is not installed. A call takes one or two seconds, so there are few, and each is looked at closely.
+Skipped if gcloud is not installed. A call takes one or two seconds, so there are few of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from outlast.clouds.local.ssh import find_sshd
 from outlast_gcp_emulator.environment import variables, write_files
-from tests.integration.emulator.compute import Client, Place, machine, place
+from tests.integration.emulator.compute import Client, ComputeServer, compute_server, machine
 from tests.integration.emulator.discovery import Watching
 from tests.support.waiting import eventually
 
@@ -28,19 +28,19 @@ pytestmark = [
 
 
 class Shell:
-    """A shell whose gcloud finds our endpoint."""
+    """A shell whose gcloud uses the endpoint."""
 
-    def __init__(self, here: Place, folder: Path) -> None:
-        self.here, self.folder = here, folder
-        write_files(here.endpoint.root, here.endpoint.url)
+    def __init__(self, server: ComputeServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        write_files(server.endpoint.root, server.endpoint.url)
         self._variables = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "USER": getpass.getuser(),
             "LANG": "C.UTF-8",
-            **variables(here.endpoint.root, here.endpoint.url),
+            **variables(server.endpoint.root, server.endpoint.url),
         }
-        self.client = Client(here, self._variables["CLOUDSDK_CORE_PROJECT"])
+        self.client = Client(server, self._variables["CLOUDSDK_CORE_PROJECT"])
 
     def try_to(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -64,12 +64,12 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Shell]:
-    with place(tmp_path_factory.mktemp("compute"), watching) as opened:
+    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
         yield Shell(opened, tmp_path_factory.mktemp("home"))
 
 
 def test_gcloud_creates_describes_stops_resizes_starts_and_deletes(shell: Shell) -> None:
-    said = shell.run("""
+    output = shell.run("""
         gcloud compute instances create vm1 --zone us-central1-a --machine-type n1-standard-2 --preemptible \\
             --image-family debian-12 --image-project debian-cloud --metadata a=b --labels exp=e1
         gcloud compute instances list --filter labels.exp=e1 --format 'value(name,zone.basename(),status)'
@@ -78,50 +78,50 @@ def test_gcloud_creates_describes_stops_resizes_starts_and_deletes(shell: Shell)
         gcloud compute instances start vm1
         gcloud compute instances describe vm1 --format 'value(machineType.basename(),scheduling.preemptible)'
     """)
-    assert "vm1\tus-central1-a\tRUNNING" in said
-    assert "n1-standard-8\tTrue" in said
+    assert "vm1\tus-central1-a\tRUNNING" in output
+    assert "n1-standard-8\tTrue" in output
     assert shell.client.status("vm1") == "RUNNING"
     shell.run("gcloud compute instances delete vm1")
     assert shell.client.names("Z/instances") == []
 
 
 def test_gcloud_creates_two_at_once_and_lists_images_of_all_projects(shell: Shell) -> None:
-    said = shell.run("""
+    output = shell.run("""
         gcloud compute instances create two1 two2 --zone us-central1-b --image-family ubuntu-2204-lts \\
             --image-project ubuntu-os-cloud --provisioning-model SPOT --format 'value(name,status)'
         gcloud compute images list --filter family=ubuntu-2204-lts --format 'value(family)'
         gcloud compute instances delete two1 two2 --zone us-central1-b
     """)
-    assert "two1\tRUNNING" in said
-    assert "two2\tRUNNING" in said
-    assert "ubuntu-2204-lts" in said
+    assert "two1\tRUNNING" in output
+    assert "two2\tRUNNING" in output
+    assert "ubuntu-2204-lts" in output
 
 
 def test_gcloud_prints_why_a_launch_failed(shell: Shell) -> None:
-    shell.here.cloud.set_zone("us-central1-c", capacity=0)
+    shell.server.cloud.set_zone("us-central1-c", capacity=0)
     done = shell.try_to("gcloud compute instances create vm1 --zone us-central1-c --image-family debian-12 "
                         "--image-project debian-cloud --machine-type n1-standard-1")  # fmt: skip
     assert done.returncode == 1
     assert "ZONE_RESOURCE_POOL_EXHAUSTED" in done.stderr
-    shell.here.cloud.set_zone("us-central1-c", capacity=None)
+    shell.server.cloud.set_zone("us-central1-c", capacity=None)
 
 
 @pytest.mark.skipif(not find_sshd() or shutil.which("scp") is None, reason="openssh is not installed")
 def test_gcloud_logs_in_and_copies(shell: Shell) -> None:
     shell.write("file.txt", "some words\n")
     shell.client.create("vm-ssh")
-    # Whoever may not listen on port 22 says so, as docs/serve.md tells.
+    # Without the right to listen on port 22, the port is 2222: see docs/serve.md.
     ssh, scp = ("", "") if os.geteuid() == 0 else ('--ssh-flag="-p 2222"', '--scp-flag="-P 2222"')
-    said = shell.run(f"""
+    output = shell.run(f"""
         gcloud compute ssh {ssh} vm-ssh --command true
         gcloud compute scp {scp} file.txt vm-ssh:copied.txt
         gcloud compute ssh {ssh} vm-ssh --command 'cat copied.txt; echo machine $(hostname)'
         gcloud compute scp {scp} vm-ssh:copied.txt back.txt
     """)
-    assert "some words" in said
+    assert "some words" in output
     assert (shell.folder / "back.txt").read_text() == "some words\n"
-    if shell.here.cloud.mode != "plain":
-        assert "machine vm-ssh" in said
+    if shell.server.cloud.mode != "plain":
+        assert "machine vm-ssh" in output
     shell.client.do("DELETE Z/instances/vm-ssh")
 
 
@@ -138,8 +138,8 @@ def test_gcloud_logs_in_by_os_login(shell: Shell) -> None:
 
 
 def test_gcloud_creates_a_nat_for_machines_without_an_address(shell: Shell) -> None:
-    """As scripts do that make machines with --no-address. Nothing is stopped here, and nothing needs it."""
-    said = shell.run("""
+    """Scripts with --no-address do this. The emulator blocks no traffic, so the NAT has no effect."""
+    output = shell.run("""
         gcloud compute networks subnets update default --region us-central1 --enable-private-ip-google-access
         gcloud compute routers create way --network default --region us-central1 > made
         gcloud compute routers nats create out --router way --region us-central1 \\
@@ -148,10 +148,10 @@ def test_gcloud_creates_a_nat_for_machines_without_an_address(shell: Shell) -> N
         gcloud compute routers delete way --region us-central1 --quiet
         gcloud compute routers list --format 'value(name)'
     """)
-    assert said.split() == ["out"]
+    assert output.split() == ["out"]
 
 
-# As in Google's own examples of training on preemptible machines: everything by gcloud, gsutil and curl.
+# As in Google's examples of training on preemptible machines, with gcloud, gsutil and curl.
 
 IMAGE_SCRIPT = """
 echo "software" > $HOME/installed
@@ -186,7 +186,7 @@ gcloud compute instances create --machine-type=n1-standard-64 --image-family=$3 
     --scopes=cloud-platform $INSTANCE_NAME
 """
 
-# The `#!` stands below other lines, as it does in many a script.
+# The `#!` is not in the first line, as in many scripts.
 STARTUP = """# Trains.
 
 #!/bin/bash
@@ -207,12 +207,12 @@ def test_unchanged_cloud_scripts_build_an_image_and_train_on_it(shell: Shell) ->
     shell.write("train.sh", TRAIN)
     shell.write("startup.sh", STARTUP)
     shell.write("train.py", "import sys; print('trained', *sys.argv[1:])")
-    said = shell.run("timeout 90 bash build-image.sh builder env")
-    assert "Status: TERMINATED" in said
+    output = shell.run("timeout 90 bash build-image.sh builder env")
+    assert "Status: TERMINATED" in output
     assert shell.client.names("Z/instances") == []
     assert shell.client.get("global/images/family/env")["name"] != "env-base"
     shell.run("bash train.sh trainer gs://census-box env")
-    # The machine deletes itself when all is done.
+    # The machine deletes itself at the end.
     eventually(lambda: shell.client.names("Z/instances") == [], within_s=60, what="the end of the machine")
     shell.run("gsutil cat gs://census-box/model.txt > model.txt")
     assert (shell.folder / "model.txt").read_text() == "trained 300 software\n"
@@ -220,8 +220,8 @@ def test_unchanged_cloud_scripts_build_an_image_and_train_on_it(shell: Shell) ->
 
 
 def test_a_script_sets_up_the_project_first(shell: Shell) -> None:
-    """What tutorials let one do first: switch an API on, make an account for the machines, give it a role and a key."""
-    said = shell.run("""
+    """Tutorials begin like this: enable an API, create an account for the machines, give it a role and a key."""
+    output = shell.run("""
         ACCOUNT=trainer@$CLOUDSDK_CORE_PROJECT.iam.gserviceaccount.com
         gcloud services enable compute.googleapis.com
         gcloud iam service-accounts create trainer --display-name 'Trains'
@@ -230,16 +230,16 @@ def test_a_script_sets_up_the_project_first(shell: Shell) -> None:
         gcloud iam service-accounts keys create key.json --iam-account $ACCOUNT
     """)
     account = "trainer@outlast-local.iam.gserviceaccount.com"
-    assert f"serviceAccount:{account}" in said
+    assert f"serviceAccount:{account}" in output
     key = json.loads((shell.folder / "key.json").read_text())
     assert (key["type"], key["client_email"]) == ("service_account", account)
-    assert key["token_uri"].startswith(shell.here.endpoint.url)
+    assert key["token_uri"].startswith(shell.server.endpoint.url)
 
 
 def test_gcloud_suspends_resumes_and_clones_by_a_machine_image(shell: Shell) -> None:
     shell.client.create("sleepy", script="echo made > $HOME/made; echo done")
     shell.client.prints("sleepy", "done")
-    said = shell.run("""
+    output = shell.run("""
         gcloud compute instances suspend sleepy --zone us-central1-a
         gcloud compute instances describe sleepy --zone us-central1-a --format 'value(status)'
         gcloud compute instances resume sleepy --zone us-central1-a
@@ -249,8 +249,8 @@ def test_gcloud_suspends_resumes_and_clones_by_a_machine_image(shell: Shell) -> 
             --metadata startup-script='cat $HOME/made'
         gcloud compute machine-images delete all-of-sleepy
     """)
-    assert "SUSPENDED" in said
-    assert "all-of-sleepy\tREADY" in said
+    assert "SUSPENDED" in output
+    assert "all-of-sleepy\tREADY" in output
     awake = shell.client.get("zones/us-central1-b/instances/awake/serialPort")
     assert "made" in awake["contents"]
     shell.run("""

@@ -1,4 +1,4 @@
-"""Many machines at once: groups in a zone or all over a region, autoscalers, rolling changes, requests in bulk."""
+"""Many machines: zonal and regional groups, autoscalers, rolling updates and bulk inserts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.emulator.compute import SPOT, ZONE, Client, Doc, Place, machine, place
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, Doc, compute_server, machine
 from tests.integration.emulator.discovery import Watching
 from tests.support.waiting import eventually
 
@@ -17,16 +17,16 @@ R = "regions/us-central1"
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("compute"), watching) as opened:
+def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
+    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(here: Place) -> Iterator[Client]:
-    yield Client(here, f"many{next(_numbers)}")
-    for zone in here.cloud.zone_settings():
-        here.cloud.set_zone(zone, capacity=None, quota=None)
+def client(server: ComputeServer) -> Iterator[Client]:
+    yield Client(server, f"many{next(_numbers)}")
+    for zone in server.cloud.zone_settings():
+        server.cloud.set_zone(zone, capacity=None, quota=None)
 
 
 def properties(script: str = "") -> Doc:
@@ -41,7 +41,7 @@ def template(client: Client, name: str = "template") -> Doc:
 
 
 def everywhere(client: Client) -> list[tuple[str, str]]:
-    """Zone and name of each machine of the project."""
+    """Return zone and name of each machine of the project."""
     items = client.get("aggregated/instances")["items"]
     return sorted((scope, one["name"]) for scope, found in items.items() for one in found.get("instances", []))
 
@@ -59,14 +59,14 @@ def test_a_regional_group_is_spread_over_its_zones(client: Client) -> None:
     [(scope, name)] = everywhere(client)
     client.do(f"POST {scope}/instances/{name}/stop")
     eventually(
-        lambda: client.get(f"{R}/instanceGroupManagers/wide")["status"]["isStable"], within_s=20, what="its return"
+        lambda: client.get(f"{R}/instanceGroupManagers/wide")["status"]["isStable"], within_s=20, what="the recreation"
     )
     client.do(f"DELETE {R}/instanceGroupManagers/wide")
     assert everywhere(client) == []
 
 
 def test_a_regional_group_uses_zones_with_room(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", capacity=0)
+    client.server.cloud.set_zone("us-central1-a", capacity=0)
     policy = {"zones": [{"zone": "zones/us-central1-a"}, {"zone": "zones/us-central1-b"}]}
     client.do(
         f"POST {R}/instanceGroupManagers",
@@ -88,10 +88,10 @@ def test_a_group_stays_within_the_bounds_of_its_autoscaler(client: Client) -> No
     target = "zones/us-central1-a/instanceGroupManagers/group"
     scaler = {"name": "scaler", "target": target, "autoscalingPolicy": {"minNumReplicas": 2, "maxNumReplicas": 3}}
     client.do("POST Z/autoscalers", scaler)
-    eventually(lambda: len(everywhere(client)) == 2, within_s=20, what="the least")
+    eventually(lambda: len(everywhere(client)) == 2, within_s=20, what="the minimum size")
     changed = {**scaler, "autoscalingPolicy": {"minNumReplicas": 0, "maxNumReplicas": 1}}
     client.do("PUT Z/autoscalers?autoscaler=scaler", changed)
-    eventually(lambda: len(everywhere(client)) == 1, within_s=20, what="the most")
+    eventually(lambda: len(everywhere(client)) == 1, within_s=20, what="the maximum size")
     assert client.refused("POST Z/autoscalers", {"name": "other", "target": target})[0] == 400
     client.do("DELETE Z/autoscalers/scaler")
     client.do("POST Z/instanceGroupManagers/group/resize?size=2")
@@ -171,14 +171,14 @@ def test_bulk_inserts_create_numbered_names(client: Client) -> None:
 
 
 def test_bulk_inserts_need_all_machines_or_the_minimum_count(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", capacity=2)
+    client.server.cloud.set_zone("us-central1-a", capacity=2)
     wanted = {"count": "3", "namePattern": "w-#", "instanceProperties": properties()}
     assert client.fails("POST Z/instances/bulkInsert", wanted) == "ZONE_RESOURCE_POOL_EXHAUSTED"
     assert everywhere(client) == []
     assert client.names("Z/disks") == []
     client.do("POST Z/instances/bulkInsert", {**wanted, "minCount": "1"})
     assert len(everywhere(client)) == 2
-    # The zone is full by now, and the region is not.
+    # The zone is full now, but the region is not.
     only = {"locations": {"zones/us-central1-b": {"preference": "DENY"}}}
     elsewhere = {**wanted, "count": "1", "namePattern": "r-#", "locationPolicy": only}
     client.do(f"POST {R}/instances/bulkInsert", elsewhere)

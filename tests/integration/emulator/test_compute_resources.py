@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.emulator.compute import SPOT, ZONE, Client, Place, machine, place
+from tests.integration.emulator.compute import SPOT, ZONE, Client, ComputeServer, compute_server, machine
 from tests.integration.emulator.discovery import Watching
 from tests.support.waiting import eventually
 
@@ -18,16 +18,16 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("compute"), watching) as opened:
+def server(tmp_path_factory: pytest.TempPathFactory, watching: Watching) -> Iterator[ComputeServer]:
+    with compute_server(tmp_path_factory.mktemp("compute"), watching) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(here: Place) -> Iterator[Client]:
-    yield Client(here, f"proj{next(_numbers)}")
-    for zone in here.cloud.zone_settings():
-        here.cloud.set_zone(zone, capacity=None, grace_s=None)
+def client(server: ComputeServer) -> Iterator[Client]:
+    yield Client(server, f"proj{next(_numbers)}")
+    for zone in server.cloud.zone_settings():
+        server.cloud.set_zone(zone, capacity=None, grace_s=None)
 
 
 WRITE = "echo precious > $HOME/kept"
@@ -86,31 +86,31 @@ def test_deleting_an_image_keeps_the_disk_that_another_shares(client: Client) ->
     with_disk(client)
     client.do("POST global/images", {"name": "first", "sourceDisk": f"{ZONE}/disks/one"})
     client.do("POST global/images", {"name": "second", "sourceImage": "global/images/first"})
-    kept = len(client.place.cloud.images())
+    kept = len(client.server.cloud.images())
     client.do("DELETE global/images/first")
-    assert len(client.place.cloud.images()) == kept
+    assert len(client.server.cloud.images()) == kept
     client.create("two", image="global/images/second", script=READ)
     client.prints("two", "found precious")
     client.do("DELETE Z/instances/two")
     client.do("DELETE global/images/second")
-    assert len(client.place.cloud.images()) == kept - 1
+    assert len(client.server.cloud.images()) == kept - 1
 
 
 def test_an_image_has_an_iam_policy(client: Client) -> None:
     client.do("POST global/images", {"name": "img", "sourceImage": "projects/debian-cloud/global/images/debian-12"})
     bindings = [{"role": "roles/compute.imageUser", "members": ["user:a@example.org"]}]
-    first = client.place.call.json("GET", client.path("global/images/img/getIamPolicy"))
+    first = client.server.call.json("GET", client.path("global/images/img/getIamPolicy"))
     body = {"policy": {"bindings": bindings, "etag": first["etag"]}}
-    client.place.call.json("POST", client.path("global/images/img/setIamPolicy"), body)
+    client.server.call.json("POST", client.path("global/images/img/setIamPolicy"), body)
     assert client.get("global/images/img/getIamPolicy")["bindings"] == bindings
     assert client.refused("POST global/images/img/setIamPolicy", body)[:2] == (412, "conditionNotMet")
 
 
 def test_public_images_stand_for_this_computers_software(client: Client) -> None:
-    debian = Client(client.place, "debian-cloud")
+    debian = Client(client.server, "debian-cloud")
     assert debian.get("global/images/family/debian-12")["family"] == "debian-12"
     assert "debian-12" in [image["family"] for image in debian.get("global/images")["items"]]
-    assert Client(client.place, "windows-cloud").get("global/images")["items"] == []
+    assert Client(client.server, "windows-cloud").get("global/images")["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_public_images_stand_for_this_computers_software(client: Client) -> None
         "ml-images/global/images/family/tf-1-15",
     ],
 )
-def test_images_for_machine_learning_are_found_by_old_names(here: Place, image: str) -> None:
-    assert here.call.json("GET", f"/compute/v1/projects/{image}")["status"] == "READY"
+def test_images_for_machine_learning_are_found_by_old_names(server: ComputeServer, image: str) -> None:
+    assert server.call.json("GET", f"/compute/v1/projects/{image}")["status"] == "READY"
 
 
 def test_a_snapshot_is_taken_of_a_running_machine_and_becomes_a_disk(client: Client) -> None:
@@ -158,9 +158,9 @@ def test_a_kept_boot_disk_survives_a_failed_launch(client: Client) -> None:
     client.do(f"POST Z/instances/one/setDiskAutoDelete?autoDelete=false&deviceName=persistent-disk-0")  # noqa: F541
     client.do("DELETE Z/instances/one")
     disks = [{"boot": True, "autoDelete": False, "source": f"{ZONE}/disks/one"}]
-    client.place.cloud.set_zone("us-central1-a", capacity=0)
+    client.server.cloud.set_zone("us-central1-a", capacity=0)
     assert client.fails("POST Z/instances", machine("two", disks=disks)) == "ZONE_RESOURCE_POOL_EXHAUSTED"
-    client.place.cloud.set_zone("us-central1-a", capacity=None)
+    client.server.cloud.set_zone("us-central1-a", capacity=None)
     client.create("two", script=READ, disks=disks)
     client.prints("two", "found precious")
 
@@ -198,10 +198,10 @@ def test_a_disk_attached_without_a_device_name_is_named_by_its_index(client: Cli
 def test_a_clone_of_a_boot_disk_contains_its_files(client: Client) -> None:
     client.create("one", script=WRITE)
     client.prints("one", "Finished running startup scripts")
-    # Smaller it cannot be, and nothing stays of the try.
-    images = len(client.place.cloud.images())
+    # A smaller size is refused, and leaves nothing behind.
+    images = len(client.server.cloud.images())
     assert client.refused("POST Z/disks", {"name": "less", "sizeGb": "1", "sourceDisk": f"{ZONE}/disks/one"})[0] == 400
-    assert len(client.place.cloud.images()) == images
+    assert len(client.server.cloud.images()) == images
     client.do("POST Z/disks", {"name": "copy", "sourceDisk": f"{ZONE}/disks/one"})
     client.do("DELETE Z/instances/one")
     copy = client.get("Z/disks/copy")
@@ -209,7 +209,7 @@ def test_a_clone_of_a_boot_disk_contains_its_files(client: Client) -> None:
     client.create("two", script=READ, disks=[{"boot": True, "autoDelete": True, "source": f"{ZONE}/disks/copy"}])
     client.prints("two", "found precious")
     client.do("DELETE Z/instances/two")
-    assert len(client.place.cloud.images()) == images
+    assert len(client.server.cloud.images()) == images
     elsewhere = {"name": "far", "sourceDisk": f"projects/{client.project}/zones/us-east1-b/disks/one"}
     assert "same zone" in client.refused("POST Z/disks", elsewhere)[2]
 
@@ -226,15 +226,15 @@ def test_a_server_killed_during_a_snapshot_leaves_no_partial_one(client: Client)
     client.do("POST Z/disks", {"name": "data", "sizeGb": "1"})
     for name in ("half", "whole"):
         client.do("POST Z/disks/data/createSnapshot", {"name": name})
-    drive = Path(client.place.cloud.root, "drives", client.get("global/snapshots/half")["id"])
-    [kept] = Path(client.place.endpoint.root, "compute", "snapshots").glob(f"{client.project}*/half.json")
+    drive = Path(client.server.cloud.root, "drives", client.get("global/snapshots/half")["id"])
+    [kept] = Path(client.server.endpoint.root, "compute", "snapshots").glob(f"{client.project}*/half.json")
     record = json.loads(kept.read_text())
-    # As it is on disk while the operation goes on.
+    # The state on disk during the operation.
     record["doc"]["status"] = "CREATING"
     del record["doc"]["_drive"]
     kept.write_text(json.dumps(record))
     drive.rename(f"{drive}.draft")
-    client.place.reopen()
+    client.server.reopen()
     assert client.names("global/snapshots") == ["whole"]
     assert not list(drive.parent.glob(f"{drive.name}*"))
     client.do("POST Z/disks/data/createSnapshot", {"name": "half"})
@@ -244,7 +244,7 @@ def test_a_server_killed_during_a_snapshot_leaves_no_partial_one(client: Client)
 
 
 def test_a_managed_group_recreates_a_preempted_machine(client: Client) -> None:
-    client.place.cloud.set_zone("us-central1-a", grace_s=0.1)
+    client.server.cloud.set_zone("us-central1-a", grace_s=0.1)
     properties = {**machine("unused", scheduling=SPOT), "machineType": "n1-standard-1"}
     del properties["name"]
     client.do("POST global/instanceTemplates", {"name": "template", "properties": properties})
@@ -271,12 +271,12 @@ def test_a_managed_group_recreates_a_preempted_machine(client: Client) -> None:
 def test_a_group_without_capacity_reports_the_error_and_retries(client: Client) -> None:
     properties = {**machine("unused"), "machineType": "n1-standard-1"}
     client.do("POST global/instanceTemplates", {"name": "template", "properties": properties})
-    client.place.cloud.set_zone("us-central1-a", capacity=0)
+    client.server.cloud.set_zone("us-central1-a", capacity=0)
     group = {"name": "group", "targetSize": 1, "instanceTemplate": "global/instanceTemplates/template"}
     client.do("POST Z/instanceGroupManagers", group)
     [error] = client.get("Z/instanceGroupManagers/group/listErrors")["items"]
     assert error["error"]["code"] == "ZONE_RESOURCE_POOL_EXHAUSTED"
-    client.place.cloud.set_zone("us-central1-a", capacity=None)
+    client.server.cloud.set_zone("us-central1-a", capacity=None)
     eventually(lambda: len(client.names("Z/instances")) == 1, within_s=30, what="the group trying again")
     client.do("DELETE Z/instanceGroupManagers/group")
 
@@ -285,9 +285,9 @@ def test_a_group_without_capacity_reports_the_error_and_retries(client: Client) 
 
 
 @pytest.fixture(scope="module")
-def crowd(here: Place) -> Client:
-    """Disks are quick to make; all lists are alike."""
-    crowd = Client(here, "crowd")
+def crowd(server: ComputeServer) -> Client:
+    """A project with disks, which are created fast. Lists of all kinds behave alike."""
+    crowd = Client(server, "crowd")
     for number in range(5):
         body = {"name": f"disk-{number}", "sizeGb": str(10 + number), "labels": {"odd": str(number % 2)}}
         crowd.do("POST Z/disks", body)
@@ -349,13 +349,13 @@ def test_an_aggregated_list_is_grouped_by_zone(crowd: Client) -> None:
     items = crowd.get("aggregated/disks")["items"]
     assert sorted(items) == ["zones/us-central1-a", "zones/us-central1-b"]
     assert [disk["name"] for disk in items["zones/us-central1-b"]["disks"]] == ["other"]
-    empty = Client(crowd.place, "nobody").get("aggregated/disks")["items"]
+    empty = Client(crowd.server, "empty").get("aggregated/disks")["items"]
     assert [one["warning"]["code"] for one in empty.values()] == ["NO_RESULTS_ON_PAGE"]
 
 
 def test_a_response_contains_only_the_requested_fields(crowd: Client) -> None:
-    answer = crowd.get("Z/disks", fields="items(name,sizeGb)", filter="name=disk-2")
-    assert answer == {"items": [{"name": "disk-2", "sizeGb": "12"}]}
+    found = crowd.get("Z/disks", fields="items(name,sizeGb)", filter="name=disk-2")
+    assert found == {"items": [{"name": "disk-2", "sizeGb": "12"}]}
 
 
 def test_lists_are_sorted_by_creation_time_on_request(crowd: Client) -> None:
@@ -365,7 +365,7 @@ def test_lists_are_sorted_by_creation_time_on_request(crowd: Client) -> None:
     ]
 
 
-# What is only written down
+# Kinds without machines
 
 
 def test_a_new_project_has_a_network_and_firewall_rules(client: Client) -> None:

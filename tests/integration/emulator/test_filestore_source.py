@@ -1,4 +1,4 @@
-"""Filestore and Cloud Source Repositories by the real gcloud, and git as it comes to a repository."""
+"""Filestore and Cloud Source Repositories with the real gcloud and git."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 def run(served: Endpoint, script: str, folder: Path) -> str:
     own = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
-    names = {f"GIT_{who}_{what}": "somebody" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    names = {f"GIT_{who}_{what}": "tester" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     done = subprocess.run(
         ["bash", "-euc", script],
         cwd=folder,
@@ -48,7 +48,7 @@ def test_pushed_commits_are_cloned(served: Endpoint, tmp_path: Path) -> None:
     repo = call.json(
         "POST", "/sourcerepo/v1/projects/outlast-local/repos", {"name": "projects/outlast-local/repos/code"}
     )
-    said = run(
+    output = run(
         served,
         f"""
         git init -q work && cd work && echo 'print(1)' > train.py && git add . && git commit -qm first
@@ -57,7 +57,7 @@ def test_pushed_commits_are_cloned(served: Endpoint, tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert said == "print(1)\n"
+    assert output == "print(1)\n"
     assert int(call.json("GET", "/sourcerepo/v1/projects/outlast-local/repos/code")["size"]) > 0
     assert call.refused("POST", "/sourcerepo/v1/projects/outlast-local/repos", {"name": "x/repos/code"})[0] == 409
     assert call.refused("POST", "/sourcerepo/v1/projects/outlast-local/repos", {"name": "x/repos/.."})[0] == 400
@@ -66,7 +66,7 @@ def test_pushed_commits_are_cloned(served: Endpoint, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_gcloud_creates_lists_clones_and_deletes_repositories(served: Endpoint, tmp_path: Path) -> None:
-    said = run(
+    output = run(
         served,
         """
         gcloud source repos create trainer
@@ -77,13 +77,13 @@ def test_gcloud_creates_lists_clones_and_deletes_repositories(served: Endpoint, 
         """,
         tmp_path,
     )
-    assert "trainer" in said
+    assert "trainer" in output
     assert Caller(served).refused("GET", "/sourcerepo/v1/projects/outlast-local/repos/trainer")[0] == 404
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_gcloud_creates_lists_describes_and_deletes_shares(served: Endpoint, tmp_path: Path) -> None:
-    said = run(
+    output = run(
         served,
         """
         gcloud filestore instances create nfs --zone us-central1-a --tier BASIC_HDD --network name=default \\
@@ -94,6 +94,6 @@ def test_gcloud_creates_lists_describes_and_deletes_shares(served: Endpoint, tmp
         """,
         tmp_path,
     )
-    assert "nfs\tvolume\tREADY" in said
-    assert "not served by NFS" in said
+    assert "nfs\tvolume\tREADY" in output
+    assert "not served by NFS" in output
     assert Caller(served).json("GET", "/file/v1/projects/outlast-local/locations/-/instances") == {"instances": []}

@@ -1,4 +1,4 @@
-"""The real gcloud and gsutil: what people's scripts do with buckets, unchanged. Skips where gcloud is not installed."""
+"""The real gcloud and gsutil with buckets, in unchanged scripts. Skipped if gcloud is not installed."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Shell:
         )
 
     def put(self, path: str) -> None:
-        """A bucket or an empty object without gcloud, which takes its seconds."""
-        asked = urllib.request.Request(f"{self._url}/{path}", method="PUT")
-        urllib.request.urlopen(asked, timeout=10).close()
+        """Create a bucket or an empty object without gcloud, which takes seconds."""
+        request = urllib.request.Request(f"{self._url}/{path}", method="PUT")
+        urllib.request.urlopen(request, timeout=10).close()
 
     def well(self, script: str) -> str:
-        """What a script prints of which every line must succeed."""
-        answer = self.run(script)
-        assert answer.returncode == 0, answer.stdout + answer.stderr
-        return answer.stdout
+        """Run a script that must succeed, and return its output."""
+        done = self.run(script)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 @pytest.fixture
@@ -101,28 +101,28 @@ def test_folders_are_uploaded_downloaded_and_synchronized(shell: Shell) -> None:
 
 
 def test_a_bucket_is_created_described_and_deleted(shell: Shell) -> None:
-    shell.put("staying")  # gcloud calls an empty listing an error
-    told = shell.well(
+    shell.put("staying")  # gcloud reports an empty list as an error
+    output = shell.well(
         """
-        gcloud storage buckets create gs://told-of --location=europe-west4 --default-storage-class=nearline
-        gcloud storage buckets update gs://told-of --update-labels=team=one
-        gcloud storage buckets describe gs://told-of --format='value(location,default_storage_class,labels.team)'
+        gcloud storage buckets create gs://described --location=europe-west4 --default-storage-class=nearline
+        gcloud storage buckets update gs://described --update-labels=team=one
+        gcloud storage buckets describe gs://described --format='value(location,default_storage_class,labels.team)'
         echo hello > file
-        gcloud storage cp file gs://told-of/a/b
-        gcloud storage cat gs://told-of/a/b
-        gcloud storage mv gs://told-of/a/b gs://told-of/c
-        gcloud storage objects update gs://told-of/c --custom-metadata=key=value
-        gcloud storage objects describe gs://told-of/c --format='value(custom_fields.key,size)'
-        gcloud storage du -s gs://told-of
-        gcloud storage rm gs://told-of/c
-        gcloud storage buckets delete gs://told-of
+        gcloud storage cp file gs://described/a/b
+        gcloud storage cat gs://described/a/b
+        gcloud storage mv gs://described/a/b gs://described/c
+        gcloud storage objects update gs://described/c --custom-metadata=key=value
+        gcloud storage objects describe gs://described/c --format='value(custom_fields.key,size)'
+        gcloud storage du -s gs://described
+        gcloud storage rm gs://described/c
+        gcloud storage buckets delete gs://described
         gcloud storage ls
         """
     )
-    lines = [line.split() for line in told.splitlines()]
-    assert lines[:4] == [["EUROPE-WEST4", "NEARLINE", "one"], ["hello"], ["value", "6"], ["6", "gs://told-of"]]
+    lines = [line.split() for line in output.splitlines()]
+    assert lines[:4] == [["EUROPE-WEST4", "NEARLINE", "one"], ["hello"], ["value", "6"], ["6", "gs://described"]]
     assert ["gs://staying/"] in lines
-    assert ["gs://told-of/"] not in lines
+    assert ["gs://described/"] not in lines
 
 
 def test_errors_read_as_googles_do(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Accounts, switched-on APIs and projects, as far as scripts begin with them."""
+"""Service accounts, enabled APIs and projects, as scripts set them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists against the plain way of making them, on names and questions that nobody would think of."""
+"""Lists compared with a naive implementation, for random names and queries."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     made.close()
 
 
-def naive(names: set[str], asked: ObjectQuery) -> tuple[list[str], list[str]]:
-    """What a list has in all its pages: every name is looked at."""
+def naive(names: set[str], query: ObjectQuery) -> tuple[list[str], list[str]]:
+    """Return objects and prefixes of all pages by examining every name."""
     objects, prefixes = [], set()
     for name in sorted(names, key=str.encode):
         data = name.encode()
-        if not name.startswith(asked.prefix) or data < asked.start or (asked.end and data >= asked.end):
+        if not name.startswith(query.prefix) or data < query.start or (query.end and data >= query.end):
             continue
-        at = name.find(asked.delimiter, len(asked.prefix)) if asked.delimiter else -1
-        folder = name[: at + len(asked.delimiter)] if at >= 0 else ""
+        at = name.find(query.delimiter, len(query.prefix)) if query.delimiter else -1
+        folder = name[: at + len(query.delimiter)] if at >= 0 else ""
         if folder:
             prefixes.add(folder)
-        if not folder or (asked.trailing_delimiter and folder == name):
+        if not folder or (query.trailing_delimiter and folder == name):
             objects.append(name)
     return objects, sorted(prefixes, key=str.encode)
 
@@ -63,7 +63,7 @@ def test_all_pages_together_equal_a_simple_list(
     for name in names:
         with store.staging([b""]) as staged:
             store.put("box", name, staged, {})
-    asked = ObjectQuery(
+    query = ObjectQuery(
         prefix=prefix,
         delimiter=delimiter,
         start=start.encode(),
@@ -73,9 +73,9 @@ def test_all_pages_together_equal_a_simple_list(
     )
     objects: list[str] = []
     prefixes: list[str] = []
-    following = asked.start
+    following = query.start
     for _ in range(30):
-        page = store.page("box", ObjectQuery(**{**_fields(asked), "start": following}))
+        page = store.page("box", ObjectQuery(**{**_fields(query), "start": following}))
         objects += [stored.name for stored in page.objects]
         prefixes += page.prefixes
         if not page.following:
@@ -84,7 +84,7 @@ def test_all_pages_together_equal_a_simple_list(
         following = from_page_token(page_token(page.following))
     else:
         pytest.fail("the pages do not end")
-    assert (objects, prefixes) == naive(names, asked)
+    assert (objects, prefixes) == naive(names, query)
     for name in names:
         store.delete("box", name, generation=None, only=NO_CONDITIONS)
 

@@ -1,4 +1,4 @@
-"""Google's own Python client, pointed at the endpoint by the variable that it knows for this."""
+"""Google's Python client for Cloud Storage, with STORAGE_EMULATOR_HOST."""
 
 from __future__ import annotations
 
@@ -132,12 +132,12 @@ def test_objects_are_copied_and_rewritten_in_several_calls(client: Any, bucket: 
 
 
 def _rewrite(target: Any, source: Any, token: str | None) -> tuple[str | None, int, int]:
-    """The client has no argument for the bytes of a call, so the request is made through its connection."""
+    """Rewrite through the client's connection, because the client has no argument for the bytes of a call."""
     query = {"maxBytesRewrittenPerCall": 1 << 20} | ({"rewriteToken": token} if token else {})
-    answer = target.client._connection.api_request(
+    response = target.client._connection.api_request(
         method="POST", path=f"{source.path}/rewriteTo{target.path}", query_params=query, data={}
     )
-    return answer.get("rewriteToken"), int(answer["totalBytesRewritten"]), int(answer["objectSize"])
+    return response.get("rewriteToken"), int(response["totalBytesRewritten"]), int(response["objectSize"])
 
 
 def test_objects_are_moved(bucket: Any) -> None:
@@ -229,7 +229,7 @@ def test_the_client_recovers_from_faults(served: Endpoint, bucket: Any) -> None:
         served.faults.add(Fault(path="/storage/v1/b/*/o/*", method="GET", status=status))
     body = os.urandom(600_000)
     blob = bucket.blob("kept", chunk_size=256 * 1024)
-    # Of a session even the answer to the last piece may be lost: it is told again.
+    # The response to the last chunk of a session can be lost: the server repeats it.
     served.faults.add(Fault(path="*upload_id=*", method="PUT", status=503, times=2))
     served.faults.add(Fault(path="*upload_id=*", method="PUT", after_work=True, times=2))
     blob._do_resumable_upload(
@@ -247,7 +247,7 @@ def test_the_client_recovers_from_faults(served: Endpoint, bucket: Any) -> None:
     blob.reload(retry=retry)
     assert served.faults.left() == 0
     assert blob.download_as_bytes() == body
-    # Of a put in one request it may be lost, too; then the second one finds that somebody was first.
+    # The response to a single put can be lost, too: then the repeated put finds the object of the first.
     served.faults.add(Fault(path="/upload/*", method="POST", after_work=True))
     with pytest.raises(exceptions.PreconditionFailed):
         bucket.blob("once").upload_from_string(b"once", if_generation_match=0, retry=retry)
@@ -258,7 +258,7 @@ def test_the_client_recovers_from_faults(served: Endpoint, bucket: Any) -> None:
 
 
 def test_the_check_covered_many_methods_of_the_api(watching: Watching, client: Any, bucket: Any) -> None:
-    """The check of the answers is worth as much as what passed by it."""
+    """The check is only as good as its coverage."""
     bucket.blob("x").upload_from_string("x")
     bucket.get_iam_policy()
     bucket.test_iam_permissions(["storage.objects.get"])

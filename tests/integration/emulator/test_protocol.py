@@ -1,4 +1,4 @@
-"""The protocol by hand: what clients do that no library does for us here, and what they do wrong."""
+"""The HTTP protocol with hand-written requests, valid and invalid."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def put(call: Caller, name: str, body: bytes = b"body", query: str = "") -> dict
     return found
 
 
-def speak(endpoint: Endpoint, *argv: bytes) -> bytes:
-    """Words on a bare connection, and all that comes back until the server closes or has said enough."""
+def send_raw(endpoint: Endpoint, *blocks: bytes) -> bytes:
+    """Send bytes on a bare connection, and return everything that the server sends until it closes."""
     host, _, port = endpoint.address.removeprefix("http://").partition(":")
     prefix = endpoint.url.removeprefix(endpoint.address).encode()
-    heard = b""
+    received = b""
     with socket.create_connection((host, int(port)), timeout=10) as connection:
-        for word in argv:
-            connection.sendall(re.sub(rb"(GET|PUT|POST) /", rb"\1 " + prefix + b"/", word))
+        for block in blocks:
+            connection.sendall(re.sub(rb"(GET|PUT|POST) /", rb"\1 " + prefix + b"/", block))
         connection.shutdown(socket.SHUT_WR)
         while piece := connection.recv(65536):
-            heard += piece
-    return heard
+            received += piece
+    return received
 
 
 # Connections
@@ -50,20 +50,20 @@ def test_the_server_listens_only_on_loopback(endpoint: Endpoint) -> None:
 
 
 def test_one_connection_serves_many_requests(endpoint: Endpoint) -> None:
-    heard = speak(endpoint, b"GET /storage/v1/b?project=p HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
-    assert heard.count(b"HTTP/1.1 200 OK") == 3
+    received = send_raw(endpoint, b"GET /storage/v1/b?project=p HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3)
+    assert received.count(b"HTTP/1.1 200 OK") == 3
 
 
 def test_chunked_bodies_and_expect_continue_are_supported(endpoint: Endpoint, call: Caller) -> None:
-    heard = speak(
+    received = send_raw(
         endpoint,
         b"PUT /box-1/chunked HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
         b"5\r\nhello\r\n",
         b"6;ext=1\r\n world\r\n0\r\nTrailer: x\r\n\r\n",
         b"GET /box-1/chunked HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
     )
-    assert heard.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
-    assert heard.endswith(b"\r\n\r\nhello world")
+    assert received.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"\r\n\r\nhello world")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_chunked_bodies_and_expect_continue_are_supported(endpoint: Endpoint, ca
     ids=["sized", "chunked", "nonsense", "multipart"],
 )
 def test_a_truncated_body_creates_no_object(endpoint: Endpoint, call: Caller, half: bytes) -> None:
-    speak(endpoint, half)
+    send_raw(endpoint, half)
     assert call.refused("GET", f"{OBJECTS}/half") == (404, "notFound")
     eventually(lambda: stored_files(endpoint.root) == [], what="the staged body's removal")
 
@@ -91,9 +91,9 @@ def test_an_unread_body_does_not_break_the_connection(call: Caller) -> None:
 def test_long_responses_are_compressed_for_clients_with_gzip(call: Caller) -> None:
     for number in range(20):
         put(call, f"n-{number}")
-    answer = call("GET", OBJECTS, Accept_Encoding="gzip")
-    assert answer.headers["Content-Encoding"] == "gzip"
-    assert len(json.loads(gzip.decompress(content(answer)))["items"]) == 20
+    response = call("GET", OBJECTS, Accept_Encoding="gzip")
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert len(json.loads(gzip.decompress(content(response)))["items"]) == 20
     assert call("GET", OBJECTS).headers["Content-Encoding"] is None
 
 
@@ -116,8 +116,8 @@ def test_injected_errors_have_googles_form(endpoint: Endpoint, call: Caller, sta
     for _ in range(2):
         assert call.refused("GET", "/storage/v1/b/box-1")[0] == status
     assert call.json("GET", "/storage/v1/b/box-1")["name"] == "box-1"
-    answer = call("PUT", "/box-1/object", b"x")
-    assert (answer.status, content(answer)[:5]) == (status, b"<?xml")
+    response = call("PUT", "/box-1/object", b"x")
+    assert (response.status, content(response)[:5]) == (status, b"<?xml")
     assert call("GET", "/box-1/object").status == 404
 
 
@@ -185,7 +185,7 @@ def test_both_checksums_are_returned_and_checked(call: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "expected"),
+    ("given", "status", "expected"),
     [
         ("bytes=0-3", 206, b"0123"),
         ("bytes=8-", 206, b"89"),
@@ -197,12 +197,12 @@ def test_both_checksums_are_returned_and_checked(call: Caller) -> None:
         ("nonsense", 200, b"0123456789"),
     ],
 )
-def test_ranges_are_served(call: Caller, asked: str, status: int, expected: bytes | None) -> None:
+def test_ranges_are_served(call: Caller, given: str, status: int, expected: bytes | None) -> None:
     put(call, "digits", b"0123456789")
     for path in (f"{OBJECTS}/digits?alt=media", "/box-1/digits"):
-        answer = call("GET", path, Range=asked)
-        assert answer.status == status
-        assert expected is None or content(answer) == expected
+        response = call("GET", path, Range=given)
+        assert response.status == status
+        assert expected is None or content(response) == expected
 
 
 def test_every_condition_is_enforced(call: Caller) -> None:
@@ -267,25 +267,27 @@ def test_invalid_requests_are_refused_and_change_nothing(call: Caller) -> None:
 def start(call: Caller, query: str = "name=session", **headers: str) -> str:
     location = call("POST", f"{UPLOAD}?uploadType=resumable&{query}", {}, **headers).headers["Location"]
     assert location is not None
-    # Behind the host and the token, which `call` puts there again.
+    # Without host and token, which `call` adds again.
     return "/" + location.split("/", 4)[4]
 
 
 def test_a_session_resumes_where_it_was_cut(call: Caller) -> None:
     body = bytes(range(256)) * 1024 * 3 + b"rest"
     path = start(call)
-    answer = call("PUT", path, body[:GRAIN_BYTES], Content_Range=f"bytes 0-{GRAIN_BYTES - 1}/*")
-    assert (answer.status, answer.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
-    # What is no whole grain does not count, and neither does what begins too late.
+    response = call("PUT", path, body[:GRAIN_BYTES], Content_Range=f"bytes 0-{GRAIN_BYTES - 1}/*")
+    assert (response.status, response.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
+    # A partial grain is not acknowledged, nor is a chunk that begins too late.
     more = body[GRAIN_BYTES : GRAIN_BYTES + 5000]
-    answer = call("PUT", path, more, Content_Range=f"bytes {GRAIN_BYTES}-{GRAIN_BYTES + 4999}/*")
-    assert answer.headers["Range"] == f"bytes=0-{GRAIN_BYTES - 1}"
-    answer = call("PUT", path, b"x" * 100, Content_Range=f"bytes {GRAIN_BYTES * 2}-{GRAIN_BYTES * 2 + 99}/{len(body)}")
-    assert (answer.status, answer.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
+    response = call("PUT", path, more, Content_Range=f"bytes {GRAIN_BYTES}-{GRAIN_BYTES + 4999}/*")
+    assert response.headers["Range"] == f"bytes=0-{GRAIN_BYTES - 1}"
+    response = call(
+        "PUT", path, b"x" * 100, Content_Range=f"bytes {GRAIN_BYTES * 2}-{GRAIN_BYTES * 2 + 99}/{len(body)}"
+    )
+    assert (response.status, response.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
     for whole in ("*", len(body)):
-        answer = call("PUT", path, Content_Range=f"bytes */{whole}")
-        assert (answer.status, answer.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
-    # Bytes that are there already may come again.
+        response = call("PUT", path, Content_Range=f"bytes */{whole}")
+        assert (response.status, response.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
+    # The client can repeat bytes.
     found = call.json("PUT", path, body, Content_Range=f"bytes 0-{len(body) - 1}/{len(body)}")
     assert found["size"] == str(len(body))
     assert content(call("GET", f"{OBJECTS}/session?alt=media")) == body
@@ -324,8 +326,8 @@ def test_multipart_bodies_are_split_exactly(call: Caller, newline: bytes, body: 
 
 
 def test_parts_become_one_object(endpoint: Endpoint, call: Caller) -> None:
-    answer = content(call("POST", "/box-1/joined?uploads", x_goog_meta_own="word")).decode()
-    path = "/box-1/joined?uploadId=" + answer.partition("<UploadId>")[2].partition("<")[0]
+    response = content(call("POST", "/box-1/joined?uploads", x_goog_meta_own="word")).decode()
+    path = "/box-1/joined?uploadId=" + response.partition("<UploadId>")[2].partition("<")[0]
     tags = [call("PUT", f"{path}&partNumber={n}", b"%d" % n * 100_000).headers["ETag"] for n in (1, 2, 2)]
     assert content(call("GET", path)).count(b"<Part>") == 2
     part = "<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>"
@@ -340,7 +342,7 @@ def test_parts_become_one_object(endpoint: Endpoint, call: Caller) -> None:
 
 
 def test_a_copy_can_have_a_null_body(call: Caller) -> None:
-    """As Google's client in Go says it, which rclone is made with."""
+    """Google's client in Go, which rclone uses, sends this."""
     call("POST", "/upload/storage/v1/b/box-1/o?uploadType=media&name=one", b"words")
     done = call.json(
         "POST", "/storage/v1/b/box-1/o/one/rewriteTo/b/box-1/o/two", b"null\n", Content_Type="application/json"

@@ -1,6 +1,6 @@
-"""Who is not answered: web pages in this user's browser, names that lead elsewhere; `test_attacks` has other users.
+"""Refused requests: from web pages in this user's browser, and with names that escape a folder.
 
-Whoever may launch a machine here runs a program as the user who serves, so each of these would be a way in.
+A client that can launch a machine runs programs as the user of the server. `test_attacks` covers other users.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from outlast.clouds.local.peer_credentials import is_page
 from outlast_gcp_emulator.endpoint import Endpoint
 from tests.support.emulator import Caller, content
 
-# A page can send this without asking first: to a browser it is a form.
+# A page can send this without a preflight request: for a browser it is a form.
 AS_A_FORM = {"Content_Type": "text/plain"}
 MACHINE = (
     b'{"name": "evil", "machineType": "zones/us-central1-a/machineTypes/e2-small",'
@@ -28,10 +28,10 @@ INSTANCES = "/compute/v1/projects/p/zones/us-central1-a/instances"
     ids=["origin", "sandboxed frame", "image or form"],
 )
 def test_a_web_page_launches_no_machine(call: Caller, headers: dict[str, str]) -> None:
-    answer = call("POST", INSTANCES, MACHINE, **AS_A_FORM, **headers)
-    assert answer.status == 403, content(answer)
-    # The connection was ended with it: what else the page sent is nobody's next request.
-    assert "access-control-allow-origin" not in {name.lower() for name in answer.headers}
+    response = call("POST", INSTANCES, MACHINE, **AS_A_FORM, **headers)
+    assert response.status == 403, content(response)
+    # The connection is closed, so that the rest of the body cannot become another request.
+    assert "access-control-allow-origin" not in {name.lower() for name in response.headers}
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_no_name_escapes_its_folder(endpoint: Endpoint, call: Caller, method: st
     victim = Path(endpoint.root).parent / "victim.json"
     victim.write_text('{"accounts": {}, "roles": {}, "bindings": [], "services": []}')
     before = victim.read_text()
-    answer = call(method, path.format(name), {"policy": {"bindings": ["evil"]}} if method == "POST" else None)
-    assert answer.status == 400, content(answer)
+    response = call(method, path.format(name), {"policy": {"bindings": ["evil"]}} if method == "POST" else None)
+    assert response.status == 400, content(response)
     assert victim.read_text() == before
 
 

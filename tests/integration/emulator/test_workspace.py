@@ -1,4 +1,4 @@
-"""A gs:// workspace on the endpoint: the bucket contract through obstore, pointed there by the environment alone."""
+"""A gs:// workspace on the endpoint: the bucket contract through obstore, configured by the environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 
 _NUMBERS = itertools.count()
 
-# The first machine does one step and waits to be taken away; the second one finds that it is done.
+# The first machine does one step and waits for its preemption; the second finds that step done.
 PROGRAM = """
 import os, pathlib, time
 folder = pathlib.Path(os.environ["OUTLAST_CHECKPOINT_DIR"])
@@ -55,7 +55,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 @pytest.fixture
 def pointed(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new place on the endpoint, which the environment leads to."""
+    """A new bucket on the endpoint, which the environment points at."""
     for name, value in variables(served.root, served.url).items():
         monkeypatch.setenv(name, value)
     return f"gs://workspace/place-{next(_NUMBERS)}"
@@ -97,8 +97,8 @@ def test_a_run_survives_its_machine_with_its_state_in_the_bucket(
         running.wait()
         for machine in LocalCloud(str(console.cloud)).machines():
             LocalCloud(str(console.cloud)).delete(machine.name)
-    told = console.well("logs", "last", **away)
-    assert (told.count("step 1"), told.count("the end")) == (1, 1)
+    log = console.well("logs", "last", **away)
+    assert (log.count("step 1"), log.count("the end")) == (1, 1)
     stories = [entry.key for entry in open_bucket(pointed).list("runs/") if "/story/" in entry.key]
     assert len(stories) > 5
 
@@ -123,12 +123,12 @@ def test_one_create_only_put_wins_among_two_servers_of_one_folder(
     workers = []
     try:
         for number in range(4):
-            # The settings of a process are those at its start.
-            asked, files = served if number % 2 else other, tmp_path / f"files-{number}"
+            # A process reads its settings at its start.
+            chosen, files = served if number % 2 else other, tmp_path / f"files-{number}"
             files.mkdir()
             shutil.copy(f"{served.root}/key.json", files)
-            write_files(str(files), asked.url)
-            for name, value in variables(str(files), asked.url).items():
+            write_files(str(files), chosen.url)
+            for name, value in variables(str(files), chosen.url).items():
                 monkeypatch.setenv(name, value)
             arguments = (pointed, number, str(tmp_path / f"won-{number}"))
             workers.append(context.Process(target=_create_all, args=arguments))

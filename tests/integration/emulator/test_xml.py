@@ -1,4 +1,4 @@
-"""The XML API by hand: what obstore never asks for, and other clients do."""
+"""The XML API with hand-written requests, and with Amazon's client."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def texts(tag: str, body: bytes) -> list[str]:
 
 
 def code(call: Caller, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, list[str]]:
-    answer = call(method, path, body, **headers)
-    return answer.status, texts("Code", content(answer))
+    response = call(method, path, body, **headers)
+    return response.status, texts("Code", content(response))
 
 
 def test_buckets_are_created_and_deleted(call: Caller) -> None:
@@ -67,12 +67,12 @@ def test_copies_keep_or_replace_the_metadata(call: Caller) -> None:
     call("PUT", "/box-1/from", b"body", Content_Type="text/plain", x_goog_meta_own="word")
     generation = call("HEAD", "/box-1/from").headers["x-goog-generation"]
     assert call("PUT", "/box-1/to", x_goog_copy_source="/box-1/from").status == 200
-    answer = call("GET", "/box-1/to")
-    assert (answer.headers["Content-Type"], answer.headers["x-goog-meta-own"]) == ("text/plain", "word")
+    response = call("GET", "/box-1/to")
+    assert (response.headers["Content-Type"], response.headers["x-goog-meta-own"]) == ("text/plain", "word")
     new = {"x_goog_metadata_directive": "REPLACE", "Content_Type": "text/html"}
     assert call("PUT", "/box-1/to", x_goog_copy_source="box-1/from", **new).status == 200
-    answer = call("GET", "/box-1/to")
-    assert (answer.headers["Content-Type"], answer.headers["x-goog-meta-own"]) == ("text/html", None)
+    response = call("GET", "/box-1/to")
+    assert (response.headers["Content-Type"], response.headers["x-goog-meta-own"]) == ("text/html", None)
     source = {"x_goog_copy_source": "/box-1/from"}
     assert code(call, "PUT", "/box-1/to", x_goog_if_generation_match="0", **source) == (412, ["PreconditionFailed"])
     stale = {"x_goog_copy_source_if_generation_match": "1"}
@@ -90,8 +90,8 @@ def test_a_session_is_started_by_headers(call: Caller) -> None:
     assert (first.status, first.headers["Range"]) == (308, f"bytes=0-{GRAIN_BYTES - 1}")
     last = call("PUT", path, body[GRAIN_BYTES:], Content_Range=f"bytes {GRAIN_BYTES}-{len(body) - 1}/{len(body)}")
     assert last.status == 200
-    answer = call("GET", "/box-1/deep/session")
-    assert (content(answer), answer.headers["Content-Type"]) == (body, "text/plain")
+    response = call("GET", "/box-1/deep/session")
+    assert (content(response), response.headers["Content-Type"]) == (body, "text/plain")
 
 
 @pytest.mark.parametrize("name", ["a\x01b", "tab\tname", "\ufffe"])
@@ -116,7 +116,7 @@ def test_an_aborted_upload_leaves_nothing(call: Caller) -> None:
 
 @pytest.fixture
 def amazons(endpoint: Endpoint) -> Any:
-    """Amazon's own client, as people point it at Google's buckets."""
+    """Amazon's client, configured for Google's buckets."""
     boto3 = pytest.importorskip("boto3")
     keys = {"aws_access_key_id": "GOOG1EXAMPLE", "aws_secret_access_key": "x", "region_name": "auto"}
     client = boto3.client("s3", endpoint_url=endpoint.url, **keys)
@@ -134,8 +134,8 @@ def test_amazons_client_reads_its_objects_copies_and_metadata(amazons: Any) -> N
     listed = amazons.list_objects_v2(Bucket="interop")["Contents"]
     assert [one["Key"] for one in listed] == ["a/b", "c"]
     link = amazons.generate_presigned_url("get_object", Params={"Bucket": "interop", "Key": "c"})
-    with urllib.request.urlopen(link) as answer:
-        assert answer.read() == b"some words"
+    with urllib.request.urlopen(link) as response:
+        assert response.read() == b"some words"
 
 
 def test_amazons_client_deletes_many_objects_at_once(amazons: Any) -> None:
@@ -143,20 +143,20 @@ def test_amazons_client_deletes_many_objects_at_once(amazons: Any) -> None:
     for name in names:
         amazons.put_object(Bucket="interop", Key=name, Body=b"x")
     wanted = [{"Key": name} for name in [*names[:3], "never was"]]
-    answer = amazons.delete_objects(Bucket="interop", Delete={"Objects": wanted})
-    assert [one["Key"] for one in answer["Deleted"]] == [one["Key"] for one in wanted]
-    assert "Errors" not in answer
+    response = amazons.delete_objects(Bucket="interop", Delete={"Objects": wanted})
+    assert [one["Key"] for one in response["Deleted"]] == [one["Key"] for one in wanted]
+    assert "Errors" not in response
     assert [one["Key"] for one in amazons.list_objects_v2(Bucket="interop")["Contents"]] == ["stays"]
     wrong = [{"Key": "stays", "VersionId": "newest"}]
-    answer = amazons.delete_objects(Bucket="interop", Delete={"Objects": wrong, "Quiet": True})
-    assert [(one["Key"], one["Code"]) for one in answer["Errors"]] == [("stays", "InvalidArgument")]
-    answer = amazons.delete_objects(Bucket="interop", Delete={"Objects": [{"Key": "stays"}], "Quiet": True})
-    assert "Deleted" not in answer
+    response = amazons.delete_objects(Bucket="interop", Delete={"Objects": wrong, "Quiet": True})
+    assert [(one["Key"], one["Code"]) for one in response["Errors"]] == [("stays", "InvalidArgument")]
+    response = amazons.delete_objects(Bucket="interop", Delete={"Objects": [{"Key": "stays"}], "Quiet": True})
+    assert "Deleted" not in response
     assert amazons.list_objects_v2(Bucket="interop")["KeyCount"] == 0
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "expected"),
     [
         ("/box-1?delete", b"<Delete>", (400, ["MalformedXML"])),
         ("/box-1?delete", b"<Delete/>", (400, ["MalformedXML"])),
@@ -165,9 +165,11 @@ def test_amazons_client_deletes_many_objects_at_once(amazons: Any) -> None:
         ("/box-1", b"", (400, ["InvalidArgument"])),
     ],
 )
-def test_an_invalid_bulk_delete_is_refused(call: Caller, path: str, body: bytes, told: tuple[int, list[str]]) -> None:
+def test_an_invalid_bulk_delete_is_refused(
+    call: Caller, path: str, body: bytes, expected: tuple[int, list[str]]
+) -> None:
     call("PUT", "/box-1/a", b"words")
-    assert code(call, "POST", path, body) == told
+    assert code(call, "POST", path, body) == expected
     assert call("GET", "/box-1/a").status == 200
 
 
@@ -195,8 +197,8 @@ def test_a_body_in_amazons_chunk_format_is_decoded_or_refused(
     call: Caller, chunks: bytes, status: int, kept: bytes | None
 ) -> None:
     headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=x", "Content-Encoding": "aws-chunked"}
-    answer = call("PUT", "/box-1/chunks", chunks, **headers, x_amz_decoded_content_length="11")
-    assert answer.status == status
+    response = call("PUT", "/box-1/chunks", chunks, **headers, x_amz_decoded_content_length="11")
+    assert response.status == status
     found = call("GET", "/box-1/chunks")
     assert (content(found) if found.status == 200 else None) == kept
 
