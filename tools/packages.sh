@@ -2,7 +2,7 @@
 # Installs the programs that tests and some modes of the local cloud use, on Debian as root. It is optional: tests that need
 # a missing program are skipped with a message.
 set -u
-wanted="openssh-server openssh-client rsync iproute2 nftables tmux curl runc mariadb-server postgresql openssl sshfs awscli chromium-headless-shell libfaketime"
+wanted="openssh-server openssh-client rsync iproute2 nftables tmux curl runc mariadb-server postgresql openssl sshfs awscli chromium-headless-shell libfaketime debootstrap"
 missing=""
 for package in $wanted; do
     dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"

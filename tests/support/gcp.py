@@ -32,9 +32,9 @@ def watching() -> Watching:
 class Rehearsal:
     """An endpoint, its local cloud, and what a user's shell would have in it."""
 
-    def __init__(self, folder: Path, watching: Watching) -> None:
+    def __init__(self, folder: Path, watching: Watching, local: LocalCloud | None = None) -> None:
         mode = "plain" if why_not("pidns", root=str(folder)) else "pidns"
-        self.local = LocalCloud(str(folder / "cloud"), mode=mode)
+        self.local = local or LocalCloud(str(folder / "cloud"), mode=mode)
         self.endpoint = Endpoint(str(folder / "served"), watch=watching, cloud=self.local)
         self.endpoint.start()
         write_files(self.endpoint.root, self.endpoint.url)

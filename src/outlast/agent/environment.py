@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Callable
 
 from outlast.code.environment import EnvironmentRecord
-from outlast.environments.install import EnvironmentFailed, Installer
+from outlast.environments.install import EnvironmentFailed, Installer, extract_trusted
 from outlast.errors import OutlastError
 from outlast.store.bucket import Bucket
 
@@ -47,7 +47,7 @@ def _uv(bucket: Bucket, url: str, root: str) -> str:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise EnvironmentFailed(f"{url} is damaged: its content does not match its name", permanent=False)
         with tarfile.open(archive) as members:
-            members.extractall(os.path.join(folder, "uv.part"), filter="data")
+            extract_trusted(members, os.path.join(folder, "uv.part"))
         shutil.rmtree(os.path.join(folder, "uv"), ignore_errors=True)
         os.rename(os.path.join(folder, "uv.part"), os.path.join(folder, "uv"))
     return program

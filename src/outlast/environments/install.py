@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -142,7 +143,7 @@ class Installer:
             self.bucket.download(self.record.archive_key(self.python().tag), archive)
             with zstd_module().open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as members:
                 # Environments link to the machine's Python, outside of their folder.
-                members.extractall(self.path, filter="fully_trusted")
+                extract_trusted(members, self.path)
         except Missing:
             return False
         except (tarfile.TarError, EOFError, zstd_module().ZstdError) as problem:
@@ -208,6 +209,13 @@ class Installer:
         return subprocess.run(
             [self._uv(), *arguments], env={**own, **settings}, capture_output=True, text=True, check=False
         )
+
+
+def extract_trusted(archive: tarfile.TarFile, folder: str) -> None:
+    """Extract an archive that outlast itself wrote."""
+    # Debian 12 has Python 3.11.2, whose `extractall` knows no filters; newer ones forbid links without one.
+    options: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+    archive.extractall(folder, **options)
 
 
 def _failed(what: str, output: str, *, hint: str) -> EnvironmentFailed:

@@ -39,7 +39,14 @@ class LocalCloud(HostSetup, SharedResources):
     name = catalog.CLOUD
     traits = BUILT_IN[catalog.CLOUD]
 
-    def __init__(self, root: str | None = None, *, mode: str | None = None) -> None:
+    def __init__(
+        self, root: str | None = None, *, mode: str | None = None, base: str = "", base_names: bool = False
+    ) -> None:
+        """Machines of mode `root` boot from the root file system `base` instead of this computer's software.
+
+        They can look up names of other computers only with `base_names`.
+        """
+        self.base, self.base_names = os.path.abspath(base) if base else "", base_names
         chosen = root or os.environ.get("OUTLAST_LOCAL_CLOUD") or "~/.outlast/local"
         self.root = os.path.abspath(os.path.expanduser(chosen))
         self._mode = mode or os.environ.get("OUTLAST_LOCAL_MODE") or ""
@@ -333,7 +340,8 @@ class LocalCloud(HostSetup, SharedResources):
             attributes["startup-script"] = boot.script
         mode = self.mode
         layers = images.layers_for(self.root, boot.image, mode=mode)
-        facts = facts_of(folder.name, offer, boot, labels, mode=mode, layers=layers)
+        other = {"base": self.base, "base_names": self.base_names} if self.base else {}
+        facts = {**facts_of(folder.name, offer, boot, labels, mode=mode, layers=layers), **other}
         return power.create(folder, facts, attributes)
 
     def _switch_on(self, folder: Folder, lock: int) -> None:

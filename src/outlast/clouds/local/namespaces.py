@@ -128,6 +128,9 @@ def _run_machine(
         socket.sethostname(folder.name)
         rootfs.build(folder, uplink, rootless=rootless)
         uplink.configure()
+        # Imported now: a machine with another root file system may lack this Python.
+        from outlast.clouds.local import sshd as sshd
+
         linux.change_root(f"{folder.path}/root")
         os.write(ends.writer, b"moved")
     except OSError as error:

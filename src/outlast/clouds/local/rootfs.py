@@ -53,8 +53,9 @@ _NOSUID_NODEV_NOEXEC = _NOSUID_NODEV | linux.MS_NOEXEC
 
 def environment(folder: Folder) -> dict[str, str]:
     """Return the environment of scripts and sessions: clean, with the interpreter that launched the machine."""
+    base = (folder.facts() or {}).get("base")
     return {
-        "PATH": f"{os.path.dirname(sys.executable)}:{BASIC_PATH}",
+        "PATH": BASIC_PATH if base else f"{os.path.dirname(sys.executable)}:{BASIC_PATH}",
         "HOME": "/root",
         "PWD": "/root",
         "USER": "root",
@@ -88,12 +89,16 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
     is_new = not os.path.isdir(f"{folder.disk_path}/{_TOP}")
     # A layer is empty if two images were created of a disk without a boot in between.
     tops = [top for layer in layers if os.path.isdir(top := f"{layer}/{_TOP}")]
+    facts = folder.facts() or {}
+    # Another root file system in place of this computer's software.
+    base = str(facts.get("base", ""))
+    if base:
+        tops.append(base)
     _overlay(folder, _TOP, tops, root, rootless=rootless)
     _create_folders(root)
     if rootless:
         _preown(folder.disk_path)
-    facts = folder.facts() or {}
-    for path in software(facts.get("software", [])):
+    for path in () if base else software(facts.get("software", [])):
         key = path.replace("/", "%2F")
         os.makedirs(root + path, exist_ok=True)
         lowers = [lower for layer in layers if os.path.isdir(lower := f"{layer}/{key}")]
@@ -106,14 +111,14 @@ def build(folder: Folder, uplink: Uplink, *, rootless: bool) -> None:
     for path in [*facts.get("readable", []), *facts.get("writable", [])]:
         if os.path.exists(path):
             _bind(path, root + path, writable=path in facts.get("writable", []))
-    if is_new:
+    if is_new and not base:
         _hide_secrets(root)
     if is_new and not tops:
         # Not over an image, which has its own accounts.
         _accounts(root, rootless=rootless)
         # This computer's fstab names disks that no machine has.
         _replace(f"{root}/etc/fstab", "# <file system> <mount point> <type> <options> <dump> <pass>\n", 0o644)
-    _write_host_names(root, folder.name, uplink)
+    _write_host_names(root, folder.name, uplink, names=not base or bool(facts.get("base_names")))
     _bind(f"{folder.path}/scripts", f"{root}/run/outlast")
     _bind(f"{folder.path}/ssh", f"{root}/run/outlast-ssh", writable=False)
 
@@ -248,11 +253,14 @@ def _accounts(root: str, *, rootless: bool) -> None:
                 _replace(f"{root}/root/{name}", source.read(), 0o644)
 
 
-def _write_host_names(root: str, name: str, uplink: Uplink) -> None:
-    """Write hostname, hosts and resolver, without which every look-up of the machine's name takes five seconds."""
+def _write_host_names(root: str, name: str, uplink: Uplink, *, names: bool) -> None:
+    """Write hostname, hosts and resolver, without which every look-up of the machine's name takes five seconds.
+
+    Without `names` the machine can look up no other computer: it reaches its metadata and its bucket alone.
+    """
     hosts = f"127.0.0.1 localhost\n{uplink.address} {name}\n{METADATA} metadata.google.internal metadata\n"
     resolver = ""
-    if uplink.routes_out:
+    if uplink.routes_out and names:
         with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
             resolver = "".join(line for line in file if not line.startswith("nameserver 127."))
     for file_name, text in (("hostname", f"{name}\n"), ("hosts", hosts), ("resolv.conf", resolver)):

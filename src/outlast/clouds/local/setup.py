@@ -25,10 +25,6 @@ class HostSetup:
             self._mode = probe.best_mode(root=self.root)
         return self._mode
 
-    @property
-    def has_internet(self) -> bool:
-        return self.mode != "userns"  # a user's namespace has no route to other computers
-
     def modes(self) -> dict[str, str]:
         """Return every mode, best first, with the reason why it does not work here; empty if it works."""
         return {mode: probe.why_not(mode, root=self.root) for mode in probe.MODES}
@@ -41,6 +37,8 @@ class HostSetup:
 
     def why_missing(self, feature: Feature) -> str:
         """Return why machines lack a feature in this mode; empty if they have it."""
+        if feature == "internet" and self.mode == "userns":
+            return "a user's namespace has no route to other computers"
         if feature == "network" and self.mode not in _OWN_NETWORK:
             return f"machines of the local cloud in mode `{self.mode}` have no network of their own"
         if feature == "containers" and self.mode != "root":
