@@ -31,9 +31,9 @@ def volumes(reader: Reader) -> dict[str, str]:
         except ValueError as problem:
             reader.wrong(field, str(problem))
     for path in found:
-        around = [other for other in found if other != path and path.startswith(f"{other}/")]
-        if around:
-            reader.wrong(path, f"cannot be inside `{around[0]}`, where another volume is mounted")
+        parents = [other for other in found if other != path and path.startswith(f"{other}/")]
+        if parents:
+            reader.wrong(path, f"cannot be inside `{parents[0]}`, where another volume is mounted")
     return found
 
 

@@ -146,7 +146,7 @@ class Driver:
         write_run(self.workspace, self.clouds, prepared, run=step.run)
 
     def _give_up(self, step: Submit, why: str) -> None:
-        """Stop at a spending limit. Trials that run go on to their end."""
+        """Stop at a spending limit. Running trials finish; if a worker is missing, they are cancelled."""
         if step.trial is not None:
             self._append(_cancelled(step.trial))
         # Without its worker a trial would wait forever.

@@ -127,10 +127,10 @@ class Search:
     def ask(self, number: int) -> tuple[dict[str, ParamValue], dict[str, Any]]:
         """Return the parameters of the next trial, and the sampler's state for it."""
         self.study.sampler = self._sampler(number)
-        asked = self.study.ask(self.distributions)
-        assert asked.number == number, "the study differs from the story"
+        suggested = self.study.ask(self.distributions)
+        assert suggested.number == number, "the study differs from the story"
         attrs = self.study.get_trials(deepcopy=False)[number].system_attrs
-        return {name: _plain(value) for name, value in asked.params.items()}, dict(attrs)
+        return {name: _plain(value) for name, value in suggested.params.items()}, dict(attrs)
 
     def judge(self, number: int, reports: Mapping[int, float]) -> bool:
         """Report the new values of a running trial in the order of steps. Return whether to prune it."""

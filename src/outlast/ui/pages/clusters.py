@@ -87,7 +87,7 @@ def build_one(view: PageView) -> None:
     with ui.element("div").classes("ol-pile"):
         place = Placeholder("loading the cluster")
         none = ui.element("div")
-        with ui.element("div").classes("ol-pile") as there:
+        with ui.element("div").classes("ol-pile") as content:
             head = ui.element("div")
             with panel("Nodes"):
                 nodes = ui.element("div").classes("ol-nodes")
@@ -96,7 +96,7 @@ def build_one(view: PageView) -> None:
                 with ui.element("div") as no_jobs:
                     empty("No jobs yet.", f"outlast cluster submit {name} -- python job.py")
             log = _Log(view)
-    there.set_visibility(False)
+    content.set_visibility(False)
     none.set_visibility(False)
     shown: list[ClusterDetail] = []
 
@@ -109,7 +109,7 @@ def build_one(view: PageView) -> None:
                 not_found(latest, "cluster", "/clusters")
             return
         place.show(latest)
-        there.set_visibility(True)
+        content.set_visibility(True)
         detail = latest.value
         no_jobs.set_visibility(not detail.jobs)
         table.fill(_job(detail.name, job) for job in detail.jobs)

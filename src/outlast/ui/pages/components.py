@@ -16,10 +16,10 @@ from outlast.ui.topics import TopicUpdate
 
 # The rendering of a cell. The row has NAME_href for a `link`, NAME_tone for a `pill`, and NAME_text for `formatted`,
 # which sorts numerically and shows text.
-How = Literal["text", "link", "pill", "formatted", "bar", "mono"]
+Rendering = Literal["text", "link", "pill", "formatted", "bar", "mono"]
 
 # Constant templates: Vue inserts the values as text.
-_INNER: dict[How, str] = {
+_INNER: dict[Rendering, str] = {
     "link": """<a v-if="props.row.NAME_href" :href="props.row.NAME_href">{{ props.value }}</a>
 <span v-else>{{ props.value }}</span>""",
     "pill": """<span :class="'ol-pill ol-' + props.row.NAME_tone">{{ props.value }}</span>""",
@@ -31,14 +31,14 @@ _INNER: dict[How, str] = {
 
 
 def _slot(column: Column) -> str:
-    return f'<q-td :props="props">{_INNER[column.how].replace("NAME", column.name)}</q-td>'
+    return f'<q-td :props="props">{_INNER[column.rendering].replace("NAME", column.name)}</q-td>'
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
     label: str
-    how: How = "text"
+    rendering: Rendering = "text"
     right: bool = False
 
     def definition(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Tab(ABC):
     def update(self, detail: RunDetail) -> None:
         """Show the new state: called after every change while the tab is open."""
 
-    def leave(self) -> None:  # noqa: B027  most parts have nothing to give back
+    def leave(self) -> None:  # noqa: B027  most tabs hold no resources
         """Release resources: another tab is opened."""
 
 
@@ -81,7 +81,7 @@ class Table:
             )
         self.element.props(f'flat dense aria-label="{title}"').classes("ol-qtable")
         for column in columns:
-            if column.how in _INNER:
+            if column.rendering in _INNER:
                 self.element.add_slot(f"body-cell-{column.name}", _slot(column))
         self.rows_shown = rows_shown
         self._hide_bottom(0)
@@ -143,14 +143,14 @@ class FilteredTable:
     ) -> None:
         items = title.lower()
         self.placeholder = Placeholder(f"loading {items}")
-        with ui.element("div") as self.there:
+        with ui.element("div") as self.content:
             above = ui.element("div").classes("ol-row ol-above")
             self.table = Table(title, columns, key=key)
             with above:
                 search(view, self.table, f"Filter {items}")
         with ui.element("div") as self.none:
             empty(none, command)
-        self.there.set_visibility(False)
+        self.content.set_visibility(False)
         self.none.set_visibility(False)
 
     def update(self, latest: TopicUpdate[Any], rows: Iterable[dict[str, Any]]) -> None:
@@ -158,7 +158,7 @@ class FilteredTable:
         if not self.placeholder.show(latest):
             return
         found = list(rows)
-        self.there.set_visibility(bool(found))
+        self.content.set_visibility(bool(found))
         self.none.set_visibility(not found)
         self.table.fill(found)
 

@@ -32,10 +32,10 @@ def _columns(label: str, link: bool) -> tuple[Column, ...]:
 
 
 def build(view: PageView) -> None:
-    _Page(view)
+    _CostPage(view)
 
 
-class _Page:
+class _CostPage:
     """The viewer's choices, the newest lines, and the elements that show them."""
 
     def __init__(self, view: PageView) -> None:
@@ -50,11 +50,11 @@ class _Page:
             self.place = Placeholder("loading the ledger")
             with ui.element("div") as self.none:
                 empty("No spending in this period.", "outlast cost")
-            with ui.element("div").classes("ol-pile") as self.there:
+            with ui.element("div").classes("ol-pile") as self.content:
                 self._parts()
             self._limits()
         self.none.set_visibility(False)
-        self.there.set_visibility(False)
+        self.content.set_visibility(False)
         follow(view, "lines", lambda: view.feed.lines, self.update, every_s=1.5, remote_s=15.0)
 
     def _controls(self) -> None:
@@ -127,10 +127,10 @@ class _Page:
 
     def _show(self) -> None:
         found = spending(self.lines, period=self.period, who=self.who, now=time.time())
-        there = bool(found.days)
-        self.there.set_visibility(there)
-        self.none.set_visibility(not there)
-        if there:
+        any_spending = bool(found.days)
+        self.content.set_visibility(any_spending)
+        self.none.set_visibility(not any_spending)
+        if any_spending:
             self._show_sums(found)
             self._show_causes(found)
             self.days.options.clear()

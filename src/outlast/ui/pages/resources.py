@@ -43,10 +43,10 @@ _DATABASES = (
 def build(view: PageView) -> None:
     with panel("Volumes", note="file systems that machines share"):
         place = Placeholder("loading volumes")
-        volumes = _Kind("Volumes", _VOLUMES, "No volumes yet.", "outlast volume create NAME --size 100GB")
+        volumes = _ResourceTable("Volumes", _VOLUMES, "No volumes yet.", "outlast volume create NAME --size 100GB")
     with panel("Databases", note="servers that runs share"):
         waiting = Placeholder("loading databases")
-        databases = _Kind("Databases", _DATABASES, "No databases yet.", "outlast db create NAME")
+        databases = _ResourceTable("Databases", _DATABASES, "No databases yet.", "outlast db create NAME")
     total = ui.label("").classes("ol-dim")
 
     def update(latest: TopicUpdate[ResourceTables]) -> None:
@@ -61,17 +61,17 @@ def build(view: PageView) -> None:
     follow(view, "stores", lambda: ResourceReader(view.workspace), update, every_s=1.0, remote_s=15.0)
 
 
-class _Kind:
+class _ResourceTable:
     def __init__(self, title: str, columns: tuple[Column, ...], nothing: str, command: str) -> None:
-        with ui.element("div") as self.there:
+        with ui.element("div") as self.content:
             self.table = Table(title, columns, key="name")
         with ui.element("div") as self.none:
             empty(nothing, command)
-        self.there.set_visibility(False)
+        self.content.set_visibility(False)
         self.none.set_visibility(False)
 
     def fill(self, rows: list[dict[str, Any]]) -> None:
-        self.there.set_visibility(bool(rows))
+        self.content.set_visibility(bool(rows))
         self.none.set_visibility(not rows)
         self.table.fill(rows)
 

@@ -42,11 +42,11 @@ async def build(view: PageView) -> None:
         empty(problem, hint.removeprefix("see ").strip("`") if hint.startswith("see `") else "")
         ui.link("All runs", "/")
         return
-    shown = _Shown(view, detail)
+    shown = _RunPage(view, detail)
     view.client.on_delete(view.feed.follow(watch, shown.update))
 
 
-class _Shown:
+class _RunPage:
     def __init__(self, view: PageView, detail: RunDetail) -> None:
         self.view = view
         self.detail = detail

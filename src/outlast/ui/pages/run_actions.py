@@ -65,10 +65,10 @@ class Actions:
     async def _rerun(self) -> None:
         text = "Starts a new run with the recorded spec, code and image. Its machines are billed."
         if await _sure(f"Run {self.run} again?", text, {"Run it again": "yes"}):
-            asked = await self._try(lambda: rerun_run(self.view.workspace, self.run))
-            if asked is not None:
+            submitted = await self._try(lambda: rerun_run(self.view.workspace, self.run))
+            if submitted is not None:
                 await self._try(lambda: start_supervisor(self.view.workspace))
-                ui.navigate.to(f"/run/{quote(asked.run, safe='')}")
+                ui.navigate.to(f"/run/{quote(submitted.run, safe='')}")
 
     async def _try(self, work: Callable[[], Any]) -> Any:
         """Return the result; None after showing an error."""

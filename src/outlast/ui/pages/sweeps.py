@@ -21,7 +21,7 @@ from outlast.ui.pages.components import (
     search,
 )
 from outlast.ui.topics import TopicUpdate, follow
-from outlast.ui.views.optuna_plots import Picture, pictures
+from outlast.ui.views.optuna_plots import OptunaPlot, draw_plots
 from outlast.ui.views.sweeps import (
     SweepDetail,
     SweepDetailReader,
@@ -87,12 +87,12 @@ def build_one(view: PageView) -> None:
     with ui.element("div").classes("ol-pile"):
         place = Placeholder("loading the sweep")
         none = ui.element("div")
-        with ui.element("div").classes("ol-pile") as there:
+        with ui.element("div").classes("ol-pile") as content:
             head = ui.element("div")
             lines = _Lines()
-            drawn = _Pictures(view)
+            drawn = _Plots(view)
             trials = _Trials(view)
-    there.set_visibility(False)
+    content.set_visibility(False)
     none.set_visibility(False)
 
     def update(latest: TopicUpdate[tuple[SweepDetail, SweepDetailReader]]) -> None:
@@ -106,7 +106,7 @@ def build_one(view: PageView) -> None:
         none.set_visibility(False)
         place.show(latest)
         detail, known = latest.value
-        there.set_visibility(True)
+        content.set_visibility(True)
         head.clear()
         with head:
             _head(detail)
@@ -175,7 +175,7 @@ class _Lines:
             self.chart.update()
 
 
-class _Pictures:
+class _Plots:
     """Optuna's plots, drawn in a thread one after the other; a newer state is drawn afterwards."""
 
     def __init__(self, view: PageView) -> None:
@@ -194,7 +194,7 @@ class _Pictures:
         if not self.plots:
             self._show_message("drawing …")
         self.busy = True
-        background_tasks.create(self._draw(known), name="pictures")
+        background_tasks.create(self._draw(known), name="plots")
 
     async def _draw(self, known: SweepDetailReader) -> None:
         """Draw until the plots show the current state: trials may end meanwhile."""
@@ -202,26 +202,26 @@ class _Pictures:
             while len(known.state.ended) != self.shown and not self.view.client.is_deleted:
                 state = known.state
                 self.shown = len(state.ended)
-                drawn = await self.view.read(pictures, known.sweep, state)
+                drawn = await self.view.read(draw_plots, known.sweep, state)
                 self._show_message("")
                 with self.grid:
-                    for picture in drawn:
-                        self._show(picture)
+                    for plot in drawn:
+                        self._show(plot)
         except OutlastError as problem:
             self._show_problem(problem)
         finally:
             self.busy = False
 
-    def _show(self, picture: Picture) -> None:
-        if picture.name in self.plots:
-            self.plots[picture.name].update_figure(picture.figure)
+    def _show(self, plot: OptunaPlot) -> None:
+        if plot.name in self.plots:
+            self.plots[plot.name].update_figure(plot.figure)
             return
-        with ui.element("figure").classes(f"ol-picture ol-picture-{picture.name}"):
+        with ui.element("figure").classes(f"ol-picture ol-picture-{plot.name}"):
             with ui.element("figcaption"):
-                ui.label(picture.title).classes("ol-h3")
-            plot = ui.plotly(picture.figure).classes("ol-optuna").props("role=img")
-            plot.props["aria-label"] = picture.title
-            self.plots[picture.name] = plot
+                ui.label(plot.title).classes("ol-h3")
+            element = ui.plotly(plot.figure).classes("ol-optuna").props("role=img")
+            element.props["aria-label"] = plot.title
+            self.plots[plot.name] = element
 
     def _show_message(self, text: str) -> None:
         self.message.clear()

@@ -26,7 +26,7 @@ _PARAMS_MAX = 4
 _SEQUENCE = ["#0d9488", "#d97706", "#6366f1", "#be123c", "#4d7c0f"]
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class OptunaPlot(msgspec.Struct, frozen=True, kw_only=True):
     """A Plotly figure."""
 
     name: str
@@ -34,7 +34,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     figure: dict[str, Any]
 
 
-def pictures(sweep: Sweep, state: SweepState) -> tuple[Picture, ...]:
+def draw_plots(sweep: Sweep, state: SweepState) -> tuple[OptunaPlot, ...]:
     """Return all plots that the data allows. Blocking. Raises OutlastError without Optuna."""
     if not state.complete:
         return ()
@@ -45,7 +45,7 @@ def pictures(sweep: Sweep, state: SweepState) -> tuple[Picture, ...]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             figure = draw()
-        drawn.append(Picture(name=name, title=title, figure=_plain(figure)))
+        drawn.append(OptunaPlot(name=name, title=title, figure=_plain(figure)))
     return tuple(drawn)
 
 
