@@ -32,7 +32,7 @@ ALLOWED = {
     "tests/conventions/test_language.py",
 }
 # User id 65534 is called so on every Linux.
-ACCOUNT = re.compile(r"[\"'`]nobody[\"'`]|\bnobody:|=nobody\b|-u nobody|\bnobody\s+ALL")
+ACCOUNT = re.compile(r"[\"'`]nobody[\"'`]|\bnobody:|=nobody\b|-u nobody|CommandUser nobody|\bnobody\s+ALL")
 
 # Names that stand for one thing in two packages that never meet: a class of the wire and its reader.
 SAME_NAME: set[str] = set()

@@ -1,4 +1,4 @@
-"""The way to an instance's ssh server: what stands for Amazon's tunnel. Words: the folder of the machines, the id."""
+"""A proxy to an instance's ssh server, in place of Amazon's tunnel. Arguments: the folder of the machines, the id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlast.clouds.local.cloud import LocalCloud
 
 
 def carry(door: socket.socket) -> None:
-    """What comes from the standard input to the door, and what comes from there to the standard output."""
+    """Copy standard input to the ssh server, and its answers to standard output."""
     ways = {sys.stdin.fileno(): door.fileno(), door.fileno(): sys.stdout.fileno()}
     while True:
         for ready in select.select(list(ways), [], [])[0]:
@@ -29,5 +29,5 @@ if __name__ == "__main__":
     if access.proxy_command:
         argv = shlex.split(access.proxy_command)
         os.execvp(argv[0], argv)
-    # A machine with an address of its own.
+    # A machine with its own address.
     carry(socket.create_connection((access.host, access.port)))

@@ -1,4 +1,4 @@
-"""A user's computer whose cloud is EC2 and whose workspace is in S3, and the question what is left of it all."""
+"""A user's computer whose cloud is EC2 and whose workspace is in S3, and a check for leftovers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AwsHome(Home):
 
 @contextmanager
 def at_home(root: Path, bridge: Bridge, cloud: AwsCloud) -> Iterator[AwsHome]:
-    """A home of its own, and afterwards nothing of it: no fault, no process, no machine."""
+    """A separate home; its faults, processes and machines are removed afterwards."""
     own = AwsHome(root, bridge)
     yield own
     bridge.rules()
@@ -40,7 +40,7 @@ def at_home(root: Path, bridge: Bridge, cloud: AwsCloud) -> Iterator[AwsHome]:
 
 
 def left(client: AwsClient) -> dict[str, Any]:
-    """All that bills or lingers in the account; empty when nothing does."""
+    """Return every resource that is left in the account."""
     alive = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]}]
     fleets = client.ec2("describe_fleets")["Fleets"]
     requests = client.ec2("describe_spot_instance_requests")["SpotInstanceRequests"]

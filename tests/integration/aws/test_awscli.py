@@ -1,4 +1,4 @@
-"""The real `aws` command sees what we created, and deletes it under our feet without harm."""
+"""The real `aws` command lists our resources; deleting them with it does no harm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
 
 
 def aws(home: AwsHome, bridge: Bridge, *argv: str) -> Any:
-    # Older ones do not know the variable.
+    # Older versions ignore the variable.
     done = subprocess.run(
         [AWS, "--endpoint-url", bridge.url, "--output", "json", *argv],
         env={**home.environment, "AWS_PAGER": "", "PATH": os.environ["PATH"]},

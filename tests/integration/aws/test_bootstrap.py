@@ -1,4 +1,4 @@
-"""What a machine does before it has outlast: its signatures are Amazon's, and what it carries fits into user data."""
+"""The bootstrap of a machine: request signatures, and the size of user data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = {"id": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI/K7MDENG", "token": "a-sess
         ("POST", "https://ssm.eu-west-1.amazonaws.com/", "ssm", b'{"Name": "/outlast/secrets/x"}'),
     ],
 )
-def test_a_signature_is_the_one_that_amazons_own_client_makes(
+def test_a_signature_equals_that_of_botocore(
     method: str, url: str, service: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from botocore import auth
@@ -52,7 +52,7 @@ def test_script_and_metadata_of_a_run_fit_into_user_data_with_room_for_parameter
     assert bootstrap.launched_with(base64.b64decode(packed)) == params == userdata.metadata(packed)
 
 
-def test_secrets_are_put_where_machines_look_for_them() -> None:
+def test_secrets_are_stored_where_machines_read_them() -> None:
     assert secrets.PREFIX == bootstrap.SECRETS_PATH
 
 

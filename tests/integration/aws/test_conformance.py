@@ -1,4 +1,4 @@
-"""EC2, as moto and the local cloud's machines play it, keeps the protocols of clouds and of workshops."""
+"""The conformance suites on EC2, emulated by moto and machines of the local cloud."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class TestCloud(CloudConformance):
         return AwsCloud()
 
 
-@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+@pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 class TestWorkshop(InteractiveConformance):
     pass

@@ -1,4 +1,4 @@
-"""What goes wrong on EC2, put in by the bridge: each fault has its own type, and no machine is doubled or left."""
+"""Faults of EC2, injected by the bridge: each has its own error type, and no machine is duplicated or left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from outlast.clouds.aws.client import TRIES, AwsClient
 from outlast.clouds.aws.cloud import AwsCloud
-from outlast.clouds.aws.errors import first, sort
+from outlast.clouds.aws.errors import from_code, from_fleet_errors
 from outlast.clouds.cloud import LABEL_ATTEMPT, LABEL_RUN, LABEL_WORKSPACE, Boot, Machine, Offer, Requirements
 from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
 from tests.support.aws import Bridge
@@ -52,14 +52,14 @@ def nothing_is_left(cloud: AwsCloud) -> None:
     assert [one["FleetState"] for one in fleets if not one["FleetState"].startswith("deleted")] == []
 
 
-def test_a_spot_machine_of_a_run_comes_from_a_fleet_and_takes_everything_with_it(
+def test_a_spot_machine_of_a_run_comes_from_a_fleet_and_leaves_nothing(
     run: Run, cloud: AwsCloud, bridge: Bridge
 ) -> None:
     offer = run.offers()[-1]
     machine = run.launch(offer)
     assert (machine.zone, machine.type, machine.spot, machine.disk_gb) == (offer.zone, offer.type, True, 21)
     assert machine.labels == run.labels
-    doc = cloud.fleet.find(run.name)
+    doc = cloud.instances.find(run.name)
     assert doc["MetadataOptions"]["HttpTokens"] == "required"
     calls = bridge.tell("calls", {})
     assert "CreateFleet" in calls
@@ -68,7 +68,7 @@ def test_a_spot_machine_of_a_run_comes_from_a_fleet_and_takes_everything_with_it
     assert {tag["Key"]: tag["Value"] for tag in volume["Tags"]}.items() >= run.labels.items()
 
 
-def test_no_capacity_inside_a_good_answer_counts_and_the_next_zone_has_a_machine(run: Run, bridge: Bridge) -> None:
+def test_a_stockout_in_a_successful_answer_leads_to_the_next_zone(run: Run, bridge: Bridge) -> None:
     offers = run.offers()[:3]
     full = [{"action": "CreateFleet", "zone": one.zone, "code": "InsufficientInstanceCapacity"} for one in offers[:2]]
     bridge.rules(*full)
@@ -79,7 +79,7 @@ def test_no_capacity_inside_a_good_answer_counts_and_the_next_zone_has_a_machine
     assert len(run.cloud.machines(run.labels)) == 1
 
 
-def test_throttling_on_every_second_call_only_takes_time_and_there_is_one_machine(run: Run, bridge: Bridge) -> None:
+def test_throttling_on_every_second_call_delays_the_launch_of_one_machine(run: Run, bridge: Bridge) -> None:
     bridge.rules({"code": "RequestLimitExceeded", "status": 503, "every": 2})
     run.launch()
     bridge.rules()
@@ -87,7 +87,7 @@ def test_throttling_on_every_second_call_only_takes_time_and_there_is_one_machin
 
 
 @pytest.mark.parametrize("spot", [True, False])
-def test_an_answer_that_is_lost_after_the_launch_makes_no_second_machine(run: Run, bridge: Bridge, spot: bool) -> None:
+def test_a_lost_answer_creates_no_second_machine(run: Run, bridge: Bridge, spot: bool) -> None:
     offer = run.cloud.offers(Requirements(type="c6i.large", spot=spot))[0]
     action = "CreateFleet" if spot else "RunInstances"
     bridge.rules({"action": action, "code": "InternalError", "status": 500, "times": 1, "after": True})
@@ -97,13 +97,11 @@ def test_an_answer_that_is_lost_after_the_launch_makes_no_second_machine(run: Ru
     assert len(run.cloud.machines(run.labels)) == 1
 
 
-def test_a_machine_that_was_deleted_by_others_between_two_questions_is_gone_and_no_error(
-    run: Run, cloud: AwsCloud
-) -> None:
+def test_a_machine_deleted_between_two_calls_is_gone_without_an_error(run: Run, cloud: AwsCloud) -> None:
     run.launch()
-    docs = cloud.fleet.docs(run.labels)
+    docs = cloud.instances.docs(run.labels)
     cloud.client.ec2("terminate_instances", InstanceIds=[docs[0]["InstanceId"]])
-    assert [machine.name for machine in cloud.fleet.described(docs)] == [run.name]
+    assert [machine.name for machine in cloud.instances.describe(docs)] == [run.name]
     assert cloud.machines(run.labels) == []
     with pytest.raises(NotFound):
         cloud.machine(run.name)
@@ -116,9 +114,7 @@ def test_parameters_are_checked_against_the_services_own_model(cloud: AwsCloud) 
     assert cloud.client.service("ec2").meta.config.parameter_validation is True
 
 
-def test_a_call_that_is_refused_for_haste_is_made_again_and_nobody_retries_below_us(
-    cloud: AwsCloud, bridge: Bridge
-) -> None:
+def test_a_throttled_call_is_retried_by_us_and_not_by_boto3(cloud: AwsCloud, bridge: Bridge) -> None:
     for code, status, kind, tries in (
         ("RequestLimitExceeded", 503, Throttled, TRIES),
         ("InternalError", 500, CloudUnreachable, 1),
@@ -153,17 +149,17 @@ def test_a_server_that_is_not_there_is_unreachable(monkeypatch: pytest.MonkeyPat
         ("InternalError", CloudUnreachable),
     ],
 )
-def test_every_refusal_has_its_type(code: str, kind: type[CloudError]) -> None:
-    assert type(sort(code, "words")) is kind
+def test_every_error_code_has_its_type(code: str, kind: type[CloudError]) -> None:
+    assert type(from_code(code, "text")) is kind
 
 
-def test_of_several_errors_of_a_fleet_the_one_that_helps_is_told() -> None:
+def test_the_actionable_error_of_a_fleet_is_raised() -> None:
     errors = [{"ErrorCode": "InvalidParameterValue"}, {"ErrorCode": "InsufficientInstanceCapacity"}]
-    assert isinstance(first(errors), NoCapacity)
-    assert isinstance(first([{"ErrorCode": "UnauthorizedOperation"}, *errors]), Denied)
+    assert isinstance(from_fleet_errors(errors), NoCapacity)
+    assert isinstance(from_fleet_errors([{"ErrorCode": "UnauthorizedOperation"}, *errors]), Denied)
 
 
-def test_on_demand_prices_say_where_they_are_from(cloud: AwsCloud) -> None:
+def test_on_demand_prices_report_their_source(cloud: AwsCloud) -> None:
     assert "built-in" in cloud.prices.source("c6i.large")
 
 
@@ -175,9 +171,9 @@ def test_an_image_is_shared_with_an_account_and_with_nothing_else(cloud: AwsClou
     made = cloud.snapshot(machine_record, name)
     cloud.delete(machine_record)
     with pytest.raises(BadRequest):
-        cloud.share_image(made.name, "somebody@example.com")
+        cloud.share_image(made.name, "ada@example.com")
     cloud.share_image(made.name, "1111-2222-3333")
-    id = cloud.pictures.describe(name)["ImageId"]
+    id = cloud.image_api.describe(name)["ImageId"]
     asked = cloud.client.ec2("describe_image_attribute", ImageId=id, Attribute="launchPermission")
     assert asked["LaunchPermissions"] == [{"UserId": "111122223333"}]
     cloud.delete_image(name)

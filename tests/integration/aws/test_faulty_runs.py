@@ -1,4 +1,4 @@
-"""Whole runs while EC2 misbehaves: each ends right, with one machine an attempt, and leaves nothing behind."""
+"""Complete runs with faults of EC2: each finishes with one machine per attempt and leaves nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
 
 
 class Story:
-    """A run under way, and how it must end whatever happened to it."""
+    """A run in progress, and checks of its end."""
 
     def __init__(self, home: AwsHome, cloud: AwsCloud, count: int = 15) -> None:
         self.home, self.cloud, self.count = home, cloud, count
@@ -37,7 +37,7 @@ class Story:
         return self.home.workspace.story("count-1").refresh()
 
     def _instances(self) -> int:
-        """How many there ever were, dead ones included: moto forgets none."""
+        """Return the number of instances, terminated ones included: moto keeps them."""
         wanted = [{"Name": "tag-key", "Values": [LABEL_RUN]}]
         pages = self.cloud.client.pages("ec2", "describe_instances", "Reservations", Filters=wanted)
         return sum(len(one["Instances"]) for one in pages)
@@ -50,7 +50,7 @@ class Story:
         return self.cloud.machines()[0].name
 
     def ends_right(self, bridge: Bridge, *, machines: int = 0) -> RunState:
-        """With one machine an attempt that was not refused, unless it is said how many there were."""
+        """Expect one machine per attempt that was not refused, or the given number."""
         output, _ = self.runner.communicate(timeout=200)
         assert self.runner.returncode == 0, output
         assert f"count {self.count}" in output
@@ -63,7 +63,7 @@ class Story:
         return state
 
 
-def test_two_zones_without_capacity_are_passed_by(home: AwsHome, cloud: AwsCloud, bridge: Bridge) -> None:
+def test_two_zones_without_capacity_are_skipped(home: AwsHome, cloud: AwsCloud, bridge: Bridge) -> None:
     zones = [offer.zone for offer in cloud.offers(Requirements(type="c6i.large"))][:3]
     full = [{"action": "CreateFleet", "zone": zone, "code": "InsufficientInstanceCapacity"} for zone in zones[:2]]
     bridge.rules(*full)
@@ -77,13 +77,13 @@ def test_throttling_of_every_second_call_of_any_kind_only_takes_time(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
     story = Story(home, cloud)
-    # From the first call on: submit, supervisor and machine meet it alike.
+    # From the first call on, for submit, supervisor and machine.
     bridge.rules({"code": "RequestLimitExceeded", "status": 503, "every": 2})
     state = story.ends_right(bridge)
     assert [one.outcome for one in state.attempts] == ["finished"]
 
 
-def test_an_answer_lost_after_the_launch_makes_no_second_machine(
+def test_an_answer_lost_after_the_launch_creates_no_second_machine(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
     bridge.rules({"action": "CreateFleet", "code": "InternalError", "status": 500, "times": 1, "after": True})
@@ -92,7 +92,7 @@ def test_an_answer_lost_after_the_launch_makes_no_second_machine(
 
 
 @pytest.mark.soak
-def test_a_machine_that_vanishes_between_two_questions_is_replaced(
+def test_a_machine_that_disappears_between_two_calls_is_replaced(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
     story = Story(home, cloud, count=40)
@@ -109,7 +109,7 @@ def test_an_interruption_in_the_first_minute_costs_no_more_than_that(
 ) -> None:
     story = Story(home, cloud)
     cloud.preempt(story.machine())
-    # The agent may not have been there yet to say anything: then it is the first attempt still that is launched again.
+    # The agent may not have started yet: then the first attempt is launched again.
     state = story.ends_right(bridge, machines=2)
     assert [one.preempted for one in state.attempts] in ([True, False], [False])
     assert state.attempts[-1].outcome == "finished"

@@ -1,4 +1,4 @@
-"""What an instance learns of itself: IMDSv2 alone, its tags, the notice, the early warning."""
+"""IMDSv2 of an instance: its tags, the interruption notice, the rebalance recommendation."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ sleep 1000
 """
 
 
-def test_an_instance_asks_with_a_token_and_sees_itself_and_its_end(cloud: AwsCloud, bridge: Bridge) -> None:
+def test_an_instance_reads_its_tags_and_notices_with_a_token(cloud: AwsCloud, bridge: Bridge) -> None:
     fleet = MachineFactory(cloud, patience_s=20.0)
     try:
         name = fleet.launch(script=_ASK).name
-        said = fleet.wait_serial(name, "action ")
-        id = cloud.fleet.find(name)["InstanceId"]
-        assert "without 401" in said
-        assert f"id {id} 200" in said
-        assert f'"instanceId": "{id}"' in said
-        assert "kind test 200" in said
+        output = fleet.wait_serial(name, "action ")
+        id = cloud.instances.find(name)["InstanceId"]
+        assert "without 401" in output
+        assert f"id {id} 200" in output
+        assert f'"instanceId": "{id}"' in output
+        assert "kind test 200" in output
         eventually("it asked for its end", lambda: "action  404" in cloud.serial(name))
         bridge.tell("rebalance", {"instance": id})
         fleet.wait_serial(name, "warned early")

@@ -51,7 +51,7 @@ def test_the_key_is_in_no_object_of_the_workspace_and_is_dropped_with_the_run(ho
     home.until(lambda: not list(Path(home.cloud.root, "secrets").iterdir()), "the end of the secret")
 
 
-def test_a_key_for_the_bucket_alone_goes_before_the_key_of_the_user(home: AwsHome) -> None:
+def test_a_key_for_the_bucket_precedes_the_key_of_the_user(home: AwsHome) -> None:
     home.environment |= {"OUTLAST_S3_KEY_ID": "AKIDOFTHEBUCKET", "OUTLAST_S3_KEY_SECRET": "key-of-the-bucket"}
     submitted = home.outlast("submit", *RUN[1:])
     assert submitted.returncode == 0, submitted.stderr
@@ -65,7 +65,7 @@ def test_temporary_credentials_are_refused_before_anything_is_submitted(home: Aw
     answer = home.outlast(*RUN, AWS_SESSION_TOKEN="of-an-hour")
     assert answer.returncode == 2, answer.stderr
     assert "machines of the local cloud need a key for the workspace s3://" in answer.stderr
-    assert "AWS_SESSION_TOKEN would expire while a run goes on" in answer.stderr
+    assert "AWS_SESSION_TOKEN would expire during a run" in answer.stderr
     assert "OUTLAST_S3_KEY_ID" in answer.stderr
     assert home.workspace.runs() == []
 

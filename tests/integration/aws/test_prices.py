@@ -1,4 +1,4 @@
-"""`outlast prices` on EC2's own answers: each price says where it is from."""
+"""`outlast prices` on EC2: each price reports its source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from outlast.clouds.aws.cloud import AwsCloud
 from outlast.clouds.cloud import Range, Requirements
 
 
-def test_spot_is_from_the_price_history_and_on_demand_says_its_own_source(cloud: AwsCloud) -> None:
+def test_spot_is_from_the_price_history_and_on_demand_reports_its_source(cloud: AwsCloud) -> None:
     answer = ask(cloud, Requirements(cpus=Range(low=2, high=4)), [True, False])
     assert not answer.problem
     assert {offer.spot for offer in answer.offers} == {True, False}

@@ -1,4 +1,4 @@
-"""`outlast setup aws` and what `doctor` says of an account: least rights, plain words, and it may be repeated."""
+"""`outlast setup aws`, and the checks of `outlast doctor` on an account."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.clouds.aws.cloud import AwsCloud
-from outlast.clouds.aws.setup import FIS, MACHINE, SUPERVISOR, AwsSetup, missing, tight
+from outlast.clouds.aws.setup import FIS, MACHINE, SUPERVISOR, AwsSetup, missing, quota_warnings
 from tests.support.aws import Bridge
 from tests.support.home import Home
 
@@ -28,14 +28,14 @@ def actions(cloud: AwsCloud, role: str) -> set[str]:
     return {action for one in statements for action in one["Action"]}
 
 
-def test_setup_prints_commands_makes_all_of_it_and_may_be_repeated(home: Home, cloud: AwsCloud) -> None:
+def test_setup_prints_commands_or_applies_them_and_may_be_repeated(home: Home, cloud: AwsCloud) -> None:
     printed = home.outlast("setup", "aws")
     assert printed.returncode == 0, printed.stderr
     assert "nothing was changed" in printed.stderr
     commands = [shlex.split(line) for line in printed.stdout.splitlines() if not line.startswith("#")]
     assert len(commands) == 15
     assert {argv[0] for argv in commands} == {"aws"}
-    wanted = {MACHINE: "the machines", SUPERVISOR: "the machine that supervises"}
+    wanted = {MACHINE: "the machines", SUPERVISOR: "the supervisor machine"}
     for _ in range(2):
         done = home.outlast("setup", "aws", "--apply")
         assert done.returncode == 0, done.stderr
@@ -46,42 +46,44 @@ def test_setup_prints_commands_makes_all_of_it_and_may_be_repeated(home: Home, c
     for name in (MACHINE, SUPERVISOR):
         profile = cloud.client.call("iam", "get_instance_profile", InstanceProfileName=name)["InstanceProfile"]
         assert [role["RoleName"] for role in profile["Roles"]] == [name]
-    # The machine of a run uses the bucket and reads its secrets. It ends nothing and nobody.
+    # A run's machine uses the bucket and reads its secrets. It may not terminate anything.
     objects = {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
     assert actions(cloud, MACHINE) == objects | {"ssm:GetParameter"}
     assert not any(action.startswith("iam:") for action in actions(cloud, SUPERVISOR) - {"iam:PassRole"})
     assert actions(cloud, FIS) == {"ec2:SendSpotInstanceInterruptions", "ec2:DescribeInstances"}
 
 
-def test_what_setup_prints_is_what_it_makes(cloud: AwsCloud, bridge: Bridge) -> None:
-    printed = [command for part in AwsSetup(cloud.client).parts() for command in part.commands]
+def test_printed_commands_equal_applied_calls(cloud: AwsCloud, bridge: Bridge) -> None:
+    printed = [command for step in AwsSetup(cloud.client).steps() for command in step.commands]
     asked = {command.split()[2].replace("-", "_") for command in printed}
     assert {"create_bucket", "put_role_policy", "add_role_to_instance_profile", "create_security_group"} <= asked
     assert "cloudformation" not in " ".join(printed)
 
 
 def rows(home: Home, **environment: str) -> list[dict[str, str]]:
-    said = home.outlast("doctor", "--json", **environment)
-    return [row for row in json.loads(said.stdout)["checks"] if row["check"].startswith("aws")]
+    answer = home.outlast("doctor", "--json", **environment)
+    return [row for row in json.loads(answer.stdout)["checks"] if row["check"].startswith("aws")]
 
 
-def test_doctor_says_in_plain_words_what_an_account_lacks(home: Home, cloud: AwsCloud, bridge: Bridge) -> None:
+def test_doctor_lists_what_an_account_lacks(home: Home, cloud: AwsCloud, bridge: Bridge) -> None:
     cloud.client.call("s3", "create_bucket", Bucket="sick-box")
     home.environment["OUTLAST_WORKSPACE"] = "s3://sick-box/ws"
     home.environment["OUTLAST_AWS_INSTANCE_PROFILE"] = "no-such-profile"
     bridge.tell("quota", {"processors": 0})
     bridge.rules({"action": "DescribeSpotPriceHistory", "code": "UnauthorizedOperation", "status": 403})
-    said = rows(home)
+    answer = rows(home)
     bridge.tell("quota", {"processors": 64})
-    assert any("`no-such-profile`, does not exist" in row["says"] and "setup aws --apply" in row["fix"] for row in said)
-    assert any("you lack `ec2:DescribeSpotPriceHistory`" in row["says"] for row in said)
-    assert any("the quota for spot machines without a GPU in us-east-1 is 0 processors" in row["says"] for row in said)
-    assert any("built-in table of 2025-07-01" in row["says"] for row in said)
+    assert any(
+        "`no-such-profile`, does not exist" in row["says"] and "setup aws --apply" in row["fix"] for row in answer
+    )
+    assert any("permission `ec2:DescribeSpotPriceHistory` is missing" in row["says"] for row in answer)
+    assert any("the quota for spot machines without a GPU in us-east-1 is 0 CPUs" in row["says"] for row in answer)
+    assert any("built-in table of 2025-07-01" in row["says"] for row in answer)
     bridge.rules()
-    assert tight(cloud.client) == []
+    assert quota_warnings(cloud.client) == []
 
 
-def test_doctor_says_that_there_are_no_credentials(home: Home, cloud: AwsCloud) -> None:
+def test_doctor_reports_missing_credentials(home: Home, cloud: AwsCloud) -> None:
     cloud.client.call("s3", "create_bucket", Bucket="healthy-box")
     home.workspace.remember_cloud("aws")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -1,4 +1,4 @@
-"""The supervisor on a machine of EC2: the laptop submits and sleeps, the machine does the rest and goes."""
+"""A supervisor machine on EC2: the laptop submits and sleeps, the machine supervises and is deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def home(bridge: Bridge, cloud: AwsCloud, tmp_path: Path) -> Iterator[AwsHome]:
     own = AwsHome(tmp_path, bridge)
     done = own.outlast("setup", "aws", "--apply")
     assert done.returncode == 0, done.stderr
-    # As setup made them: the machines of runs have the one role, the one that supervises the other.
+    # The roles from setup: one for machines of runs, one for the supervisor machine.
     own.environment.pop("OUTLAST_AWS_INSTANCE_PROFILE")
     yield own
     own.clean()
@@ -38,14 +38,14 @@ def holder(home: AwsHome) -> str:
 
 
 @pytest.mark.soak
-def test_a_machine_of_ec2_supervises_is_revived_and_goes_with_the_last_run(
+def test_a_supervisor_machine_is_restarted_and_deleted_after_the_last_run(
     home: AwsHome, cloud: AwsCloud, bridge: Bridge
 ) -> None:
     name = supervisor_name(home.workspace)
     up = home.outlast("supervise", "--on", "aws", "--until-idle", timeout_s=150)
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"{name} on aws (t3.micro in us-east-1")
-    doc = cloud.fleet.find(name)
+    doc = cloud.instances.find(name)
     assert str(doc["IamInstanceProfile"]["Arn"]).endswith(f"/{SUPERVISOR}")
     assert "InstanceLifecycle" not in doc
     # Killed: the boot script starts the next.
@@ -59,7 +59,7 @@ def test_a_machine_of_ec2_supervises_is_revived_and_goes_with_the_last_run(
     assert submitted.returncode == 0, submitted.stderr
     story = home.workspace.story("count-1")
     eventually(lambda: bool(story.refresh().checkpoints), within_s=120, what="a checkpoint")
-    # On a busy computer the laptop may have taken over for a moment; the machine is preferred, and has it again.
+    # On a busy computer the laptop may have supervised for a moment; the machine takes over again.
     eventually(lambda: holder(home).startswith(f"{name} on aws"), within_s=60, what="the machine supervising")
     assert home.outlast("preempt", "count-1").returncode == 0
     eventually(lambda: story.refresh().ending == "finished", within_s=150, what="the run's end")
@@ -69,7 +69,7 @@ def test_a_machine_of_ec2_supervises_is_revived_and_goes_with_the_last_run(
     assert left(cloud.client) == {}
 
 
-def test_it_is_called_off_and_nothing_is_left(home: AwsHome, cloud: AwsCloud) -> None:
+def test_it_is_switched_off_and_nothing_is_left(home: AwsHome, cloud: AwsCloud) -> None:
     assert home.outlast("supervise", "--on", "aws", "--no-wait", timeout_s=150).returncode == 0
     off = home.outlast("supervise", "--off", timeout_s=90)
     assert off.returncode == 0, off.stderr

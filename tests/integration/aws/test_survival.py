@@ -1,4 +1,4 @@
-"""The whole story on Amazon's protocols: a run is launched by a fleet, warned, interrupted, and finished elsewhere."""
+"""A run through Amazon's APIs that is launched by a fleet, warned, interrupted, and finished elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def saved(workspace: Workspace, attempt: int) -> bool:
 
 
 def everywhere(home: AwsHome) -> bytes:
-    """All that the workspace holds, put together."""
+    """Return the content of all objects of the workspace."""
     bucket = home.workspace.bucket
     return b"\n".join(bucket.get(entry.key) for entry in bucket.list("") if not entry.key.startswith("wheels/"))
 

@@ -16,7 +16,7 @@ from tests.support.home import Home
 
 @contextmanager
 def at_home(root: Path, rehearsal: Rehearsal, cloud: GcpCloud) -> Iterator[Home]:
-    """A home of its own, and afterwards no process and no machine of it."""
+    """A separate home; its processes and machines are removed afterwards."""
     bucket = f"box-{secrets.token_hex(4)}"
     cloud.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
     own = Home(root)

@@ -1,4 +1,4 @@
-"""Where spot machines are to be had: Google's advice, and what is done without it."""
+"""Google's advice on spot capacity, and offers without it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def zones(cloud: GcpCloud, needs: Requirements = NEEDS) -> list[str]:
     return [offer.zone for offer in cloud.offers(needs)]
 
 
-def test_of_equal_prices_the_zone_that_has_room_comes_first(gcp: GcpCloud, rehearsal: Rehearsal) -> None:
+def test_of_equal_prices_the_zone_with_capacity_comes_first(gcp: GcpCloud, rehearsal: Rehearsal) -> None:
     by_name = zones(gcp)
     assert by_name[0] == "us-central1-a"
     rehearsal.local.set_zone("us-central1-a", capacity=0)
     advised = zones(rehearsal.cloud())
     assert advised[0] == "us-central1-b"
     assert sorted(advised) == sorted(by_name)
-    # Dearer ones stay behind, whatever room they have.
+    # More expensive zones stay behind, whatever their capacity.
     assert advised.index("europe-west4-a") > advised.index("us-central1-a")
 
 
-def test_advice_is_asked_once_for_some_minutes_and_never_for_one_zone_or_on_demand(gcp: GcpCloud) -> None:
+def test_advice_is_cached_and_not_fetched_for_one_zone_or_on_demand(gcp: GcpCloud) -> None:
     zones(gcp)
     before = gcp.client.sent
     zones(gcp)
@@ -38,7 +38,7 @@ def test_advice_is_asked_once_for_some_minutes_and_never_for_one_zone_or_on_dema
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 429, 500, None])
-def test_without_advice_offers_are_in_the_order_of_price_and_name(
+def test_without_advice_offers_are_ordered_by_price_and_name(
     gcp: GcpCloud, rehearsal: Rehearsal, status: int | None
 ) -> None:
     rehearsal.local.set_zone("us-central1-a", capacity=0)
@@ -46,5 +46,5 @@ def test_without_advice_offers_are_in_the_order_of_price_and_name(
     found = zones(gcp)
     assert found[:2] == ["us-central1-a", "us-central1-b"]
     rehearsal.endpoint.faults.clear()
-    # Whether it is there again is not asked at every look.
+    # A failure is cached as well.
     assert zones(gcp) == found

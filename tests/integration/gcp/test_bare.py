@@ -1,4 +1,4 @@
-"""The first day on a real cloud, on machines as bare as Google's: the user's first line runs with the user's packages."""
+"""The first day on a real cloud: on bare machines, the first line of a program runs with its packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite of the cloud protocol, on Google's protocol, in front of machines that really boot."""
+"""The conformance suite of the cloud protocol, through Google's API, on machines that really boot."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TestGoogle(CloudConformance):
 
     @pytest.fixture
     def cloud(self, gcp: GcpCloud, rehearsal: Rehearsal) -> Cloud:
-        # The suite takes the cheapest offer, and preempts there; half a minute of grace would be waited for.
+        # The suite preempts machines of the cheapest offer, and would wait for 30 s of grace.
         rehearsal.local.set_zone(ZONE, grace_s=1.0)
         return gcp
 
 
-@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+@pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 class TestGoogleByHand(InteractiveConformance):
     patience_s = 40.0
 
@@ -37,5 +37,5 @@ class TestGoogleByHand(InteractiveConformance):
         self, cloud: InteractiveCloud, fleet: MachineFactory, key: Path
     ) -> None:
         if os.geteuid() != 0:
-            pytest.skip("only root may listen on port 22, where Google's machines do; docs/serve.md tells of 2222")
+            pytest.skip("only root may listen on port 22, where Google's machines do; docs/serve.md describes 2222")
         super().test_who_is_admitted_can_log_in_and_knows_the_machine(cloud, fleet, key)

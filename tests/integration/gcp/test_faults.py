@@ -1,4 +1,4 @@
-"""Everything that can go wrong on the way to Google: nothing is doubled, nothing lost, and each is said in one line."""
+"""Faults between outlast and Google: no machine is duplicated or lost, and each error is one line."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def launch(gcp: GcpCloud, offer: Offer, name: str = "box") -> Machine:
     ("status", "kind"),
     [(401, Denied), (403, Denied), (429, Throttled), (500, CloudUnreachable), (503, CloudUnreachable)],
 )
-def test_a_refused_launch_makes_nothing_and_is_one_line(
+def test_a_refused_launch_creates_nothing_and_is_one_line(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer, status: int, kind: type[CloudError]
 ) -> None:
-    # A 401 comes twice: the first is taken for a token that is too old.
+    # Two 401: the first counts as an expired token.
     fault = Fault(path="*/instances", method="POST", status=status, times=2 if status == 401 else 1)
     rehearsal.endpoint.faults.add(fault)
     with pytest.raises(kind) as refusal:
@@ -65,13 +65,13 @@ def test_a_refused_launch_makes_nothing_and_is_one_line(
     assert launch(gcp, offer).status in ("pending", "running")
 
 
-def test_a_token_that_is_too_old_is_renewed_once(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
+def test_an_expired_token_is_renewed_once(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
     rehearsal.endpoint.faults.add(Fault(path="*/instances", method="POST", status=401))
     assert launch(gcp, offer).name == "box"
 
 
 @pytest.mark.parametrize("step", ["*/instances", "*/operations/*/wait", "*/instances/once-*"])
-def test_an_answer_lost_during_a_launch_doubles_nothing(
+def test_an_answer_lost_during_a_launch_creates_no_second_machine(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer, step: str
 ) -> None:
     # A name that no test had before: the server remembers requests.
@@ -87,7 +87,7 @@ def test_an_answer_lost_during_a_launch_doubles_nothing(
     assert again.labels == LABELS
 
 
-def test_answers_lost_while_deleting_and_stopping_are_made_good_by_repeating(
+def test_deleting_and_stopping_can_be_repeated_after_a_lost_answer(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
 ) -> None:
     launch(gcp, offer)
@@ -111,12 +111,12 @@ def test_a_stockout_after_the_insert_was_answered_counts_and_leaves_nothing(
     with pytest.raises(OverQuota):
         launch(gcp, offer)
     assert gcp.machines() == []
-    # What the server remembers of the failure does not stand in the way of the next try.
+    # The remembered failure does not block the next attempt.
     rehearsal.local.set_zone(ZONE, quota=None)
     assert launch(gcp, offer).name == "box"
 
 
-def test_a_machine_of_that_name_in_another_zone_is_found_and_not_doubled(gcp: GcpCloud, offer: Offer) -> None:
+def test_a_machine_of_that_name_in_another_zone_is_found_and_not_duplicated(gcp: GcpCloud, offer: Offer) -> None:
     launch(gcp, offer)
     elsewhere = gcp.offers(Requirements(type="e2-standard-2", zones=(OTHER_ZONE,)))[0]
     assert launch(GcpCloud(gcp.client.project), elsewhere).zone == ZONE
@@ -132,7 +132,7 @@ def test_two_launches_in_two_zones_at_once_leave_one_machine(
     )
 
     def meanwhile(request: HttpRequest, _: HttpResponse) -> None:
-        """The first has looked for the machine, found none, and launches it next: the second is faster."""
+        """Let the second process launch the machine between the first one's search and launch."""
         if request.path.endswith("/aggregated/instances") and name in request.query.get("filter", ""):
             watching.then = None
             assert launch(rehearsal.cloud(), other, name).zone == OTHER_ZONE
@@ -143,14 +143,14 @@ def test_two_launches_in_two_zones_at_once_leave_one_machine(
     assert [machine.zone for machine in gcp.machines()] == [OTHER_ZONE]
 
 
-def test_somebody_elses_machine_of_that_name_is_left_alone(gcp: GcpCloud, offer: Offer) -> None:
+def test_another_owners_machine_of_that_name_is_kept(gcp: GcpCloud, offer: Offer) -> None:
     launch(gcp, offer)
     with pytest.raises(BadRequest, match="already"):
         gcp.launch(offer, "box", boot=Boot(), labels={**LABELS, LABEL_WORKSPACE: "ff"})
     assert gcp.machine("box").labels == LABELS
 
 
-def test_what_is_not_there_is_not_found_and_a_lost_page_is_no_short_list(
+def test_a_missing_machine_is_not_found_and_a_lost_page_is_an_error(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
 ) -> None:
     launch(gcp, offer)
@@ -162,14 +162,14 @@ def test_what_is_not_there_is_not_found_and_a_lost_page_is_no_short_list(
         gcp.machine("other")
 
 
-def test_a_list_in_pages_is_whole_and_one_lost_page_makes_it_none(
+def test_a_paged_list_is_complete_and_a_lost_page_is_an_error(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
 ) -> None:
     launch(gcp, offer)
     store = rehearsal.endpoint._compute.context.store
     model = store.get(Ref(gcp.client.project, f"zones/{ZONE}", "instances", "box"))
     assert model is not None
-    # In the books only: what matters is how they are asked for.
+    # Records only: the test is about the listing.
     many = [Ref(gcp.client.project, f"zones/{ZONE}", "instances", f"many-{number}") for number in range(600)]
     for number, ref in enumerate(many):
         store.put(ref, {**model, "name": ref.name, "id": str(10**15 + number), "_creating": True})
@@ -185,9 +185,7 @@ def test_a_list_in_pages_is_whole_and_one_lost_page_makes_it_none(
             store.drop(ref)
 
 
-def test_metadata_that_somebody_else_changes_at_the_same_time_is_not_lost(
-    gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
-) -> None:
+def test_concurrent_changes_of_metadata_are_not_lost(gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer) -> None:
     launch(gcp, offer)
     rehearsal.endpoint.faults.add(Fault(path="*/setMetadata", status=412, reason="conditionNotMet"))
     gcp.set_metadata("box", {"shape": "round"})
@@ -202,9 +200,9 @@ def test_no_secret_is_in_metadata_labels_or_errors(gcp: GcpCloud, rehearsal: Reh
     rehearsal.endpoint.faults.add(Fault(path="*:addVersion", status=403))
     with pytest.raises(Denied) as refusal:
         gcp.put_secrets("outlast-ab-run-1", {"KEY": "hunter2-very-secret"})
-    told = str(refusal.value) + refusal.value.hint + shown
-    assert "hunter2" not in told
-    assert f"Bearer {token}" not in told
+    shown_text = str(refusal.value) + refusal.value.hint + shown
+    assert "hunter2" not in shown_text
+    assert f"Bearer {token}" not in shown_text
     gcp.drop_secrets("outlast-ab-run-1")
 
 
@@ -220,6 +218,6 @@ def test_no_secret_is_in_metadata_labels_or_errors(gcp: GcpCloud, rehearsal: Reh
         ("INVALID_USAGE", BadRequest),
     ],
 )
-def test_an_operation_that_ends_in_error_is_sorted_by_its_code(code: str, kind: type[CloudError]) -> None:
-    operation = {"error": {"errors": [{"code": code, "message": "words"}]}, "httpErrorStatusCode": 400}
+def test_an_operation_that_ends_in_error_is_classified_by_its_code(code: str, kind: type[CloudError]) -> None:
+    operation = {"error": {"errors": [{"code": code, "message": "text"}]}, "httpErrorStatusCode": 400}
     assert type(from_operation(operation, "launch")) is kind

@@ -1,4 +1,4 @@
-"""`outlast prices` over Google's protocol: the age of the catalogue, or the date of the table that is built in."""
+"""`outlast prices` on Google Cloud: the age of the catalogue, or the date of the built-in table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from outlast.clouds.cloud import Range, Requirements
 from outlast.clouds.gcp.cloud import GcpCloud
 
 
-def test_each_price_says_whether_it_is_from_the_catalogue_or_built_in(gcp: GcpCloud) -> None:
+def test_each_price_reports_whether_it_is_from_the_catalogue_or_built_in(gcp: GcpCloud) -> None:
     answer = ask(gcp, Requirements(cpus=Range(low=4, high=4)), [True, False])
     assert not answer.problem
     assert {offer.spot for offer in answer.offers} == {True, False}

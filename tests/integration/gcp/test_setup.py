@@ -1,4 +1,4 @@
-"""`outlast setup gcp` and what `outlast doctor` says of a project."""
+"""`outlast setup gcp`, and the checks of `outlast doctor` on a project."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import json
 from pathlib import Path
 
 from outlast.clouds.gcp.cloud import GcpCloud
-from outlast.clouds.gcp.quota import _tight
-from outlast.clouds.gcp.setup import APIS, MACHINE, OPTIONAL, SUPERVISOR, GcpSetup, missing
+from outlast.clouds.gcp.setup import APIS, MACHINE, OPTIONAL, SUPERVISOR, GcpSetup, _tight, missing
 from outlast.workspace import open_workspace
 from tests.support.gcp import Rehearsal
 from tests.support.home import Home
 
 
-def test_setup_prints_commands_and_changes_nothing_until_it_is_told_to(
+def test_setup_prints_commands_and_changes_nothing_without_apply(
     gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
 ) -> None:
     home = Home(tmp_path)
     home.environment |= rehearsal.variables
-    said = home.outlast("setup", "gcp", "--project", "fresh-project")
-    assert said.returncode == 0
-    assert said.stdout.count("gcloud ") == 11
+    answer = home.outlast("setup", "gcp", "--project", "fresh-project")
+    assert answer.returncode == 0
+    assert answer.stdout.count("gcloud ") == 11
     client = GcpCloud("fresh-project").client
     machine, supervisor = (GcpSetup(client).email(account) for account in (MACHINE, SUPERVISOR))
-    accounts = {machine: "the machines", supervisor: "the machine that supervises"}
+    accounts = {machine: "the machines", supervisor: "the supervisor machine"}
     before = missing(client, accounts)
-    assert [told for told, _ in before] == [
-        f"these APIs are off: {', '.join(name for name in APIS if name not in OPTIONAL)}",
-        f"the account of the machines, {machine}, does not exist",
-        f"the account of the machine that supervises, {supervisor}, does not exist",
+    assert [text for text, _ in before] == [
+        f"these APIs are disabled: {', '.join(name for name in APIS if name not in OPTIONAL)}",
+        f"the service account of the machines, {machine}, does not exist",
+        f"the service account of the supervisor machine, {supervisor}, does not exist",
     ]
     for _ in range(2):  # it may be repeated
         done = home.outlast("setup", "gcp", "--project", "fresh-project", "--apply")
@@ -49,7 +48,7 @@ def test_setup_prints_commands_and_changes_nothing_until_it_is_told_to(
     assert acting == [{"role": "roles/iam.serviceAccountUser", "members": [other]}]
 
 
-def test_machines_may_be_kept_to_deleting_those_of_one_workspace(
+def test_machines_can_be_limited_to_deleting_those_of_one_workspace(
     gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
 ) -> None:
     home = Home(tmp_path)
@@ -66,23 +65,23 @@ def test_machines_may_be_kept_to_deleting_those_of_one_workspace(
         ("outlastMachine", {"title": f"outlast{ending}", "expression": f'resource.name.endsWith("{ending}")'}),
         ("outlastSupervisor", None),
     ]
-    said = home.outlast(*argv).stdout
-    assert f"--condition='title=outlast{ending},expression=resource.name.endsWith(\"{ending}\")'" in said
+    answer = home.outlast(*argv).stdout
+    assert f"--condition='title=outlast{ending},expression=resource.name.endsWith(\"{ending}\")'" in answer
 
 
-def test_doctor_says_in_plain_words_what_a_project_lacks(gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path) -> None:
+def test_doctor_lists_what_a_project_lacks(gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path) -> None:
     home = Home(tmp_path)
     client = GcpCloud("sick-project").client
     client.call("storage", "POST", "b", query={"project": "sick-project"}, body={"name": "sick-project-box"})
     home.environment |= {**rehearsal.variables, "GOOGLE_CLOUD_PROJECT": "sick-project"}
-    said = home.outlast("doctor", "--json", "--workspace", "gs://sick-project-box/ws")
-    rows = [row for row in json.loads(said.stdout)["checks"] if row["check"].startswith("gcp")]
-    assert any("these APIs are off: compute.googleapis.com" in row["says"] for row in rows)
+    answer = home.outlast("doctor", "--json", "--workspace", "gs://sick-project-box/ws")
+    rows = [row for row in json.loads(answer.stdout)["checks"] if row["check"].startswith("gcp")]
+    assert any("these APIs are disabled: compute.googleapis.com" in row["says"] for row in rows)
     assert any("does not exist" in row["says"] and "setup gcp --apply" in row["fix"] for row in rows)
     assert any("built-in prices of 2025-06" in row["says"] for row in rows)
 
 
-def test_a_quota_that_is_used_up_is_told_with_its_place() -> None:
+def test_an_exhausted_quota_is_reported_with_its_region() -> None:
     quotas: list[dict[str, object]] = [
         {"metric": "CPUS", "limit": 24, "usage": 24},
         {"metric": "INSTANCES", "limit": 100, "usage": 1},

@@ -1,4 +1,4 @@
-"""The whole story on Google's protocol: a run that is preempted, meets a stockout, and is finished elsewhere."""
+"""A run through Google's API that is preempted, meets a stockout, and finishes in another zone."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_run_survives_preemption_and_stockout_and_leaves_nothing_behind(
 
 
 @pytest.mark.timeout(120)
-def test_a_machine_that_cannot_get_the_agent_says_why_and_switches_off(
+def test_a_machine_without_the_agent_reports_why_and_powers_off(
     home: Home, gcp: GcpCloud, rehearsal: Rehearsal
 ) -> None:
     from outlast.clouds.cloud import Boot, Requirements

@@ -1,4 +1,4 @@
-"""A deletion that takes long: the machine is gone at once, its files go later, and nothing else waits for them."""
+"""Slow deletions: the machine is gone at once, its files later, and no other call waits for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.testing.cloud_conformance import MachineFactory, eventually
 
-# Deletes a machine, and stands still before the first file goes until it may go on.
+# Deletes a machine, and waits for a signal before it removes the first file.
 _PAUSED = """
 import sys
 from outlast.clouds.local import power
@@ -96,6 +96,6 @@ def test_deleting_the_same_machine_again_returns_when_its_files_are_gone(
 
 
 def _waits(pid: int) -> bool:
-    """Whether the process waits for a lock, as the kernel lists it."""
+    """Return whether the process waits for a lock, as the kernel lists it."""
     with open("/proc/locks", encoding="ascii") as file:
         return any("->" in line and f" {pid} " in line for line in file)

@@ -14,7 +14,7 @@ import pytest
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.testing.cloud_conformance import MachineFactory, eventually
 
-# One of each kind that escapes a mere killpg.
+# One of each kind that survives killpg.
 _ESCAPERS = """
 import os, signal, sys, time
 sleep = ["sleep", sys.argv[1]]
@@ -39,7 +39,7 @@ _COUNT = 6
 
 @pytest.fixture
 def seconds() -> str:
-    """How long to sleep: it marks the processes of the test in the process list, whatever they do to themselves."""
+    """Return a unique sleep duration, by which the test finds its processes in the process list."""
     return f"{secrets.randbelow(10**9) + 10**9}"
 
 
@@ -55,10 +55,10 @@ def sleepers(seconds: str) -> list[int]:
 
 
 def launch_escapers(fleet: MachineFactory, tmp_path: Path, seconds: str) -> str:
-    # Within the script: a machine with a root of its own sees no file of the test.
+    # Inside the script: machines in modes root and userns do not see files of the test.
     name = fleet.launch(script=f"exec {shlex.quote(sys.executable)} -c {shlex.quote(_ESCAPERS)} {seconds}").name
     eventually("all of them run", lambda: len(sleepers(seconds)) == _COUNT)
-    # Its shim says so a moment after it is true.
+    # Its shim reports it a moment later.
     fleet.wait(name, "running")
     return name
 

@@ -1,4 +1,4 @@
-"""What a machine is given, what it may do to itself, and what happens when its launcher dies."""
+"""The environment of a machine, its power commands, and launches whose process dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.files import remove_tree
 from outlast.testing.cloud_conformance import MachineFactory, eventually
 
-# Until somebody sets the metadata `go`.
+# Waits for the metadata `go`.
 WAIT_FOR_GO = """
 url="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance/attributes/go"
 until curl -s -f -o /dev/null -H 'Metadata-Flavor: Google' "$url"; do sleep 0.01; done
@@ -25,7 +25,7 @@ until curl -s -f -o /dev/null -H 'Metadata-Flavor: Google' "$url"; do sleep 0.01
 
 
 def make_image(fleet: MachineFactory, cloud: LocalCloud, name: str, script: str) -> None:
-    """An image of a machine that ran this, and is gone."""
+    """Return an image of a deleted machine that ran this script."""
     origin = fleet.launch(script=f"{script}; echo set up").name
     fleet.wait_serial(origin, "set up")
     cloud.stop(origin)
@@ -60,13 +60,13 @@ def test_the_startup_script_needs_no_interpreter_line_but_may_have_one(fleet: Ma
 
 
 @pytest.mark.parametrize("command", ["shutdown -h now", "poweroff", "halt -p"])
-def test_a_machine_can_switch_itself_off(fleet: MachineFactory, command: str) -> None:
+def test_a_machine_can_power_itself_off(fleet: MachineFactory, command: str) -> None:
     name = fleet.launch(script=f"{command}; sleep 1000").name
     assert fleet.wait(name, "stopped").why == "powered off by itself"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch the computer off by such a path, or make one")
-def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: MachineFactory, mode: str) -> None:
+def test_a_machine_cannot_power_off_the_computer(fleet: MachineFactory, mode: str) -> None:
     if mode != "pidns":
         pytest.skip("mode plain shares the file system as it is, and the others do not have this file at all")
     switch = Path("/run/initctl")
@@ -81,7 +81,7 @@ def test_a_machine_cannot_reach_the_switch_of_the_computer(fleet: MachineFactory
             switch.unlink()
 
 
-def test_a_machine_that_switches_itself_off_after_the_notice_was_preempted(
+def test_a_machine_that_powers_itself_off_after_the_notice_counts_as_preempted(
     fleet: MachineFactory, cloud: LocalCloud
 ) -> None:
     name = fleet.launch(script=f"{WAIT_FOR_GO} poweroff").name
@@ -106,7 +106,7 @@ def test_a_machine_can_delete_itself_with_its_token_only(
     fleet: MachineFactory, cloud: LocalCloud, mode: str, ask: Any
 ) -> None:
     if mode in ("root", "userns"):
-        pytest.skip("only the machine reaches its metadata server; see test_local_realm.py")
+        pytest.skip("only the machine reaches its metadata server; see test_local_namespaces.py")
     name = fleet.launch(script="sleep 1000").name
     fleet.wait(name, "running")
     host = cloud.metadata_host(name)
@@ -171,7 +171,7 @@ def test_a_machine_outlives_its_launcher(cloud: LocalCloud, fleet: MachineFactor
     assert cloud.machine("m").status == "running"
 
 
-def test_a_launch_cut_short_is_shown_and_completed_by_the_next(cloud: LocalCloud, fleet: MachineFactory) -> None:
+def test_an_interrupted_launch_is_listed_and_completed_by_the_next(cloud: LocalCloud, fleet: MachineFactory) -> None:
     run_launcher(cloud, "half")
     assert (cloud.machine("m").status, cloud.machine("m").why) == ("broken", "half created")
     created_at = cloud.machine("m").created_at
@@ -180,7 +180,7 @@ def test_a_launch_cut_short_is_shown_and_completed_by_the_next(cloud: LocalCloud
     assert len(cloud.machines()) == 1
 
 
-def test_a_launch_cut_short_can_be_deleted(cloud: LocalCloud) -> None:
+def test_an_interrupted_launch_can_be_deleted(cloud: LocalCloud) -> None:
     run_launcher(cloud, "half")
     cloud.delete("m")
     assert cloud.machines() == []
@@ -201,7 +201,7 @@ def test_a_new_machine_is_pending_until_it_runs_and_nothing_else(cloud: LocalClo
         assert seen <= {"pending", "running"}
 
 
-def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: MachineFactory, mode: str) -> None:
+def test_a_failed_boot_reports_why(cloud: LocalCloud, fleet: MachineFactory, mode: str) -> None:
     make_image(fleet, cloud, "odd", "true")
     (layer,) = Path(cloud.root, "layers").iterdir()
     if mode in ("root", "userns"):
@@ -214,7 +214,7 @@ def test_a_boot_that_fails_says_why(cloud: LocalCloud, fleet: MachineFactory, mo
     assert "boot failed" in fleet.wait("m", "broken").why
 
 
-def test_stubborn_folders_are_removed(tmp_path: Path) -> None:
+def test_read_only_folders_are_removed(tmp_path: Path) -> None:
     inner = tmp_path / "folder" / "inner"
     inner.mkdir(parents=True)
     (inner / "file").write_text("x")
@@ -231,7 +231,7 @@ def test_the_mode_is_explained(cloud: LocalCloud, mode: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["machine.json", "state.json"])
-def test_a_damaged_machine_is_shown_and_deleted_and_hides_no_other(
+def test_a_damaged_machine_is_listed_and_deleted_and_hides_no_other(
     plain_cloud: LocalCloud, plain_fleet: MachineFactory, file: str
 ) -> None:
     damaged, whole = plain_fleet.launch().name, plain_fleet.launch().name

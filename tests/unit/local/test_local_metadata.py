@@ -1,4 +1,4 @@
-"""The metadata server speaks GCE's protocol, and does not mind what else is said to it."""
+"""The metadata server implements the protocol of GCE and survives malformed requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ V1 = "/computeMetadata/v1"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
-    """One machine for all questions."""
+    """One machine for all requests."""
     cloud = LocalCloud(str(tmp_path_factory.mktemp("cloud")), mode="plain")
     fleet = MachineFactory(cloud, patience_s=20.0)
     try:
@@ -80,7 +80,7 @@ def test_values_are_text_with_an_etag(get: Any) -> None:
         "project/attributes/",
     ],
 )
-def test_everything_that_programs_ask_for_is_there(get: Any, path: str) -> None:
+def test_every_path_that_programs_read_exists(get: Any, path: str) -> None:
     assert get(f"{V1}/{path}").status == 200
 
 
@@ -110,7 +110,7 @@ def test_recursive_answers_are_json_in_camel_case_but_for_attributes(get: Any) -
     assert "disks/0/mode READ_WRITE\n" in get(f"{V1}/instance/?recursive=true&alt=text").body
 
 
-def test_what_is_not_there_is_404(get: Any) -> None:
+def test_a_missing_path_is_404(get: Any) -> None:
     for path in ("/nothing", f"{V1}/instance/nothing", f"{V1}/instance/name/", f"{V1}/instance/disks/7/", f"{V1}/x/y"):
         assert get(path).status == 404
 
@@ -122,7 +122,7 @@ def test_requests_without_the_header_or_from_elsewhere_are_refused(get: Any) -> 
     assert get(f"{V1}/instance/name", method="POST").status == 405
 
 
-def test_programs_write_for_those_outside_once_they_may(shared: LocalCloud, get: Any) -> None:
+def test_programs_write_guest_attributes_once_enabled(shared: LocalCloud, get: Any) -> None:
     guest = f"{V1}/instance/guest-attributes"
     eventually("it is not allowed yet", lambda: get(f"{guest}/").status == 403)
     refused = get(f"{guest}/run/state", method="PUT", body="begun")
@@ -147,9 +147,7 @@ def test_programs_write_for_those_outside_once_they_may(shared: LocalCloud, get:
     ("place", "size", "status"),
     [("alone", 1, 400), ("a/b/c", 1, 400), ("../a", 1, 400), (f"a/{'k' * 129}", 1, 400), ("a/b", 2**18, 413)],
 )
-def test_what_cannot_be_written_for_those_outside_is_refused(
-    shared: LocalCloud, get: Any, place: str, size: int, status: int
-) -> None:
+def test_invalid_guest_attributes_are_refused(shared: LocalCloud, get: Any, place: str, size: int, status: int) -> None:
     shared.set_metadata("m", {"enable-guest-attributes": "true"})
     path = f"{V1}/instance/guest-attributes/{place}"
     eventually("the machine knows it", lambda: get(f"{V1}/instance/guest-attributes/").status == 200)
@@ -159,7 +157,7 @@ def test_what_cannot_be_written_for_those_outside_is_refused(
     shared.set_metadata("m", {"enable-guest-attributes": ""})
 
 
-def test_the_google_client_finds_what_it_asks_for(get: Any) -> None:
+def test_the_google_client_reads_its_values(get: Any) -> None:
     assert get("/").headers["Metadata-Flavor"] == "Google"
     account = get(f"{V1}/instance/service-accounts/default/?recursive=true").json()
     assert account["email"]
@@ -168,15 +166,15 @@ def test_the_google_client_finds_what_it_asks_for(get: Any) -> None:
     assert token["token_type"] == "Bearer"
 
 
-def test_an_identity_token_names_the_account_and_whom_it_is_for(get: Any) -> None:
+def test_an_identity_token_names_the_account_and_the_audience(get: Any) -> None:
     place = f"{V1}/instance/service-accounts/default"
     claims = get(f"{place}/identity?audience=https://mine.example&format=full").body.split(".")[1]
-    told = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-    assert told["aud"] == "https://mine.example"
-    assert told["email"] == get(f"{place}/email").body
-    assert told["exp"] > time.time()
+    claims_read = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    assert claims_read["aud"] == "https://mine.example"
+    assert claims_read["email"] == get(f"{place}/email").body
+    assert claims_read["exp"] > time.time()
     assert get(f"{place}/identity").status == 400
-    assert get(f"{V1}/instance/service-accounts/nobody/identity?audience=a").status == 404
+    assert get(f"{V1}/instance/service-accounts/unknown/identity?audience=a").status == 404
 
 
 def test_waiting_ends_at_a_change_and_not_before(shared: LocalCloud, get: Any) -> None:
@@ -186,7 +184,7 @@ def test_waiting_ends_at_a_change_and_not_before(shared: LocalCloud, get: Any) -
         target=lambda: answers.append(get(f"{V1}/instance/attributes/?recursive=true&wait_for_change=true"))
     )
     waiter.start()
-    eventually("the server holds the question", lambda: _connections(shared) >= 1)
+    eventually("the server holds the request", lambda: _connections(shared) >= 1)
     assert answers == []
     shared.set_metadata("m", {"late": "1"})
     waiter.join(timeout=10)
@@ -204,7 +202,7 @@ def test_waiting_with_an_old_etag_is_answered_at_once_and_with_the_newest_not_un
     assert (answer.body, answer.headers["ETag"]) == ("m", etag)
 
 
-def test_no_change_is_missed_between_two_questions(shared: LocalCloud, get: Any) -> None:
+def test_no_change_is_missed_between_two_requests(shared: LocalCloud, get: Any) -> None:
     seen: list[str] = []
     path = f"{V1}/instance/attributes/counter"
     shared.set_metadata("m", {"counter": "0"})
@@ -227,7 +225,7 @@ def test_no_change_is_missed_between_two_questions(shared: LocalCloud, get: Any)
     assert seen == sorted(seen, key=int)
 
 
-def test_garbage_does_not_end_the_server(shared: LocalCloud, get: Any) -> None:
+def test_malformed_requests_do_not_end_the_server(shared: LocalCloud, get: Any) -> None:
     address, port = shared.metadata_host("m").split(":")
     dice = random.Random(7)
     pieces = [
@@ -257,7 +255,7 @@ def test_garbage_does_not_end_the_server(shared: LocalCloud, get: Any) -> None:
     assert get(f"{V1}/instance/name").body == "m"
 
 
-def test_requests_in_one_go_are_answered_in_order(shared: LocalCloud) -> None:
+def test_pipelined_requests_are_answered_in_order(shared: LocalCloud) -> None:
     address, port = shared.metadata_host("m").split(":")
     head = "HTTP/1.1\r\nMetadata-Flavor: Google\r\nHost: localhost\r\n"
     question = f"GET {V1}/instance/name {head}\r\nGET {V1}/project/project-id {head}Connection: close\r\n\r\n"
@@ -274,13 +272,13 @@ def test_a_text_tree_has_a_line_for_every_line_of_a_value() -> None:
 
 
 def _connections(cloud: LocalCloud) -> int:
-    """Connections that the machine's server holds open, as the kernel counts them."""
+    """Return the number of open connections of the machine's server, from the kernel."""
     port = f":{int(cloud.metadata_host('m').rpartition(':')[2]):04X}"
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return sum(1 for line in lines if line.split()[1].endswith(port) and line.split()[3] == "01")
 
 
-def test_an_overlay_replaces_what_an_endpoint_in_front_knows_better(plain_fleet: MachineFactory, ask: Any) -> None:
+def test_an_overlay_replaces_values_of_the_machine(plain_fleet: MachineFactory, ask: Any) -> None:
     over = {
         "instance": {
             "attributes": {"startup-script": "what the user wrote"},

@@ -33,7 +33,7 @@ for number in range(4):
 """
 
 
-def test_processes_that_race_for_capacity_never_get_more_than_there_is(plain_cloud: LocalCloud) -> None:
+def test_racing_launches_never_exceed_the_capacity(plain_cloud: LocalCloud) -> None:
     plain_cloud.set_zone(ZONE, capacity=3)
     command = [sys.executable, "-c", _RACER, plain_cloud.root]
     racers = [subprocess.Popen([*command, str(n)], stdin=subprocess.PIPE, text=True) for n in range(4)]
@@ -43,7 +43,7 @@ def test_processes_that_race_for_capacity_never_get_more_than_there_is(plain_clo
     assert len(plain_cloud.machines()) == 3
 
 
-def test_a_full_zone_refuses_by_name_and_leaves_alone_what_runs(
+def test_a_full_zone_refuses_launches_and_keeps_running_machines(
     plain_cloud: LocalCloud, plain_fleet: MachineFactory
 ) -> None:
     running, stopped = plain_fleet.launch().name, plain_fleet.launch().name
@@ -60,22 +60,20 @@ def test_a_full_zone_refuses_by_name_and_leaves_alone_what_runs(
     plain_cloud.start(stopped)
 
 
-def test_a_denied_zone_says_the_message(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
+def test_a_denied_zone_raises_its_message(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
     plain_cloud.set_zone(ZONE, deny="project acme has no billing")
     with pytest.raises(Denied, match="project acme has no billing"):
         plain_fleet.launch()
 
 
-def test_spot_machines_have_random_lives(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
+def test_spot_machines_have_random_lifetimes(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
     plain_cloud.set_zone(ZONE, mean_life_s=0.1, grace_s=0.1)
     name = plain_fleet.launch().name
     assert plain_fleet.wait(name, "stopped").why == "preempted"
     assert "notice: preempted, 0.1 s left" in plain_cloud.serial(name)
 
 
-def test_a_life_that_is_set_later_counts_for_machines_that_run(
-    plain_cloud: LocalCloud, plain_fleet: MachineFactory
-) -> None:
+def test_a_mean_lifetime_applies_to_running_machines(plain_cloud: LocalCloud, plain_fleet: MachineFactory) -> None:
     spot, paid_in_full = plain_fleet.launch().name, plain_fleet.launch(spot=False).name
     for name in (spot, paid_in_full):
         plain_fleet.wait(name, "running")
@@ -85,13 +83,13 @@ def test_a_life_that_is_set_later_counts_for_machines_that_run(
     assert plain_cloud.machine(paid_in_full).status == "running"
 
 
-def test_lives_are_exponential() -> None:
+def test_lifetimes_are_exponential() -> None:
     lives = [draw_life_s(10.0) for _ in range(4000)]
     assert 9 < sum(lives) / len(lives) < 11
     assert 0.58 < sum(life < 10.0 for life in lives) / len(lives) < 0.68
 
 
-def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
+def test_an_outage_in_a_trace_preempts_machines_and_refuses_launches(
     plain_cloud: LocalCloud, plain_fleet: MachineFactory, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace.json"
@@ -112,7 +110,7 @@ def test_a_trace_takes_machines_and_refuses_others_while_it_lasts(
     eventually("the trace wraps around", works_again, patience_s=30.0)
 
 
-def test_a_trace_knows_its_next_outage() -> None:
+def test_a_trace_has_a_next_outage() -> None:
     trace = {"ticks": "0010", "gap_s": 10.0, "speed_up": 2.0, "started_at": 100.0}
     conditions = ZoneConditions({"trace": trace})
     assert conditions.outage_at(100.0) == 110.0
@@ -135,7 +133,7 @@ def test_an_unusable_trace_or_zone_is_refused(plain_cloud: LocalCloud, tmp_path:
     assert plain_cloud.zone_settings()[ZONE] == {}
 
 
-def test_gpus_are_offered_to_those_who_ask(plain_cloud: LocalCloud) -> None:
+def test_gpus_are_offered_on_request(plain_cloud: LocalCloud) -> None:
     assert {offer.type for offer in plain_cloud.offers(Requirements(gpu="t4", gpus=1))} == {"local-4-t4"}
     assert {offer.type for offer in plain_cloud.offers(Requirements(gpu="A100"))} == {"local-12-a100", "local-96-a100"}
     assert {offer.type for offer in plain_cloud.offers(Requirements(gpu="A100", gpus=8))} == {"local-96-a100"}

@@ -1,1 +1,1 @@
-"""Amazon EC2 as a cloud of ours, on `boto3`."""
+"""AWS behind the cloud protocol, on `boto3`."""

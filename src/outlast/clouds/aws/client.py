@@ -1,6 +1,6 @@
-"""Calls of Amazon's APIs: `boto3` is loaded here and nowhere else, and its own retries are off.
+"""Calls of Amazon's APIs. `boto3` is imported only here, with its retries disabled.
 
-A call that was refused for haste is made again: nothing was done, and a launch is nine calls. All else goes up at once.
+A throttled call is retried: it had no effect, and a launch takes nine calls. All other errors are raised at once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from outlast.clouds.aws.errors import Doc, sort
+from outlast.clouds.aws.errors import Doc, from_code
 from outlast.errors import BadRequest, CloudUnreachable, Denied, OutlastError, Throttled
 from outlast.store.credentials import aws_region
 
 DEFAULT_REGION = "us-east-1"
-# The Pricing API is in few regions and speaks of all of them.
+# The Pricing API exists in few regions and covers all of them.
 _PRICING_REGION = "us-east-1"
 _CONNECT_S, _READ_S = 10, 60
 TRIES = 4
@@ -25,7 +25,7 @@ _PAUSE_S = 0.25
 
 
 class AwsClient:
-    """One region of one account. May be used from many threads at once."""
+    """A client of one region of one account. May be used from many threads at once."""
 
     def __init__(self, region: str = "") -> None:
         self.region = region or aws_region(os.environ) or DEFAULT_REGION
@@ -34,7 +34,7 @@ class AwsClient:
         self._session: Any = None
 
     def service(self, name: str) -> Any:
-        """The client of a service. Raises OutlastError when `boto3` is not installed."""
+        """Return the `boto3` client of a service. Raises OutlastError if `boto3` is not installed."""
         with self._lock:
             if name not in self._clients:
                 self._clients[name] = self._make(name)
@@ -47,14 +47,14 @@ class AwsClient:
         except ImportError as problem:
             raise OutlastError("`boto3` is not installed", hint="pip install 'outlast[aws]'") from problem
         self._session = self._session or boto3.Session(region_name=self.region)
-        # One layer retries, and it is not `boto3`. Parameters stay checked against the service's own model.
+        # The supervisor retries, not `boto3`. Parameters are still validated against the service's model.
         once = {"total_max_attempts": 1, "mode": "standard"}
         config = Config(retries=once, connect_timeout=_CONNECT_S, read_timeout=_READ_S, parameter_validation=True)
         region = _PRICING_REGION if name == "pricing" else self.region
         return self._session.client(name, region_name=region, config=config)
 
     def call(self, service: str, operation: str, **parameters: Any) -> Doc:
-        """One answer, or a typed error."""
+        """Call an operation and return its answer. Raises a CloudError."""
         for tried in range(1, TRIES + 1):
             try:
                 return self._call(service, operation, parameters)
@@ -80,21 +80,23 @@ class AwsClient:
         except ClientError as problem:
             error = problem.response.get("Error", {})
             status = int(problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
-            raise sort(str(error.get("Code", "")), str(error.get("Message", "")), status=status) from problem
+            raise from_code(str(error.get("Code", "")), str(error.get("Message", "")), status=status) from problem
         except (NoCredentialsError, PartialCredentialsError) as problem:
-            hint = "`aws configure`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            hint = "run `aws configure`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             raise Denied("no credentials for AWS were found", hint=hint) from problem
         except ParamValidationError as problem:
             raise BadRequest(f"{service} {operation}: {problem}") from problem
         except (BotoCoreError, ResponseParserError) as problem:
-            # An answer that is no answer is a proxy's or a server's in trouble.
-            raise CloudUnreachable(f"{service} {operation}: {problem}", hint="is the network up?") from problem
+            # An unparsable answer comes from a proxy or from a failing server.
+            raise CloudUnreachable(
+                f"{service} {operation}: {problem}", hint="check the network connection"
+            ) from problem
 
     def ec2(self, operation: str, **parameters: Any) -> Doc:
         return self.call("ec2", operation, **parameters)
 
     def pages(self, service: str, operation: str, key: str, **parameters: Any) -> Iterator[Doc]:
-        """Every item of every page."""
+        """Yield every item of every page."""
         token = ""
         while True:
             more = {"NextToken": token} if token else {}
@@ -109,5 +111,5 @@ def tags(values: dict[str, str]) -> list[Doc]:
     return [{"Key": key, "Value": value} for key, value in values.items()]
 
 
-def untagged(items: list[Doc] | None) -> dict[str, str]:
+def read_tags(items: list[Doc] | None) -> dict[str, str]:
     return {str(item["Key"]): str(item.get("Value", "")) for item in items or []}

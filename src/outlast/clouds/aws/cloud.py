@@ -1,4 +1,4 @@
-"""Amazon EC2 as a cloud of ours: each method says what is asked of Amazon, and in which order."""
+"""Amazon EC2 behind the cloud protocol: each method shows its calls to Amazon, in order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 STOP = "`outlast machine stop`"
 PROFILE, SUPERVISOR = "outlast-machine", "outlast-supervisor"
 _USER = "root"
-# How long a rehearsed interruption warns; Amazon takes no less than two minutes.
+# Notice before an interruption by `preempt`; Amazon accepts no less.
 _NOTICE = "PT2M"
 
 
 class AwsCloud(ImageStore):
-    """One region of one account. Any number of processes may use it at once."""
+    """A cloud of one region of one account. Any number of processes may use it at once."""
 
     name = CLOUD
     traits = BUILT_IN[CLOUD]
@@ -57,26 +57,26 @@ class AwsCloud(ImageStore):
 
     @property
     def profile(self) -> str:
-        """What machines of runs may do."""
+        """Return the instance profile of machines."""
         return os.environ.get("OUTLAST_AWS_INSTANCE_PROFILE", PROFILE)
 
     @property
     def supervisor_profile(self) -> str:
-        """What the machine may do that supervises."""
+        """Return the instance profile of the supervisor machine."""
         return os.environ.get("OUTLAST_AWS_SUPERVISOR_PROFILE", SUPERVISOR)
 
     @property
     def price_note(self) -> str:
-        """What whoever reads our prices should know of them; nothing, where they are Amazon's own of today."""
+        """Return a caveat about our prices; empty if they are Amazon's current ones."""
         return self.prices.note
 
     def price_source(self, offer: Offer) -> str:
-        return "EC2's price history, asked just now" if offer.spot else self.prices.source(offer.type)
+        return "EC2's price history, fetched just now" if offer.spot else self.prices.source(offer.type)
 
     def setup_checks(self) -> Sequence[SetupCheck]:
         from outlast.clouds.aws.setup import missing, quota_warnings
 
-        accounts = {self.profile: "the machines", self.supervisor_profile: "the machine that supervises"}
+        accounts = {self.profile: "the machines", self.supervisor_profile: "the supervisor machine"}
         problems = missing(self.client, {name: whose for name, whose in accounts.items() if name})
         problems = [*problems, *quota_warnings(self.client)]
         rows = [SetupCheck(name=self.name, state="warning", text=text, fix=fix) for text, fix in problems]
@@ -85,7 +85,7 @@ class AwsCloud(ImageStore):
         source = f"spot: price history; on demand: {self.prices.source('c6i.large')}"
         return [*rows, SetupCheck(name=f"{self.name} prices", state="ok", text=source)]
 
-    # What there is
+    # Offers and machines
 
     def offers(self, needs: Requirements) -> Sequence[Offer]:
         if needs.image:
@@ -103,15 +103,15 @@ class AwsCloud(ImageStore):
         answer = self.client.ec2("get_console_output", InstanceId=id, Latest=True)
         return str(answer.get("Output") or "")
 
-    # A machine's life
+    # Life cycle of a machine
 
     def launch(self, offer: Offer, name: str, *, boot: Boot, labels: Mapping[str, str]) -> Machine:
         machines.check_name(name)
         if offer.cloud != self.name:
-            raise BadRequest(f"an offer of the cloud `{offer.cloud}` cannot be launched on `{self.name}`")
+            raise BadRequest(f"cannot launch an offer of cloud `{offer.cloud}` on cloud `{self.name}`")
         image = self._image(boot.image, gpu=bool(offer.gpu))
         try:
-            # In another zone, as well: to Amazon that would be another machine.
+            # Search all zones: a second launch must not create a second machine.
             doc = self.instances.find(name)
             if doc["State"]["Name"] != "shutting-down":
                 return self._require_labels(doc, labels)
@@ -134,12 +134,12 @@ class AwsCloud(ImageStore):
         return self._require_labels(self.instances.launch(offer, name, data, labels, zones), labels)
 
     def _require_labels(self, doc: Doc, labels: Mapping[str, str]) -> Machine:
-        """The machine, if it is the one that we asked for and not somebody else's of that name. Raises BadRequest."""
+        """Return the machine if it has these labels. Raises BadRequest if it is another one of that name."""
         theirs = read_tags(doc.get("Tags"))
         for key, value in labels.items():
             if theirs.get(key) != value:
-                why = f"there is a machine `{theirs.get(machines.TAG_NAME)}` already, and it is not this one's"
-                raise BadRequest(why, hint=f"its tag `{key}` is `{theirs.get(key, '')}` and not `{value}`")
+                why = f"another machine `{theirs.get(machines.TAG_NAME)}` exists in {self.client.region}"
+                raise BadRequest(why, hint=f"its tag `{key}` is `{theirs.get(key, '')}`, not `{value}`")
         return self.instances.describe([doc])[0]
 
     def stop(self, name: str) -> None:
@@ -166,9 +166,9 @@ class AwsCloud(ImageStore):
     def preempt(self, name: str, *, notice: bool = True) -> None:
         doc = self.instances.find(name)
         if not machines.is_spot(doc):
-            raise BadRequest(f"only spot machines are preempted, and `{name}` is none")
+            raise BadRequest(f"only spot machines can be preempted: `{name}` is on demand")
         if doc["State"]["Name"] != "running":
-            raise BadRequest(f"only running machines are preempted: `{name}` is {doc['State']['Name']}")
+            raise BadRequest(f"only running machines can be preempted: `{name}` is {doc['State']['Name']}")
         if notice:
             self._interrupt(doc)
         elif machines.shutdown_behavior(machines.labels_of(doc)) == "terminate":
@@ -177,17 +177,17 @@ class AwsCloud(ImageStore):
             self.client.ec2("stop_instances", InstanceIds=[doc["InstanceId"]], Force=True)
 
     def _interrupt(self, doc: Doc) -> None:
-        """By the Fault Injection Service, which is Amazon's own way to take a spot machine back on purpose."""
+        """Interrupt a spot machine through Amazon's Fault Injection Service."""
         account = str(self.client.call("sts", "get_caller_identity")["Account"])
-        place = f"arn:aws:ec2:{self.client.region}:{account}:instance/{doc['InstanceId']}"
+        arn = f"arn:aws:ec2:{self.client.region}:{account}:instance/{doc['InstanceId']}"
         role = os.environ.get("OUTLAST_AWS_FIS_ROLE") or f"arn:aws:iam::{account}:role/outlast-fis"
-        target = {"resourceType": "aws:ec2:spot-instance", "resourceArns": [place], "selectionMode": "ALL"}
+        target = {"resourceType": "aws:ec2:spot-instance", "resourceArns": [arn], "selectionMode": "ALL"}
         action = {
             "actionId": "aws:ec2:send-spot-instance-interruptions",
             "parameters": {"durationBeforeInterruption": _NOTICE},
             "targets": {"SpotInstances": "machine"},
         }
-        made = self.client.call(
+        created = self.client.call(
             "fis",
             "create_experiment_template",
             clientToken=f"outlast-{os.urandom(12).hex()}",
@@ -197,7 +197,7 @@ class AwsCloud(ImageStore):
             actions={"interrupt": action},
             roleArn=role,
         )
-        template = made["experimentTemplate"]["id"]
+        template = created["experimentTemplate"]["id"]
         try:
             token = f"outlast-{os.urandom(12).hex()}"
             self.client.call("fis", "start_experiment", clientToken=token, experimentTemplateId=template)
@@ -225,16 +225,16 @@ class AwsCloud(ImageStore):
             raise BadRequest(f"machine `{machine}` is {state}", hint=f"stop it first: {STOP} {machine}")
         return self.image_api.create(str(doc["InstanceId"]), image, family=family, labels=labels or {}, note=note)
 
-    # Work by hand
+    # Interactive use
 
     def access(self, name: str) -> SshAccess:
         doc = self.instances.find(name)
         if doc["State"]["Name"] != "running":
-            raise BadRequest(f"machine `{name}` is {doc['State']['Name']}", hint="start it, and try again")
+            raise BadRequest(f"machine `{name}` is {doc['State']['Name']}", hint="start it and try again")
         proxy = ssh_access.proxy(doc, self.client.region)
         if not proxy:
             ssh_access.admit_caller(self.client)
-        # Remembered, because the console forgets what is far back.
+        # Stored in a tag, because the console keeps only its latest output.
         known = read_tags(doc.get("Tags")).get(machines.TAG_HOST_KEY, "")
         found = (known,) if known else ssh_access.host_keys(self.serial(name))
         if found and not known:
@@ -262,11 +262,11 @@ class AwsCloud(ImageStore):
     def resize(self, name: str, *, type: str = "", disk_gb: float = 0.0) -> None:
         doc, machine = self.instances.find(name), self.machine(name)
         if disk_gb and disk_gb < machine.disk_gb:
-            raise BadRequest(f"the disk of `{name}` has {machine.disk_gb:g} GB, and a disk never shrinks")
+            raise BadRequest(f"cannot shrink the disk of `{name}` from {machine.disk_gb:g} GB to {disk_gb:g} GB")
         if type and type != machine.type:
             self.catalogue.kind(type)
             if machine.status != "stopped":
-                why = f"the type of `{name}` changes only while it is stopped, and it is {machine.status}"
+                why = f"cannot change the type of `{name}`: it is {machine.status}, not stopped"
                 raise BadRequest(why, hint=f"stop it first: {STOP} {name}")
             self._change_type(doc, machine, type)
         if disk_gb and disk_gb > machine.disk_gb:
@@ -276,10 +276,10 @@ class AwsCloud(ImageStore):
     def _change_type(self, doc: Doc, machine: Machine, type: str) -> None:
         wanted = self.catalogue.offers(Requirements(type=type, zones=(machine.zone,), spot=machine.spot))
         if not wanted:
-            raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="make it in another zone")
+            raise BadRequest(f"zone `{machine.zone}` has no machine type `{type}`", hint="create it in another zone")
         id = str(doc["InstanceId"])
         self.client.ec2("modify_instance_attribute", InstanceId=id, InstanceType={"Value": type})
-        # The price that it was launched for is not its own any more.
+        # The tag holds the price of the old type.
         self.instances.tag(id, {machines.TAG_PRICE: f"{wanted[0].price_usd_per_hour:.10g}"})
 
     # Secrets

@@ -1,6 +1,6 @@
-"""Databases of AWS: RDS instances, each with one database and its owner, and a security group of its own.
+"""Databases of AWS: RDS instances, each with one database, its owner, and a security group.
 
-A snapshot is restored into a new instance, as Amazon has it: the two change names, and the old one goes.
+RDS restores a snapshot into a new instance. The new one takes the old one's name, and the old one is deleted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 from outlast import private
 from outlast.clouds.aws import secrets, security_groups, ssh_access
 from outlast.clouds.aws.client import AwsClient
-from outlast.clouds.aws.errors import AlreadyExists, Doc
+from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.machines import check_name
 from outlast.clouds.resources import HOURS_PER_MONTH, Backup, Database, DatabaseRequest, Engine, ResourceState
-from outlast.errors import BadRequest, CloudUnreachable, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
 
 CLOUD = "aws"
 _TYPE, _LEAST_DISK_GB = "db.t4g.micro", 20
@@ -35,7 +35,7 @@ _STATES: Mapping[str, ResourceState] = {
     "stopping": "stopped",
     "deleting": "deleting",
 }
-# List prices in us-east-1, on demand, one zone; the disk (gp3) by the month.
+# List prices in us-east-1, on demand, one zone; the disk (gp3) per month.
 _USD_PER_HOUR = {
     "db.t3.micro": 0.017,
     "db.t3.small": 0.034,
@@ -47,14 +47,14 @@ _USD_PER_HOUR = {
     "db.m6g.xlarge": 0.304,
 }
 _DISK_USD_PER_GB_MONTH = 0.115
-# MySQL lets people in who do not encrypt unless it is told; PostgreSQL is told by Amazon.
+# A parameter group that requires TLS. RDS requires it for PostgreSQL by default, but not for MySQL.
 _PARAMETERS = "outlast-mysql8"
 _PAUSE_S, _S_MAX = 5.0, 2400.0
-_TRUST = "https://truststore.pki.rds.amazonaws.com/{region}/{region}-bundle.pem"
+_CA_URL = "https://truststore.pki.rds.amazonaws.com/{region}/{region}-bundle.pem"
 
 
 class AwsDatabases:
-    """One region's. Any number of processes may use it at once."""
+    """The databases of one region. Any number of processes may use it at once."""
 
     def __init__(self, client: AwsClient) -> None:
         self.client = client
@@ -63,8 +63,8 @@ class AwsDatabases:
         check_name(name)
         kind, size_gb = request.type or _TYPE, max(_LEAST_DISK_GB, round(request.size_gb))
         _price(kind, size_gb)
-        group = self._door(name, request.engine)
-        argv = {
+        group = self._security_group(name, request.engine)
+        parameters = {
             "DBInstanceIdentifier": name,
             "Engine": request.engine,
             "DBInstanceClass": kind,
@@ -79,29 +79,29 @@ class AwsDatabases:
             "BackupRetentionPeriod": 1,
             "Tags": [{"Key": key, "Value": value} for key, value in request.labels.items()],
             **({"AvailabilityZone": request.zone} if request.zone and request.zone != self.client.region else {}),
-            **({"DBParameterGroupName": self._strict()} if request.engine == "mysql" else {}),
+            **({"DBParameterGroupName": self._tls_parameter_group()} if request.engine == "mysql" else {}),
         }
         try:
-            self.client.call("rds", "create_db_instance", **argv)
+            self.client.call("rds", "create_db_instance", **parameters)
         except AlreadyExists:
-            # An answer was lost, or its maker was cut short. If it is somebody else's, its labels are others.
+            # An answer was lost, or an earlier creation was interrupted. Another owner's database has other labels.
             if dict(request.labels).items() > self.find(name).labels.items():
                 raise
-            self._await(name)
+            self._wait_available(name)
             self._change(name, MasterUserPassword=password)
-        self._await(name)
+        self._wait_available(name)
         return self.find(name)
 
-    def _door(self, name: str, engine: Engine) -> str:
+    def _security_group(self, name: str, engine: Engine) -> str:
         return security_groups.security_group(
             self.client, _group(name), port=_PORTS[engine], note="a database of outlast"
         )
 
-    def _strict(self) -> str:
-        note = "outlast: nobody comes in without TLS"
-        argv = {"DBParameterGroupName": _PARAMETERS, "DBParameterGroupFamily": "mysql8.0", "Description": note}
+    def _tls_parameter_group(self) -> str:
+        note = "outlast: requires TLS"
+        parameters = {"DBParameterGroupName": _PARAMETERS, "DBParameterGroupFamily": "mysql8.0", "Description": note}
         with suppress(AlreadyExists):
-            self.client.call("rds", "create_db_parameter_group", **argv)
+            self.client.call("rds", "create_db_parameter_group", **parameters)
         setting = {"ParameterName": "require_secure_transport", "ParameterValue": "1", "ApplyMethod": "immediate"}
         self.client.call("rds", "modify_db_parameter_group", DBParameterGroupName=_PARAMETERS, Parameters=[setting])
         return _PARAMETERS
@@ -123,7 +123,7 @@ class AwsDatabases:
         found = self.find(name)
         if found.state == "stopped":
             self.client.call("rds", "start_db_instance", DBInstanceIdentifier=name)
-            self._await(name)
+            self._wait_available(name)
             found = self.find(name)
         return found
 
@@ -138,8 +138,8 @@ class AwsDatabases:
         return next(one for one in self.backups(name) if one.id == id)
 
     def backups(self, name: str) -> Sequence[Backup]:
-        argv = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
-        docs = self.client.call("rds", "describe_db_snapshots", **argv)["DBSnapshots"]
+        parameters = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
+        docs = self.client.call("rds", "describe_db_snapshots", **parameters)["DBSnapshots"]
         found = [
             Backup(
                 id=str(doc["DBSnapshotIdentifier"]),
@@ -157,7 +157,7 @@ class AwsDatabases:
             raise NotFound(f"`{name}` has no snapshot `{backup}`")
         fresh, before = f"{name[:50]}-next", f"{name[:50]}-before"
         with ExitStack() as undo:
-            # Until the new one answers, nothing happens to the old one.
+            # The old instance stays untouched until the new one is available.
             undo.callback(self._drop_quietly, fresh)
             self.client.call(
                 "rds",
@@ -169,10 +169,10 @@ class AwsDatabases:
                 VpcSecurityGroupIds=[one["VpcSecurityGroupId"] for one in doc.get("VpcSecurityGroups", [])],
                 Tags=[{"Key": key, "Value": value} for key, value in _labels(doc).items()],
             )
-            self._await(fresh)
+            self._wait_available(fresh)
             self._rename(name, before)
             undo.callback(self._rename, before, name)
-            # The name is part of the address: whoever has that reaches the new one.
+            # The name is part of the address, so clients reach the new instance at the old address.
             self._rename(fresh, name)
             undo.pop_all()
         self._drop(before)
@@ -183,10 +183,10 @@ class AwsDatabases:
 
     def _rename(self, name: str, fresh: str) -> None:
         self._change(name, NewDBInstanceIdentifier=fresh)
-        self._wait(lambda: self._is_there(fresh), f"the database {fresh}")
-        self._await(fresh)
+        self._wait(lambda: self._exists(fresh), f"the database {fresh}")
+        self._wait_available(fresh)
 
-    def _is_there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         try:
             self._doc(name)
         except NotFound:
@@ -196,22 +196,22 @@ class AwsDatabases:
     def delete(self, name: str) -> None:
         with suppress(NotFound):
             self._drop(name)
-        argv = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
-        for doc in self.client.call("rds", "describe_db_snapshots", **argv)["DBSnapshots"]:
+        parameters = {"DBInstanceIdentifier": name, "SnapshotType": "manual"}
+        for doc in self.client.call("rds", "describe_db_snapshots", **parameters)["DBSnapshots"]:
             with suppress(NotFound):
                 self.client.call("rds", "delete_db_snapshot", DBSnapshotIdentifier=doc["DBSnapshotIdentifier"])
         security_groups.remove(self.client, _group(name))
 
     def _drop(self, name: str) -> None:
-        argv = {"SkipFinalSnapshot": True, "DeleteAutomatedBackups": True}
-        self.client.call("rds", "delete_db_instance", DBInstanceIdentifier=name, **argv)
-        self._wait(lambda: not self._is_there(name), f"the end of the database {name}")
+        parameters = {"SkipFinalSnapshot": True, "DeleteAutomatedBackups": True}
+        self.client.call("rds", "delete_db_instance", DBInstanceIdentifier=name, **parameters)
+        self._wait(lambda: not self._exists(name), f"the end of the database {name}")
 
     def secret(self, name: str) -> Mapping[str, str]:
         return secrets.read(self.client, name)
 
     def my_address(self) -> str:
-        return ssh_access.caller().removesuffix("/32").removesuffix("/128")
+        return ssh_access.caller_network().removesuffix("/32").removesuffix("/128")
 
     def _change(self, name: str, **changes: object) -> None:
         self.client.call("rds", "modify_db_instance", DBInstanceIdentifier=name, ApplyImmediately=True, **changes)
@@ -220,14 +220,14 @@ class AwsDatabases:
         found: Doc = self.client.call("rds", "describe_db_instances", DBInstanceIdentifier=name)["DBInstances"][0]
         return found
 
-    def _await(self, name: str) -> None:
+    def _wait_available(self, name: str) -> None:
         self._wait(lambda: self._doc(name)["DBInstanceStatus"] == "available", f"the database {name}")
 
-    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
         give_up_at = time.monotonic() + _S_MAX
-        while not is_so():
+        while not is_done():
             if time.monotonic() > give_up_at:
-                raise CloudUnreachable(f"{what} takes too long", hint="look again later")
+                raise CloudUnreachable(f"{what} is not ready after {_S_MAX:g} s", hint="check again later")
             time.sleep(_PAUSE_S)
 
     def _read(self, doc: Doc) -> Database:
@@ -236,7 +236,7 @@ class AwsDatabases:
         try:
             price = _price(str(doc["DBInstanceClass"]), size_gb)
         except BadRequest:
-            price = 0.0  # made elsewhere
+            price = 0.0  # not created by outlast
         return Database(
             name=str(doc["DBInstanceIdentifier"]),
             cloud=CLOUD,
@@ -248,7 +248,7 @@ class AwsDatabases:
             type=str(doc["DBInstanceClass"]),
             host=str(endpoint.get("Address", "")),
             port=int(endpoint.get("Port", 0) or _PORTS[engine]),
-            ca=_trusted(self.client.region),
+            ca=_ca_bundle(self.client.region),
             server_name=str(endpoint.get("Address", "")),
             allowed=security_groups.allowed(self.client, _group(str(doc["DBInstanceIdentifier"]))),
             size_gb=size_gb,
@@ -267,24 +267,25 @@ def _labels(doc: Doc) -> dict[str, str]:
 
 
 def _price(kind: str, size_gb: float) -> float:
-    """By the hour. Raises BadRequest for a type of unknown price: nobody should learn it from a bill."""
+    """Return the price per hour. Raises BadRequest if it is unknown, so that no bill is a surprise."""
     if kind not in _USD_PER_HOUR:
-        raise BadRequest(f"what `{kind}` costs is not known", hint=f"take one of {', '.join(_USD_PER_HOUR)}")
+        why = f"the price of database type `{kind}` is unknown"
+        raise BadRequest(why, hint=f"use one of {', '.join(_USD_PER_HOUR)}")
     return _USD_PER_HOUR[kind] + size_gb * _DISK_USD_PER_GB_MONTH / HOURS_PER_MONTH
 
 
-def _trusted(region: str) -> str:
-    """The certificates of Amazon's own authorities for databases, which no system trusts by itself. Kept for good.
+def _ca_bundle(region: str) -> str:
+    """Return the certificates of Amazon's authorities for databases, which systems do not trust by default; cached.
 
-    Empty where they cannot be fetched: then a connection fails at TLS, and says so.
+    Empty if they cannot be fetched: then connections fail with a TLS error.
     """
     path = os.path.expanduser(f"~/.outlast/cache/rds-{region}.pem")
     with suppress(OSError), open(path, encoding="ascii") as file:
         return file.read()
     if os.environ.get("AWS_ENDPOINT_URL"):
-        return ""  # not Amazon's own servers
+        return ""  # an emulator, not Amazon
     try:
-        with urllib.request.urlopen(_TRUST.format(region=region), timeout=10.0) as answer:
+        with urllib.request.urlopen(_CA_URL.format(region=region), timeout=10.0) as answer:
             text = str(answer.read().decode("ascii"))
     except (OSError, UnicodeDecodeError):
         return ""

@@ -1,14 +1,24 @@
-"""What Amazon's refusals mean: the one place where its codes become our types."""
+"""Translates Amazon's error codes into our errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from outlast.errors import BadRequest, CloudError, CloudUnreachable, Denied, NoCapacity, NotFound, OverQuota, Throttled
+from outlast.errors import (
+    AlreadyExists,
+    BadRequest,
+    CloudError,
+    CloudUnreachable,
+    Denied,
+    NoCapacity,
+    NotFound,
+    OverQuota,
+    Throttled,
+)
 
 Doc = dict[str, Any]
 
-# `Unsupported` is a type that this zone does not have: another zone may.
+# `Unsupported`: this zone lacks the type, but another one may have it.
 _CAPACITY = {
     *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"),
     *("InsufficientCapacity", "UnfulfillableCapacity", "SpotMaxPriceTooLow", "Unsupported"),
@@ -44,47 +54,46 @@ _DENIED = {
 }
 _PASSING = {"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "ServerInternal", "RequestTimeout"}
 _MISSING = {"ParameterNotFound", "NoSuchEntity", "NoSuchBucket", "NoSuchResourceException", "404"}
-_NO_TOKEN_ANY_MORE = {"IdempotentInstanceTerminated", "IdempotentParameterMismatch"}
+_TOKEN_SPENT = {"IdempotentInstanceTerminated", "IdempotentParameterMismatch"}
 
 
 class TokenSpent(BadRequest):
-    """The token stands for a machine that is gone, or for a request that was another."""
+    """The idempotency token belongs to a terminated machine, or to a different request."""
 
 
-class AlreadyExists(BadRequest):
-    """Somebody was first."""
-
-
-def sort(code: str, message: str, *, status: int = 400) -> CloudError:
-    """The error of ours that stands for it; what is unknown is permanent, unless the server says it is at fault."""
+def from_code(code: str, message: str, *, status: int = 400) -> CloudError:
+    """Return our error for a code. Unknown codes are permanent, unless the status is a server error."""
     text = f"{message.rstrip('.')} ({code})"
     for codes, kind, hint in (
         (_CAPACITY, NoCapacity, "the next zone is tried"),
-        (_QUOTA, OverQuota, "ask for more at Service Quotas, or let it run elsewhere"),
+        (_QUOTA, OverQuota, "request more at Service Quotas, or use another region or cloud"),
         (_THROTTLED, Throttled, "try again in a moment"),
-        (_DENIED, Denied, "check the credentials and what they may do: docs/aws.md lists the rights"),
+        (_DENIED, Denied, "check the credentials and their rights: docs/aws.md lists the required ones"),
         (_PASSING, CloudUnreachable, "try again in a moment"),
     ):
         if code in codes:
             return kind(text, hint=hint)
-    if code in _NO_TOKEN_ANY_MORE:
+    if code in _TOKEN_SPENT:
         return TokenSpent(text)
     if (
         code.endswith(("NotFound", ".Unknown", "NotFoundException", "NotFoundFault", ".Unavailable"))
         or code in _MISSING
     ):
         return NotFound(text)
-    there = (".Duplicate", "AlreadyExists", "AlreadyExistsException", "AlreadyExistsFault", "TargetConflict")
-    if code.endswith(there) or code == "BucketAlreadyOwnedByYou":
+    exists = (".Duplicate", "AlreadyExists", "AlreadyExistsException", "AlreadyExistsFault", "TargetConflict")
+    if code.endswith(exists) or code == "BucketAlreadyOwnedByYou":
         return AlreadyExists(text)
     return CloudUnreachable(text, hint="try again in a moment") if status >= 500 else BadRequest(text)
 
 
-def first(errors: list[Doc]) -> CloudError:
-    """Of the errors inside an answer that says 200, the one to act on: a wait or a quota hides behind no stockout."""
-    sorted_out = [sort(str(one.get("ErrorCode", "")), str(one.get("ErrorMessage", ""))) for one in errors]
+def from_fleet_errors(errors: list[Doc]) -> CloudError:
+    """Return the error to act on among those of a fleet, whose answer has status 200.
+
+    A stockout must not hide missing rights or throttling.
+    """
+    found = [from_code(str(one.get("ErrorCode", "")), str(one.get("ErrorMessage", ""))) for one in errors]
     for kind in (Denied, Throttled, NoCapacity, OverQuota):
-        for error in sorted_out:
+        for error in found:
             if isinstance(error, kind):
                 return error
-    return sorted_out[0] if sorted_out else NoCapacity("the fleet is empty, and no reason was given")
+    return found[0] if found else NoCapacity("EC2 launched no instance and gave no reason")

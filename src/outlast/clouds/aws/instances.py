@@ -1,4 +1,4 @@
-"""The instances of ours in one region: found by their tags, launched once, ended with all that is theirs."""
+"""The instances of outlast in one region: found by tags, launched once, terminated with all their resources."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import uuid
 from collections.abc import Mapping
 
 from outlast.clouds.aws import machines
-from outlast.clouds.aws.client import AwsClient, tags, untagged
-from outlast.clouds.aws.errors import AlreadyExists, Doc, TokenSpent, first
+from outlast.clouds.aws.client import AwsClient, read_tags, tags
+from outlast.clouds.aws.errors import Doc, TokenSpent, from_fleet_errors
 from outlast.clouds.cloud import LABEL_RUN, Machine, Offer
-from outlast.errors import CloudUnreachable, NotFound
+from outlast.errors import AlreadyExists, CloudUnreachable, NotFound
 
 _ALIVE = ["pending", "running", "stopping", "shutting-down", "stopped"]
 _WAIT_S_MAX = 300.0
-# Of the token, in the name of a launch template.
-_MARK_LENGTH = 12
+# Characters of the token in the name of a launch template.
+_TOKEN_LENGTH = 12
 
 
-class Instances:
+class AwsInstances:
+    """The instances of one account and region."""
+
     def __init__(self, client: AwsClient) -> None:
         self._client = client
 
     def docs(self, wanted: Mapping[str, str]) -> list[Doc]:
-        """The instances of ours that carry these tags, oldest first."""
+        """Return the instances of outlast with these tags, oldest first."""
         filters = [
             {"Name": "tag-key", "Values": [machines.TAG_PRICE]},
             {"Name": "instance-state-name", "Values": _ALIVE},
@@ -37,15 +39,15 @@ class Instances:
         return sorted(found, key=lambda doc: (doc["LaunchTime"], doc["InstanceId"]))
 
     def find(self, name: str) -> Doc:
-        """The instance of that name. Raises NotFound."""
+        """Return the instance of that name. Raises NotFound."""
         machines.check_name(name)
-        # One that is being terminated is seen, so that nobody takes it for gone; a live one goes first.
+        # Prefer a live one. One that is being terminated counts too: it is still billed.
         if found := self.docs({machines.TAG_NAME: name}):
             return min(found, key=lambda doc: doc["State"]["Name"] == "shutting-down")
-        raise NotFound(f"AWS has no machine `{name}` in {self._client.region}")
+        raise NotFound(f"no machine `{name}` in AWS region {self._client.region}")
 
-    def described(self, docs: list[Doc]) -> list[Machine]:
-        """With their disks, which EC2 describes elsewhere. What vanished between the two questions has none."""
+    def describe(self, docs: list[Doc]) -> list[Machine]:
+        """Return instances as machines, with their disks. A disk that disappeared between the two calls is omitted."""
         if not docs:
             return []
         wanted = [{"Name": "tag-key", "Values": [machines.TAG_MACHINE]}]
@@ -56,32 +58,32 @@ class Instances:
         return [machines.read(doc, volumes) for doc in docs]
 
     def launch(self, offer: Offer, name: str, data: Doc, labels: Mapping[str, str], zones: list[str]) -> Doc:
-        """One instance of that name, whoever else launches it at the same time."""
+        """Launch one instance of that name, even if other processes launch it at the same time."""
         text = json.dumps([data, zones, offer.spot], sort_keys=True)
         token = hashlib.sha256(f"{name}\n{text}".encode()).hexdigest()[:48]
-        # What the token stood for may be a machine that was deleted since: then the next one is taken.
-        for mark in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
+        # The machine of the first token may be deleted by now: then use a new token.
+        for client_token in (token, f"{token[:40]}-{uuid.uuid4().hex[:12]}"):
             try:
                 if offer.spot and LABEL_RUN in labels:
-                    self._instant_fleet(name, data, zones, mark)
+                    self._instant_fleet(name, data, zones, client_token)
                 else:
-                    market = {"InstanceMarketOptions": machines.spot_that_stays()} if offer.spot else {}
-                    place = {"Placement": {"AvailabilityZone": zones[0]}}
+                    market = {"InstanceMarketOptions": machines.persistent_spot()} if offer.spot else {}
+                    placement = {"Placement": {"AvailabilityZone": zones[0]}}
                     count = {"MinCount": 1, "MaxCount": 1}
-                    # Here `boto3` packs the user data itself; in a template it does not.
+                    # Here `boto3` encodes the user data itself; in a template it does not.
                     plain = {**data, "UserData": base64.b64decode(data["UserData"])}
-                    self._client.ec2("run_instances", **plain, **market, **place, **count, ClientToken=mark)
+                    self._client.ec2("run_instances", **plain, **market, **placement, **count, ClientToken=client_token)
             except TokenSpent:
                 continue
             try:
-                return self._one(name)
+                return self._keep_oldest(name)
             except NotFound:
                 continue
-        raise NotFound(f"machine `{name}` was gone as soon as it was made")
+        raise NotFound(f"machine `{name}` disappeared right after its launch")
 
     def _instant_fleet(self, name: str, data: Doc, zones: list[str], token: str) -> None:
-        template = f"outlast-{name}-{token[-_MARK_LENGTH:]}"
-        # Nothing else may name the type: the fleet chooses.
+        template = f"outlast-{name}-{token[-_TOKEN_LENGTH:]}"
+        # The template must not contain the type: the fleet's overrides do.
         common = {key: value for key, value in data.items() if key not in ("InstanceType", "TagSpecifications")}
         common["TagSpecifications"] = [one for one in data["TagSpecifications"] if one["ResourceType"] == "volume"]
         instance = [one for one in data["TagSpecifications"] if one["ResourceType"] == "instance"]
@@ -107,49 +109,49 @@ class Instances:
                 TagSpecifications=[*instance, {"ResourceType": "fleet", "Tags": instance[0]["Tags"]}],
             )
         finally:
-            self._drop_template(template)
-        # The answer says 200 whether there is a machine or not.
+            self._delete_template(template)
+        # The status is 200 whether an instance was launched or not.
         if not any(group.get("InstanceIds") for group in answer.get("Instances", [])):
-            raise first(answer.get("Errors", []))
+            raise from_fleet_errors(answer.get("Errors", []))
 
-    def _drop_template(self, template: str) -> None:
+    def _delete_template(self, template: str) -> None:
         try:
             self._client.ec2("delete_launch_template", LaunchTemplateName=template)
         except NotFound:
             pass
 
-    def _one(self, name: str) -> Doc:
-        """Of several that were launched at once for different offers the oldest stays."""
+    def _keep_oldest(self, name: str) -> Doc:
+        """Return the oldest instance of that name; terminate others that were launched at the same time."""
         found = [doc for doc in self.docs({machines.TAG_NAME: name}) if doc["State"]["Name"] != "shutting-down"]
         if not found:
             raise NotFound(name)
         for late in found[1:]:
-            self.end(late)
+            self.terminate(late)
         return found[0]
 
-    def end(self, doc: Doc) -> None:
-        """The instance, its spot request, its fleet and its disks are gone when this returns."""
+    def terminate(self, doc: Doc) -> None:
+        """Terminate the instance and delete its spot request and disks; they are gone when this returns."""
         id = str(doc["InstanceId"])
         if request := doc.get("SpotInstanceRequestId"):
-            # First: a persistent request would launch another one.
-            self._quietly("cancel_spot_instance_requests", SpotInstanceRequestIds=[request])
-        self._quietly("terminate_instances", InstanceIds=[id])
+            # First, because a persistent request would launch another instance.
+            self._call_if_exists("cancel_spot_instance_requests", SpotInstanceRequestIds=[request])
+        self._call_if_exists("terminate_instances", InstanceIds=[id])
         self.wait(id, "terminated")
-        name = untagged(doc.get("Tags")).get(machines.TAG_NAME, "")
+        name = read_tags(doc.get("Tags")).get(machines.TAG_NAME, "")
         wanted = [
             {"Name": f"tag:{machines.TAG_MACHINE}", "Values": [name]},
             {"Name": "status", "Values": ["available"]},
         ]
         for volume in list(self._client.pages("ec2", "describe_volumes", "Volumes", Filters=wanted)):
-            self._quietly("delete_volume", VolumeId=volume["VolumeId"])
+            self._call_if_exists("delete_volume", VolumeId=volume["VolumeId"])
 
-    def end_fleets(self, name: str) -> None:
-        """What is left of the fleets that the machine came from, also when the machine itself is gone already."""
+    def delete_fleets(self, name: str) -> None:
+        """Delete the fleets and launch templates of a machine, even if the machine is gone already."""
         named = [{"Name": "launch-template-name", "Values": [f"outlast-{name}-*"]}]
         for doc in list(self._client.pages("ec2", "describe_launch_templates", "LaunchTemplates", Filters=named)):
-            # A name with more behind it is another machine's.
-            if len(str(doc["LaunchTemplateName"])) == len(f"outlast-{name}-") + _MARK_LENGTH:
-                self._drop_template(str(doc["LaunchTemplateName"]))
+            # A longer name belongs to another machine.
+            if len(str(doc["LaunchTemplateName"])) == len(f"outlast-{name}-") + _TOKEN_LENGTH:
+                self._delete_template(str(doc["LaunchTemplateName"]))
         wanted = [
             {"Name": "resource-type", "Values": ["fleet"]},
             {"Name": "key", "Values": [machines.TAG_MACHINE]},
@@ -160,10 +162,10 @@ class Instances:
             return
         fleets = self._client.ec2("describe_fleets", FleetIds=ids).get("Fleets", [])
         if left := [fleet["FleetId"] for fleet in fleets if not str(fleet["FleetState"]).startswith("deleted")]:
-            self._quietly("delete_fleets", FleetIds=left, TerminateInstances=True)
+            self._call_if_exists("delete_fleets", FleetIds=left, TerminateInstances=True)
 
     def wait(self, id: str, state: str) -> None:
-        """Until the instance is in that state; one that is gone is terminated."""
+        """Wait until the instance is in that state; one that is gone counts as terminated. Raises CloudUnreachable."""
         give_up_at, pause_s = time.monotonic() + _WAIT_S_MAX, 0.1
         while True:
             try:
@@ -174,14 +176,14 @@ class Instances:
             if not now or now[0] in (state, "terminated"):
                 return
             if time.monotonic() > give_up_at:
-                raise CloudUnreachable(f"instance {id} is {now[0]} and not {state} after {_WAIT_S_MAX:g} s")
+                raise CloudUnreachable(f"instance {id} is still {now[0]}, not {state}, after {_WAIT_S_MAX:g} s")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 5.0)
 
     def tag(self, id: str, values: Mapping[str, str]) -> None:
         self._client.ec2("create_tags", Resources=[id], Tags=tags(dict(values)))
 
-    def _quietly(self, operation: str, **parameters: object) -> None:
+    def _call_if_exists(self, operation: str, **parameters: object) -> None:
         try:
             self._client.ec2(operation, **parameters)
         except NotFound:
@@ -189,5 +191,5 @@ class Instances:
 
 
 def _literal(value: str) -> str:
-    """`*` and `?` are wildcards in filters."""
+    """Escape `*` and `?`, which are wildcards in filters."""
     return value.replace("\\", "\\\\").replace("*", "\\*").replace("?", "\\?")

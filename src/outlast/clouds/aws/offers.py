@@ -1,4 +1,4 @@
-"""What EC2 offers in this region: types, zones, prices. Chooses nothing."""
+"""Offers of EC2 in one region: types, zones, prices."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ CLOUD = "aws"
 
 
 class AwsOffers:
+    """The offers of one region. Zones and availability are cached."""
+
     def __init__(self, client: AwsClient, prices: AwsPrices) -> None:
         self._client = client
         self._prices = prices
@@ -34,7 +36,7 @@ class AwsOffers:
             return self._zones
 
     def offers(self, needs: Requirements) -> list[Offer]:
-        """Every offer that fits, cheapest first; equal prices in the order of their names."""
+        """Return every matching offer, cheapest first; equal prices ordered by name."""
         zones = self._chosen(needs)
         fitting = [self.kind(needs.type)] if needs.type else [k for k in price_table.KINDS.values() if _fits(k, needs)]
         if not fitting:
@@ -67,7 +69,7 @@ class AwsOffers:
         )
 
     def kind(self, name: str) -> InstanceType:
-        """Any type that EC2 has. Raises BadRequest."""
+        """Return any instance type of EC2. Raises BadRequest."""
         if name not in self._kinds:
             try:
                 docs = self._client.ec2("describe_instance_types", InstanceTypes=[name])["InstanceTypes"]
@@ -96,9 +98,9 @@ class AwsOffers:
 
     def _chosen(self, needs: Requirements) -> list[str]:
         zones = self.zones()
-        for place in (*needs.zones, *needs.exclude_zones):
-            if place not in zones and place != self._client.region:
-                raise unknown("zone", place, (*zones, self._client.region))
+        for name in (*needs.zones, *needs.exclude_zones):
+            if name not in zones and name != self._client.region:
+                raise unknown("zone", name, (*zones, self._client.region))
         wanted, refused = set(needs.zones), set(needs.exclude_zones)
         region = {self._client.region}
         return [
@@ -108,8 +110,8 @@ class AwsOffers:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> BadRequest:
     near = difflib.get_close_matches(name, list(known), n=4, cutoff=0.4) or sorted(known)[:8]
-    hint = "did you mean " + ", ".join(f"`{one}`" for one in near) + "? the region is that of AWS_REGION"
-    return BadRequest(f"AWS has no {what} `{name}` here", hint=hint)
+    hint = "did you mean " + ", ".join(f"`{one}`" for one in near) + "? AWS_REGION sets the region"
+    return BadRequest(f"unknown {what} `{name}` in this AWS region", hint=hint)
 
 
 def _fits(kind: InstanceType, needs: Requirements) -> bool:

@@ -1,10 +1,10 @@
-"""Machine types to choose among, with their prices on the day below. A type named in a spec need not be here."""
+"""The instance types that outlast chooses from, with dated prices. A spec may name other types."""
 
 from __future__ import annotations
 
 import msgspec
 
-# On demand, Linux, us-east-1. Used where the Pricing API does not answer; other regions cost up to half more.
+# On demand, Linux, us-east-1. Used if the Pricing API does not answer; other regions cost up to 50 % more.
 DATE = "2025-07-01"
 GP3_USD_PER_GB_HOUR = 0.08 / 730
 
@@ -19,7 +19,7 @@ class InstanceType(msgspec.Struct, frozen=True):
 
 
 def _sizes(family: str, memory_gb_per_cpu: float, large_usd: float) -> list[InstanceType]:
-    """From `large` up, everything of these families grows with the CPUs."""
+    """Return the sizes of a family from `large` up, in which memory and price are proportional to the CPUs."""
     sizes = {"large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16, "8xlarge": 32, "16xlarge": 64}
     return [
         InstanceType(f"{family}.{size}", cpus, cpus * memory_gb_per_cpu, round(large_usd * cpus / 2, 6))
@@ -51,7 +51,7 @@ _ALL = [
     InstanceType("p5.48xlarge", 192, 2048, 55.04, "H100", 8),
 ]
 KINDS = {kind.name: kind for kind in _ALL}
-# Too small for any run, and so chosen only by name: it supervises.
+# With types that are used only by name; `t3.micro` is for supervisor machines.
 NAMED = {
     **KINDS,
     **{kind.name: kind for kind in _sizes("m5", 4, 0.096)},

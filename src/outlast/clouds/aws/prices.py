@@ -1,4 +1,4 @@
-"""What machines cost: spot from the price history, on demand from the Pricing API or else from the dated table."""
+"""Prices of machines: spot from the price history, on demand from the Pricing API, else from the dated table."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from outlast.errors import CloudError
 
 _FRESH_S = 600.0
 BUILT_IN = f"built-in table of {price_table.DATE}, us-east-1"
-ASKED = "AWS Pricing API"
+LIVE = "AWS Pricing API"
 
 
 class AwsPrices:
+    """Cached prices of one region."""
+
     def __init__(self, client: AwsClient) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._spot: dict[frozenset[str], tuple[float, dict[tuple[str, str], float]]] = {}
         self._on_demand: dict[str, tuple[float, str]] = {}
-        self._asked_at: dict[frozenset[str], float] = {}
+        self._fetched_at: dict[frozenset[str], float] = {}
 
     def spot(self, types: Iterable[str]) -> dict[tuple[str, str], float]:
-        """The newest price of each type in each zone where it is sold."""
+        """Return (type, zone) → newest spot price."""
         wanted = frozenset(types)
         with self._lock:
             at, known = self._spot.get(wanted, (0.0, {}))
@@ -50,27 +52,27 @@ class AwsPrices:
             return prices
 
     def on_demand(self, types: Iterable[str]) -> dict[str, float]:
-        """The price of each type that has one."""
+        """Return type → on-demand price, for types with a known price."""
         wanted = frozenset(types)
         with self._lock:
-            if time.monotonic() - self._asked_at.get(wanted, -_FRESH_S) >= _FRESH_S:
-                self._asked_at[wanted] = time.monotonic()
-                self._on_demand |= self._ask(wanted)
+            if time.monotonic() - self._fetched_at.get(wanted, -_FRESH_S) >= _FRESH_S:
+                self._fetched_at[wanted] = time.monotonic()
+                self._on_demand |= self._fetch_on_demand(wanted)
             return {name: self._on_demand[name][0] for name in wanted if name in self._on_demand}
 
     @property
     def note(self) -> str:
-        """That on-demand prices are not Amazon's of today; empty while they all are."""
+        """Return a caveat if on-demand prices come from the table; else empty."""
         with self._lock:
             built_in = any(source == BUILT_IN for _, source in self._on_demand.values())
         return f"on demand from the {BUILT_IN}" if built_in else ""
 
     def source(self, type: str) -> str:
-        """Where the on-demand price of this type is from, for a reader."""
+        """Return where the on-demand price of this type comes from, as a text."""
         self.on_demand([type])
-        return self._on_demand.get(type, (0.0, "nobody knows"))[1]
+        return self._on_demand.get(type, (0.0, "unknown"))[1]
 
-    def _ask(self, types: frozenset[str]) -> dict[str, tuple[float, str]]:
+    def _fetch_on_demand(self, types: frozenset[str]) -> dict[str, tuple[float, str]]:
         prices = {name: (price_table.NAMED[name].usd_per_hour, BUILT_IN) for name in types if name in price_table.NAMED}
         fields = {
             "regionCode": self._client.region,
@@ -87,9 +89,9 @@ class AwsPrices:
             ):
                 name, price = _read(str(text))
                 if price > 0:
-                    prices[name] = (price, ASKED)
+                    prices[name] = (price, LIVE)
         except CloudError:
-            pass  # who may not ask, or cannot, gets the table; `source` says so
+            pass  # missing rights or no network: use the table, which `source` reports
         return prices
 
 

@@ -1,4 +1,4 @@
-"""Secrets as encrypted parameters of Systems Manager, below one path that the machines' role may read."""
+"""Secrets as encrypted parameters of Systems Manager, below a path that the machines' role may read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from outlast.errors import BadRequest, NotFound
 
 PREFIX = "/outlast/secrets/"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
-# What an advanced parameter holds.
+# The limit of an advanced parameter.
 _BYTES_MAX = 8192
 
 
 def put(client: AwsClient, name: str, values: Mapping[str, str]) -> None:
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"`{name}` cannot name secrets", hint="use letters, digits, `-`, `_` and `.`")
+        raise BadRequest(f"invalid secret name `{name}`", hint="use letters, digits, `-`, `_` and `.`")
     text = json.dumps(dict(values))
     if len(text.encode()) > _BYTES_MAX:
-        raise BadRequest(f"the secrets `{name}` have more than {_BYTES_MAX} bytes", hint="keep files in the workspace")
+        why = f"the secrets `{name}` exceed {_BYTES_MAX} bytes"
+        raise BadRequest(why, hint="store large files in the workspace")
     tier = "Intelligent-Tiering"
     client.call("ssm", "put_parameter", Name=PREFIX + name, Value=text, Type="SecureString", Overwrite=True, Tier=tier)
 
@@ -35,8 +36,8 @@ def drop(client: AwsClient, name: str) -> None:
 
 
 def read(client: AwsClient, name: str) -> dict[str, str]:
-    """For whoever may read it. Raises NotFound, Denied."""
+    """Return the values. Raises NotFound, Denied."""
     if not _NAME.fullmatch(name):
-        raise NotFound(f"`{name}` cannot name secrets")
+        raise NotFound(f"invalid secret name `{name}`")
     answer = client.call("ssm", "get_parameter", Name=PREFIX + name, WithDecryption=True)
     return {str(key): str(value) for key, value in json.loads(answer["Parameter"]["Value"]).items()}

@@ -1,4 +1,4 @@
-"""Security groups of what machines and people connect to: who comes in by which port. Keeps them true."""
+"""Security groups of databases and volumes: which addresses may connect to which port."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import suppress
 
 from outlast.clouds.aws import ssh_access
 from outlast.clouds.aws.client import AwsClient
-from outlast.clouds.aws.errors import AlreadyExists, Doc
-from outlast.errors import NotFound
+from outlast.clouds.aws.errors import Doc
+from outlast.errors import AlreadyExists, NotFound
 
 
 def security_group(client: AwsClient, name: str, *, port: int, note: str) -> str:
-    """The group of that name, which lets the machines in. Made when it is not there."""
+    """Return the group of that name, which admits machines. Creates it if necessary."""
     try:
         group = str(_find(client, name)["GroupId"])
     except NotFound:
@@ -27,7 +27,7 @@ def security_group(client: AwsClient, name: str, *, port: int, note: str) -> str
 
 
 def allowed(client: AwsClient, name: str) -> tuple[str, ...]:
-    """The addresses that are let in, besides the machines."""
+    """Return the allowed addresses, besides the machines."""
     try:
         found = _find(client, name)
     except NotFound:
@@ -38,12 +38,12 @@ def allowed(client: AwsClient, name: str) -> tuple[str, ...]:
 
 
 def allow(client: AwsClient, name: str, addresses: Sequence[str], *, port: int) -> None:
-    """Let these in, and of the others none. Raises NotFound."""
+    """Allow exactly these addresses. Raises NotFound."""
     group = str(_find(client, name)["GroupId"])
-    there, wanted = set(allowed(client, name)), set(addresses)
+    known, wanted = set(allowed(client, name)), set(addresses)
     for operation, blocks in (
-        ("revoke_security_group_ingress", sorted(there - wanted)),
-        ("authorize_security_group_ingress", sorted(wanted - there)),
+        ("revoke_security_group_ingress", sorted(known - wanted)),
+        ("authorize_security_group_ingress", sorted(wanted - known)),
     ):
         for block in blocks:
             with suppress(AlreadyExists, NotFound):
@@ -58,7 +58,7 @@ def remove(client: AwsClient, name: str) -> None:
 def _find(client: AwsClient, name: str) -> Doc:
     found = client.ec2("describe_security_groups", Filters=[{"Name": "group-name", "Values": [name]}])["SecurityGroups"]
     if not found:
-        raise NotFound(f"there is no security group `{name}`")
+        raise NotFound(f"no security group `{name}` in {client.region}")
     first: Doc = found[0]
     return first
 

@@ -1,6 +1,6 @@
-"""Volumes of AWS: EFS file systems with a mount target in every zone, or in the one that was asked for.
+"""Volumes of AWS: EFS file systems with a mount target in every zone, or in the requested one.
 
-They grow by themselves and are billed by what is in them: the size that was asked for is a tag, and an upper bound.
+They grow by themselves and are billed by their content. The requested size is a tag, and an upper bound of the cost.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from contextlib import suppress
 
 from outlast.clouds.aws import security_groups
 from outlast.clouds.aws.client import AwsClient
-from outlast.clouds.aws.errors import AlreadyExists, Doc
+from outlast.clouds.aws.errors import Doc
 from outlast.clouds.aws.machines import check_name
 from outlast.clouds.resources import ResourceState, Volume
-from outlast.errors import BadRequest, CloudUnreachable, NotFound
+from outlast.errors import AlreadyExists, BadRequest, CloudUnreachable, NotFound
 
 CLOUD = "aws"
 _GROUP, _PORT = "outlast-volumes", 2049
 _SIZE_TAG = "outlast-size-gb"
-# The list price in us-east-1, of what is in it.
+# The list price in us-east-1, per GB of content.
 _USD_PER_GB_MONTH = 0.30
 _OPTIONS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport"
 _STATES: Mapping[str, ResourceState] = {"creating": "creating", "available": "ready", "deleting": "deleting"}
@@ -27,7 +27,7 @@ _PAUSE_S, _S_MAX = 2.0, 600.0
 
 
 class AwsVolumes:
-    """One region's. Any number of processes may use it at once."""
+    """The volumes of one region. Any number of processes may use it at once."""
 
     def __init__(self, client: AwsClient) -> None:
         self.client = client
@@ -36,7 +36,7 @@ class AwsVolumes:
         check_name(name)
         subnets = self._subnets(zone)
         tags = {"Name": name, **(labels or {}), _SIZE_TAG: f"{size_gb:g}"}
-        with suppress(AlreadyExists):  # an answer was lost, or its maker was cut short
+        with suppress(AlreadyExists):  # an answer was lost, or an earlier creation was interrupted
             self.client.call("efs", "create_file_system", CreationToken=name, Encrypted=True, Tags=_tags(tags))
         self._wait(lambda: self._doc(name)["LifeCycleState"] == "available", name)
         id = self._doc(name)["FileSystemId"]
@@ -65,7 +65,8 @@ class AwsVolumes:
     def resize(self, name: str, size_gb: float) -> Volume:
         doc = self._doc(name)
         if size_gb < doc["SizeInBytes"]["Value"] / 1e9:
-            raise BadRequest(f"the volume `{name}` holds more than {size_gb:g} GB", hint="delete something first")
+            why = f"cannot shrink volume `{name}` to {size_gb:g} GB: it holds more"
+            raise BadRequest(why, hint="delete files from it first")
         tags = _tags({_SIZE_TAG: f"{size_gb:g}"})
         self.client.call("efs", "tag_resource", ResourceId=doc["FileSystemId"], Tags=tags)
         return self.find(name)
@@ -79,15 +80,15 @@ class AwsVolumes:
             self._wait(lambda: not self._targets(id), name)
             self.client.call("efs", "delete_file_system", FileSystemId=id)
         if not any(volume.name != name for volume in self.list_all()):
-            with suppress(BadRequest):  # somebody else's mount target is still at it
+            with suppress(BadRequest):  # another mount target still uses it
                 security_groups.remove(self.client, _GROUP)
 
     def _doc(self, name: str) -> Doc:
         found = self.client.call("efs", "describe_file_systems", CreationToken=name)["FileSystems"]
-        there = [doc for doc in found if doc["LifeCycleState"] not in ("deleted", "deleting")]
-        if not there:
-            raise NotFound(f"{self.client.region} has no EFS file system `{name}`")
-        first: Doc = there[0]
+        alive = [doc for doc in found if doc["LifeCycleState"] not in ("deleted", "deleting")]
+        if not alive:
+            raise NotFound(f"no EFS file system `{name}` in {self.client.region}")
+        first: Doc = alive[0]
         return first
 
     def _targets(self, id: str) -> list[Doc]:
@@ -95,21 +96,21 @@ class AwsVolumes:
         return targets
 
     def _subnets(self, zone: str) -> list[str]:
-        """Those of the default network, in which machines are. Raises BadRequest."""
+        """Return the subnets of the default network, in which machines run. Raises BadRequest."""
         filters = [{"Name": "default-for-az", "Values": ["true"]}]
         if zone:
             filters.append({"Name": "availability-zone", "Values": [zone]})
         found = self.client.ec2("describe_subnets", Filters=filters)["Subnets"]
         if not found:
             where = f"zone `{zone}`" if zone else f"region `{self.client.region}`"
-            raise BadRequest(f"there is no {where} with a default network", hint="name a zone of your region")
+            raise BadRequest(f"{where} has no default network", hint="name another zone of your region")
         return [str(subnet["SubnetId"]) for subnet in found]
 
-    def _wait(self, is_so: Callable[[], bool], name: str) -> None:
+    def _wait(self, is_done: Callable[[], bool], name: str) -> None:
         give_up_at = time.monotonic() + _S_MAX
-        while not is_so():
+        while not is_done():
             if time.monotonic() > give_up_at:
-                raise CloudUnreachable(f"the volume {name} does not get ready", hint="look again later")
+                raise CloudUnreachable(f"volume {name} is not ready after {_S_MAX:g} s", hint="check again later")
             time.sleep(_PAUSE_S)
 
     def _read(self, doc: Doc) -> Volume:

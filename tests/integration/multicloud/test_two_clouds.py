@@ -1,4 +1,4 @@
-"""One run on two clouds: it goes on where there is a machine, and its workspace is reached from either."""
+"""One run on two clouds: it continues on the other one, and both reach its workspace."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def open_in(home: Home, url: str) -> None:
     home.workspace = open_workspace(url)
 
 
-def run_words(clouds: str) -> list[str]:
+def run_argv(clouds: str) -> list[str]:
     argv = ["run", "--cloud", clouds, "--cpus", "2", "--name", "count", "--checkpoint", "ckpt", "--secret", "KEY"]
     return [*argv, *(word for zone in ZONES for word in ("--zone", zone))]
 
@@ -63,13 +63,13 @@ def ended_right(home: Home, output: str, gcp: GcpCloud, cloud: AwsCloud, rehears
         assert word.encode() not in kept
 
 
-def test_a_run_hops_from_gcp_to_aws_at_a_stockout_and_leaves_nothing_on_either(
+def test_a_run_moves_from_gcp_to_aws_at_a_stockout_and_leaves_nothing(
     home: Home, gcp: GcpCloud, cloud: AwsCloud, bridge: Bridge, rehearsal: Rehearsal
 ) -> None:
     bucket = f"box-{secrets.token_hex(4)}"
     gcp.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
     open_in(home, f"gs://{bucket}/ws")
-    argv = [*run_words("gcp,aws"), "--", "python3", "count.py", "40", "0.25"]
+    argv = [*run_argv("gcp,aws"), "--", "python3", "count.py", "40", "0.25"]
     refused = home.outlast(*argv, KEY=SECRET)
     assert refused.returncode != 0
     assert "OUTLAST_GS_KEY_FILE" in refused.stderr
@@ -84,9 +84,9 @@ def test_a_run_hops_from_gcp_to_aws_at_a_stockout_and_leaves_nothing_on_either(
     eventually(lambda: story.refresh().attempts[-1].cloud == "aws", within_s=90, what="an attempt on EC2")
     machine = story.state.attempts[-1].machine
     eventually(lambda: any(one.name == machine for one in cloud.machines()), within_s=60, what="its machine")
-    told = json.dumps([cloud.fleet.find(machine), dict(cloud.metadata(machine))], default=str)
-    assert SECRET not in told
-    assert "PRIVATE KEY" not in told
+    visible = json.dumps([cloud.instances.find(machine), dict(cloud.metadata(machine))], default=str)
+    assert SECRET not in visible
+    assert "PRIVATE KEY" not in visible
     output, _ = runner.communicate(timeout=200)
     assert runner.returncode == 0, output
     last = story.refresh().attempts[-1]
@@ -99,7 +99,7 @@ def test_a_run_hops_from_gcp_to_aws_at_a_stockout_and_leaves_nothing_on_either(
 
 
 @pytest.mark.soak
-def test_machines_of_google_use_a_workspace_in_s3_with_the_key_that_they_were_given(
+def test_machines_of_google_use_a_workspace_in_s3_with_their_key(
     home: Home, gcp: GcpCloud, cloud: AwsCloud, bridge: Bridge, rehearsal: Rehearsal
 ) -> None:
     bucket = f"box-{secrets.token_hex(4)}"
@@ -107,7 +107,7 @@ def test_machines_of_google_use_a_workspace_in_s3_with_the_key_that_they_were_gi
     open_in(home, f"s3://{bucket}/ws")
     bridge.grace(6.0)
     home.environment |= S3_KEY
-    runner = home.start(*run_words("aws,gcp"), "--", "python3", "count.py", "40", "0.25", KEY=SECRET)
+    runner = home.start(*run_argv("aws,gcp"), "--", "python3", "count.py", "40", "0.25", KEY=SECRET)
     story = home.workspace.story("count-1")
     eventually(lambda: bool(story.refresh().checkpoints), within_s=120, what="a checkpoint on EC2")
     bridge.rules({"action": "CreateFleet", "code": "InsufficientInstanceCapacity"})

@@ -1,4 +1,4 @@
-"""Who made a loopback connection, by both ways of asking the kernel; and how refusals are logged."""
+"""Owners of loopback connections, by netlink and by /proc; and the log of refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux repo
 
 @pytest.fixture(params=["_Netlink", "_ProcFiles"])
 def check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PeerCheck:
-    """A check that asks the kernel in one way alone."""
+    """A check that uses one way to query the kernel."""
     way: Any = getattr(peer_credentials, request.param)
     for other in ("_Netlink", "_ProcFiles"):
         monkeypatch.setattr(peer_credentials, other, way)
@@ -43,9 +43,9 @@ def test_a_connection_of_this_user_is_admitted_until_it_is_closed(
         served, _ = listener.accept()
         assert check.refusal(served) == ""
         client.shutdown(socket.SHUT_WR)
-        assert check.refusal(served) == "", "a client that has said all still waits for its answer"
+        assert check.refusal(served) == "", "a client that has sent its request still waits for the answer"
     with served:
-        assert "closed" in check.refusal(served), "nobody holds the other end any more"
+        assert "closed" in check.refusal(served), "no process holds the other end any more"
 
 
 @linux_only
@@ -80,7 +80,7 @@ def test_another_user_who_sends_a_request_and_leaves_is_refused(
 
 
 @linux_only
-def test_everything_is_refused_where_the_kernel_does_not_answer(
+def test_every_connection_is_refused_if_the_kernel_does_not_answer(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -112,5 +112,5 @@ def test_a_flood_of_refusals_is_logged_in_a_few_lines() -> None:
 
 
 @pytest.mark.parametrize("host", ["[::1]evil.example", "[::1", "[evil.example]", "[::1]:80.evil.example"])
-def test_a_name_in_the_shape_of_an_address_is_a_pages(host: str) -> None:
+def test_a_host_name_that_resembles_an_address_belongs_to_a_page(host: str) -> None:
     assert is_page({"host": host})

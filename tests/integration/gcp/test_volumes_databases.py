@@ -1,4 +1,4 @@
-"""Filestore and Cloud SQL: the protocols against the endpoint, every request held against Google's description."""
+"""Filestore and Cloud SQL through the emulator; every request is validated against the description of the API."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class TestFilestore(VolumeSuite):
     def volumes(self, gcp: GcpCloud) -> Volumes:
         return gcp.volumes
 
-    def test_the_least_that_is_sold_is_what_is_paid_for(self, gcp: GcpCloud) -> None:
+    def test_the_smallest_size_that_is_sold_is_billed(self, gcp: GcpCloud) -> None:
         made = gcp.volumes.create("small", size_gb=10.0, zone="europe-west1-b", labels=LABELS)
         assert made.size_gb == pytest.approx(1099.5, abs=0.1)
         assert made.usd_per_month == pytest.approx(163.84)
         assert (made.zone, made.zones) == ("europe-west1-b", ("europe-west1",))
-        with pytest.raises(BadRequest, match="never shrinks"):
+        with pytest.raises(BadRequest, match="cannot shrink"):
             gcp.volumes.resize(gcp.volumes.resize("small", 3000.0).name, 1100.0)
         gcp.volumes.delete("small")
 
@@ -42,11 +42,11 @@ class TestCloudSql(DatabaseSuite):
     def databases(self, gcp: GcpCloud) -> Databases:
         return gcp.databases
 
-    def test_a_type_whose_price_nobody_knows_is_refused(self, gcp: GcpCloud) -> None:
+    def test_a_type_with_an_unknown_price_is_refused(self, gcp: GcpCloud) -> None:
         from outlast.clouds.resources import DatabaseRequest
 
         request = DatabaseRequest(engine="postgres", database="genes", user="genes", type="db-perf-optimized-N-2")
-        with pytest.raises(BadRequest, match="costs is not known"):
+        with pytest.raises(BadRequest, match="is unknown"):
             gcp.databases.create("dear", request, password="a-password-of-a-test")
         assert gcp.databases.list_all() == []
 

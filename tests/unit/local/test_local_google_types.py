@@ -23,13 +23,13 @@ def test_types_have_the_sizes_of_googles_tables(name: str, cpus: int, memory_mb:
 
 
 @pytest.mark.parametrize("name", ["n1-standard-3", "custom-3-4096", "custom-2-1000", "n9-standard-1", ""])
-def test_what_google_does_not_have_is_refused(name: str) -> None:
+def test_a_type_that_google_lacks_is_refused(name: str) -> None:
     assert google_types.machine_type(name) is None
     with pytest.raises(BadRequest, match="no machine type"):
         catalog.kind(name)
 
 
-def test_google_zones_are_offered_only_when_they_are_named() -> None:
+def test_google_zones_are_offered_only_on_request() -> None:
     assert {offer.zone for offer in catalog.offers(Requirements(type="local-1"))} == set(catalog.ZONES)
     [offer] = catalog.offers(Requirements(type="a2-highgpu-1g", zones=(ZONE,)))
     assert (offer.zone, offer.region, offer.type) == (ZONE, "us-central1", "a2-highgpu-1g")
@@ -38,7 +38,7 @@ def test_google_zones_are_offered_only_when_they_are_named() -> None:
         catalog.offer("n1-standard-1", "us-central1-z", spot=True)
 
 
-def test_a_google_zone_has_weather_of_its_own(plain_cloud: LocalCloud) -> None:
+def test_a_google_zone_has_its_own_conditions(plain_cloud: LocalCloud) -> None:
     offer = catalog.offer("n1-standard-1", ZONE, spot=True)
     plain_cloud.set_zone(ZONE, capacity=0)
     with pytest.raises(NoCapacity):

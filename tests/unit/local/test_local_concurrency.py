@@ -1,4 +1,4 @@
-"""Many processes that use one cloud at once do not get in each other's way."""
+"""Many processes use one cloud at the same time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from outlast.clouds.local.cloud import LocalCloud
 from outlast.clouds.local.processes import marked
 
-# Every user does what comes to its mind, to the same few machines; only typed refusals are allowed.
+# Every process makes random calls on the same few machines; only typed errors are allowed.
 _USER = """
 import random, sys, time
 from outlast.clouds.cloud import Boot, Requirements

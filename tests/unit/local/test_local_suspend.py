@@ -1,4 +1,4 @@
-"""Machines that are suspended: they stand still with their memory, and go on as if nothing had happened."""
+"""Suspended machines keep their memory and continue where they stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outlast.errors import BadRequest
 from outlast.testing.cloud_conformance import MachineFactory
 
 TICKS = "i=0; while true; do i=$((i+1)); echo tick $i.; sleep 0.02; done"
-# With job control, as in somebody's terminal: a shell that sees its job stopped goes on with the next line.
+# With job control, as in a terminal: a shell that sees its job stopped continues with the next line.
 JOB = f"set -m\n(kill -STOP $BASHPID; echo continued by others) &\nsh -c '{TICKS}'\necho put aside"
 
 
@@ -24,7 +24,7 @@ def last_tick(cloud: LocalCloud, name: str) -> int:
     return int(cloud.serial(name).rpartition("tick ")[2].partition(".")[0])
 
 
-def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: MachineFactory, cloud: LocalCloud) -> None:
+def test_a_suspended_machine_stops_and_continues_where_it_was(fleet: MachineFactory, cloud: LocalCloud) -> None:
     name = launch_ticking(fleet, JOB).name
     cloud.suspend(name)
     cloud.suspend(name)
@@ -41,12 +41,12 @@ def test_a_suspended_machine_stands_still_and_goes_on_where_it_was(fleet: Machin
     assert "boot 2" not in serial
 
 
-def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(
+def test_a_suspended_machine_cannot_be_entered_or_preempted_but_deleted(
     fleet: MachineFactory, cloud: LocalCloud
 ) -> None:
     machine = launch_ticking(fleet)
     name = machine.name
-    cloud.set_metadata(name, {"shutdown-script": "echo last words"})
+    cloud.set_metadata(name, {"shutdown-script": "echo shutdown ran"})
     cloud.suspend(name)
     cloud.set_zone(machine.zone, mean_life_s=0.001, grace_s=0.1)
     for attempt in (lambda: cloud.access(name), lambda: cloud.preempt(name)):
@@ -57,7 +57,7 @@ def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(
     assert cloud.machine(name).why == "suspended"
     cloud.stop(name)
     assert cloud.machine(name).status == "stopped"
-    assert "last words" not in cloud.serial(name)
+    assert "shutdown ran" not in cloud.serial(name)
     with pytest.raises(BadRequest, match="only running machines"):
         cloud.suspend(name)
     with pytest.raises(BadRequest, match="only suspended machines"):
@@ -70,7 +70,7 @@ def test_a_suspended_machine_is_neither_entered_nor_preempted_and_can_be_ended(
     cloud.delete(name)
 
 
-def test_a_spot_machine_is_taken_away_after_its_sleep(fleet: MachineFactory, cloud: LocalCloud) -> None:
+def test_a_spot_machine_is_preempted_after_it_resumes(fleet: MachineFactory, cloud: LocalCloud) -> None:
     machine = launch_ticking(fleet)
     cloud.suspend(machine.name)
     cloud.set_zone(machine.zone, mean_life_s=0.001, grace_s=0.1)

@@ -1,4 +1,4 @@
-"""Work by hand on Google's protocol: images of disks, other sizes, keys, the way in."""
+"""Interactive use of Google Cloud: images, resizing, keys, ssh."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def printed(gcp: GcpCloud, name: str, text: str) -> None:
     eventually(lambda: text in gcp.serial(name), within_s=30, what=f"{name} printing {text}")
 
 
-def test_an_image_of_a_disk_boots_another_machine_and_is_never_made_twice(
+def test_an_image_of_a_disk_boots_another_machine_and_is_never_created_twice(
     gcp: GcpCloud, rehearsal: Rehearsal, offer: Offer
 ) -> None:
     gcp.launch(offer, "origin", boot=Boot(script="echo once > ~/kept; sync; echo written"), labels=LABELS)
@@ -77,7 +77,7 @@ def test_a_stopped_machine_takes_another_type_and_a_disk_only_grows(gcp: GcpClou
     gcp.launch(offer, "box", boot=Boot(disk_gb=20), labels=LABELS)
     with pytest.raises(BadRequest, match="while it is stopped"):
         gcp.resize("box", type="e2-standard-8")
-    with pytest.raises(BadRequest, match="never shrinks"):
+    with pytest.raises(BadRequest, match="cannot shrink"):
         gcp.resize("box", disk_gb=10)
     gcp.stop("box")
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_a_stopped_machine_takes_another_type_and_a_disk_only_grows(gcp: GcpClou
         gcp.resize("box", type="no-such-type")
 
 
-def test_a_machine_that_was_started_again_remembers_what_it_has_cost(gcp: GcpCloud, offer: Offer) -> None:
+def test_a_machine_that_was_started_again_keeps_its_cost(gcp: GcpCloud, offer: Offer) -> None:
     gcp.launch(offer, "box", boot=Boot(), labels=LABELS)
     gcp.stop("box")
     before = gcp.machine("box").ran_s
@@ -100,7 +100,7 @@ def test_a_machine_that_was_started_again_remembers_what_it_has_cost(gcp: GcpClo
     assert machine.labels == LABELS
 
 
-def test_whoever_is_admitted_may_come_in_and_the_wall_is_opened_for_ssh_alone(gcp: GcpCloud, offer: Offer) -> None:
+def test_an_admitted_key_is_added_and_the_firewall_opens_for_ssh_only(gcp: GcpCloud, offer: Offer) -> None:
     gcp.launch(offer, "box", boot=Boot(ssh_keys=(KEY,)), labels=LABELS)
     other = KEY.replace("ada", "bob")
     for _ in range(2):
@@ -121,24 +121,24 @@ def test_whoever_is_admitted_may_come_in_and_the_wall_is_opened_for_ssh_alone(gc
         gcp.access("box")
 
 
-@pytest.mark.skipif(not find_sshd(), reason="there is no sshd here: apt install openssh-server")
+@pytest.mark.skipif(not find_sshd(), reason="sshd is not installed: apt install openssh-server")
 @pytest.mark.timeout(180)
-def test_people_make_a_machine_log_in_copy_and_delete_it_by_our_own_commands(
+def test_commands_create_enter_copy_to_and_delete_a_machine(
     gcp: GcpCloud, rehearsal: Rehearsal, tmp_path: Path
 ) -> None:
     home = Home(tmp_path)
     bucket = f"box-{secrets.token_hex(4)}"
     gcp.client.call("storage", "POST", "b", query={"project": PROJECT}, body={"name": bucket})
     home.environment |= {**rehearsal.variables, "OUTLAST_WORKSPACE": f"gs://{bucket}/ws"}
-    home.write("words.txt", "some words\n")
+    home.write("note.txt", "some text\n")
     made = home.outlast("machine", "create", "desk", "--cloud", "gcp", "--type", "e2-small", timeout_s=120)
     assert made.returncode == 0, made.stderr
     assert "desk runs in us-central1-a: e2-small, on demand" in made.stdout
     assert "prices: built-in prices of 2025-06" in made.stderr
-    copied = home.outlast("machine", "cp", "words.txt", "desk:words.txt")
+    copied = home.outlast("machine", "cp", "note.txt", "desk:note.txt")
     assert copied.returncode == 0, copied.stderr
-    said = home.outlast("machine", "ssh", "desk", "--", "cat words.txt; echo $OUTLAST_MACHINE")
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith("some words\n")
+    answer = home.outlast("machine", "ssh", "desk", "--", "cat note.txt; echo $OUTLAST_MACHINE")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("some text\n")
     assert home.outlast("machine", "delete", "desk", "--yes").returncode == 0
     assert gcp.machines() == []

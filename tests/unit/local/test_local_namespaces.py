@@ -1,4 +1,4 @@
-"""The modes `root` and `userns`: a machine that has everything of its own, and sees nothing of its host's."""
+"""Modes `root` and `userns`: isolation of files, processes, users and network."""
 
 from __future__ import annotations
 
@@ -30,21 +30,19 @@ def mode(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.param)
 
 
-def said(fleet: MachineFactory, script: str, host: HostAccess | None = None, image: str = "") -> list[str]:
-    """What a machine prints that runs this."""
+def output_of(fleet: MachineFactory, script: str, host: HostAccess | None = None, image: str = "") -> list[str]:
+    """Return the lines that a machine prints when it runs this script."""
     boot = Boot(script=f"{script}\necho the-end", image=image, host=host)
     name = fleet.name()
     fleet.cloud.launch(fleet.offer(), name, boot=boot, labels=fleet.labels)
     return fleet.wait_serial(name, "the-end").partition("the-end")[0].splitlines()[1:]
 
 
-def test_a_machine_has_a_name_an_address_processes_and_metadata_of_its_own(
-    fleet: MachineFactory, cloud: LocalCloud
-) -> None:
+def test_a_machine_has_its_own_name_address_processes_and_metadata(fleet: MachineFactory, cloud: LocalCloud) -> None:
     script = f"hostname; hostname -i; echo $$; id -u; {METADATA}/name; echo; {METADATA}/network-interfaces/0/ip; echo"
-    name, address, pid, user, told_name, told_address = said(fleet, script)[:6]
+    name, address, pid, user, reported_name, reported_address = output_of(fleet, script)[:6]
     machine = fleet.wait(name, "running")
-    assert [name, address] == [told_name, told_address] == [machine.name, machine.address]
+    assert [name, address] == [reported_name, reported_address] == [machine.name, machine.address]
     assert address.startswith("10.")
     assert int(pid) < 100
     assert user == "0"
@@ -55,36 +53,40 @@ def test_the_files_of_the_host_are_not_visible(fleet: MachineFactory, tmp_path: 
     secret.write_text("hunter2")
     private = ["/etc/shadow-", *(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key"))]
     places = " ".join(shlex.quote(path) for path in [str(secret), str(Path(__file__)), *private])
-    lines = said(fleet, f"cat {places} 2>/dev/null; grep -v ':[*]:' /etc/shadow; ls -A /home | grep -v '^cloudsdk'")
-    # Where the interpreter lives below a home, that much of the home is there.
+    lines = output_of(
+        fleet, f"cat {places} 2>/dev/null; grep -v ':[*]:' /etc/shadow; ls -A /home | grep -v '^cloudsdk'"
+    )
+    # If the interpreter is below a home, that part of the home is visible.
     homes = [path for path in (sys.prefix, sys.base_prefix) if path.startswith("/home/")]
     assert [line for line in lines if not any(line in path for path in homes)] == []
 
 
-def test_what_is_shown_can_be_read_and_what_is_shared_can_be_written(fleet: MachineFactory, tmp_path: Path) -> None:
+def test_readable_paths_can_be_read_and_writable_ones_written(fleet: MachineFactory, tmp_path: Path) -> None:
     shown, shared = tmp_path / "shown", tmp_path / "shared"
     shown.mkdir()
     shared.mkdir()
     (shown / "data").write_text("seen\n")
     (tmp_path / "one-file").write_text("alone\n")
     script = f"cat {shown}/data {tmp_path}/one-file; echo no > {shown}/data; echo written > {shared}/result"
-    lines = said(fleet, script, HostAccess(writable=(str(shared),), readable=(str(shown), str(tmp_path / "one-file"))))
+    lines = output_of(
+        fleet, script, HostAccess(writable=(str(shared),), readable=(str(shown), str(tmp_path / "one-file")))
+    )
     assert lines[:2] == ["seen", "alone"]
     assert (shared / "result").read_text() == "written\n"
     assert (shown / "data").read_text() == "seen\n"
 
 
-def test_a_machine_may_change_its_software_and_nobody_elses(fleet: MachineFactory, cloud: LocalCloud) -> None:
+def test_a_machine_changes_software_for_itself_only(fleet: MachineFactory, cloud: LocalCloud) -> None:
     place = "/usr/local/bin/outlast-test-tool"
     first = fleet.launch(
         script=f"printf '#!/bin/sh\\necho works\\n' > {place}; chmod +x {place}; outlast-test-tool"
     ).name
     fleet.wait_serial(first, "works")
     assert not os.path.exists(place)
-    assert said(fleet, f"test -e {place} || echo absent") == ["absent"]
+    assert output_of(fleet, f"test -e {place} || echo absent") == ["absent"]
     cloud.stop(first)
     cloud.snapshot(first, "with-tool", family="tools")
-    assert said(fleet, "outlast-test-tool", image="tools") == ["works"]
+    assert output_of(fleet, "outlast-test-tool", image="tools") == ["works"]
 
 
 def test_machines_reach_each_other(fleet: MachineFactory, cloud: LocalCloud) -> None:
@@ -93,7 +95,7 @@ def test_machines_reach_each_other(fleet: MachineFactory, cloud: LocalCloud) -> 
     fleet.wait_serial(server, "serving")
     # On port 80, which the metadata server does not take from a machine.
     address = fleet.wait(server, "running").address
-    assert said(fleet, f"until curl -s http://{address}/x; do sleep 0.05; done") == ["hello"]
+    assert output_of(fleet, f"until curl -s http://{address}/x; do sleep 0.05; done") == ["hello"]
 
 
 def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: MachineFactory, tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: MachineFact
         port = int(server.stdout.readline().split("port ")[1].split()[0])
         page, nothing = f"http://127.0.0.1:{port}/page", f"http://127.0.0.1:{port + 1}"
         ask = f"curl -s {page} | sort | uniq -c; curl -s -m 3 {nothing} || echo no"
-        seen, other = said(fleet, ask, HostAccess(ports=(port,)))
+        seen, other = output_of(fleet, ask, HostAccess(ports=(port,)))
     finally:
         server.kill()
         server.wait()
@@ -117,8 +119,8 @@ def test_a_port_of_this_computer_is_found_at_the_same_address(fleet: MachineFact
     assert other == "no"
 
 
-def test_a_preempted_machine_vanishes_without_a_word(fleet: MachineFactory, cloud: LocalCloud) -> None:
-    """A power cut: whoever is connected hears nothing, where a killed process says goodbye."""
+def test_a_preempted_machine_leaves_its_connections_open(fleet: MachineFactory, cloud: LocalCloud) -> None:
+    """As after a power failure: a killed process would close its connections."""
     listen = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); c = s.accept(); s.accept()"
     server = fleet.launch(script=f"exec python3 -c {shlex.quote(listen)}").name
     fleet.wait_serial(server, "up")
@@ -134,21 +136,21 @@ def test_a_preempted_machine_vanishes_without_a_word(fleet: MachineFactory, clou
 
 
 def test_a_shutdown_script_runs_at_the_notice_and_ends_the_machine(fleet: MachineFactory, cloud: LocalCloud) -> None:
-    boot = Boot(script="echo up; sleep 1000", metadata={"shutdown-script": "echo last words"})
+    boot = Boot(script="echo up; sleep 1000", metadata={"shutdown-script": "echo shutdown ran"})
     cloud.launch(fleet.offer(), "m", boot=boot, labels=fleet.labels)
     fleet.wait_serial("m", "up")
     cloud.preempt("m")
     assert fleet.wait("m", "stopped").why == "preempted"
-    assert "last words" in cloud.serial("m")
+    assert "shutdown ran" in cloud.serial("m")
     cloud.start("m")
     fleet.wait("m", "running")
     fleet.wait_serial("m", "up", times=2)
     cloud.stop("m")
-    assert cloud.serial("m").count("last words") == 2
+    assert cloud.serial("m").count("shutdown ran") == 2
 
 
 def traces(cloud: LocalCloud, ids: list[int]) -> list[str]:
-    """What this cloud has on this computer outside of its folder: its leg in the network, its table, its groups."""
+    """Return what this cloud has outside of its folder: interface, nft table, control groups."""
     mark = f"{zlib.crc32(cloud.root.encode()):08x}"
     found = [name for _, name in socket.if_nameindex() if name == f"ol{mark}"]
     tables = subprocess.run(["/usr/sbin/nft", "list", "tables"], capture_output=True, text=True, check=False).stdout
@@ -156,19 +158,19 @@ def traces(cloud: LocalCloud, ids: list[int]) -> list[str]:
     return found + [str(path) for number in ids for path in Path("/sys/fs/cgroup").glob(f"**/outlast-{number}")]
 
 
-@pytest.mark.parametrize("blow", ["none", "one shim", "all shims"])
+@pytest.mark.parametrize("injection", ["none", "one shim", "all shims"])
 def test_nothing_is_left_when_the_last_machine_is_gone(
-    fleet: MachineFactory, cloud: LocalCloud, mode: str, tmp_path: Path, blow: str
+    fleet: MachineFactory, cloud: LocalCloud, mode: str, tmp_path: Path, injection: str
 ) -> None:
     if mode == "root" and not os.path.exists("/usr/sbin/nft"):
-        pytest.skip("there is no nft here: apt install nftables")
+        pytest.skip("nft is not installed: apt install nftables")
     names = [fleet.launch(script="echo up; sleep 1000").name for _ in range(3)]
     for name in names:
         fleet.wait_serial(name, "up")
     folders = [tmp_path / "cloud" / "machines" / name for name in names]
     ids = [json.loads((folder / "machine.json").read_text())["id"] for folder in folders]
     assert bool(traces(cloud, ids)) == (mode == "root")
-    for name, folder in list(zip(names, folders, strict=True))[: {"none": 0, "one shim": 1, "all shims": 3}[blow]]:
+    for name, folder in list(zip(names, folders, strict=True))[: {"none": 0, "one shim": 1, "all shims": 3}[injection]]:
         os.kill(json.loads((folder / "state.json").read_text())["shim_pid"], signal.SIGKILL)
         fleet.wait(name, "broken")
     for name in names:
@@ -179,7 +181,7 @@ def test_nothing_is_left_when_the_last_machine_is_gone(
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     if not find_sshd():
-        pytest.skip("there is no sshd here: apt install openssh-server")
+        pytest.skip("sshd is not installed: apt install openssh-server")
     path = tmp_path / "id"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
     return path
@@ -201,7 +203,7 @@ def log_in(access: SshAccess, key: Path, command: str, *, user: str = "") -> sub
     )
 
 
-def test_who_is_admitted_logs_in_as_root_of_the_machine(fleet: MachineFactory, cloud: LocalCloud, key: Path) -> None:
+def test_an_admitted_key_logs_in_as_root_of_the_machine(fleet: MachineFactory, cloud: LocalCloud, key: Path) -> None:
     name = fleet.launch(script="echo up; sleep 1000").name
     fleet.wait(name, "running")
     cloud.admit(name, key.with_suffix(".pub").read_text())
@@ -214,7 +216,7 @@ def test_who_is_admitted_logs_in_as_root_of_the_machine(fleet: MachineFactory, c
     assert log_in(access, key, "exit 3").returncode == 3
 
 
-def test_whom_the_metadata_name_gets_an_account(fleet: MachineFactory, cloud: LocalCloud, mode: str, key: Path) -> None:
+def test_users_in_the_metadata_get_an_account(fleet: MachineFactory, cloud: LocalCloud, mode: str, key: Path) -> None:
     if mode != "root":
         pytest.skip("a single user's namespace has no other accounts")
     public = key.with_suffix(".pub").read_text().strip()
@@ -225,12 +227,12 @@ def test_whom_the_metadata_name_gets_an_account(fleet: MachineFactory, cloud: Lo
     assert answer.split() == ["ada", os.path.join("/home", "ada")]
 
 
-def test_a_stranger_is_not_let_in(fleet: MachineFactory, cloud: LocalCloud, key: Path, tmp_path: Path) -> None:
+def test_another_key_cannot_log_in(fleet: MachineFactory, cloud: LocalCloud, key: Path, tmp_path: Path) -> None:
     name = fleet.launch(script="echo up; sleep 1000").name
     fleet.wait(name, "running")
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     cloud.admit(name, key.with_suffix(".pub").read_text())
     access = cloud.access(name)
-    eventually("the door is open", lambda: log_in(access, key, "echo in").stdout)
+    eventually("sshd accepts the admitted key", lambda: log_in(access, key, "echo in").stdout)
     assert "Permission denied" in log_in(access, other, "echo in").stderr

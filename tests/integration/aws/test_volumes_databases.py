@@ -1,4 +1,4 @@
-"""EFS and RDS: the protocols against moto; botocore holds every parameter against Amazon's own models."""
+"""EFS and RDS against moto; botocore validates every parameter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestEfs(VolumeSuite):
         assert (here.zone, here.zones) == ("us-east-1b", ("us-east-1b",))
         assert here.usd_per_month == pytest.approx(30.0)
         assert here.source.endswith(".efs.us-east-1.amazonaws.com:/")
-        with pytest.raises(BadRequest, match="there is no zone `mars-1a`"):
+        with pytest.raises(BadRequest, match="zone `mars-1a` has no default network"):
             aws.volumes.create("lost", size_gb=1.0, zone="mars-1a", labels=LABELS)
         for name in ("wide", "narrow"):
             aws.volumes.delete(name)
@@ -47,7 +47,7 @@ class TestRds(DatabaseSuite):
     def databases(self, aws: AwsCloud) -> Databases:
         return aws.databases
 
-    def test_a_restore_takes_the_place_of_the_old_one(self, aws: AwsCloud) -> None:
+    def test_a_restored_database_replaces_the_old_one(self, aws: AwsCloud) -> None:
         request = DatabaseRequest(engine="postgres", database="genes", user="genes", labels=LABELS)
         aws.databases.create("genes", request, password="a-password-of-a-test")
         backup = aws.databases.back_up("genes")
@@ -56,8 +56,8 @@ class TestRds(DatabaseSuite):
         aws.databases.delete("genes")
         assert aws.databases.backups("genes") == []
 
-    def test_a_type_whose_price_nobody_knows_is_refused(self, aws: AwsCloud) -> None:
+    def test_a_type_with_an_unknown_price_is_refused(self, aws: AwsCloud) -> None:
         request = DatabaseRequest(engine="postgres", database="genes", user="genes", type="db.x9.huge")
-        with pytest.raises(BadRequest, match="costs is not known"):
+        with pytest.raises(BadRequest, match="is unknown"):
             aws.databases.create("dear", request, password="a-password-of-a-test")
         assert aws.databases.list_all() == []

@@ -1,4 +1,4 @@
-"""The pure parts: labels, bodies of inserts, prices from the catalogue, offers."""
+"""Pure functions: labels, request bodies, prices from the catalogue, offers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SPOT = Offer(
 
 
 @given(st.text(max_size=5))
-def test_labels_go_there_and_back(text: str) -> None:
-    told = labels.encode(text)
-    assert labels.decode(told) == text
-    assert set(told) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
+def test_labels_survive_encoding(text: str) -> None:
+    encoded = labels.encode(text)
+    assert labels.decode(encoded) == text
+    assert set(encoded) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-def test_labels_of_others_stay_as_they_are_and_long_ones_are_refused() -> None:
+def test_foreign_labels_stay_unchanged_and_long_ones_are_refused() -> None:
     assert labels.decode("my_team") == "my_team"
     with pytest.raises(BadRequest, match="too long"):
         labels.encode("x" * 64)
 
 
-def test_machines_of_runs_are_deleted_by_google_and_those_by_hand_are_stopped() -> None:
+def test_machines_of_runs_are_deleted_by_google_and_manual_ones_are_stopped() -> None:
     boot = Boot(life_max_s=3600.0)
     run, machine_record = (machines.scheduling(SPOT, boot, run=run) for run in (True, False))
     assert (run["instanceTerminationAction"], machine_record["instanceTerminationAction"]) == ("DELETE", "STOP")
@@ -41,7 +41,7 @@ def test_machines_of_runs_are_deleted_by_google_and_those_by_hand_are_stopped() 
     assert run["automaticRestart"] is False
 
 
-def test_gpus_are_attached_to_the_first_series_and_scopes_are_the_least() -> None:
+def test_gpus_are_attached_to_n1_and_scopes_are_minimal() -> None:
     offer = Offer(**{**{f: getattr(SPOT, f) for f in SPOT.__struct_fields__}, "gpu": "T4", "gpus": 2})
     whole = {"image": "i", "account": "me@p", "user": "ada"}
     body = machines.insert_body(offer, "box", boot=Boot(), labels={LABEL_RUN: "a-1"}, **whole)
@@ -76,7 +76,7 @@ def test_prices_are_read_out_of_the_catalogue() -> None:
     }
 
 
-def test_a_size_that_no_type_has_is_made_to_measure(gcp: GcpCloud) -> None:
+def test_a_size_without_a_type_becomes_a_custom_type(gcp: GcpCloud) -> None:
     six = Requirements(cpus=Range(low=6, high=6), memory_gb=Range(low=20, high=20), zones=("us-central1-a",))
     assert [offer.type for offer in gcp.offers(six)][:1] == ["e2-custom-6-20480"]
 
@@ -98,21 +98,23 @@ def test_the_same_outlast_makes_the_same_wheel_and_the_script_is_bash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "body", "said"),
+    ("method", "target", "body", "error"),
     [
         ("GET", "projects/p/zones", {}, ""),
         ("GET", "projects/p/zones?fields=items(name,status),nextPageToken", {}, ""),
         ("GET", "projects/p/zoos", {}, "is in no API"),
         ("GET", "projects/p/zones?colour=red", {}, "has no parameter colour"),
-        ("GET", "projects/p/zones?maxResults=many", {}, "maxResults is no number: many"),
+        ("GET", "projects/p/zones?maxResults=many", {}, "maxResults is not a number: many"),
         ("GET", "projects/p/zones?fields=items(name,colour)", {}, "fields/items has no field colour"),
         ("GET", "projects/p/aggregated/instances?fields=items/*/instances/disks/colour", {}, "has no field colour"),
         ("POST", "projects/p/zones/z/instances", {"colour": "red"}, "has no field colour"),
         ("POST", "projects/p/zones/z/instances", {"scheduling": {"provisioningModel": "CHEAP"}}, "is none of"),
-        ("POST", "projects/p/zones/z/instances", {"disks": [{"diskSizeGb": 10}]}, "is no int64"),
+        ("POST", "projects/p/zones/z/instances", {"disks": [{"diskSizeGb": 10}]}, "is not a int64"),
     ],
 )
-def test_what_google_does_not_describe_is_found(method: str, target: str, body: dict[str, object], said: str) -> None:
+def test_a_request_that_google_does_not_describe_is_reported(
+    method: str, target: str, body: dict[str, object], error: str
+) -> None:
     import json
 
     pytest.importorskip("googleapiclient", reason="google-api-python-client is not installed")
@@ -123,4 +125,4 @@ def test_what_google_does_not_describe_is_found(method: str, target: str, body: 
         request.json()
     watching(request, HttpResponse(status=404))
     found = watching.taken()
-    assert [said in one for one in found] == ([True] if said else [])
+    assert [error in one for one in found] == ([True] if error else [])
