@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from outlast import private
 from outlast.clouds.cloud import Cloud
 from outlast.clouds.traits import traits_of
 from outlast.code.bundle import CodeRecord, git_record, pack, store
@@ -61,10 +62,22 @@ def prepare(
         spec=spec,
         code=code,
         who=current_user(),
-        path=program_path(environment),
+        path=_with_environment(workspace, spec, code, program_path(environment)),
         secrets=secrets,
         store_keys=store_keys,
     )
+
+
+def _with_environment(workspace: Workspace, spec: Spec, code: CodeRecord, path: str) -> str:
+    """Return the PATH for clouds whose machines share this computer's files, where the environment is built now."""
+    record = code.environment
+    if record is None or not any(traits_of(cloud).shares_host_files for cloud in spec.machine.clouds):
+        return path
+    from outlast.environments.install import Installer
+    from outlast.kit.uv import find_uv
+
+    installer = Installer(workspace.bucket, record, root=private.folder("cache"), uv=find_uv, report=lambda _: None)
+    return os.path.join(installer.install(), "bin") + os.pathsep + path
 
 
 def program_path(environment: Mapping[str, str]) -> str:
