@@ -79,5 +79,5 @@ def test_trials_on_a_shared_machine_must_use_a_folder(home: Home) -> None:
     )
     answer = home.outlast("sweep")
     assert answer.returncode == 2
-    assert "[checkpoint] path: where trials share a machine each needs a folder" in answer.stderr
+    assert "[checkpoint] path: expected a folder other than `.`, because trials share a machine" in answer.stderr
     assert home.workspace.runs() == []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from outlast.agent import container, mounts
-from outlast.agent.attempt import AttemptWriter, Ending, Verdict, hopeless
+from outlast.agent.attempt import AttemptWriter, Ending, Verdict, hopeless, mean_life_s
 from outlast.agent.checkpoint.checkpointer import Checkpointer
 from outlast.agent.code import fetch_code
 from outlast.agent.conductor import Conductor
@@ -20,9 +20,7 @@ from outlast.agent.effects import AgentEvent, AttemptAborted, CommandExited, Out
 from outlast.agent.environment import machine_installer, store_environment
 from outlast.agent.gpus import GpuMissing, check_gpus
 from outlast.agent.group_member import GroupMember
-from outlast.agent.hang import watch_for_hang
 from outlast.agent.instance import Instance, Notice
-from outlast.agent.lifetimes import mean_life_s
 from outlast.agent.metrics import MetricsPump
 from outlast.agent.output import Mask, OutputPump, Remarks, report
 from outlast.agent.paths import AttemptPaths, argv_for, environment_for, paths_for
@@ -247,8 +245,10 @@ class Agent:
         self.output, self.metrics = output, pump
         self.watch.progress = lambda: checkpointer.committer.step if pump.step is None else pump.step
         self.watch.unsaved = lambda: checkpointer.unsaved.text
-        watch_for_hang(
-            self.watch, self.request.spec, command=command, pump=output, checkpointer=checkpointer, metrics=pump
+        self.watch.watch_for_hang(
+            self.request.spec,
+            signs=lambda: (output.last_output_at, checkpointer.last_change_at, pump.sign()),
+            processor_s=command.processor_s,
         )
         self.group_member.begin(self.watch, self.paths.code, kill=lambda: checkpointer.kill(command))
         self.watch.spawn(lambda: self.watch.events.put(CommandExited(command.wait(), time.time())))

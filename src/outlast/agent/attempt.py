@@ -15,12 +15,14 @@ from outlast.errors import OutlastError, WorkspaceError
 from outlast.runs import events as ev
 from outlast.runs.events import Event, Outcome
 from outlast.runs.state import Attempt as AttemptState
-from outlast.runs.state import Checkpoint
+from outlast.runs.state import Checkpoint, RunState
 from outlast.workspace import Workspace
 
 Turn = Literal["mine", "wait", "over"]
 # How the command ended: `orderly` by itself; `handled` by its handler of SIGTERM, with a signal's code; `cut` short.
 Ending = Literal["orderly", "handled", "cut"]
+# The estimate of a machine's mean life starts as one machine that lived this long.
+USUAL_LIFE_S = 7200.0
 # Exit codes of programs that exited on request: SIGHUP, SIGINT and SIGTERM.
 _REQUESTED = (129, 130, 143)
 # Exit codes of programs that were killed: SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL,
@@ -84,6 +86,17 @@ def interrupted(notice: Notice, how: str) -> Verdict:
 def hopeless(problem: OutlastError) -> Verdict:
     """Return the verdict of an attempt that would fail on every machine."""
     return Verdict(finished=False, outcome="broken", why=problem.message, hopeless=True, hint=problem.hint)
+
+
+def mean_life_s(state: RunState) -> float:
+    """Estimate the mean life of preemptible machines from the run's story.
+
+    Divides the time on them by the preemptions. Attempts that ended by themselves add time only.
+    """
+    tried = [attempt for attempt in state.attempts if attempt.spot and attempt.started_at]
+    # `seconds` is set at the release, by one clock.
+    lived_s = sum(attempt.seconds or max(0.0, attempt.over_at - attempt.started_at) for attempt in tried)
+    return (USUAL_LIFE_S + lived_s) / (1 + sum(attempt.preempted for attempt in tried))
 
 
 class AttemptWriter:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import os
 import time
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import msgspec
-
-from outlast.agent import google
 
 # Google's name for it; the local cloud and tests override it by a variable.
 _HOST = "metadata.google.internal"
 _FLAVOR = {"Metadata-Flavor": "Google"}
+_API_TIMEOUT_S = 30.0
 # How long a spot machine has after the notice, unless the attribute `outlast-grace-s` is set.
 _GRACE_S = 30.0
 # Token for the local cloud's own API. Google's machines have none and use Google's APIs.
@@ -89,7 +90,7 @@ class GceInstance:
 
     def secrets(self, name: str) -> dict[str, str]:
         if not (token := self.attribute(_LOCAL_TOKEN)):
-            return google.read_secret(self._token(), project=self.value("project/project-id"), name=name)
+            return _read_secret(self._token(), project=self.value("project/project-id"), name=name)
         status, body, _ = self._private("GET", f"/outlast/v1/secrets/{name}", token)
         if status != 200:
             raise OSError(f"the cloud returned {status} for the secrets of this run")
@@ -101,7 +102,7 @@ class GceInstance:
             return
         project, name = self.value("project/project-id"), self.value("instance/name")
         zone = self.value("instance/zone").rpartition("/")[2]
-        google.delete_instance(self._token(), project=project, zone=zone, name=name)
+        _delete_instance(self._token(), project=project, zone=zone, name=name)
 
     def value(self, path: str) -> str:
         """Return another value of the metadata server. Raises OSError."""
@@ -142,3 +143,51 @@ def patiently(instance: Instance, name: str, *, timeout_s: float = 30.0) -> str:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+# Google's APIs, with the token of the machine's service account
+
+
+def _api_url(service: str, path: str) -> str:
+    """Return the URL of a service; gcloud's variables override it."""
+    given = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
+    return given.rstrip("/") or f"https://{service}.googleapis.com{path}"
+
+
+def _delete_instance(token: str, *, project: str, zone: str, name: str) -> None:
+    """Delete the machine and its disks, if it still exists. Raises OSError."""
+    base = _api_url("compute", "/compute/v1")
+    status, body = _request("DELETE", f"{base}/projects/{project}/zones/{zone}/instances/{name}", token)
+    if status >= 300 and status != 404:
+        raise OSError(f"Compute Engine returned {status}: {_message(body)}")
+
+
+def _read_secret(token: str, *, project: str, name: str) -> dict[str, str]:
+    """Return the newest version of a secret. Raises OSError."""
+    base = _api_url("secretmanager", "")
+    status, body = _request("GET", f"{base}/v1/projects/{project}/secrets/{name}/versions/latest:access", token)
+    if status != 200:
+        raise OSError(f"Secret Manager returned {status}: {_message(body)}")
+    data = base64.b64decode(msgspec.json.decode(body)["payload"]["data"])
+    return msgspec.json.decode(data, type=dict[str, str])
+
+
+def _request(method: str, url: str, token: str) -> tuple[int, bytes]:
+    split = urlsplit(url)
+    kind = http.client.HTTPSConnection if split.scheme == "https" else http.client.HTTPConnection
+    connection = kind(split.netloc, timeout=_API_TIMEOUT_S)
+    try:
+        connection.request(method, split.path, headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    except http.client.HTTPException as problem:
+        raise OSError(f"{split.netloc}: {problem!r}") from problem
+    finally:
+        connection.close()
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["error"]["message"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,10 @@ from outlast.agent.attempt import AttemptWriter
 from outlast.agent.effects import AgentEvent, CommandHung, NoticeReceived, RunOver, WarningReceived
 from outlast.agent.instance import Instance
 from outlast.errors import OutlastError
+from outlast.spec.spec import Spec
 from outlast.workspace import Heartbeat
+
+_IDLE_S = 3600.0
 
 
 class AgentWatch:
@@ -93,8 +97,18 @@ class AgentWatch:
                 self.events.put(NoticeReceived(notice))
                 return
 
-    def watch_for_hang(self, signs: Callable[[], object], *, after_s: float) -> None:
-        """Report a hang when the value of `signs` has not changed for `after_s`."""
+    def watch_for_hang(self, spec: Spec, *, signs: Callable[[], object], processor_s: Callable[[], float]) -> None:
+        """Report a hang when `signs`, a value that changes with progress, has not changed for `limits.hang_after`.
+
+        Without that limit, processor time is a sign, too, and the timeout is long.
+        """
+        if spec.limits.hang_after_s:
+            self._watch_signs(signs, after_s=spec.limits.hang_after_s)
+        elif sys.platform == "linux" and not spec.interactive:
+            # A program that still computes is not hung, and an interactive one may wait for its user.
+            self._watch_signs(lambda: (signs(), round(processor_s())), after_s=_IDLE_S)
+
+    def _watch_signs(self, signs: Callable[[], object], *, after_s: float) -> None:
 
         def watch() -> None:
             seen, changed_at = signs(), time.monotonic()

@@ -1,4 +1,4 @@
-"""The drill against scripts in the style of PyTorch's own tutorials, which know nothing of outlast."""
+"""The drill on scripts in the style of PyTorch's tutorials, without outlast."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def verdicts(home: Home, script: str) -> tuple[int, dict[str, Any]]:
     ],
     ids=["forgets nothing", "forgets its optimizer", "forgets its shuffling order"],
 )
-def test_a_tutorial_is_judged_by_what_it_forgets(home: Home, forgets: str, code: int) -> None:
+def test_a_tutorial_is_judged_by_the_state_that_it_does_not_save(home: Home, forgets: str, code: int) -> None:
     answer, found = verdicts(home, SCRIPT.replace(forgets, ""))
     assert found["resumes"] == found["from the right step"] == "pass", found
     assert (found["same result as undisturbed"] == "pass", answer) == (code == 0, code)
 
 
-def test_a_tutorial_without_checkpoints_is_failed(home: Home) -> None:
+def test_a_tutorial_without_checkpoints_fails(home: Home) -> None:
     answer, found = verdicts(
         home, SCRIPT.replace("    torch.save(", "    dict(").replace("state_dict()}, PATH)", "state_dict()})")
     )

@@ -1,4 +1,4 @@
-"""Keras: killed and resumed in the middle of an epoch, the weights are those of an undisturbed training."""
+"""Keras: killed and resumed in the middle of an epoch, the weights equal those of an undisturbed training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="torch, the backend of this test, is not installed: make frameworks")
-# Not imported here: it would take a backend that may not be there.
+# Not imported here: the import needs a backend that may be missing.
 if importlib.util.find_spec("keras") is None:
     pytest.skip("keras is not installed: make frameworks", allow_module_level=True)
 
@@ -27,8 +27,8 @@ keras.utils.set_random_seed(3)
 run = outlast.training(every_steps=4)
 at = (run.restore() or {"done": 0})["done"]
 began(at)
-dice = numpy.random.default_rng(0)
-x, y = dice.normal(size=(100, 6)).astype("float32"), dice.normal(size=(100, 1)).astype("float32")
+rng = numpy.random.default_rng(0)
+x, y = rng.normal(size=(100, 6)).astype("float32"), rng.normal(size=(100, 1)).astype("float32")
 model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, activation="relu"),
                           keras.layers.Dropout(0.3), keras.layers.Dense(1)])
 model.compile(keras.optimizers.Adam(0.01), "mse")

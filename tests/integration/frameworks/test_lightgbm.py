@@ -1,4 +1,4 @@
-"""LightGBM: killed and resumed, it has as many rounds as undisturbed, and predicts the same."""
+"""LightGBM: killed and resumed, the booster has the rounds and predictions of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def holds(env):
     hold(run, env.iteration)
 holds.before_iteration = True
 
-dice = numpy.random.default_rng(0)
-x = dice.normal(size=(400, 8))
-y = (x[:, 0] * x[:, 1] + 0.3 * dice.normal(size=400) > 0).astype(float)
+rng = numpy.random.default_rng(0)
+x = rng.normal(size=(400, 8))
+y = (x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=400) > 0).astype(float)
 
 run = outlast.training(every_steps=4)
 booster = restored(run)
@@ -48,7 +48,7 @@ def test_rounds_are_not_doubled_and_the_booster_is_the_same(sampling: str, undis
     assert got == expected
 
 
-def test_early_stopping_keeps_its_patience(undisturbed: Any, disturbed: Any) -> None:
+def test_early_stopping_keeps_its_state(undisturbed: Any, disturbed: Any) -> None:
     script = SCRIPT.replace("MORE", "{'early_stopping_rounds': 12, 'learning_rate': 0.3}").replace("ROUNDS", "300")
     expected = undisturbed(script)
     assert expected["best"] + 12 < 300

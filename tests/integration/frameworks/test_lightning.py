@@ -1,4 +1,4 @@
-"""Lightning: killed and resumed, it makes as many steps as undisturbed; and the same ones, with two ranks, too."""
+"""Lightning: killed and resumed, the training makes the steps of an undisturbed one, also with two ranks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ result(run, steps=trainer.global_step, weights=digest(*[p.detach().numpy() for p
 """
 
 
-# What the script is by default: one process, no validation.
+# The default: one process, no validation.
 ONE = SCRIPT.replace("DEVICES", "1").replace("STRATEGY", "auto")
 
 

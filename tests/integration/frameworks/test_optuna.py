@@ -1,4 +1,4 @@
-"""Optuna: a study that was killed tries the same parameters as an undisturbed one, and no trial more."""
+"""Optuna: a killed and resumed study has the trials of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_same_trials_are_tried(undisturbed: Any, disturbed: Any) -> None:
     assert got == expected
 
 
-def test_trials_that_were_under_way_beside_a_saved_one_are_tried_again(tmp_path: Path) -> None:
+def test_trials_that_were_running_at_the_last_save_are_repeated(tmp_path: Path) -> None:
     import optuna
 
     import outlast
@@ -61,7 +61,7 @@ def test_a_study_without_pickle_is_refused_before_the_first_trial(tmp_path: Path
     from outlast.trainer.integrations.optuna import optimize
 
     run = outlast.training(folder=str(tmp_path))
-    with pytest.raises(UsageError, match="which only pickle can save") as told:
+    with pytest.raises(UsageError, match="which only pickle can save") as raised:
         optimize(run, lambda trial: pytest.fail("a trial began"), total=1)
     run.close()
-    assert "pickle=True" in told.value.hint
+    assert "pickle=True" in raised.value.hint

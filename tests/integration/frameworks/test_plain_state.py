@@ -1,4 +1,4 @@
-"""States with tensors of PyTorch and arrays of JAX: saved without pickle, restored as they were."""
+"""States with tensors of PyTorch and arrays of JAX: saved without pickle and restored unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bits(tensor: Any) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("name", sorted(_DTYPES))
-def test_tensors_of_every_type_and_layout_come_back(name: str) -> None:
+def test_tensors_of_every_type_and_layout_are_restored(name: str) -> None:
     flat = torch.arange(12).to(getattr(torch, name))
     square = flat.reshape(3, 4)
     for tensor in (flat, square, square.T, flat[3:7], flat[0], flat[:0], square[:, 1]):
@@ -38,7 +38,7 @@ def test_tensors_of_every_type_and_layout_come_back(name: str) -> None:
         assert (again.dtype, again.shape, bits(again)) == (tensor.dtype, tensor.shape, bits(tensor))
 
 
-def test_layouts_gradients_and_parameters_come_back() -> None:
+def test_layouts_gradients_and_parameters_are_restored() -> None:
     image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert back(image).is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(back(image), image)
@@ -52,7 +52,7 @@ def test_layouts_gradients_and_parameters_come_back() -> None:
     assert back(others) == others
 
 
-def test_tied_tensors_stay_tied_and_a_slice_does_not_take_the_whole_along() -> None:
+def test_tied_tensors_stay_tied_and_a_slice_does_not_include_the_full_tensor() -> None:
     weight = torch.nn.Parameter(torch.randn(2000))
     body, buffers = encode([weight.detach(), weight.detach()])
     assert len(buffers) == 1
@@ -102,14 +102,14 @@ def test_a_loop_with_schedules_and_a_scaler_is_saved_without_pickle(tmp_path: Pa
         assert fresh[name].state_dict() == expected[name]
 
 
-def test_the_versions_of_modules_come_with_a_state_dict() -> None:
+def test_a_state_dict_includes_the_versions_of_modules() -> None:
     saved = parts()["model"].state_dict()
     again = back(saved)
     assert type(again) is collections.OrderedDict
     assert again._metadata == saved._metadata
 
 
-def test_generators_go_on_where_they_were() -> None:
+def test_generators_continue_after_a_restore() -> None:
     generator = torch.Generator().manual_seed(4)
     torch.rand(3, generator=generator)
     again = back(generator)
@@ -170,7 +170,7 @@ def test_a_lightning_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -
     assert not (tmp_path / "code ran").exists()
 
 
-def test_arrays_of_jax_come_back() -> None:
+def test_arrays_of_jax_are_restored() -> None:
     jax = pytest.importorskip("jax", reason="jax is not installed")
     for array in (jax.numpy.arange(5.0), jax.numpy.ones((2, 3), jax.numpy.bfloat16), jax.random.PRNGKey(3)):
         again = back({"a": array})["a"]

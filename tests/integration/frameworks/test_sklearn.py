@@ -1,4 +1,4 @@
-"""scikit-learn: a search that was killed tries no candidate twice but the one it died in, and finds the same."""
+"""scikit-learn: a killed and resumed search repeats only the interrupted candidate, and has the same result."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ from outlast.trainer.integrations.sklearn import fit_partially
 
 def batch(step):
     hold(run, step)
-    dice = numpy.random.default_rng(step)
-    x = dice.normal(size=(20, 5))
+    rng = numpy.random.default_rng(step)
+    x = rng.normal(size=(20, 5))
     return x, (x[:, 0] > 0).astype(int)
 
 run = outlast.training(every_steps=5, pickle=True)
@@ -63,9 +63,9 @@ result(run, model=digest(model.coef_, model.intercept_), steps=float(model.t_))
 """
 
 
-def test_a_search_resumes_per_candidate_and_finds_what_scikit_learn_finds(undisturbed: Any, disturbed: Any) -> None:
+def test_a_search_resumes_per_candidate_with_the_result_of_scikit_learn(undisturbed: Any, disturbed: Any) -> None:
     expected = undisturbed(SEARCH.replace("PLAIN", "True"))
-    # Three fits a candidate: the notice comes in the third candidate, the end without notice in the sixth.
+    # Three fits per candidate: the notice comes in the third candidate, the kill in the sixth.
     got, trial = disturbed(SEARCH.replace("PLAIN", "False"), notice=8, kill=17)
     assert trial.resumed_at == [0, 3, 5]
     assert got == expected
@@ -90,9 +90,9 @@ def test_models_and_candidates_that_only_pickle_can_save_are_reported_before_the
     from outlast.trainer.integrations.sklearn import fit_partially, fit_search
 
     run = outlast.training(folder=str(tmp_path))
-    with pytest.raises(UsageError, match="saves a SGDClassifier as it is, which only pickle can save") as told:
+    with pytest.raises(UsageError, match="saves a SGDClassifier object, which only pickle can save") as raised:
         fit_partially(run, SGDClassifier(), lambda step: ([[0.0]], [0]), total=1, classes=[0, 1])
-    assert "pickle=True" in told.value.hint
+    assert "pickle=True" in raised.value.hint
     search = GridSearchCV(
         Pipeline([("model", DummyClassifier())]), {"model": [DummyClassifier(), SGDClassifier()]}, cv=2
     )

@@ -1,4 +1,4 @@
-"""What docs/frameworks.md shows runs as it stands, on a bare laptop."""
+"""The snippets of docs/frameworks.md run unchanged on a laptop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SNIPPETS = {
     section.splitlines()[0]: re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
 }
-# What those snippets leave to the reader.
+# Definitions that the snippets leave to the reader.
 YOURS = {
     "Lightning": "import lightning, torch\n"
     "class Module(lightning.LightningModule):\n"

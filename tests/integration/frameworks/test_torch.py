@@ -1,4 +1,4 @@
-"""PyTorch: killed and resumed, the weights are those of an undisturbed training, bit for bit; with two ranks, too."""
+"""PyTorch: killed and resumed, the weights equal those of an undisturbed training, also with two ranks."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_plain_loop_with_dropout_and_a_schedule(workers: int, undisturbed: Any
     assert got == expected
 
 
-def test_two_ranks_of_ddp_each_with_dropout_of_its_own(undisturbed: Any, disturbed: Any) -> None:
+def test_two_ranks_of_ddp_with_separate_dropout(undisturbed: Any, disturbed: Any) -> None:
     launcher = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2"]
     expected = undisturbed(DDP, launcher=launcher)
     got, trial = disturbed(DDP, notice=11, kill=28, launcher=launcher)

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: killed and resumed, the weights are those of an undisturbed training."""
+"""Hugging Face Trainer: killed and resumed, the weights equal those of an undisturbed training."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ run = outlast.training()
 config = transformers.BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                                  intermediate_size=16, max_position_embeddings=16)
 model = transformers.BertForSequenceClassification(config)
-dice = torch.Generator().manual_seed(1)
-data = [{"input_ids": torch.randint(0, 50, (8,), generator=dice), "labels": i % 2} for i in range(48)]
+rng = torch.Generator().manual_seed(1)
+data = [{"input_ids": torch.randint(0, 50, (8,), generator=rng), "labels": i % 2} for i in range(48)]
 arguments = transformers.TrainingArguments(
     output_dir=run.around.checkpoints, max_steps=30, per_device_train_batch_size=4, save_steps=5, logging_steps=5,
     report_to=[], use_cpu=True, disable_tqdm=True, save_total_limit=2, learning_rate=0.01, seed=3)
@@ -46,7 +46,7 @@ def test_the_weights_are_the_same(undisturbed: Any, disturbed: Any) -> None:
     assert got == expected
 
 
-def test_half_checkpoints_are_passed_over(tmp_path: Path) -> None:
+def test_incomplete_checkpoints_are_skipped(tmp_path: Path) -> None:
     import outlast
     from outlast.trainer.integrations.transformers import resume_path
 

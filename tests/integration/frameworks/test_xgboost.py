@@ -1,4 +1,4 @@
-"""XGBoost: killed and resumed, it is the same booster as undisturbed, and no longer."""
+"""XGBoost: killed and resumed, the booster equals an undisturbed one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Hold(xgboost.callback.TrainingCallback):
         hold(run, model.num_boosted_rounds())
         return False
 
-dice = numpy.random.default_rng(0)
-x = dice.normal(size=(400, 8))
-y = (x[:, 0] * x[:, 1] + 0.3 * dice.normal(size=400) > 0).astype(float)
+rng = numpy.random.default_rng(0)
+x = rng.normal(size=(400, 8))
+y = (x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=400) > 0).astype(float)
 train_set, test_set = xgboost.DMatrix(x[:300], y[:300]), xgboost.DMatrix(x[300:], y[300:])
 
 run = outlast.training(every_steps=4)
@@ -46,7 +46,7 @@ def test_rounds_are_not_doubled_and_the_trees_are_the_same(undisturbed: Any, dis
     assert got == expected
 
 
-def test_early_stopping_keeps_its_patience(undisturbed: Any, disturbed: Any) -> None:
+def test_early_stopping_keeps_its_state(undisturbed: Any, disturbed: Any) -> None:
     script = SCRIPT.replace("SAMPLE", "1.0").replace("ROUNDS", "300").replace("STOPPING", "12").replace("ETA", "0.1")
     expected = undisturbed(script)
     assert 20 < expected["rounds"] < 300

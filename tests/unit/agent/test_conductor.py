@@ -1,4 +1,4 @@
-"""The conductor's order of effects, driven by scripted answers: no machine, no store, no clock that runs."""
+"""The conductor's order of effects, driven by scripted answers, without machine, store or real clock."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_a_successor_waits_for_the_last_event_of_its_predecessor() -> None:
     waits = [TurnReport(turn="wait")] * 3 + [TurnReport(turn="mine")]
     play = Play(CommandExited(0, 5.0), read_turn=waits)
     before_start = play.names[: play.names.index("append_started")]
-    assert before_start.count("predecessor_deadline_passed") == 2, "the first look at the turn only checks the boot"
-    assert before_start.count("restore") == 4, "it fetches along while it waits, and once more at its turn"
+    assert before_start.count("predecessor_deadline_passed") == 2, "the first read of the turn only checks the boot"
+    assert before_start.count("restore") == 4, "it fetches new checkpoints while it waits, and once more at its turn"
 
 
 def test_a_successor_does_not_wait_longer_than_its_predecessors_grace() -> None:
@@ -135,7 +135,7 @@ def test_a_notice_reaches_the_command_before_the_story() -> None:
     assert (play.end[0].outcome, play.end[1]) == ("preempted", 143)
 
 
-def test_a_command_that_does_not_leave_within_its_grace_is_killed() -> None:
+def test_a_command_that_does_not_exit_within_its_grace_is_killed() -> None:
     play = Play(NOTICE, None, CommandExited(137, 5.0), send_sigterm=False)
     deadlines = [effect.arguments[0] for effect in play.effects if effect.name == "next_event"][-3:]
     assert deadlines == [None, 128.0, None], "two seconds before the power goes"
@@ -150,7 +150,7 @@ def test_a_notice_before_the_start_ends_the_attempt_at_once() -> None:
     assert play.end[0].outcome == "preempted"
 
 
-def test_an_attempt_that_is_not_wanted_says_nothing() -> None:
+def test_an_attempt_that_is_not_needed_appends_nothing() -> None:
     play = Play(read_turn=TurnReport(turn="over", why="the run is cancelled"))
     assert play.names == ["read_request", "read_turn", "stop_following"]
 
@@ -171,12 +171,12 @@ def test_a_run_that_is_over_kills_its_command_and_writes_no_end() -> None:
     assert play.names[-4:] == ["send_sigterm", "kill_command", "stop_following", "flush_logs"]
 
 
-def test_outputs_that_could_not_be_copied_are_no_success() -> None:
+def test_outputs_that_could_not_be_copied_are_not_a_success() -> None:
     play = Play(CommandExited(0, 5.0), send_outputs=OutputsReport(missing="the store is full"))
     assert play.end[0] == Verdict(finished=False, outcome="broken", why="the store is full")
 
 
-def test_a_failed_attempt_says_what_is_wrong_with_its_machine_and_keeps_it() -> None:
+def test_a_failed_attempt_reports_the_state_of_its_machine_and_keeps_it() -> None:
     play = Play(CommandExited(1, 5.0), failure_context="; its disk is full", commit_last="it was writing")
     verdict, exit_code, _, keep_s, unsaved = play.end
     assert verdict.why == "the command exited with 1; its disk is full"
@@ -196,14 +196,14 @@ def test_a_machine_that_cannot_be_prepared_is_broken_with_the_reason(failing: st
     assert play.end[0] == Verdict(finished=False, outcome="broken", why="no space left")
 
 
-def test_a_failure_that_every_machine_would_meet_ends_the_run() -> None:
+def test_a_failure_that_every_machine_would_have_ends_the_run() -> None:
     hopeless = Verdict(finished=False, outcome="broken", why="no such image", hopeless=True)
     assert Play(prepare=AttemptAborted("no such image", hopeless)).end[0] == hopeless
 
 
-def test_a_story_that_cannot_be_reached_any_more_gets_no_last_event() -> None:
+def test_an_unreachable_story_receives_no_last_event() -> None:
     with pytest.raises(StoreUnreachable):
-        Play(CommandExited(0, 5.0), append_end=StoreUnreachable("the store is away"))
+        Play(CommandExited(0, 5.0), append_end=StoreUnreachable("the store is unreachable"))
 
 
 @pytest.mark.parametrize(

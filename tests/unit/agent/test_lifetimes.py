@@ -1,10 +1,10 @@
-"""How long machines were seen to live."""
+"""The estimate of machines' mean life."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from outlast.agent.lifetimes import USUAL_S, mean_life_s
+from outlast.agent.attempt import USUAL_LIFE_S, mean_life_s
 from outlast.runs.state import Attempt, RunState
 
 
@@ -15,20 +15,22 @@ def attempt(**changes: Any) -> Attempt:
     return Attempt(**{**usual, **changes})
 
 
-def test_without_a_story_it_is_the_usual_life() -> None:
-    assert mean_life_s(RunState()) == USUAL_S
+def test_without_attempts_it_is_the_usual_life() -> None:
+    assert mean_life_s(RunState()) == USUAL_LIFE_S
 
 
 def test_preemptions_shorten_it_and_quiet_hours_lengthen_it() -> None:
     taken = attempt(over_at=700.0, preempted=True)
-    assert mean_life_s(RunState(attempts=(taken, taken, taken))) == (USUAL_S + 3 * 600.0) / 4
-    assert mean_life_s(RunState(attempts=(attempt(over_at=36_100.0),))) == USUAL_S + 36_000.0
+    assert mean_life_s(RunState(attempts=(taken, taken, taken))) == (USUAL_LIFE_S + 3 * 600.0) / 4
+    assert mean_life_s(RunState(attempts=(attempt(over_at=36_100.0),))) == USUAL_LIFE_S + 36_000.0
 
 
-def test_what_is_not_preemptible_or_never_began_tells_nothing() -> None:
-    still, never = attempt(spot=False, over_at=700.0), attempt(started_at=0.0, over_at=9.0, preempted=True)
-    assert mean_life_s(RunState(attempts=(still, never))) == USUAL_S
+def test_on_demand_machines_and_attempts_that_never_started_do_not_count() -> None:
+    on_demand, never = attempt(spot=False, over_at=700.0), attempt(started_at=0.0, over_at=9.0, preempted=True)
+    assert mean_life_s(RunState(attempts=(on_demand, never))) == USUAL_LIFE_S
 
 
-def test_the_time_that_the_cloud_billed_is_believed_before_two_clocks() -> None:
-    assert mean_life_s(RunState(attempts=(attempt(over_at=5.0, seconds=60.0, preempted=True),))) == (USUAL_S + 60) / 2
+def test_the_billed_time_takes_precedence() -> None:
+    assert (
+        mean_life_s(RunState(attempts=(attempt(over_at=5.0, seconds=60.0, preempted=True),))) == (USUAL_LIFE_S + 60) / 2
+    )

@@ -1,4 +1,4 @@
-"""Output on its way to the workspace: when it goes out, and what the agent says in between."""
+"""Output of the command on its way to the workspace, and the agent's remarks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from tests.support.waiting import eventually
 
 from outlast.agent.output import Mask, OutputPump, Remarks
 
-LONGER_THAN_ANY_COMPUTER_IS_UP_S = 1e9
+LONGER_THAN_ANY_UPTIME_S = 1e9
 
 
-def test_the_first_line_goes_out_at_once_however_recently_the_machine_has_booted() -> None:
+def test_the_first_line_is_written_at_once_even_right_after_the_boot() -> None:
     reading, writing = os.pipe()
     written: list[bytes] = []
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb", buffering=0) as program:
-        pump = OutputPump(
-            pipe, lambda _, body: written.append(body), mask=Mask([]), every_s=LONGER_THAN_ANY_COMPUTER_IS_UP_S
-        )
+        pump = OutputPump(pipe, lambda _, body: written.append(body), mask=Mask([]), every_s=LONGER_THAN_ANY_UPTIME_S)
         program.write(b"first\n")
         eventually(lambda: written == [b"first\n"], what="the first line")
         program.write(b"second\n")
@@ -26,7 +24,7 @@ def test_the_first_line_goes_out_at_once_however_recently_the_machine_has_booted
     assert written == [b"first\n", b"second\n"]
 
 
-def test_remarks_are_lines_of_their_own_in_the_log_and_tell_no_secret() -> None:
+def test_remarks_are_separate_lines_without_secrets() -> None:
     reading, writing = os.pipe()
     written: list[bytes] = []
     remarks = Remarks()
@@ -69,7 +67,7 @@ def test_a_remark_waits_for_the_end_of_the_line_that_the_program_is_writing() ->
     assert b"".join(written) == b'{"loss": 0.5}\noutlast: no room\nthen\noutlast: no room at all\n'
 
 
-def test_what_goes_wrong_every_second_is_not_said_every_second() -> None:
+def test_a_remark_that_repeats_every_second_is_logged_rarely() -> None:
     now = 0.0
     remarks = Remarks(clock=lambda: now)
     for second in range(1200):
@@ -79,7 +77,7 @@ def test_what_goes_wrong_every_second_is_not_said_every_second() -> None:
     assert remarks.take() == b""
 
 
-def test_remarks_have_an_end() -> None:
+def test_the_number_of_remarks_is_limited() -> None:
     remarks = Remarks()
     for number in range(1000):
         remarks.add(f"file {number}\udcff")

@@ -10,10 +10,9 @@ import pytest
 from tests.support.agent import Store, ThisProcess, restored, write
 from tests.support.waiting import eventually
 
-from outlast.agent.checkpoint.checkpointer import Checkpointer
+from outlast.agent.checkpoint.checkpointer import REPORT_AFTER_S, Checkpointer, Unsaved, rest_after_s
 from outlast.agent.checkpoint.decide import why_left_out
 from outlast.agent.checkpoint.snapshot import take_snapshot
-from outlast.agent.checkpoint.unsaved import REPORT_AFTER_S, Unsaved, rest_after_s
 from outlast.errors import StoreUnreachable
 
 

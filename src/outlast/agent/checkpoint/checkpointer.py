@@ -25,7 +25,6 @@ from outlast.agent.checkpoint.decide import (
 )
 from outlast.agent.checkpoint.scan import Processes, Scanner
 from outlast.agent.checkpoint.snapshot import FolderSnapshot
-from outlast.agent.checkpoint.unsaved import Unsaved, rest_after_s
 from outlast.agent.clock import Clock
 from outlast.agent.outputs import QUICK_BYTES, OutputSender
 from outlast.agent.paths import AttemptPaths
@@ -42,6 +41,35 @@ _COMMIT_SHARE = 0.1
 # Without `checkpoint.every`, at most this share of an attempt is lost without a notice; also keeps the story short.
 _LOSS_SHARE = 0.01
 _RETRY_S = 1.0
+# Shorter waits are the ordinary wait for the end of a save.
+REPORT_AFTER_S = 120.0
+# Scans of the folder take at most this share of the time, with pauses of at most `_REST_MAX_S`.
+_SCAN_SHARE = 0.1
+_REST_MAX_S = 30.0
+
+
+class Unsaved:
+    """The reason that prevents the next commit, and since when there is one."""
+
+    def __init__(self, report: Callable[[str], None], *, clock: Callable[[], float]) -> None:
+        self._report = report
+        self._clock = clock
+        self._why = ""
+        self._since = 0.0
+
+    def note(self, why: str) -> None:
+        """Set the reason; empty if a commit succeeded or nothing is to be committed."""
+        if why and not self._why:
+            self._since = self._clock()
+        self._why = why
+        if text := self.text:
+            minutes = int((self._clock() - self._since) // 60)
+            self._report(f"no checkpoint was committed for {minutes} minutes although the folder changes: {text}")
+
+    @property
+    def text(self) -> str:
+        """The reason, once it has lasted; else empty."""
+        return self._why if self._why and self._clock() - self._since >= REPORT_AFTER_S else ""
 
 
 class Checkpointer:
@@ -255,3 +283,8 @@ def _pauses_s() -> Iterator[float]:
     not always scanned in the middle of its save."""
     for count in itertools.count():
         yield _SCAN_EVERY_S * (0.6 + 0.8 * (count * 0.618034 % 1.0))
+
+
+def rest_after_s(scan_s: float) -> float:
+    """Return the pause after a scan that took `scan_s`."""
+    return min(_REST_MAX_S, scan_s * (1 / _SCAN_SHARE - 1))
