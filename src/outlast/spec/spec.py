@@ -105,8 +105,8 @@ class CodeSpec(msgspec.Struct, frozen=True, kw_only=True):
 class EnvironmentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[environment]`: the Python packages of the command."""
 
-    # `auto`: the first file in the code folder that lists packages. `none`: no packages. `host`: those of this computer,
-    # on clouds that share its files. Otherwise the file that lists them.
+    # `auto`: the first file in the code folder that lists packages. `none`: no packages. `host`: the packages of this
+    # computer, on clouds that share its files. Otherwise the name of the file.
     source: str = "auto"
     # Such as `3.12`; empty: by the project's files, else the submitter's.
     python: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from nicegui import ui
@@ -11,16 +12,53 @@ from outlast.formatting.run_row import newest_step, spent_usd, status_text, why
 from outlast.ui.detail import RunDetail
 from outlast.ui.files import checked_name
 from outlast.ui.format import TONES, money
-from outlast.ui.layout import PageView, empty, heading, pill
-from outlast.ui.pages import run_files, run_log, run_metrics, run_spec, run_story
+from outlast.ui.layout import PageView, empty, heading, panel, pill
+from outlast.ui.pages import run_files, run_metrics, run_spec, run_story
 from outlast.ui.pages.components import Tab
 from outlast.ui.pages.run_actions import Actions
+
+
+class LogTab(Tab):
+    """The log. The browser fetches windows of it; the server sends only the sizes."""
+
+    def __init__(self, view: PageView, detail: RunDetail) -> None:
+        self.view = view
+        self.sizes: tuple[tuple[int, int], ...] = detail.logs
+        with panel("Log", classes="ol-log-panel"):
+            with ui.element("div").classes("ol-row").style("margin-bottom:8px"):
+                ui.element("select").classes("ol-input").props('id=ol-attempt aria-label="Attempt"')
+                ui.element("input").classes("ol-input ol-grow").props(
+                    'id=ol-log-search data-search type=search placeholder="Search  /" aria-label="Search the log"'
+                ).style("max-width:340px")
+                with ui.element("button").classes("ol-toggle").props("id=ol-follow type=button aria-pressed=true"):
+                    ui.label("Follow")
+                ui.element("input").classes("ol-place").props(
+                    'id=ol-place type=range min=0 max=1000 value=1000 aria-label="Position in the log"'
+                )
+                ui.element("span").props("id=ol-log-where role=status").classes("ol-dim ol-num")
+            ui.element("div").props('id=ol-hits hidden role=region aria-label="Lines found"').classes("ol-hits")
+            with (
+                ui.element("div")
+                .props('id=ol-log tabindex=0 role=log aria-label="Output" aria-live=off')
+                .classes("ol-log")
+            ):
+                ui.element("div").props("id=ol-lines").classes("ol-lines")
+        self._call("open", json.dumps(detail.run), json.dumps(self.sizes))
+
+    def update(self, detail: RunDetail) -> None:
+        if detail.logs != self.sizes:
+            self.sizes = detail.logs
+            self._call("update", json.dumps(self.sizes))
+
+    def _call(self, function: str, *args: str) -> None:
+        self.view.client.run_javascript(f"Vue.nextTick(() => outlastLog.{function}({', '.join(args)}))")
+
 
 # Name in the URL → title and class.
 TABS: dict[str, tuple[str, Callable[[PageView, RunDetail], Tab]]] = {
     "story": ("Story", run_story.StoryTab),
     "metrics": ("Metrics", run_metrics.MetricsTab),
-    "log": ("Log", run_log.LogTab),
+    "log": ("Log", LogTab),
     "checkpoints": ("Checkpoints", run_files.CheckpointsTab),
     "outputs": ("Outputs", run_files.OutputsTab),
     "spec": ("Spec and code", run_spec.SpecTab),
