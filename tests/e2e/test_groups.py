@@ -190,5 +190,5 @@ def test_a_run_is_handed_over_with_its_costs(home: Home) -> None:
         home.outlast("cancel", one)
     answer = home.outlast("handover", run, "bob")
     assert answer.returncode == 2
-    assert "is over: cancelled" in answer.stderr
+    assert "has ended (cancelled)" in answer.stderr
     home.until(lambda: not home.machines(), "no machine")

@@ -125,7 +125,7 @@ def test_metrics_that_cannot_be_drawn_are_reported_with_the_next_step(home: Home
         home.write(f"without-{package}/{package}.py", "raise ImportError('not here')")
         answer = home.outlast("plot", "last", *option, PYTHONPATH=str(home.project / f"without-{package}"))
         assert answer.returncode == 1
-        assert f"error: `{package}`" in answer.stderr
+        assert f"error: cannot import {package}" in answer.stderr
         assert "hint: pip install 'outlast[plot]'" in answer.stderr
 
 

@@ -113,5 +113,5 @@ def test_burst_passes_the_number_of_cores_and_respects_the_price(home: Home, tmp
     assert "cores 16" in answer.stdout
     dear = home.outlast("burst", "--most", "0.001", "--", "true")
     assert dear.returncode == 1
-    assert "costs more than $0.001 an hour" in dear.stderr
+    assert "costs more than $0.001/h" in dear.stderr
     assert len(home.workspace.runs()) == 1

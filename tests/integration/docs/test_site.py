@@ -61,9 +61,9 @@ def test_no_page_loads_resources_from_another_host(site: Path) -> None:
     [
         ("commands", ["outlast sweep start", "--per-machine", "Workspace: a folder, gs://… or s3://…."]),
         ("record", ["MachineSpec", "keep_best_count", "other_clouds"]),
-        ("events", ["Placed", "price_usd_per_hour", "no machine is unknown"]),
-        ("json", ["outlast ps --json", "billed_while_stopped", "What it costs an hour as it is now."]),
-        ("exit-codes", ["a cloud said no", "NoCapacity"]),
+        ("events", ["Placed", "price_usd_per_hour", "every machine is known"]),
+        ("json", ["outlast ps --json", "billed_while_stopped", "The present price per hour."]),
+        ("exit-codes", ["a cloud refused a request", "NoCapacity"]),
         ("variables", ["OUTLAST_CHECKPOINT_DIR"]),
     ],
 )
