@@ -86,14 +86,14 @@ class Agent:
         )
 
     def carry_out(self) -> None:
-        """Carry out the whole attempt. Returns when nothing is left to do on this machine."""
+        """Carry out the attempt. Returns when this machine can be deleted."""
         self.watch.start()
         try:
             drive(self.conductor.conduct(), self)
         except StoreUnreachable:
-            raise  # the story cannot be reached either
+            raise  # the story is unreachable, too
         except BaseException as problem:
-            # A bug of the agent: without this event the supervisor could only report that a machine went off.
+            # A bug of the agent: without this event the supervisor could only report that the machine stopped.
             self._report_crash(problem)
             raise
         finally:
@@ -111,22 +111,22 @@ class Agent:
     # Before the start
 
     def read_request(self) -> RunRequest:
-        self.request = _patiently(lambda: self.workspace.request(self.run))
+        self.request = _with_retries(lambda: self.workspace.request(self.run))
         return self.request
 
     def read_turn(self) -> TurnReport:
-        turn = _patiently(self.attempt.turn)
+        turn = _with_retries(self.attempt.turn)
         if turn != "over":
             return TurnReport(turn=turn)
         mine = self.attempt.mine
         ran_here = mine is not None and mine.phase in ("started", "noticed") and self.attempt.story.state.alive
-        return TurnReport(turn=turn, why=_patiently(self.attempt.over), restarted=ran_here)
+        return TurnReport(turn=turn, why=_with_retries(self.attempt.over), restarted=ran_here)
 
     def prepare(self) -> str:
         self.paths = paths_for(self.request, self.home, cache=self.instance.attribute("outlast-cache"))
         self.group_member = GroupMember(self._attempt_writer(), self.request, instance=self.instance, paths=self.paths)
-        _patiently(self.group_member.join)
-        record = _patiently(self._fetch)
+        _with_retries(self.group_member.join)
+        record = _with_retries(self._fetch)
         self._install_environment()
         try:
             if self.request.spec.machine.gpus and traits_of(self.instance.attribute("outlast-cloud")).remote:
@@ -155,7 +155,7 @@ class Agent:
         bucket = self.workspace.bucket
         installer = machine_installer(bucket, record, home=self.home, uv_url=uv_url, report=self._note)
         try:
-            self.environment_path = _patiently(installer.install)
+            self.environment_path = _with_retries(installer.install)
         except EnvironmentFailed as problem:
             if problem.permanent:
                 raise AttemptAborted(problem.message, hopeless(problem)) from problem
@@ -169,16 +169,16 @@ class Agent:
         report(text)
 
     def _log_remark(self, text: str) -> None:
-        """Write to the serial console, which goes with the machine, and to the run's log, where its owner looks."""
+        """Write to the serial console, which is deleted with the machine, and to the run's log."""
         report(text)
         self.remarks.add(text)
 
     def restore(self) -> Checkpoint | None:
-        candidates = _patiently(self.attempt.checkpoints)
+        candidates = _with_retries(self.attempt.checkpoints)
         if not candidates or candidates[0].id == self.tried:
             return self.resumed
         bucket, folder, names = self.workspace.bucket, self.paths.checkpoints, self.checkpointer.scanner.names
-        manifest, problems = _patiently(lambda: restore(bucket, self.run, candidates, folder, names=names))
+        manifest, problems = _with_retries(lambda: restore(bucket, self.run, candidates, folder, names=names))
         # The newest, even if it is damaged: the next restore would find it damaged, too.
         self.tried = candidates[0].id
         for problem in problems:
@@ -190,7 +190,7 @@ class Agent:
         return self.resumed
 
     def predecessor_deadline_passed(self) -> bool:
-        return _patiently(self.attempt.predecessor_deadline_passed)
+        return _with_retries(self.attempt.predecessor_deadline_passed)
 
     def next_event(self, until: float | None) -> AgentEvent | None:
         try:
@@ -286,7 +286,7 @@ class Agent:
 
     def commit_quickly(self, within_s: float) -> None:
         assert self.command is not None
-        # In a thread: a store that does not answer must not use up the seconds that the command needs.
+        # In a thread: an unresponsive store must not use up the command's grace.
         quick = threading.Thread(target=self.checkpointer.commit_quickly, args=(self.command,), daemon=True)
         quick.start()
         quick.join(within_s)
@@ -368,6 +368,6 @@ class Agent:
         report(text)
 
 
-def _patiently(act: Callable[[], T]) -> T:
-    """Retry while the store cannot be reached; give up after `_PREPARE_S`."""
+def _with_retries(act: Callable[[], T]) -> T:
+    """Retry while the store is unreachable, for up to `_PREPARE_S`."""
     return retry(act, for_s=_PREPARE_S, report=report)

@@ -6,7 +6,7 @@ import os
 import time
 
 from outlast.agent.agent import Agent
-from outlast.agent.instance import GceInstance, Instance, patiently
+from outlast.agent.instance import GceInstance, Instance, attribute_with_retries
 from outlast.agent.output import report
 from outlast.code.bootstrap import METADATA_SERVICE
 from outlast.errors import OutlastError
@@ -20,7 +20,7 @@ _LINGER_S = 30.0
 def main() -> int:
     """Carry out the attempt that the instance metadata names, then delete this machine."""
     instance = this_machine()
-    run = patiently(instance, "outlast-run")
+    run = attribute_with_retries(instance, "outlast-run")
     number = int(instance.attribute("outlast-attempt"))
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)

@@ -30,7 +30,7 @@ from outlast.runs.events import Outcome
 from outlast.runs.state import Checkpoint
 from outlast.workspace import RunRequest
 
-# Before the power goes: enough to append `Stopped`, so that the successor need not wait for the deadline.
+# Before the power cut: enough to append `Stopped`, so that the successor need not wait for the deadline.
 _RESERVE_S = 2.0
 # A command that must exit because it hung, or because the run is over, is killed after this time.
 _EXIT_S = 10.0
@@ -66,7 +66,7 @@ class Conductor:
         self.hung = self.over = self.exclusive_lost = ""
 
     def conduct(self) -> Script[None]:
-        """Conduct the whole attempt."""
+        """Conduct the attempt from the first check to its last event."""
         try:
             try:
                 self.request = yield from do(Performer.read_request)
@@ -124,7 +124,7 @@ class Conductor:
                 raise AttemptAborted(report.why or "this attempt is not needed any more")
             if report.turn == "mine" or (yield from do(Performer.predecessor_deadline_passed)):
                 return
-            # The predecessor commits while this machine waits: fetch along, so that little is left to fetch.
+            # The predecessor commits while this machine waits: restore each checkpoint, so that the last one is quick.
             yield from do(Performer.restore)
             yield from self._check_events(wait_s=self.poll_s)
 
@@ -179,7 +179,7 @@ class Conductor:
             if self.notice is None or not event.notice.from_story:
                 yield from self._take_notice(event.notice)
         elif isinstance(event, WarningReceived):
-            # Commit now, so that little is lost if no notice follows; the command goes on.
+            # Commit now, so that little is lost if no notice follows; the command continues.
             yield from do(Performer.commit_quickly, 0.0)
             yield from do(Performer.append_warned, event.notice)
         elif isinstance(event, ExclusiveLost):

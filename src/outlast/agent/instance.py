@@ -22,7 +22,7 @@ _LOCAL_TOKEN = "outlast-self-token"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """The warning that this machine will soon be taken away."""
+    """The announcement that the command must stop soon: a preemption, a limit or a move."""
 
     why: str
     grace_s: float
@@ -133,7 +133,7 @@ class GceInstance:
             connection.close()
 
 
-def patiently(instance: Instance, name: str, *, timeout_s: float = 30.0) -> str:
+def attribute_with_retries(instance: Instance, name: str, *, timeout_s: float = 30.0) -> str:
     """Read an attribute at boot, with retries: the network may not be up yet."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from outlast.agent import mounts
 from outlast.agent.boot import store_access_of, this_machine
 from outlast.agent.container import outermost
-from outlast.agent.instance import Instance, patiently
+from outlast.agent.instance import Instance, attribute_with_retries
 from outlast.cluster import setup
 from outlast.cluster.container import NodeContainer
 from outlast.cluster.machines import ClusterMachines, cloud_of_head
@@ -117,7 +117,7 @@ def report(line: str) -> None:
 
 def main() -> int:
     instance = this_machine()
-    name = patiently(instance, "outlast-cluster")
+    name = attribute_with_retries(instance, "outlast-cluster")
     if host := instance.attribute("outlast-storage-host"):
         os.environ.setdefault("STORAGE_EMULATOR_HOST", host)
     clusters = Clusters(Workspace(open_bucket(instance.attribute("outlast-workspace"), store_access_of(instance))))

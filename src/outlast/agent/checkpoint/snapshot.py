@@ -19,7 +19,7 @@ from outlast.runs.folder_listing import FolderListing, Mark, has_same_names, sur
 from outlast.runs.packs import is_small
 from outlast.spec.checkpoint_patterns import insides
 
-# With more files than this, to compare all of them a second time would take a fifth of a commit.
+# With more files than this, a second comparison of all of them would take a fifth of a commit.
 _MANY = 10_000
 
 _TEMPORARY = re.compile(
@@ -175,7 +175,7 @@ def _by_folder(paths: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def _may_be_next(folder: str) -> bool:
-    """Return whether this empty folder may be the next checkpoint: a framework would take it for the newest one and
+    """Return whether this empty folder may be the next checkpoint: a framework would treat it as the newest one and
     fail to load it."""
     name = os.path.basename(folder)
     return name.isdecimal() or bool(_STEP.search(name))
