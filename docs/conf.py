@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-# The reference is written anew by every build, so it cannot be out of date.
+# Every build writes the reference again, so it cannot be out of date.
 subprocess.run([sys.executable, str(Path(__file__).parents[1] / "tools" / "reference.py")], check=True)
 
 project = "outlast"

@@ -14,7 +14,7 @@ __all__ = ["Training", "trainer", "training"]
 
 
 def __getattr__(name: str) -> Any:
-    """What is offered is loaded when it is asked for: `import outlast` alone costs next to nothing."""
+    """Load a public name on first use: `import outlast` alone is fast."""
     if name == "trainer":
         import outlast.trainer as package  # callable: see there
 

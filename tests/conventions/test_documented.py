@@ -77,14 +77,14 @@ def test_every_field_of_the_spec_is_documented(section: str, field: str) -> None
     if section:
         assert f"| `{field}` |" in part(text, f"## [{section}]"), f"[{section}] {field} is not in docs/spec.md"
     else:
-        assert f"| `{field}` |" in part(text, "## At the top") or part(text, f"## [{field}]"), f"{field} is not there"
+        assert f"| `{field}` |" in part(text, "## Top level") or part(text, f"## [{field}]"), f"{field} is not there"
 
 
 def test_no_field_is_documented_that_does_not_exist() -> None:
     text = document("spec.md")
     for section in ("", *{section for section, _ in ALL_FIELDS if section}):
         documented = re.findall(
-            r"^\| `([a-z_]+)` \|", part(text, f"## [{section}]" if section else "## At the top"), re.M
+            r"^\| `([a-z_]+)` \|", part(text, f"## [{section}]" if section else "## Top level"), re.M
         )
         assert set(documented) <= {field for within, field in ALL_FIELDS if within == section}
 
@@ -99,7 +99,7 @@ def test_every_event_and_each_of_its_fields_is_documented(event: type[msgspec.St
     own = part(text, f"### {event.__name__}")
     assert own, f"docs/events.md has no part `### {event.__name__}`"
     for field in event.__struct_fields__:
-        within = part(text, "## In every event") if field in COMMON else own
+        within = part(text, "## Common fields") if field in COMMON else own
         assert f"`{field}`" in within, f"{event.__name__}.{field} is not documented"
 
 

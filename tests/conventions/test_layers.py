@@ -12,7 +12,7 @@ import pytest
 
 from tests.conventions.sources import PACKAGE, modules, shown, tree
 
-# Packages of the workspace: what is stored, and how it is read. They form one layer and may import each other.
+# Packages of the workspace form one layer and may import each other.
 MEMORY = {"store", "code", "runs", "records", "billing", "workspace"}
 
 # Package → the packages that it may import besides itself. Everything may import FREE.
@@ -82,7 +82,7 @@ FREE = {"", "errors", "private", "user"}
 # Modules of pure data that import nothing of ours but errors, so every package may import them.
 LEAVES = {"outlast.clouds.traits", "outlast.store.traits"}
 
-# Part → the packages of others that it may import. What is not listed stays with the standard library.
+# Part → third-party packages that it may import. All others use the standard library alone.
 PACKAGES: dict[str, set[str]] = {
     "spec": {"msgspec"},
     "workspace": {"msgspec"},

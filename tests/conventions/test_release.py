@@ -1,4 +1,4 @@
-"""What is published belongs together: one version, every licence named, each extra tried by itself."""
+"""The release is consistent: one version, every licence named, each extra tested alone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def project() -> dict[str, Any]:
 
 def packages() -> list[tuple[str, str]]:
     """Extra and package, of all that users may install."""
-    told = project()
-    asked = {"": told["dependencies"], **told["optional-dependencies"]}
+    table = project()
+    asked = {"": table["dependencies"], **table["optional-dependencies"]}
     return [
         (extra, found[0])
         for extra, wanted in asked.items()

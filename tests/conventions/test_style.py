@@ -97,8 +97,8 @@ def test_no_test_sleeps_to_wait(path: Path) -> None:
             )
 
 
-def test_no_published_file_tells_of_somebodys_computer() -> None:
-    told: list[str] = []
+def test_no_published_file_names_a_path_of_a_developers_computer() -> None:
+    found_paths: list[str] = []
     for path in tracked():
         try:
             text = path.read_text(encoding="utf-8")
@@ -106,8 +106,8 @@ def test_no_published_file_tells_of_somebodys_computer() -> None:
             continue  # a picture
         for number, line in enumerate(text.splitlines(), 1):
             if found := PRIVATE.search(line):
-                told.append(f"{shown(path)}:{number}: {found.group()}")
-    assert not told, "\n".join(told)
+                found_paths.append(f"{shown(path)}:{number}: {found.group()}")
+    assert not found_paths, "\n".join(found_paths)
 
 
 def test_every_module_says_what_it_owns() -> None:

@@ -1,1 +1,1 @@
-"""What was spent: the ledger, limits and their usage."""
+"""Spending: the ledger, limits and their usage."""
