@@ -42,20 +42,20 @@ class BulkInsert:
         group = str(uuid.uuid4())
         with self._context.names:
             names = sorted(named)[:count] if named else self._names(call, count)
-            made: list[Ref] = []
+            created: list[Ref] = []
             try:
                 for name in names:
                     ref = Ref(call.project, scope, "instances", name)
                     self._instances.create(ref, {**properties, **named.get(name, {}), "name": name})
-                    made.append(ref)
+                    created.append(ref)
             except ApiError:
-                for ref in made:
+                for ref in created:
                     self._backend.remove(ref, self._context.find(ref))
                 raise
         return self._context.operations.begin(
             Ref(call.project, call.scope, "", ""),
             "bulkInsert",
-            lambda: self._launch(made, group, least),
+            lambda: self._launch(created, group, least),
             request_id=call.query.get("requestId", ""),
             group=group,
         )

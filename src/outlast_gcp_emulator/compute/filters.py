@@ -123,12 +123,12 @@ class _FilterParser:
                 pattern = re.compile(value)
             except re.error as problem:
                 raise self.error() from problem
-            return lambda found: any(pattern.fullmatch(_text(one)) for one in found) is (sign == "eq")
+            return lambda found: any(pattern.fullmatch(_text(item)) for item in found) is (sign == "eq")
         if sign == ":":
-            return lambda found: any(_has(one, value) for one in found)
+            return lambda found: any(_has(item, value) for item in found)
         if sign in ("=", "!="):
-            return lambda found: any(_equal(one, value) for one in found) is (sign == "=")
-        return lambda found: any(_ordered(one, sign, value) for one in found)
+            return lambda found: any(_equal(item, value) for item in found) is (sign == "=")
+        return lambda found: any(_ordered(item, sign, value) for item in found)
 
 
 def _values(doc: Any, field: str) -> list[Any]:
@@ -138,16 +138,16 @@ def _values(doc: Any, field: str) -> list[Any]:
     for at, part in enumerate(parts):
         below: list[Any] = []
         for value in found:
-            for one in value if isinstance(value, list) else [value]:
-                if not isinstance(one, dict):
+            for item in value if isinstance(value, list) else [value]:
+                if not isinstance(item, dict):
                     continue
                 rest = ".".join(parts[at:])
-                if rest in one and rest != part:
-                    return [one[rest]]
-                if part in one:
-                    below.append(one[part])
+                if rest in item and rest != part:
+                    return [item[rest]]
+                if part in item:
+                    below.append(item[part])
         found = below
-    return [one for value in found for one in (value if isinstance(value, list) else [value])]
+    return [item for value in found for item in (value if isinstance(value, list) else [value])]
 
 
 def _text(value: Any) -> str:

@@ -118,8 +118,8 @@ class Instances(Resource):
             spec = InstanceSpec(self._disks, ref, body)
             for disk, doc in spec.disks.items():
                 self.store.put(disk, doc)
-            made = [disk.link for disk in spec.disks]
-            self.store.put(ref, {**spec.doc, "_creating": True, "_made": made})
+            created = [disk.link for disk in spec.disks]
+            self.store.put(ref, {**spec.doc, "_creating": True, "_made": created})
             for attached in spec.doc["disks"]:
                 self._disks.set_used(ref_of(attached["source"]), ref, used=True)
 

@@ -52,16 +52,16 @@ class MachineImages(Resource):
 
     def _copy_disks(self, ref: Ref, saved: dict[Ref, Ref]) -> None:
         """Copy all disks and mark the machine image READY. Discards everything on failure."""
-        made = False
+        ready = False
         try:
             for copy, disk in saved.items():
                 self._saved_disks.copy(copy, disk if is_written(self.context.find(disk)) else None)
             shown = [_shown(self.context.find(copy)) for copy in saved]
             total = sum(int(disk["storageBytes"]) for disk in shown)
             self.context.change(ref, status="READY", savedDisks=shown, totalStorageBytes=str(total))
-            made = True
+            ready = True
         finally:
-            if not made:
+            if not ready:
                 self.discard(ref)
 
     def discard(self, ref: Ref) -> None:

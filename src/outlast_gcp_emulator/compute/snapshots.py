@@ -25,7 +25,7 @@ class DiskCopies(Resource):
 
     def copy(self, ref: Ref, disk: Ref | None) -> None:
         """Copy the disk, if there is one to copy, and mark the resource READY. Drops the resource on failure."""
-        made = False
+        ready = False
         try:
             fields: Doc = {}
             if disk is not None:
@@ -33,9 +33,9 @@ class DiskCopies(Resource):
                     fields, size = self._copy(ref, self.context.find(disk), disk)
                 fields[self.size_field] = str(size)
             self.context.change(ref, status="READY", **fields)
-            made = True
+            ready = True
         finally:
-            if not made:
+            if not ready:
                 self.store.drop(ref)
 
     def _copy(self, ref: Ref, source: Doc, disk: Ref) -> tuple[Doc, int]:
